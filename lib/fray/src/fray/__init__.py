@@ -1,0 +1,1 @@
+"""One client for jobs and actors, whatever runs them."""

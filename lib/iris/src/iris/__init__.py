@@ -1,0 +1,1 @@
+"""A gRPC cluster scheduler for TPU, GPU and CPU jobs."""

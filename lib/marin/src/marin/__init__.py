@@ -1,0 +1,1 @@
+"""Reproducible experiments: a DAG of steps with content-addressed output paths."""

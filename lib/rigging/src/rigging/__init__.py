@@ -1,0 +1,1 @@
+"""What every marin library stands on: storage prefixes, leases, clocks, backoff, logging, errors."""
