@@ -1,0 +1,87 @@
+"""The one table of TPU slices: how many chips, hosts and VMs each accelerator type has.
+
+Figures are those of Google's Cloud TPU documentation ("System architecture", one page a generation).
+In names up to v5p the number counts TensorCores, two a chip; in v5litepod and v6e it counts chips.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from rigging.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class TpuTopologyInfo:
+    """The shape of one TPU slice.
+
+    Args:
+        name: Accelerator type as GCP spells it, e.g. "v5litepod-16".
+        chip_count: Chips in the whole slice.
+        host_count: Physical machines; a v5e or v6e machine of 8 chips carries two VMs in slices of 16 and more.
+        vm_count: Virtual machines, each of which runs one worker.
+        chips_per_vm: Chips that one VM sees.
+    """
+
+    name: str
+    chip_count: int
+    host_count: int
+    vm_count: int
+    chips_per_vm: int
+
+
+def _by_cores(generation: str, core_counts: Iterable[int]) -> Iterator[TpuTopologyInfo]:
+    """Generations named by cores: two cores a chip, four chips a VM, one VM a host."""
+    for cores in core_counts:
+        vms = cores // 8
+        yield TpuTopologyInfo(f"{generation}-{cores}", cores // 2, vms, vms, 4)
+
+
+def _by_chips(generation: str) -> Iterator[TpuTopologyInfo]:
+    """Generations named by chips: up to 8 on one VM, larger slices with four chips a VM and two VMs a host."""
+    for chips in (1, 4, 8):
+        yield TpuTopologyInfo(f"{generation}-{chips}", chips, 1, 1, chips)
+    for chips in (16, 32, 64, 128, 256):
+        yield TpuTopologyInfo(f"{generation}-{chips}", chips, chips // 8, chips // 4, 4)
+
+
+_V5P_CORES = (8, 16, 32, 64, *range(128, 2049, 128), 3072, 4096, 6144, 8192, 12288)
+
+TPU_TOPOLOGIES: list[TpuTopologyInfo] = [
+    *_by_cores("v2", (8, 32, 128, 256, 512)),
+    *_by_cores("v3", (8, 32, 64, 128, 256, 512, 1024, 2048)),
+    *_by_cores("v4", (8, 16, 32, 64, 128, 256, 384, 512, 1024, 1536, 2048, 4096)),
+    *_by_chips("v5litepod"),
+    *_by_cores("v5p", _V5P_CORES),
+    *_by_chips("v6e"),
+]
+
+_BY_NAME = {topology.name: topology for topology in TPU_TOPOLOGIES}
+
+
+def get_tpu_topology(tpu_type: str) -> TpuTopologyInfo:
+    """Return the shape of the TPU slice called `tpu_type`.
+
+    Raises:
+        InvalidRequest: The type is unknown; the message names it and the nearest valid types.
+    """
+    topology = _BY_NAME.get(tpu_type)
+    if topology is not None:
+        return topology
+    raise InvalidRequest(f"unknown TPU type {tpu_type!r}; {_suggest(tpu_type)}")
+
+
+def _suggest(tpu_type: str) -> str:
+    # "v5e" is what people say and "v5litepod" what GCP calls it, which is too far for an edit distance.
+    guess = str(tpu_type).strip().lower().replace("v5e-", "v5litepod-")
+    generation = guess.rpartition("-")[0]
+    siblings = [name for name in _BY_NAME if name.rpartition("-")[0] == generation]
+    if guess in _BY_NAME:
+        return f"did you mean {guess!r}?"
+    if siblings:
+        return f"valid {generation} types: {', '.join(siblings)}"
+    nearest = difflib.get_close_matches(guess, _BY_NAME, n=3, cutoff=0.5)
+    if nearest:
+        return f"nearest valid types: {', '.join(nearest)}"
+    generations = dict.fromkeys(name.rpartition("-")[0] for name in _BY_NAME)
+    return f"valid types are {', '.join(generations)} followed by -N, e.g. v4-8, v5litepod-16, v5p-8, v6e-4"
