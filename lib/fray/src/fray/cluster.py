@@ -1,0 +1,27 @@
+"""The resource types under the module path that experiments import them from."""
+
+from fray.types import (
+    CpuConfig,
+    DeviceConfig,
+    DeviceKind,
+    EnvironmentConfig,
+    GpuConfig,
+    ResourceConfig,
+    TpuConfig,
+    TpuTopologyInfo,
+    create_environment,
+    get_tpu_topology,
+)
+
+__all__ = [
+    "CpuConfig",
+    "DeviceConfig",
+    "DeviceKind",
+    "EnvironmentConfig",
+    "GpuConfig",
+    "ResourceConfig",
+    "TpuConfig",
+    "TpuTopologyInfo",
+    "create_environment",
+    "get_tpu_topology",
+]

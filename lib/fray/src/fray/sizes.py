@@ -1,0 +1,23 @@
+"""Sizes of memory and disk as people write them."""
+
+import re
+
+from rigging.errors import InvalidRequest
+
+_SIZE = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kmgtp]?)(?:i?b)?\s*", re.IGNORECASE)
+_EXPONENT = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+
+
+def parse_size(text: str) -> int:
+    """Return the number of bytes `text` means; every unit is a power of 1024, so "4g" = "4GB" = "4GiB" = 4 * 2**30.
+
+    Raises:
+        InvalidRequest: Not a number with an optional unit (b, k, m, g, t, p; upper or lower case), or less than a byte.
+    """
+    match = _SIZE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise InvalidRequest(f"{text!r} is not a size; write a number and a unit as text, e.g. '512m', '4g', '16GiB'")
+    size = int(float(match["number"]) * 1024 ** _EXPONENT[match["unit"].lower()])
+    if size < 1:
+        raise InvalidRequest(f"{text!r} is not a size: it must be at least one byte")
+    return size

@@ -1,0 +1,329 @@
+"""What a job is: its entry point, resources, environment and request. Pure values, no backend behind them."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from fray.devices import CpuConfig, DeviceConfig, DeviceKind, GpuConfig, TpuConfig
+from fray.sizes import parse_size
+from rigging.errors import InvalidRequest
+from rigging.topology import TpuTopologyInfo, get_tpu_topology
+
+__all__ = [
+    "FORWARDED_ENV_VARS",
+    "ActorConfig",
+    "BinaryEntrypoint",
+    "CallableEntrypoint",
+    "CpuConfig",
+    "DeviceConfig",
+    "DeviceKind",
+    "Entrypoint",
+    "EnvironmentConfig",
+    "GpuConfig",
+    "JobRequest",
+    "JobStatus",
+    "ResourceConfig",
+    "TpuConfig",
+    "TpuTopologyInfo",
+    "create_environment",
+    "get_tpu_topology",
+    "parse_size",
+]
+
+FORWARDED_ENV_VARS = (
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "WANDB_API_KEY",
+    "WANDB_ENTITY",
+    "WANDB_PROJECT",
+    "OPENAI_API_KEY",
+    "GITHUB_TOKEN",
+)
+"""Credentials and the like that `create_environment` takes from the submitter's environment when they are set."""
+
+
+class JobStatus(StrEnum):
+    """Where a job is in its life; `succeeded`, `failed` and `stopped` are final."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    # An ordinary method is reachable both as `status.finished()` and as `JobStatus.finished(status)`.
+    def finished(self) -> bool:
+        """Whether this status is final."""
+        return self in (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.STOPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceConfig:
+    """What each replica of a job needs.
+
+    Args:
+        cpu: Processors of one replica; fractions are allowed.
+        ram: Memory of one replica, e.g. "4g" (see `parse_size`).
+        disk: Scratch disk of one replica.
+        device: The accelerator, or `CpuConfig()`.
+        preemptible: Whether it may run on capacity that can be taken away.
+        regions: Regions it may run in; None for any.
+        zone: The one zone it may run in; None for any.
+        replicas: Copies that start together; `with_tpu` sets one per host of its slices.
+        device_alternatives: Other variants that would do as well as `device.variant`.
+        image: Container image; None for the backend's own.
+    """
+
+    cpu: int | float = 1
+    ram: str = "4g"
+    disk: str = "16g"
+    device: DeviceConfig = field(default_factory=CpuConfig)
+    preemptible: bool = True
+    regions: Sequence[str] | None = field(default=None, hash=False)
+    zone: str | None = None
+    replicas: int = 1
+    device_alternatives: Sequence[str] | None = field(default=None, hash=False)
+    image: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.cpu > 0:
+            raise InvalidRequest(f"ResourceConfig: cpu must be above 0, not {self.cpu!r}")
+        for name, text in (("ram", self.ram), ("disk", self.disk)):
+            try:
+                parse_size(text)
+            except InvalidRequest as error:
+                raise InvalidRequest(f"ResourceConfig: {name}: {error}") from None
+        if self.replicas < 1:
+            raise InvalidRequest(f"ResourceConfig: replicas must be at least 1, not {self.replicas!r}")
+        if isinstance(self.regions, str):
+            raise InvalidRequest(f"ResourceConfig: regions must be a list of names, e.g. [{self.regions!r}]")
+
+    @staticmethod
+    def with_tpu(tpu_type: str | Sequence[str], slice_count: int = 1, **kwargs: Any) -> "ResourceConfig":
+        """Resources for `slice_count` slices of a TPU type, one replica per host of each slice.
+
+        Args:
+            tpu_type: A type such as "v5p-8", or several of which any will do (the first is the preferred one).
+            slice_count: Slices to run on.
+            **kwargs: Other fields of `ResourceConfig`; cpu, ram and disk default to 32, "128g" and "50g" here.
+
+        Raises:
+            InvalidRequest: No type, an unknown type, alternatives of another shape, or `replicas` given.
+        """
+        variants = [tpu_type] if isinstance(tpu_type, str) else list(tpu_type)
+        if not variants:
+            raise InvalidRequest("ResourceConfig.with_tpu: name at least one TPU type, e.g. 'v5p-8'")
+        if slice_count < 1:
+            raise InvalidRequest(f"ResourceConfig.with_tpu: slice_count must be at least 1, not {slice_count!r}")
+        for derived in ("replicas", "device", "device_alternatives"):
+            if derived in kwargs:
+                raise InvalidRequest(f"ResourceConfig.with_tpu sets {derived} itself; leave it out (use slice_count)")
+        shapes = {variant: get_tpu_topology(variant) for variant in variants}
+        preferred = shapes[variants[0]]
+        for variant, shape in shapes.items():
+            if (shape.vm_count, shape.chips_per_vm) != (preferred.vm_count, preferred.chips_per_vm):
+                raise InvalidRequest(
+                    f"TPU alternatives must agree in VMs and chips per VM: {_describe(preferred, variants[0])}, "
+                    f"{_describe(shape, variant)}"
+                )
+        fields: dict[str, Any] = {"cpu": 32, "ram": "128g", "disk": "50g", **kwargs}
+        return ResourceConfig(
+            device=TpuConfig(variants[0]),
+            replicas=slice_count * preferred.vm_count,
+            device_alternatives=variants[1:] or None,
+            **fields,
+        )
+
+    @staticmethod
+    def with_gpu(gpu_type: str, count: int = 1, **kwargs: Any) -> "ResourceConfig":
+        """Resources for `count` GPUs of a type on each replica's host; `kwargs` are other fields."""
+        return ResourceConfig(device=GpuConfig(gpu_type, count=count), **kwargs)
+
+    @staticmethod
+    def with_cpu(**kwargs: Any) -> "ResourceConfig":
+        """Resources without an accelerator; `kwargs` are other fields."""
+        return ResourceConfig(device=CpuConfig(), **kwargs)
+
+    def chip_count(self) -> int:
+        """Accelerator chips over all replicas (a replica of a TPU job is one host of a slice)."""
+        if isinstance(self.device, TpuConfig):
+            return self.replicas * get_tpu_topology(self.device.variant).chips_per_vm
+        return self.replicas * self.device.chip_count()
+
+    def device_flops(self) -> float:
+        """Peak bf16 FLOP/s of the device config: all GPUs of one replica, or one whole TPU slice; 0 for CPUs."""
+        return self.device.device_flops()
+
+    def total_flops(self) -> float:
+        """Peak bf16 FLOP/s over all replicas."""
+        return self.device.chip_flops() * self.chip_count()
+
+
+def _describe(shape: TpuTopologyInfo, variant: str) -> str:
+    return f"{variant} has {shape.vm_count} VM(s) of {shape.chips_per_vm} chips"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class EnvironmentConfig:
+    """What a job's process finds around it; its code is either a `workspace` directory or inside a `docker_image`.
+
+    The repr shows the names of `env_vars` but not their values, which are often credentials.
+    """
+
+    workspace: str | None = None
+    docker_image: str | None = None
+    pip_packages: Sequence[str] = field(default=(), hash=False)
+    env_vars: Mapping[str, str] = field(default_factory=dict, hash=False)
+    extras: Sequence[str] = field(default=(), hash=False)
+
+    def __post_init__(self) -> None:
+        if (self.workspace is None) == (self.docker_image is None):
+            given = "neither" if self.workspace is None else "both"
+            raise InvalidRequest(f"EnvironmentConfig: give one of workspace and docker_image, not {given}")
+        for name, value in self.env_vars.items():
+            if not isinstance(value, str):
+                raise InvalidRequest(f"EnvironmentConfig: env_vars[{name!r}] must be text, not {type(value).__name__}")
+
+    def __repr__(self) -> str:
+        return (
+            f"EnvironmentConfig(workspace={self.workspace!r}, docker_image={self.docker_image!r}, "
+            f"pip_packages={list(self.pip_packages)!r}, env_vars=<{', '.join(sorted(self.env_vars))}>, "
+            f"extras={list(self.extras)!r})"
+        )
+
+
+def create_environment(
+    workspace: str | None = None,
+    docker_image: str | None = None,
+    pip_packages: Sequence[str] | None = None,
+    env_vars: Mapping[str, str] | None = None,
+    extras: Sequence[str] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+) -> EnvironmentConfig:
+    """Build an environment, taking the `FORWARDED_ENV_VARS` that are set from the submitter's own.
+
+    Without workspace and docker_image the workspace is the current directory. `env_vars` win over what is forwarded;
+    `environ` replaces `os.environ` as the place to forward from.
+    """
+    source = os.environ if environ is None else environ
+    forwarded = {name: source[name] for name in FORWARDED_ENV_VARS if name in source}
+    if workspace is None and docker_image is None:
+        workspace = os.getcwd()
+    return EnvironmentConfig(
+        workspace=workspace,
+        docker_image=docker_image,
+        pip_packages=list(pip_packages or ()),
+        env_vars={"TOKENIZERS_PARALLELISM": "false", **forwarded, **(env_vars or {})},
+        extras=list(extras or ()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CallableEntrypoint:
+    """A Python callable and its arguments; backends with processes of their own ship it by cloudpickle."""
+
+    callable: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryEntrypoint:
+    """A program and its arguments, started without a shell."""
+
+    command: str
+    args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entrypoint:
+    """What a job runs: a callable or a program, exactly one of them."""
+
+    callable_entrypoint: CallableEntrypoint | None = None
+    binary_entrypoint: BinaryEntrypoint | None = None
+
+    def __post_init__(self) -> None:
+        if (self.callable_entrypoint is None) == (self.binary_entrypoint is None):
+            raise InvalidRequest("use Entrypoint.from_callable(fn) or Entrypoint.from_binary(command, args)")
+
+    @staticmethod
+    def from_callable(
+        fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> "Entrypoint":
+        """Run `fn(*args, **kwargs)`."""
+        if not callable(fn):
+            raise InvalidRequest(f"Entrypoint.from_callable: {fn!r} is not callable")
+        return Entrypoint(callable_entrypoint=CallableEntrypoint(fn, tuple(args), dict(kwargs or {})))
+
+    @staticmethod
+    def from_binary(command: str, args: Sequence[str] = ()) -> "Entrypoint":
+        """Run the program `command` with `args`; there is no shell, so nothing in them is expanded."""
+        if not command:
+            raise InvalidRequest("Entrypoint.from_binary: command is empty; name a program")
+        if isinstance(args, str):
+            raise InvalidRequest(f"Entrypoint.from_binary: args must be a list of words, not the text {args!r}")
+        return Entrypoint(binary_entrypoint=BinaryEntrypoint(command, tuple(args)))
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """A job to submit.
+
+    Args:
+        name: Names the job among its live siblings; no "/" and no control characters.
+        entrypoint: What to run.
+        resources: What each replica needs.
+        environment: What its process finds around it; None for the submitter's own.
+        replicas: Copies that start together; None for `resources.replicas`.
+        max_retries_failure: How often to start over after the job itself failed.
+        max_retries_preemption: How often to start over after capacity was taken away.
+    """
+
+    name: str
+    entrypoint: Entrypoint
+    resources: ResourceConfig = field(default_factory=ResourceConfig)
+    environment: EnvironmentConfig | None = None
+    replicas: int | None = None
+    max_retries_failure: int = 0
+    max_retries_preemption: int = 100
+
+    def __post_init__(self) -> None:
+        if not self.name.strip() or "/" in self.name or not self.name.isprintable():
+            raise InvalidRequest(
+                f"job name {self.name!r}: must not be empty and must not contain '/' or control characters"
+            )
+        if self.replicas is not None and self.replicas < 1:
+            raise InvalidRequest(f"job {self.name!r}: replicas must be at least 1, not {self.replicas}")
+        for label, count in (
+            ("max_retries_failure", self.max_retries_failure),
+            ("max_retries_preemption", self.max_retries_preemption),
+        ):
+            if count < 0:
+                raise InvalidRequest(f"job {self.name!r}: {label} must be 0 or more, not {count}")
+
+    @property
+    def replica_count(self) -> int:
+        """Copies to run: `replicas`, or what the resources say."""
+        return self.resources.replicas if self.replicas is None else self.replicas
+
+
+@dataclass(frozen=True, slots=True)
+class ActorConfig:
+    """How an actor serves its calls.
+
+    Args:
+        max_concurrency: Calls that may run at once; 1 runs them one after another in the order they were made.
+        max_restarts: How often a lost actor is started again; None for the backend's default.
+        max_task_retries: How often a call is repeated after its actor was lost; None for the backend's default.
+    """
+
+    max_concurrency: int = 1
+    max_restarts: int | None = None
+    max_task_retries: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_concurrency < 1:
+            raise InvalidRequest(f"ActorConfig: max_concurrency must be at least 1, not {self.max_concurrency}")
