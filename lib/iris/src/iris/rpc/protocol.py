@@ -1,0 +1,55 @@
+"""What both ends of every iris connection agree on: the version, metadata keys and channel options."""
+
+from typing import Final
+
+PROTOCOL_VERSION: Final = 1
+"""Grows when an old peer could misunderstand a new one (see iris.proto)."""
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+MAX_BLOB_CHUNK_BYTES: Final = 1024 * 1024
+KEEPALIVE_MS: Final = 20_000
+
+AUTHORIZATION_KEY: Final = "authorization"
+"""Metadata key of the bearer token: `authorization: Bearer <token>`."""
+
+ATTEMPT_ID_KEY: Final = "iris-attempt-id"
+"""Metadata key by which a task that waits for its children names its own attempt (it lends its cpu meanwhile)."""
+
+PROTOCOL_VERSION_KEY: Final = "iris-protocol-version"
+"""Metadata key of the caller's PROTOCOL_VERSION; a caller that leaves it out is taken to speak ours."""
+
+ChannelOption = tuple[str, int | str]
+
+CHANNEL_OPTIONS: Final[tuple[ChannelOption, ...]] = (
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # A loopback or cluster address never goes through the proxy of the user's shell.
+    ("grpc.enable_http_proxy", 0),
+)
+"""Options of every client channel."""
+
+SERVER_OPTIONS: Final[tuple[ChannelOption, ...]] = (
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Clients ping at KEEPALIVE_MS; the default minimum (5 min) would answer with GOAWAY "too_many_pings".
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 4),
+    # Two controllers on one port would share its connections; the second must fail to bind instead.
+    ("grpc.so_reuseport", 0),
+)
+"""Options of the controller's server."""
+
+
+def call_metadata(token: str, attempt_id: str | None = None) -> tuple[tuple[str, str], ...]:
+    """Metadata that every call of a client or worker carries."""
+    pairs = [(AUTHORIZATION_KEY, f"Bearer {token}"), (PROTOCOL_VERSION_KEY, str(PROTOCOL_VERSION))]
+    if attempt_id:
+        pairs.append((ATTEMPT_ID_KEY, attempt_id))
+    return tuple(pairs)

@@ -1,0 +1,58 @@
+"""The one table between the error classes of marin and gRPC status codes."""
+
+from typing import Final
+
+import grpc
+
+from iris.rpc.auth import Unauthenticated
+from rigging.errors import (
+    AlreadyExists,
+    BudgetExceeded,
+    Conflict,
+    DeadlineExceeded,
+    Denied,
+    InvalidRequest,
+    MarinError,
+    NotFound,
+    Unavailable,
+)
+
+# Most specific class first: the first row an error is an instance of is its code.
+_TABLE: Final[tuple[tuple[type[MarinError], grpc.StatusCode], ...]] = (
+    (InvalidRequest, grpc.StatusCode.INVALID_ARGUMENT),
+    (NotFound, grpc.StatusCode.NOT_FOUND),
+    (AlreadyExists, grpc.StatusCode.ALREADY_EXISTS),
+    (Conflict, grpc.StatusCode.FAILED_PRECONDITION),
+    (Unavailable, grpc.StatusCode.UNAVAILABLE),
+    (Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),
+    (Denied, grpc.StatusCode.PERMISSION_DENIED),
+    (DeadlineExceeded, grpc.StatusCode.DEADLINE_EXCEEDED),
+    (BudgetExceeded, grpc.StatusCode.RESOURCE_EXHAUSTED),
+)
+
+_CLASS_OF_CODE: Final[dict[grpc.StatusCode, type[MarinError]]] = {
+    **{code: error_class for error_class, code in _TABLE},
+    grpc.StatusCode.CANCELLED: Unavailable,
+    grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
+    grpc.StatusCode.ABORTED: Conflict,
+}
+
+
+def to_status(error: MarinError) -> tuple[grpc.StatusCode, str]:
+    """The gRPC status and message of an error of the family; INTERNAL for one that has no row."""
+    for error_class, code in _TABLE:
+        if isinstance(error, error_class):
+            return code, str(error)
+    return grpc.StatusCode.INTERNAL, str(error)
+
+
+def from_rpc_error(error: grpc.RpcError) -> MarinError:
+    """The error of the family that a failed call stands for; a plain MarinError for codes without a row."""
+    code = error.code() if hasattr(error, "code") else None
+    details = (error.details() if hasattr(error, "details") else None) or ""
+    if code is None:
+        return MarinError(f"the call failed: {error}")
+    error_class = _CLASS_OF_CODE.get(code)
+    if error_class is None:
+        return MarinError(f"the controller failed ({code.name}): {details}")
+    return error_class(details or code.name)
