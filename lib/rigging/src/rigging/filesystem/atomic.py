@@ -1,0 +1,162 @@
+"""Writing files that appear whole or not at all, and reading files that may not be there."""
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, Any
+
+from rigging.errors import InvalidRequest
+from rigging.filesystem.location import OBJECT_STORE_PROTOCOLS, Url, local_path, url_scheme
+from rigging.filesystem.opening import url_to_fs
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+#: How names of files in the making begin; listings may hide them.
+TEMPORARY_PREFIX = ".marin-tmp-"
+_ONE_PUT_BYTES = 16 * 2**20
+
+
+def write_bytes_atomic(url: Url, data: bytes, *, durable: bool = False) -> None:
+    """Replace the content of `url` with `data`; a reader sees the old content or the new, never a part.
+
+    Local files: a temporary name in the same directory, then a rename; missing parents are made. Object stores: one
+    put. Other filesystems: a temporary name, then the filesystem's own move, atomic if that is.
+
+    Args:
+        url: Plain path, file:// or any fsspec URL.
+        data: The whole new content.
+        durable: Also wait until a local disk has it, so that it survives a power failure.
+    """
+    path = local_path(url)
+    if path is None:
+        _put_bytes(url, data)
+        return
+    temporary, handle = _create_temporary(path)
+    try:
+        with handle:
+            handle.write(data)
+            _settle(handle, durable)
+        os.replace(temporary, path)
+    except BaseException:
+        _discard(temporary)
+        raise
+
+
+@contextlib.contextmanager
+def atomic_write(url: Url, mode: str = "wb", *, durable: bool = False) -> Iterator[IO[Any]]:
+    """Open `url` for writing; the file appears at the end of the block, and not at all if the block raises.
+
+    Args:
+        url: Plain path, file:// or any fsspec URL. What goes to other filesystems is kept in a local temporary file
+            and uploaded at the end.
+        mode: "wb" for bytes, "w" for UTF-8 text.
+        durable: Also wait until a local disk has it.
+    """
+    if mode not in ("wb", "w"):
+        raise InvalidRequest(f"atomic_write of {os.fspath(url)!r}: mode {mode!r} is not one of 'wb', 'w'")
+    path = local_path(url)
+    if path is None:
+        with _uploaded_at_end(url) as spool, _as_mode(spool, mode) as stream:
+            yield stream
+        return
+    temporary, handle = _create_temporary(path)
+    try:
+        with handle:
+            with _as_mode(handle, mode) as stream:
+                yield stream
+            _settle(handle, durable)
+        os.replace(temporary, path)
+    except BaseException:
+        _discard(temporary)
+        raise
+
+
+def read_bytes_or_none(url: Url) -> bytes | None:
+    """Return the whole content of `url`, or None when there is no such file; other failures raise."""
+    path = local_path(url)
+    try:
+        if path is not None:
+            with open(path, "rb", buffering=0) as handle:
+                return handle.read()
+        fs, remote = url_to_fs(url)
+        content: bytes = fs.cat_file(remote)
+        return content
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _create_temporary(path: str) -> tuple[str, IO[bytes]]:
+    directory = os.path.dirname(path)
+    temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(6).hex()}")
+    try:
+        return temporary, open(temporary, "xb")
+    except FileNotFoundError:
+        os.makedirs(directory, exist_ok=True)
+        return temporary, open(temporary, "xb")
+
+
+def _settle(handle: IO[bytes], durable: bool) -> None:
+    handle.flush()
+    if durable:
+        os.fsync(handle.fileno())
+
+
+def _discard(temporary: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def _as_mode(handle: IO[bytes], mode: str) -> Iterator[IO[Any]]:
+    if mode == "wb":
+        yield handle
+        return
+    text = io.TextIOWrapper(handle, encoding="utf-8", newline="", write_through=True)
+    try:
+        yield text
+    finally:
+        # The wrapper must not close the file under it, which is still to be synced or uploaded.
+        text.detach()
+
+
+@contextlib.contextmanager
+def _uploaded_at_end(url: Url) -> Iterator[IO[bytes]]:
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="marin-upload-") as directory:
+        spool = os.path.join(directory, "content")
+        with open(spool, "xb") as handle:
+            yield handle
+        if os.path.getsize(spool) <= _ONE_PUT_BYTES:
+            with open(spool, "rb") as handle:
+                _put_bytes(url, handle.read())
+            return
+        fs, path = url_to_fs(url)
+        with _under_final_name(fs, path, url) as target:
+            fs.put_file(spool, target)
+
+
+def _put_bytes(url: Url, data: bytes) -> None:
+    fs, path = url_to_fs(url)
+    with _under_final_name(fs, path, url) as target:
+        fs.pipe_file(target, data)
+
+
+@contextlib.contextmanager
+def _under_final_name(fs: "AbstractFileSystem", path: str, url: Url) -> Iterator[str]:
+    """Yield the name to write to; where a put is not atomic that is a temporary one, moved at the end."""
+    if url_scheme(url) in OBJECT_STORE_PROTOCOLS:
+        yield path
+        return
+    parent, _, _ = path.rpartition("/")
+    temporary = f"{parent}/{TEMPORARY_PREFIX}{os.urandom(8).hex()}"
+    fs.makedirs(parent, exist_ok=True)
+    try:
+        yield temporary
+        fs.mv(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            fs.rm_file(temporary)
+        raise

@@ -1,0 +1,41 @@
+"""Which URLs are files of this machine, and which are not."""
+
+import os
+import re
+
+Url = str | os.PathLike[str]
+
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]+):/{0,2}")
+_LOCAL_SCHEMES = frozenset({"file", "local"})
+
+#: Protocols whose writes of one object are seen whole or not at all.
+OBJECT_STORE_PROTOCOLS = frozenset({"gs", "gcs", "s3", "s3a", "abfs", "abfss", "az", "adl", "oci", "r2", "memory"})
+
+
+def url_scheme(url: Url) -> str:
+    """Return the scheme of `url`, "file" for a plain path, the outermost one of a chain such as "simplecache::gs://b"."""
+    text = os.fspath(url)
+    if text.startswith(("/", "~", ".")):
+        return "file"
+    if "::" in text:
+        return text.split("::", 1)[0]
+    match = _SCHEME.match(text)
+    if match is None or ("://" not in text and match["scheme"] not in _LOCAL_SCHEMES):
+        return "file"
+    return "file" if match["scheme"].lower() in _LOCAL_SCHEMES else match["scheme"].lower()
+
+
+def local_path(url: Url) -> str | None:
+    """Return the absolute path when `url` is a plain path (relative too) or a file:// URL, else None.
+
+    Percent signs are kept as they are and a leading ~ is the home directory, as fsspec reads such paths.
+    """
+    if url_scheme(url) != "file":
+        return None
+    text = os.fspath(url)
+    match = _SCHEME.match(text)
+    if match is not None and match["scheme"].lower() in _LOCAL_SCHEMES:
+        text = text[match.end() :]
+        if match.group().endswith(":/"):
+            text = "/" + text
+    return os.path.abspath(os.path.expanduser(text))

@@ -1,0 +1,115 @@
+"""The prefix: the storage root under which every output path lies, and what is derived from it."""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePath
+
+from rigging.errors import InvalidRequest
+from rigging.filesystem.location import local_path
+from rigging.filesystem.region import data_bucket, marin_region, region_from_metadata, region_from_prefix
+
+_LOCAL_PREFIX = "/tmp/marin"
+#: Lifetimes in days for which the buckets have a deletion rule.
+_TEMP_LIFETIMES = (1, 2, 3, 4, 5, 6, 7, 14, 30)
+
+
+def marin_prefix() -> str:
+    """Return the storage root: MARIN_PREFIX, else the region's bucket on a GCP VM, else /tmp/marin.
+
+    Read anew at each call; without a trailing slash.
+    """
+    configured = os.environ.get("MARIN_PREFIX", "").strip()
+    if configured:
+        return _without_trailing_slash(configured)
+    region = region_from_metadata()
+    return f"gs://{data_bucket(region)}" if region else _LOCAL_PREFIX
+
+
+def marin_temp_bucket(ttl_days: float, prefix: str = "", *, source_prefix: str | None = None) -> str:
+    """Return a URL for data that may be deleted after `ttl_days` days.
+
+    Args:
+        ttl_days: Wanted lifetime in days; rounded up to one of 1-7, 14, 30, and 30 when longer.
+        prefix: Path below the temporary root.
+        source_prefix: Storage root to stay beside, instead of this machine's own.
+
+    Returns:
+        `gs://{bucket}/tmp/ttl={N}d/{prefix}` when the region is known, else `{storage root as URL}/tmp/{prefix}`.
+
+    Raises:
+        InvalidRequest: `ttl_days` is below 1, or `prefix` leaves the temporary root.
+    """
+    if not ttl_days >= 1:
+        raise InvalidRequest(f"ttl_days={ttl_days}: must be at least 1")
+    if ".." in prefix.split("/"):
+        raise InvalidRequest(f"prefix={prefix!r}: '..' would leave the temporary root")
+    lifetime = next((days for days in _TEMP_LIFETIMES if days >= ttl_days), _TEMP_LIFETIMES[-1])
+    region = region_from_prefix(source_prefix) if source_prefix else marin_region()
+    if region:
+        root = f"gs://{data_bucket(region)}/tmp/ttl={lifetime}d"
+    else:
+        base = _without_trailing_slash(source_prefix or marin_prefix())
+        path = local_path(base)
+        root = f"{base if path is None else f'file://{path}'}/tmp"
+    return f"{root}/{prefix.strip('/')}".rstrip("/")
+
+
+def split_gcs_path(url: str) -> tuple[str, Path]:
+    """Split `gs://bucket/a/b` into ("bucket", Path("a/b")); the path of a bare bucket is Path(".").
+
+    Raises:
+        InvalidRequest: `url` is not of that form.
+    """
+    scheme, _, rest = url.partition("://")
+    bucket, _, key = rest.partition("/")
+    if scheme != "gs" or not bucket:
+        raise InvalidRequest(f"{url!r} is not a GCS path: expected gs://BUCKET/path")
+    return bucket, Path(key)
+
+
+def collect_gcs_paths(obj: object, *, path_prefix: str = "") -> list[tuple[str, str]]:
+    """Find every `gs://` path in a config of dataclasses, mappings, sequences, sets and paths.
+
+    Args:
+        obj: The config.
+        path_prefix: Put before each key.
+
+    Returns:
+        (key, path) pairs in the order of the walk; a key is dotted, with list items as `[i]`, e.g. "data.files.[0]".
+    """
+    return list(_walk_gcs_paths(obj, path_prefix))
+
+
+def _walk_gcs_paths(obj: object, key: str) -> Iterator[tuple[str, str]]:
+    if isinstance(obj, str):
+        if obj.startswith("gs://"):
+            yield key, obj
+    elif isinstance(obj, PurePath):
+        # pathlib folds "gs://b" to "gs:/b".
+        text = str(obj)
+        if text.startswith("gs:/"):
+            yield key, "gs://" + text.removeprefix("gs:/")
+    else:
+        for name, child in _children(obj):
+            yield from _walk_gcs_paths(child, f"{key}.{name}" if key else name)
+
+
+def _children(obj: object) -> Iterator[tuple[str, object]]:
+    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
+        for field in dataclasses.fields(obj):
+            yield field.name, getattr(obj, field.name)
+    elif isinstance(obj, Mapping):
+        for name, value in obj.items():
+            yield str(name), value
+    elif isinstance(obj, list | tuple):
+        for index, value in enumerate(obj):
+            yield f"[{index}]", value
+    elif isinstance(obj, set | frozenset):
+        for index, value in enumerate(sorted(obj, key=str)):
+            yield f"[{index}]", value
+
+
+def _without_trailing_slash(prefix: str) -> str:
+    stripped = prefix.rstrip("/")
+    return prefix if not stripped or stripped.endswith(":") else stripped

@@ -1,0 +1,278 @@
+"""What a lease is, when it is stale, and the lock that takes one on any store.
+
+A lease is one small file, exactly `{"worker_id": ..., "timestamp": ...}`; older readers reject more keys, so the fencing
+number lives in a second file beside it. The rules are the same on every store; the store only reads, writes and
+deletes these two files, and says how exclusive that is.
+"""
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from rigging.clock import SYSTEM_CLOCK, Clock
+from rigging.errors import LeaseLost
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between renewals of a held lease.
+HEARTBEAT_INTERVAL = 30.0
+#: Seconds without a renewal after which a lease may be taken over.
+HEARTBEAT_TIMEOUT = 90.0
+#: Seconds by which two machines' wall clocks may differ before one takes a live lease for a dead one.
+SKEW_ALLOWANCE = 300.0
+
+
+class LeaseLostError(LeaseLost):
+    """The lease is not held, or no longer: it was taken over, released or removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The content of a lock file.
+
+    Args:
+        worker_id: Who holds it.
+        timestamp: When it was last renewed, seconds since the epoch by the holder's clock.
+    """
+
+    worker_id: str
+    timestamp: float
+
+    def is_stale(self, timeout: float = HEARTBEAT_TIMEOUT, now: float | None = None) -> bool:
+        """Say whether the last renewal is more than `timeout` seconds before `now` (default: this machine's time)."""
+        return (time.time() if now is None else now) - self.timestamp > timeout
+
+    def to_bytes(self) -> bytes:
+        """Return the lock file's content."""
+        return json.dumps({"worker_id": self.worker_id, "timestamp": self.timestamp}).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "Lease | None":
+        """Read a lock file's content; None when it is empty or broken. Unknown keys are ignored."""
+        try:
+            parsed = json.loads(content)
+            return cls(worker_id=str(parsed["worker_id"]), timestamp=float(parsed["timestamp"]))
+        except (ValueError, TypeError, KeyError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLease:
+    """A lock file as read: its content, and the store's own mark of this very version (mtime, generation, ETag)."""
+
+    content: bytes
+    generation: str
+
+
+class LeaseStore(Protocol):
+    """Where one lock file and its fencing number are kept."""
+
+    @property
+    def location(self) -> str:
+        """The lock file's path or URL, for messages."""
+        ...
+
+    def exclusive(self, *, create: bool) -> AbstractContextManager[bool]:
+        """Keep others out while the lock file is changed, as far as this store can.
+
+        Args:
+            create: Make the directory when it is missing.
+
+        Returns:
+            A context giving False when the directory is missing and was not made: there is no lease then.
+        """
+        ...
+
+    def read(self) -> StoredLease | None:
+        """Return the lock file, or None when there is none. Needs no exclusion."""
+        ...
+
+    def write(self, content: bytes, replacing: StoredLease | None) -> bool:
+        """Write the lock file in place of `replacing`; False when someone else changed it meanwhile."""
+        ...
+
+    def delete(self, stored: StoredLease) -> bool:
+        """Delete the lock file; False when it is no longer `stored`."""
+        ...
+
+    def read_fence(self) -> int:
+        """Return the fencing number last given out, 0 when none was. Called within `exclusive`."""
+        ...
+
+    def write_fence(self, number: int) -> None:
+        """Remember the fencing number. Called within `exclusive`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """One acquisition: the id in the lock file, its fencing number, and the process it was made in."""
+
+    worker_id: str
+    fence: int
+    process: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Observation:
+    """A version of the lock file and when this observer saw it first, by its own monotonic clock."""
+
+    stored: StoredLease
+    since: float
+
+
+def acquisition_id() -> str:
+    """Return a holder id that no other process, thread or acquisition has: {host}-{pid}-{thread}-{random}."""
+    return f"{socket.gethostname()}-{os.getpid()}-{threading.get_native_id()}-{os.urandom(6).hex()}"
+
+
+class LeaseLock:
+    """Takes, renews and releases one lease.
+
+    Without a worker_id every acquisition has an id of its own, so that neither another process, nor another thread, nor
+    a second call gets in while it is held. An explicit worker_id is the identity: whoever has it may acquire again.
+
+    Args:
+        store: Where the lease is kept.
+        worker_id: The holder's identity.
+        heartbeat_timeout: Seconds without a renewal after which others may take the lease.
+        skew_allowance: Seconds added to that when only the timestamp speaks, because wall clocks differ.
+        clock: For tests.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        worker_id: str | None = None,
+        *,
+        heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
+        skew_allowance: float = SKEW_ALLOWANCE,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._store = store
+        self._worker_id = worker_id
+        self._timeout = heartbeat_timeout
+        self._skew = skew_allowance
+        self._clock = clock
+        self._held: _Held | None = None
+        self._observed: _Observation | None = None
+
+    @property
+    def location(self) -> str:
+        """The lock file's path or URL."""
+        return self._store.location
+
+    @property
+    def fencing_token(self) -> int:
+        """The number of this acquisition; it grows with each change of holder, so that late writes can be told.
+
+        Raises:
+            LeaseLostError: The lease is not held by this lock.
+        """
+        held = self._current()
+        if held is None:
+            raise LeaseLostError(f"lease {self.location} is not held: it has no fencing number")
+        return held.fence
+
+    @property
+    def worker_id(self) -> str:
+        """The id that is in the lock file while the lease is held; "" when it is not and none was given."""
+        held = self._current()
+        return held.worker_id if held else self._worker_id or ""
+
+    def try_acquire(self) -> bool:
+        """Take the lease if it is free, stale, or held by the same explicit worker_id; never waits for its holder."""
+        with self._store.exclusive(create=True):
+            stored = self._store.read()
+            lease = self._live(stored)
+            ours = self._worker_id is not None and _holder(stored) == self._worker_id
+            if lease is not None and not ours:
+                return False
+            fence = self._store.read_fence()
+            if not ours or fence == 0:
+                fence += 1
+                # Before the lock file: a number wasted by a crash in between harms nobody, one given twice does.
+                self._store.write_fence(fence)
+            worker_id = self._worker_id or acquisition_id()
+            if not self._store.write(Lease(worker_id, self._clock.now()).to_bytes(), stored):
+                return False
+            self._held = _Held(worker_id, fence, os.getpid())
+            self._observed = None
+        if stored is not None and not ours:
+            logger.warning("lease %s: %s took it over from %s", self.location, worker_id, _holder(stored) or "nobody")
+        return True
+
+    def refresh(self) -> None:
+        """Renew the lease.
+
+        Raises:
+            LeaseLostError: It is not held any more; the message says by whom it is.
+        """
+        with self._store.exclusive(create=False) as present:
+            stored = self._store.read() if present else None
+            if stored is not None and self._is_ours(stored):
+                renewed = Lease(self.worker_id, self._clock.now()).to_bytes()
+                if self._store.write(renewed, stored):
+                    return
+                stored = self._store.read()
+            lost_by = self.worker_id or "nobody"
+            self._held = None
+        now_held = "it was removed" if stored is None else f"now held by {_holder(stored) or 'an unreadable lock file'}"
+        raise LeaseLostError(f"lease {self.location} is lost to {lost_by}: {now_held}")
+
+    def release(self) -> bool:
+        """Give the lease up; another's is never touched. Returns whether it was still ours."""
+        with self._store.exclusive(create=False) as present:
+            stored = self._store.read() if present else None
+            ours = stored is not None and self._is_ours(stored) and self._store.delete(stored)
+            self._held = None
+            return ours
+
+    def has_active_holder(self) -> bool:
+        """Say whether somebody, this lock included, holds the lease and renews it."""
+        return self._live(self._store.read()) is not None
+
+    def holder(self) -> Lease | None:
+        """Return the lease as its file has it now, stale or not; None when there is none or it is unreadable."""
+        stored = self._store.read()
+        return None if stored is None else Lease.from_bytes(stored.content)
+
+    def _current(self) -> _Held | None:
+        # A forked child has a copy of this object, but the lease is its parent's.
+        return self._held if self._held is not None and self._held.process == os.getpid() else None
+
+    def _is_ours(self, stored: StoredLease) -> bool:
+        held = self._current()
+        mine = held.worker_id if held else self._worker_id
+        if mine is None or _holder(stored) != mine:
+            return False
+        # The same identity may have lost the lease and taken it again elsewhere: then this hold was broken.
+        return held is None or self._store.read_fence() <= held.fence
+
+    def _live(self, stored: StoredLease | None) -> Lease | None:
+        """Return the lease unless it is stale; remember what was seen, for the next look."""
+        if stored is None:
+            self._observed = None
+            return None
+        lease = Lease.from_bytes(stored.content)
+        if lease is None:
+            logger.warning("lease %s: unreadable lock file %r counts as stale", self.location, stored.content[:80])
+            return None
+        seen = self._clock.monotonic()
+        observed = self._observed
+        if observed is None or observed.stored != stored:
+            self._observed = observed = _Observation(stored, seen)
+        if seen - observed.since >= self._timeout:
+            return None
+        return None if lease.is_stale(self._timeout + self._skew, self._clock.now()) else lease
+
+
+def _holder(stored: StoredLease | None) -> str | None:
+    lease = None if stored is None else Lease.from_bytes(stored.content)
+    return None if lease is None else lease.worker_id

@@ -1,0 +1,68 @@
+"""Leases on filesystems without a conditional write: write, read back, and hope.
+
+Exclusive among the threads of one process (so memory:// is exact), not among processes: two that start within one
+round trip of each other may both win. Said in a warning, once a filesystem.
+"""
+
+import contextlib
+import functools
+import hashlib
+import logging
+import threading
+from collections.abc import Iterator
+
+from rigging.filesystem import read_bytes_or_none, url_scheme, url_to_fs, write_bytes_atomic
+from rigging.lease.base import StoredLease
+
+logger = logging.getLogger(__name__)
+
+FENCE_SUFFIX = ".fence"
+_within_process = threading.RLock()
+
+
+class BestEffortLeaseStore:
+    """One lock file on any fsspec filesystem."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        _warn_once(url_scheme(url))
+
+    @property
+    def location(self) -> str:
+        return self._url
+
+    @contextlib.contextmanager
+    def exclusive(self, *, create: bool) -> Iterator[bool]:
+        with _within_process:
+            yield True
+
+    def read(self) -> StoredLease | None:
+        content = read_bytes_or_none(self._url)
+        return None if content is None else StoredLease(content, hashlib.sha256(content).hexdigest())
+
+    def write(self, content: bytes, replacing: StoredLease | None) -> bool:
+        if self.read() != replacing:
+            return False
+        write_bytes_atomic(self._url, content)
+        return read_bytes_or_none(self._url) == content
+
+    def delete(self, stored: StoredLease) -> bool:
+        if self.read() != stored:
+            return False
+        fs, path = url_to_fs(self._url)
+        with contextlib.suppress(FileNotFoundError):
+            fs.rm_file(path)
+        return True
+
+    def read_fence(self) -> int:
+        content = read_bytes_or_none(self._url + FENCE_SUFFIX)
+        return int(content) if content else 0
+
+    def write_fence(self, number: int) -> None:
+        write_bytes_atomic(self._url + FENCE_SUFFIX, str(number).encode())
+
+
+@functools.cache
+def _warn_once(scheme: str) -> None:
+    if scheme != "memory":
+        logger.warning("leases on %s:// are best effort: two processes starting at once may both get one", scheme)

@@ -1,0 +1,161 @@
+"""Holding a lease for the length of a block, renewed in the background."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+
+from rigging.clock import SYSTEM_CLOCK, Clock
+from rigging.errors import Conflict, InvalidRequest
+from rigging.filesystem import local_path
+from rigging.filesystem.location import Url
+from rigging.lease.base import (
+    HEARTBEAT_INTERVAL,
+    HEARTBEAT_TIMEOUT,
+    SKEW_ALLOWANCE,
+    LeaseLock,
+    LeaseLostError,
+    LeaseStore,
+)
+from rigging.lease.best_effort import BestEffortLeaseStore
+from rigging.lease.local import LocalLeaseStore
+
+logger = logging.getLogger(__name__)
+
+_POLL_START_SECONDS = 0.02
+_POLL_LIMIT_SECONDS = 1.0
+
+
+def create_lock(
+    path: Url,
+    worker_id: str | None = None,
+    *,
+    heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
+    skew_allowance: float = SKEW_ALLOWANCE,
+    clock: Clock = SYSTEM_CLOCK,
+) -> LeaseLock:
+    """Return the lock on the lease at `path`; nothing is read or written yet.
+
+    Args:
+        path: The lock file: a plain path (relative too), file:// or any fsspec URL.
+        worker_id: The holder's identity, which may acquire again what it holds; by default each acquisition is its own.
+        heartbeat_timeout: Seconds without a renewal after which others may take the lease.
+        skew_allowance: Seconds by which wall clocks of different machines may differ.
+        clock: For tests.
+    """
+    if not heartbeat_timeout > 0:
+        raise InvalidRequest(f"heartbeat_timeout={heartbeat_timeout}: must be above 0 seconds")
+    if worker_id == "":
+        raise InvalidRequest("worker_id='': must name the holder; leave it out for one of its own per acquisition")
+    local = local_path(path)
+    store: LeaseStore = LocalLeaseStore(local) if local is not None else BestEffortLeaseStore(str(path))
+    return LeaseLock(store, worker_id, heartbeat_timeout=heartbeat_timeout, skew_allowance=skew_allowance, clock=clock)
+
+
+class HeldLease:
+    """A lease held by a `lease(...)` block.
+
+    Attributes:
+        lost: Set as soon as the lease is known or must be feared to be lost; long work should look at it.
+        lock: The lock below.
+        fencing_token: The number of this acquisition.
+    """
+
+    def __init__(self, lock: LeaseLock) -> None:
+        self.lock = lock
+        self.fencing_token = lock.fencing_token
+        self.worker_id = lock.worker_id
+        self.lost = threading.Event()
+
+    def check(self) -> None:
+        """Raise LeaseLostError when the lease is lost."""
+        if self.lost.is_set():
+            raise LeaseLostError(f"lease {self.lock.location} was lost to {self.worker_id} while it was held")
+
+
+@contextlib.contextmanager
+def lease(
+    path: Url,
+    worker_id: str | None = None,
+    *,
+    wait_seconds: float = 0.0,
+    heartbeat_interval: float = HEARTBEAT_INTERVAL,
+    heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Iterator[HeldLease]:
+    """Hold the lease at `path` during the block; a background thread renews it.
+
+    Args:
+        path: The lock file, as for `create_lock`.
+        worker_id: The holder's identity, as for `create_lock`.
+        wait_seconds: How long to wait for another holder; `math.inf` for ever.
+        heartbeat_interval: Seconds between renewals.
+        heartbeat_timeout: Seconds without a renewal after which others may take the lease.
+        clock: For tests.
+
+    Raises:
+        Conflict: Another holds it; the message says who.
+        LeaseLostError: At the end of a block that itself succeeded, when the lease was lost on the way: the work was
+            unprotected.
+    """
+    if not 0 < heartbeat_interval < heartbeat_timeout:
+        raise InvalidRequest(
+            f"heartbeat_interval={heartbeat_interval}: must be above 0 and below heartbeat_timeout={heartbeat_timeout}"
+        )
+    lock = create_lock(path, worker_id, heartbeat_timeout=heartbeat_timeout, clock=clock)
+    _acquire(lock, wait_seconds, clock)
+    held = HeldLease(lock)
+    stop = threading.Event()
+    renewer = threading.Thread(
+        target=_renew,
+        args=(held, stop, heartbeat_interval, heartbeat_timeout, clock),
+        name="lease-renewer",
+        daemon=True,
+    )
+    renewer.start()
+    try:
+        yield held
+    finally:
+        stop.set()
+        renewer.join()
+        if not lock.release():
+            held.lost.set()
+    held.check()
+
+
+def _acquire(lock: LeaseLock, wait_seconds: float, clock: Clock) -> None:
+    give_up_at = clock.monotonic() + wait_seconds
+    pause = threading.Event()
+    interval = _POLL_START_SECONDS
+    while not lock.try_acquire():
+        left = give_up_at - clock.monotonic()
+        if left <= 0:
+            holder = lock.holder()
+            raise Conflict(
+                f"lease {lock.location} is held by {holder.worker_id if holder else 'another'}; "
+                f"waited {wait_seconds:g} s for it"
+            )
+        pause.wait(min(interval, left))
+        interval = min(interval * 1.5, _POLL_LIMIT_SECONDS)
+
+
+def _renew(held: HeldLease, stop: threading.Event, interval: float, timeout: float, clock: Clock) -> None:
+    renewed_at = clock.monotonic()
+    pause = interval
+    while not stop.wait(pause):
+        attempted_at = clock.monotonic()
+        try:
+            held.lock.refresh()
+        except LeaseLostError as error:
+            logger.error("%s", error)
+            held.lost.set()
+            return
+        # Whatever else the storage raises, in whichever library's words, only means that this renewal did not happen.
+        except Exception as error:
+            logger.warning("lease %s: renewal failed, trying again: %s", held.lock.location, error)
+            pause = interval / 5
+            # Others may take it from here on, so the holder must stop believing in it, even if no one has.
+            if clock.monotonic() - renewed_at >= timeout:
+                held.lost.set()
+            continue
+        renewed_at, pause = attempted_at, interval

@@ -1,0 +1,119 @@
+"""Leases on local files: truly exclusive among the processes of a machine.
+
+Changes are made under a kernel lock (flock) on a sidecar file, `{lock}.fence`, which also holds the fencing number and is
+never deleted. The lock file itself is replaced by rename, so that readers without the kernel lock see it whole.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Iterator
+
+from rigging.errors import Unavailable
+from rigging.filesystem import write_bytes_atomic
+from rigging.lease.base import StoredLease
+
+logger = logging.getLogger(__name__)
+
+FENCE_SUFFIX = ".fence"
+_FENCE_DIGITS = 20
+_BUSY_POLL_SECONDS = 0.0005
+#: The kernel lock is held for microseconds; longer means that its holder is stopped.
+_BUSY_LIMIT_SECONDS = 10.0
+
+
+class LocalLeaseStore:
+    """One lock file at an absolute path of this machine."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._sidecar = path + FENCE_SUFFIX
+        # Only valid inside `exclusive`, and per instance: the descriptor of the locked sidecar.
+        self._descriptor = -1
+
+    @property
+    def location(self) -> str:
+        return self._path
+
+    @contextlib.contextmanager
+    def exclusive(self, *, create: bool) -> Iterator[bool]:
+        try:
+            descriptor = self._open_sidecar(create)
+        except (FileNotFoundError, NotADirectoryError):
+            if create:
+                raise
+            yield False
+            return
+        try:
+            self._lock(descriptor)
+            self._descriptor = descriptor
+            try:
+                yield True
+            finally:
+                self._descriptor = -1
+                # Closing is not enough: a child forked meanwhile has a copy of the descriptor and would keep the lock.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        finally:
+            os.close(descriptor)
+
+    def read(self) -> StoredLease | None:
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            mark = os.fstat(descriptor)
+            return StoredLease(os.read(descriptor, 65536), f"{mark.st_ino}.{mark.st_mtime_ns}")
+        finally:
+            os.close(descriptor)
+
+    def write(self, content: bytes, replacing: StoredLease | None) -> bool:
+        write_bytes_atomic(self._path, content)
+        return True
+
+    def delete(self, stored: StoredLease) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        return True
+
+    def read_fence(self) -> int:
+        text = os.pread(self._descriptor, _FENCE_DIGITS, 0)
+        if not text:
+            return 0
+        try:
+            return int(text)
+        except ValueError:
+            # Milliseconds of today are far above any count of holders, so the number still only grows.
+            number = time.time_ns() // 1_000_000
+            logger.warning("%s: unreadable fencing number %r; continuing from %d", self._sidecar, text, number)
+            return number
+
+    def write_fence(self, number: int) -> None:
+        # Fixed width: written in place by one call, there is never a shorter or longer number to be read.
+        os.pwrite(self._descriptor, b"%0*d" % (_FENCE_DIGITS, number), 0)
+
+    def _open_sidecar(self, create: bool) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return os.open(self._sidecar, flags, 0o666)
+        except FileNotFoundError:
+            if not create:
+                raise
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            return os.open(self._sidecar, flags, 0o666)
+
+    def _lock(self, descriptor: int) -> None:
+        started = time.monotonic()
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() - started > _BUSY_LIMIT_SECONDS:
+                    raise Unavailable(
+                        f"lease {self._path}: {self._sidecar} has been locked for {_BUSY_LIMIT_SECONDS:.0f} s by another "
+                        "process, which must be stopped or hung (see `lslocks`)"
+                    ) from None
+                time.sleep(_BUSY_POLL_SECONDS)

@@ -1,0 +1,103 @@
+import threading
+from pathlib import Path
+
+import pytest
+
+from rigging.errors import InvalidRequest
+from rigging.filesystem import atomic, atomic_write, filesystem, read_bytes_or_none, write_bytes_atomic
+
+
+@pytest.fixture(params=["local", "file", "memory"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return {"local": str(tmp_path), "file": f"file://{tmp_path}", "memory": f"memory://{tmp_path.name}"}[request.param]
+
+
+def test_written_bytes_are_read_back_and_replaced(root: str) -> None:
+    url = f"{root}/deep/er/status"
+    assert read_bytes_or_none(url) is None
+    write_bytes_atomic(url, b"one")
+    assert read_bytes_or_none(url) == b"one"
+    write_bytes_atomic(url, b"", durable=True)
+    assert read_bytes_or_none(url) == b""
+
+
+def test_stream_appears_at_the_end_only(root: str) -> None:
+    url = f"{root}/x"
+    write_bytes_atomic(url, b"old")
+    with atomic_write(url, "w") as handle:
+        handle.write("né\nw")
+        assert read_bytes_or_none(url) == b"old"
+    assert read_bytes_or_none(url) == "né\nw".encode()
+
+
+def write_half(url: str) -> None:
+    with atomic_write(url) as handle:
+        handle.write(b"half")
+        raise ZeroDivisionError
+
+
+def test_failed_stream_leaves_the_old_content_and_nothing_else(root: str, tmp_path: Path) -> None:
+    url = f"{root}/x"
+    write_bytes_atomic(url, b"old")
+    with pytest.raises(ZeroDivisionError):
+        write_half(url)
+    assert read_bytes_or_none(url) == b"old"
+    assert [p.name for p in tmp_path.iterdir()] in ([], ["x"])
+
+
+def test_large_stream_to_another_filesystem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atomic, "_ONE_PUT_BYTES", 10)
+    with atomic_write("memory://atomic/large") as handle:
+        handle.write(b"x" * 1000)
+    assert read_bytes_or_none("memory://atomic/large") == b"x" * 1000
+
+
+def test_filesystem_without_atomic_puts_gets_a_temporary_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atomic, "OBJECT_STORE_PROTOCOLS", frozenset())
+    write_bytes_atomic("memory://atomic-mv/a", b"1")
+    fs = filesystem("memory")
+    assert fs.ls("/atomic-mv", detail=False) == ["/atomic-mv/a"]
+    assert fs.cat_file("/atomic-mv/a") == b"1"
+
+
+def test_reader_never_sees_a_part(tmp_path: Path) -> None:
+    target = tmp_path / "x"
+    contents = [bytes([n]) * 50_000 for n in range(8)]
+    write_bytes_atomic(str(target), contents[0])
+    done = threading.Event()
+
+    def write() -> None:
+        for _ in range(20):
+            for content in contents:
+                write_bytes_atomic(str(target), content)
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = set()
+    while not done.is_set():
+        seen.add(read_bytes_or_none(str(target)))
+    writer.join()
+    assert seen <= set(contents)
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_file_permissions_follow_the_umask(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_bytes(b"")
+    write_bytes_atomic(tmp_path / "atomic", b"")
+    assert (tmp_path / "atomic").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_below_a_file_there_is_nothing_and_a_directory_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert read_bytes_or_none(tmp_path / "file" / "x") is None
+    with pytest.raises(IsADirectoryError):
+        read_bytes_or_none(tmp_path)
+    with pytest.raises(IsADirectoryError):
+        write_bytes_atomic(tmp_path, b"")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"], "the temporary file was left behind"
+
+
+def test_unknown_mode_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="mode 'a'"), atomic_write(tmp_path / "x", "a"):
+        pass

@@ -1,0 +1,44 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rigging.filesystem import filesystem, open_url, url_to_fs
+
+
+@pytest.mark.parametrize("form", ["{p}", "file://{p}"])
+def test_writing_makes_missing_parents(form: str, tmp_path: Path) -> None:
+    url = form.format(p=tmp_path / "a" / "b" / "c.txt")
+    with open_url(url, "w") as handle:
+        handle.write("héllo")
+    with open_url(url, "r") as handle:
+        assert handle.read() == "héllo"
+    with open_url(url) as handle:
+        assert handle.read() == "héllo".encode()
+
+
+def test_path_objects_and_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_url(Path("x/y.bin"), "wb") as handle:
+        handle.write(b"1")
+    assert (tmp_path / "x" / "y.bin").read_bytes() == b"1"
+
+
+def test_any_fsspec_url() -> None:
+    with open_url("memory://opening/x.gz", "wt", compression="infer") as handle:
+        handle.write("squeezed")
+    fs, path = url_to_fs("memory://opening/x.gz")
+    assert fs.cat_file(path)[:2] == b"\x1f\x8b"
+    assert filesystem("memory").exists("/opening/x.gz")
+
+
+def test_reading_what_is_missing_makes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), open_url(tmp_path / "no" / "file"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_importing_does_not_load_fsspec() -> None:
+    code = "import sys, rigging.filesystem, rigging.distributed_lock; sys.exit('fsspec' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,92 @@
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from rigging.errors import InvalidRequest
+from rigging.filesystem import collect_gcs_paths, marin_prefix, marin_temp_bucket, split_gcs_path
+
+
+def test_prefix_defaults_to_a_local_directory() -> None:
+    assert marin_prefix() == "/tmp/marin"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("gs://b/x", "gs://b/x"), ("gs://b/", "gs://b"), ("/", "/"), ("memory://", "memory://"), (" ", "/tmp/marin")],
+)
+def test_prefix_is_read_from_the_environment_at_each_call(
+    value: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MARIN_PREFIX", value)
+    assert marin_prefix() == expected
+
+
+def test_prefix_on_a_gcp_machine_is_the_regions_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rigging.filesystem.prefix.region_from_metadata", lambda: "europe-west4")
+    assert marin_prefix() == "gs://marin-eu-west4"
+
+
+@pytest.mark.parametrize(("asked", "given"), [(1, 1), (1.5, 2), (7, 7), (8, 14), (15, 30), (30, 30), (365, 30)])
+def test_lifetime_is_rounded_up_to_one_with_a_rule(asked: float, given: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MARIN_PREFIX", "gs://marin-us-central2/sub")
+    assert marin_temp_bucket(asked, "a/b") == f"gs://marin-us-central2/tmp/ttl={given}d/a/b"
+    assert marin_temp_bucket(asked) == f"gs://marin-us-central2/tmp/ttl={given}d"
+
+
+@pytest.mark.parametrize("ttl", [0, 0.5, -1, float("nan")])
+def test_lifetime_below_a_day_is_refused(ttl: float) -> None:
+    with pytest.raises(ValueError, match="must be at least 1"):
+        marin_temp_bucket(ttl)
+
+
+def test_temp_without_region_lies_under_the_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert marin_temp_bucket(3, "x") == "file:///tmp/marin/tmp/x"
+    monkeypatch.setenv("MARIN_PREFIX", "s3://mine/root/")
+    assert marin_temp_bucket(3, "x") == "s3://mine/root/tmp/x"
+
+
+def test_temp_stays_beside_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MARIN_PREFIX", "gs://marin-us-central2")
+    assert marin_temp_bucket(1, "x", source_prefix="gs://marin-us-east1/d") == "gs://marin-us-east1/tmp/ttl=1d/x"
+    assert marin_temp_bucket(1, "x", source_prefix="/data") == "file:///data/tmp/x"
+
+
+def test_temp_path_cannot_leave_its_root() -> None:
+    with pytest.raises(InvalidRequest, match=r"'\.\.'"):
+        marin_temp_bucket(1, "../x")
+
+
+def test_split_gcs_path() -> None:
+    assert split_gcs_path("gs://b/a/c.txt") == ("b", Path("a/c.txt"))
+    assert split_gcs_path("gs://b") == ("b", Path("."))
+    for wrong in ("s3://b/a", "/b/a", "gs://", "b"):
+        with pytest.raises(ValueError, match="expected gs://BUCKET"):
+            split_gcs_path(wrong)
+
+
+@dataclass
+class Inner:
+    files: list[str]
+
+
+@dataclass
+class Config:
+    a: str
+    inner: Inner
+    more: dict[str, object] = field(default_factory=dict)
+
+
+def test_collect_gcs_paths_names_where_each_was_found() -> None:
+    config = Config(
+        "gs://one/a",
+        Inner(["/local", "gs://two/b"]),
+        {"k": ("gs://three", Path("gs://four/x")), "n": 1, "s": {"gs://5"}},
+    )
+    assert collect_gcs_paths(config, path_prefix="config") == [
+        ("config.a", "gs://one/a"),
+        ("config.inner.files.[1]", "gs://two/b"),
+        ("config.more.k.[0]", "gs://three"),
+        ("config.more.k.[1]", "gs://four/x"),
+        ("config.more.s.[0]", "gs://5"),
+    ]
