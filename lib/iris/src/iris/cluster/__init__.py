@@ -1,0 +1,1 @@
+"""The public types of iris: names, entry points, resources, constraints. Imports no transport."""

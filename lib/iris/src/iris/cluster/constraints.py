@@ -1,0 +1,58 @@
+"""Where a job may run: conditions on the attributes of workers, and the usual ones ready made."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from iris.domain.constraints import Constraint, ConstraintOp, validate_constraint
+from rigging.errors import InvalidRequest
+
+__all__ = [
+    "Constraint",
+    "ConstraintOp",
+    "WellKnownAttribute",
+    "device_variant_constraint",
+    "preemptible_constraint",
+    "region_constraint",
+    "validate_constraint",
+    "zone_constraint",
+]
+
+
+class WellKnownAttribute(StrEnum):
+    """Attributes that every worker which knows them reports under these names."""
+
+    DEVICE_TYPE = "device-type"
+    DEVICE_VARIANT = "device-variant"
+    PREEMPTIBLE = "preemptible"
+    REGION = "region"
+    ZONE = "zone"
+    TPU_NAME = "tpu-name"
+    TPU_WORKER_ID = "tpu-worker-id"
+    POOL = "pool"
+
+
+def preemptible_constraint(preemptible: bool = True) -> Constraint:
+    """Only workers whose capacity can (True) or cannot (False) be taken away."""
+    return Constraint(WellKnownAttribute.PREEMPTIBLE, ConstraintOp.EQ, ("true" if preemptible else "false",))
+
+
+def zone_constraint(zone: str) -> Constraint:
+    """Only workers in this zone."""
+    return _one_of(WellKnownAttribute.ZONE, [zone])
+
+
+def region_constraint(regions: str | Sequence[str]) -> Constraint:
+    """Only workers in this region, or in one of these."""
+    return _one_of(WellKnownAttribute.REGION, [regions] if isinstance(regions, str) else regions)
+
+
+def device_variant_constraint(variants: str | Sequence[str]) -> Constraint:
+    """Only workers with this accelerator variant, or one of these."""
+    return _one_of(WellKnownAttribute.DEVICE_VARIANT, [variants] if isinstance(variants, str) else variants)
+
+
+def _one_of(attribute: WellKnownAttribute, values: Sequence[str]) -> Constraint:
+    if not values or not all(values):
+        raise InvalidRequest(f"a constraint on {attribute.value} must name at least one value, and none may be empty")
+    operator = ConstraintOp.EQ if len(values) == 1 else ConstraintOp.IN
+    return Constraint(attribute, operator, tuple(values))

@@ -1,0 +1,195 @@
+"""The public words of iris: names of jobs, what they run, what they need. Pure values; nothing here talks to a cluster."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from iris.cluster.job_name import JobName
+from iris.cluster.sizes import parse_size
+from iris.domain.states import JobState, PriorityBand, TaskState
+from rigging.errors import InvalidRequest
+from rigging.topology import get_tpu_topology
+
+__all__ = [
+    "CoschedulingConfig",
+    "DeviceSpec",
+    "Entrypoint",
+    "EnvironmentSpec",
+    "JobName",
+    "JobState",
+    "PriorityBand",
+    "ResourceSpec",
+    "TaskState",
+    "gpu_device",
+    "tpu_device",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Entrypoint:
+    """What each task of a job runs: a command, or a Python callable with its arguments; made by the two constructors."""
+
+    argv: tuple[str, ...] = ()
+    fn: Callable[..., Any] | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if bool(self.argv) == (self.fn is not None):
+            raise InvalidRequest("use Entrypoint.from_command(program, *args) or Entrypoint.from_callable(fn, *args)")
+
+    @staticmethod
+    def from_callable(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Entrypoint":
+        """Run `fn(*args, **kwargs)`; it is shipped by cloudpickle, so a lambda or a closure will do."""
+        if not callable(fn):
+            raise InvalidRequest(f"Entrypoint.from_callable: {fn!r} is not callable")
+        return Entrypoint(fn=fn, args=args, kwargs=kwargs)
+
+    @staticmethod
+    def from_command(*argv: str) -> "Entrypoint":
+        """Run a program with its arguments. There is no shell; "python" is the task environment's interpreter."""
+        if not argv or not argv[0]:
+            raise InvalidRequest("Entrypoint.from_command: name a program, e.g. from_command('python', '-m', 'module')")
+        for word in argv:
+            if not isinstance(word, str):
+                raise InvalidRequest(f"Entrypoint.from_command: {word!r} is not text; pass each word as a str")
+            if "\0" in word:
+                raise InvalidRequest(f"Entrypoint.from_command: {word!r} contains a NUL character")
+        return Entrypoint(argv=argv)
+
+    @property
+    def display(self) -> str:
+        """The entry point for people, e.g. "python -m trainer" or "package.module:function"."""
+        if self.fn is None:
+            return " ".join(self.argv)
+        module = getattr(self.fn, "__module__", None) or "?"
+        return f"{module}:{getattr(self.fn, '__qualname__', type(self.fn).__qualname__)}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """Accelerators of one task.
+
+    Args:
+        kind: "gpu" or "tpu".
+        variant: "H100", "v5p-8"; empty for any.
+        count: GPUs, or TPU chips of one host.
+        alternatives: Other variants that would do as well.
+    """
+
+    kind: str
+    variant: str
+    count: int
+    alternatives: tuple[str, ...] = ()
+
+
+def tpu_device(variant: str | Sequence[str], count: int | None = None) -> DeviceSpec:
+    """One host of a TPU slice.
+
+    Args:
+        variant: A type such as "v5p-8", or several of which any will do, the preferred one first.
+        count: Chips of the host; None for all of them.
+
+    Raises:
+        InvalidRequest: An unknown type, none, or alternatives whose hosts have another number of chips.
+    """
+    variants = [variant] if isinstance(variant, str) else list(variant)
+    if not variants:
+        raise InvalidRequest("tpu_device: name at least one TPU type, e.g. 'v5p-8'")
+    chips = {name: get_tpu_topology(name).chips_per_vm for name in variants}
+    wanted = chips[variants[0]] if count is None else count
+    for name, available in chips.items():
+        if count is None and available != wanted:
+            raise InvalidRequest(
+                f"TPU alternatives must have equal hosts: {variants[0]} has {wanted} chips a host, {name} {available}"
+            )
+        if not 1 <= wanted <= available:
+            raise InvalidRequest(f"tpu_device: a host of {name} has {available} chips; asked for {wanted}")
+    return DeviceSpec("tpu", variants[0], wanted, tuple(variants[1:]))
+
+
+def gpu_device(variant: str = "", count: int = 1) -> DeviceSpec:
+    """`count` GPUs of a type (empty: any) on one host. Raises InvalidRequest for a count below 1."""
+    if count < 1:
+        raise InvalidRequest(f"gpu_device: count must be at least 1, not {count}")
+    return DeviceSpec("gpu", variant, count)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSpec:
+    """What one task needs.
+
+    Args:
+        cpu: Cores; fractions down to a thousandth are allowed, 0 takes none.
+        memory: Bytes, or text such as "4GB" (units are powers of 1024).
+        disk: Scratch space, like `memory`.
+        device: Accelerators; None for none.
+    """
+
+    cpu: float = 1
+    memory: str | int = "1GB"
+    disk: str | int = "5GB"
+    device: DeviceSpec | None = None
+
+    def __post_init__(self) -> None:
+        # Written so that NaN is refused too.
+        if not 0 <= self.cpu <= 1e6:
+            raise InvalidRequest(f"cpu {self.cpu!r}: give a number of cores from 0 up")
+        parse_size(self.memory, "memory")
+        parse_size(self.disk, "disk")
+
+    @property
+    def cpu_millis(self) -> int:
+        """Thousandths of a core."""
+        return round(self.cpu * 1000)
+
+    @property
+    def memory_bytes(self) -> int:
+        return parse_size(self.memory, "memory")
+
+    @property
+    def disk_bytes(self) -> int:
+        return parse_size(self.disk, "disk")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class EnvironmentSpec:
+    """What a task's process finds around it, besides the workspace. The repr hides the values of variables.
+
+    Args:
+        pip_packages: Requirements installed on top of the lock file, e.g. "einops>=0.8".
+        env_vars: Variables of the task.
+        extras: Optional-dependency groups of the root project or of any workspace member.
+    """
+
+    pip_packages: Sequence[str] = field(default=(), hash=False)
+    env_vars: Mapping[str, str] = field(default_factory=dict, hash=False)
+    extras: Sequence[str] = field(default=(), hash=False)
+
+    def __post_init__(self) -> None:
+        for label, words in (("pip_packages", self.pip_packages), ("extras", self.extras)):
+            if isinstance(words, str):
+                raise InvalidRequest(f"EnvironmentSpec: {label} must be a list, e.g. [{words!r}]")
+        for name, value in self.env_vars.items():
+            if not isinstance(value, str):
+                raise InvalidRequest(f"EnvironmentSpec: env_vars[{name!r}] must be text, not {type(value).__name__}")
+            if not name or "=" in name or "\0" in name or "\0" in value:
+                raise InvalidRequest(f"EnvironmentSpec: {name!r} cannot be the name of a variable")
+
+    def __repr__(self) -> str:
+        names = ", ".join(sorted(self.env_vars))
+        return (
+            f"EnvironmentSpec(pip_packages={list(self.pip_packages)!r}, env_vars=<{names}>, "
+            f"extras={list(self.extras)!r})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CoschedulingConfig:
+    """Make a job's tasks a gang: placed together on workers that share the value of the attribute `group_by`."""
+
+    group_by: str
+
+    def __post_init__(self) -> None:
+        if not self.group_by:
+            raise InvalidRequest("CoschedulingConfig: group_by must name a worker attribute, e.g. 'tpu-name'")
