@@ -1,0 +1,185 @@
+"""From a config with placeholders to the config that a step's function sees."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, TypeVar
+
+from marin.execution.paths import under_prefix
+from marin.execution.refs import InputName, MirroredValue, OutputName, VersionedValue
+from marin.execution.step import ExecutorStep, is_absolute
+from marin.execution.walk import LEAF_TYPES, dataclass_field_names
+from rigging.errors import InvalidRequest, NotFound
+
+T = TypeVar("T")
+
+MIRROR_SCHEME = "mirror://"
+_PLACEHOLDERS = (ExecutorStep, InputName, OutputName, VersionedValue, MirroredValue)
+
+Resolve = Callable[[Any], Any]
+
+
+def instantiate_config(config: T, output_path: str | None, output_paths: Mapping[ExecutorStep[Any], str], prefix: str) -> T:
+    """A copy of `config` in which every placeholder has become its value.
+
+    What holds no placeholder is shared with `config`, which is never modified.
+
+    Args:
+        config: Any nesting of dataclasses, dicts, lists, tuples and sets.
+        output_path: What `this_output_path()` stands for; None when the config may not hold it.
+        output_paths: The output path of every step that the config refers to.
+        prefix: The storage root, for hardcoded inputs and mirrored paths.
+
+    Raises:
+        NotFound: the config refers to a step that is not in `output_paths`.
+        InvalidRequest: the config holds `this_output_path()` but there is no output path.
+    """
+
+    def resolve(placeholder: Any) -> Any:
+        if isinstance(placeholder, ExecutorStep):
+            placeholder = placeholder.as_input_name()
+        if isinstance(placeholder, InputName):
+            return _input_path(placeholder, output_paths, prefix)
+        if isinstance(placeholder, OutputName):
+            if output_path is None:
+                raise InvalidRequest(f"{placeholder!r}: this config is not a step's, so it has no output path")
+            return _join(output_path, placeholder.name)
+        if isinstance(placeholder, MirroredValue):
+            return mirror_path(_rebuild(placeholder.value, resolve), prefix)
+        return _rebuild(placeholder.value, resolve)
+
+    return rebuild(config, resolve)
+
+
+def resolve_local_placeholders(config: T, output_path: str) -> T:
+    """A copy of `config` with what concerns the step itself filled in; inputs stay as they are.
+
+    Output names become paths, versioned values become plain; a mirrored path becomes one unless it is an input.
+    """
+
+    def resolve(placeholder: Any) -> Any:
+        if isinstance(placeholder, OutputName):
+            return _join(output_path, placeholder.name)
+        if isinstance(placeholder, VersionedValue):
+            return _rebuild(placeholder.value, resolve)
+        if isinstance(placeholder, MirroredValue):
+            value = _rebuild(placeholder.value, resolve)
+            if isinstance(value, (ExecutorStep, InputName)):
+                return dataclasses.replace(placeholder, value=value)
+            return mirror_path(value, None)
+        return placeholder
+
+    return rebuild(config, resolve)
+
+
+def mirror_path(path: Any, prefix: str | None) -> str:
+    """The `mirror://` path of a path; one below the prefix is taken relative to it.
+
+    Raises:
+        InvalidRequest: `path` is not a path.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise InvalidRequest(f"mirrored({path!r}): expected a path relative to the prefix, or an input")
+    text = os.fspath(path)
+    if text.startswith(MIRROR_SCHEME):
+        return text
+    root = prefix.rstrip("/") + "/" if prefix is not None else None
+    if root is not None and text.startswith(root):
+        text = text[len(root) :]
+    elif is_absolute(text) and "://" not in text:
+        raise InvalidRequest(f"mirrored({text!r}): an absolute path has no mirror; write it relative to the prefix")
+    return MIRROR_SCHEME + text
+
+
+def _input_path(reference: InputName, output_paths: Mapping[ExecutorStep[Any], str], prefix: str) -> str:
+    if reference.step is None:
+        return under_prefix(prefix, reference.name or "")
+    path = output_paths.get(reference.step)
+    if path is None:
+        known = ", ".join(sorted(step.name for step in output_paths)) or "none"
+        raise NotFound(f"the output path of step {reference.step.name!r} is not known; known steps: {known}")
+    return _join(path, reference.name)
+
+
+def _join(path: str, name: str | None) -> str:
+    return path if name is None else os.path.join(path, name)
+
+
+def rebuild(obj: T, resolve: Resolve) -> T:
+    """`obj` with each placeholder replaced by `resolve(placeholder)`; `obj` itself when it holds none."""
+    try:
+        result: T = _rebuild(obj, resolve)
+    except RecursionError:
+        raise InvalidRequest(f"a config of type {type(obj).__name__} contains itself or is nested too deeply") from None
+    return result
+
+
+def _rebuild(obj: Any, resolve: Resolve) -> Any:
+    kind = type(obj)
+    if kind in LEAF_TYPES:
+        return obj
+    if isinstance(obj, _PLACEHOLDERS):
+        return resolve(obj)
+    if isinstance(obj, (Enum, type)):
+        return obj
+    if dataclasses.is_dataclass(kind):
+        return _rebuild_dataclass(obj, resolve)
+    if isinstance(obj, dict):
+        return _rebuild_dict(obj, resolve)
+    if isinstance(obj, (list, tuple, set, frozenset)):
+        return _rebuild_sequence(obj, resolve)
+    return obj
+
+
+def _rebuild_sequence(obj: Any, resolve: Resolve) -> Any:
+    before = list(obj)
+    after = [_rebuild(item, resolve) for item in before]
+    if all(new is old for new, old in zip(after, before, strict=True)):
+        return obj
+    if isinstance(obj, list):
+        result = copy.copy(obj)  # keeps a subclass and its attributes
+        result[:] = after
+        return result
+    is_named_tuple = isinstance(obj, tuple) and hasattr(obj, "_fields")
+    return type(obj)(*after) if is_named_tuple else type(obj)(after)
+
+
+def _rebuild_dict(obj: dict[Any, Any], resolve: Resolve) -> dict[Any, Any]:
+    changed = {key: new for key, old in obj.items() if (new := _rebuild(old, resolve)) is not old}
+    if not changed:
+        return obj
+    result = copy.copy(obj)  # keeps a subclass, its order and its default factory
+    result.update(changed)
+    return result
+
+
+def _rebuild_dataclass(obj: Any, resolve: Resolve) -> Any:
+    before = {name: getattr(obj, name) for name in dataclass_field_names(type(obj)) if hasattr(obj, name)}
+    changed = {name: new for name, old in before.items() if (new := _rebuild(old, resolve)) is not old}
+    if not changed:
+        return obj
+    if hasattr(type(obj), "__post_init__") and not _needs_init_only_values(type(obj)):
+        # What __post_init__ derives or checks must see the real values.
+        init_fields = {field.name for field in dataclasses.fields(obj) if field.init}
+        result = dataclasses.replace(obj, **{name: new for name, new in changed.items() if name in init_fields})
+        for name, old in before.items():
+            if name not in init_fields and not hasattr(result, name):
+                object.__setattr__(result, name, changed.get(name, old))
+        return result
+    result = copy.copy(obj)
+    for name, new in changed.items():
+        object.__setattr__(result, name, new)
+    return result
+
+
+def _needs_init_only_values(cls: type) -> bool:
+    """Whether the class takes an `InitVar`, whose value no instance keeps, so that it cannot be constructed again."""
+    # dataclasses.fields() leaves InitVars out; this attribute is where PEP 557 keeps them.
+    every_field: Mapping[str, Any] = cls.__dataclass_fields__  # type: ignore[attr-defined]
+    return len(every_field) > len(dataclass_field_names(cls)) and any(
+        "InitVar" in str(field.type) for field in every_field.values()
+    )

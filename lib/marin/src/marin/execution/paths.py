@@ -1,0 +1,60 @@
+"""Where a step's output goes."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from marin.execution.step import ExecutorStep, is_absolute
+from marin.execution.version import Step, StepVersion, VersionBook
+
+logger = logging.getLogger(__name__)
+
+
+def prefix_or_default(prefix: str | None) -> str:
+    """The prefix given, or the one of this process (`rigging.filesystem.marin_prefix`)."""
+    if prefix is not None:
+        return prefix
+    from rigging.filesystem import marin_prefix
+
+    return marin_prefix()
+
+
+def under_prefix(prefix: str, path: str) -> str:
+    """`path` below the prefix, unless it stands for itself."""
+    return path if is_absolute(path) else os.path.join(prefix, path)
+
+
+def output_path_for(step: Step, version: StepVersion, prefix: str) -> str:
+    """The output path of a step whose version is known; warns when an override differs from the computed path."""
+    computed = os.path.join(prefix, version.hashed_name)
+    if step.override_output_path is None:
+        return computed
+    override = under_prefix(prefix, step.override_output_path)
+    if override != computed:
+        logger.warning(
+            "step %r: output path %s is fixed by override_output_path; its version would be at %s",
+            step.name,
+            override,
+            computed,
+        )
+    return override
+
+
+def compute_output_path(
+    name: str, config: Any, *, override_output_path: str | None = None, prefix: str | None = None
+) -> str:
+    """The output path that a step of this name and config has.
+
+    Args:
+        name: The step's name.
+        config: Its config, placeholders and all.
+        override_output_path: A fixed path to use instead (joined to the prefix when relative).
+        prefix: The storage root; the process's own prefix by default.
+
+    Raises:
+        InvalidRequest: the name would leave the prefix, or a versioned value has no stable encoding.
+    """
+    step = ExecutorStep[Any](name=name, fn=None, config=config, override_output_path=override_output_path)
+    return output_path_for(step, VersionBook().version_of(step), prefix_or_default(prefix))

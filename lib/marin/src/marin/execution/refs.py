@@ -1,0 +1,113 @@
+"""The placeholders that may stand in a step's config: inputs, outputs, versioned and mirrored values."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from rigging.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from marin.execution.step import ExecutorStep
+
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+
+DEFAULT_MIRROR_BUDGET_GB = 10
+
+
+@dataclass(frozen=True, slots=True)
+class InputName:
+    """A path below another step's output, or (with `step=None`) a path below the prefix.
+
+    Attributes:
+        step: The step whose output is meant; None for a hardcoded path.
+        name: Path relative to that output (or to the prefix); None for the output itself.
+        block_on_step: Whether the step that holds this input needs `step` to have run. A non-blocking input counts in
+            the version, and its path is filled in, but it is neither run nor waited for.
+    """
+
+    step: ExecutorStep[Any] | None
+    name: str | None
+    block_on_step: bool = True
+
+    def cd(self, name: str) -> InputName:
+        """A path below this one; a blocking input again, even when this one is not."""
+        return InputName(self.step, os.path.join(self.name, name) if self.name else name)
+
+    def __truediv__(self, name: str) -> InputName:
+        return self.cd(name)
+
+    @staticmethod
+    def hardcoded(path: str) -> InputName:
+        """A fixed path, relative to the prefix unless it is absolute or a URL; the path itself is its version."""
+        return InputName(None, path)
+
+    def nonblocking(self) -> InputName:
+        """The same path, for a step that should neither cause this input to be made nor wait for it."""
+        return replace(self, block_on_step=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputName:
+    """A path below the output of the step that holds it; None for the output path itself."""
+
+    name: str | None = None
+
+
+THIS_OUTPUT_PATH = OutputName(None)
+
+
+def this_output_path(name: str | None = None) -> str:
+    """The output path of the step whose config this stands in, or `name` below it.
+
+    Typed as the string that the step's function will see.
+    """
+    return cast(str, OutputName(name))
+
+
+@dataclass(frozen=True)  # no slots: they break `VersionedValue[T](...)` on frozen classes
+class VersionedValue(Generic[T_co]):
+    """A value that is part of its step's version: another value, another output path."""
+
+    value: T_co
+
+
+@dataclass(frozen=True)  # no slots: they break `MirroredValue[T](...)` on frozen classes
+class MirroredValue(Generic[T_co]):
+    """A path that is read through `mirror://`, copying at most `budget_gb` (2^30 bytes each) from other regions."""
+
+    value: T_co
+    budget_gb: float = DEFAULT_MIRROR_BUDGET_GB
+
+
+def versioned(value: T) -> T:
+    """Make `value` part of the step's version. Typed as `value`, which is what the step's function will see.
+
+    Raises:
+        InvalidRequest: `value` is versioned already.
+    """
+    if isinstance(value, VersionedValue):
+        raise InvalidRequest(f"versioned({value!r}): the value is versioned already; write versioned({value.value!r})")
+    return cast(T, VersionedValue(value))
+
+
+def ensure_versioned(value: T) -> T:
+    """`versioned(value)`, or `value` when it is versioned already."""
+    return value if isinstance(value, VersionedValue) else versioned(value)
+
+
+def unwrap_versioned_value(value: T) -> T:
+    """The plain value of a versioned one; anything else as it is."""
+    return cast(T, value.value) if isinstance(value, VersionedValue) else value
+
+
+def mirrored(value: T, budget_gb: float = DEFAULT_MIRROR_BUDGET_GB) -> T:
+    """Read the path through `mirror://`: copied into this region once, when it is in another one.
+
+    Args:
+        value: A path relative to the prefix, `versioned(path)`, or an input.
+        budget_gb: The most that one step may copy between regions, in 2^30 bytes. Not part of the version.
+    """
+    return cast(T, MirroredValue(value, budget_gb))

@@ -1,0 +1,44 @@
+"""Text made of shared pieces: a step's version quotes its dependencies' versions, which may be large and quoted often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# Below this many bytes a text is kept in one piece; above it, it shares its pieces with the texts that it quotes.
+FLAT_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """An immutable byte string as a sequence of pieces.
+
+    Attributes:
+        pieces: Byte strings and other ropes, in order.
+        length: Bytes in all.
+    """
+
+    pieces: tuple[bytes | Rope, ...]
+    length: int
+
+    def chunks(self) -> Iterator[bytes]:
+        """The bytes in order, in pieces of at most about `FLAT_BYTES`."""
+        stack = [iter(self.pieces)]
+        while stack:
+            for piece in stack[-1]:
+                if isinstance(piece, Rope):
+                    stack.append(iter(piece.pieces))
+                    break
+                yield piece
+            else:
+                stack.pop()
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.chunks())
+
+
+def rope(pieces: list[bytes | Rope]) -> Rope:
+    """Join pieces, flat when the whole is small."""
+    length = sum(piece.length if isinstance(piece, Rope) else len(piece) for piece in pieces)
+    joined = Rope(tuple(pieces), length)
+    return Rope((bytes(joined),), length) if length <= FLAT_BYTES else joined

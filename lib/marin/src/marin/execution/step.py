@@ -1,0 +1,123 @@
+"""One node of an experiment: a function of a config, and the reference that other configs hold to its output."""
+
+from __future__ import annotations
+
+import dataclasses
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from marin.execution.refs import InputName
+from rigging.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from fray.types import ResourceConfig
+
+ConfigT = TypeVar("ConfigT")
+
+
+def check_relative_name(name: str, what: str) -> None:
+    """Refuse a name that, joined to the prefix, would not be a plain path below it.
+
+    Raises:
+        InvalidRequest: the name is absolute, a URL, has an empty, `.` or `..` part, or a control character.
+    """
+    problem = _name_problem(name)
+    if problem:
+        raise InvalidRequest(
+            f"{what} {name!r} {problem}; use parts joined by single '/' that stay below the prefix, "
+            "such as 'tokenized/fineweb'"
+        )
+
+
+def _name_problem(name: str) -> str | None:
+    if not isinstance(name, str) or not name:
+        return "is not a non-empty string"
+    if any(unicodedata.category(character) == "Cc" for character in name):
+        return "has a control character"
+    if "://" in name:
+        return "is a URL"
+    if name.startswith("/"):
+        return "is absolute"
+    parts = name.split("/")
+    if "" in parts:
+        return "has an empty part"
+    if "." in parts or ".." in parts:
+        return "has a '.' or '..' part"
+    return None
+
+
+# No slots: `ExecutorStep[Config](...)` would fail, since a frozen class with slots refuses the attribute that typing sets.
+@dataclass(frozen=True, eq=False)
+class ExecutorStep(Generic[ConfigT]):
+    """A function with its config; where its output goes follows from the name, the versioned values and the inputs.
+
+    Two steps are the same only when they are the same object; steps of equal version share one output path.
+
+    Attributes:
+        name: The output path's first part, such as `tokenized/fineweb`.
+        fn: Called with the instantiated config. A `remote()` function runs as a job of its own.
+        config: Usually a dataclass; may hold `versioned()`, `this_output_path()`, `output_path_of()`, or steps.
+        description: For people; not part of the version.
+        override_output_path: A fixed output path (joined to the prefix when relative) instead of the computed one.
+        resources: When given, the function runs as a job of its own with these resources.
+        pip_dependency_groups: For that job: optional-dependency keys of this project, or pip requirements.
+
+    Raises:
+        InvalidRequest: the name, or a relative override, would leave the prefix.
+    """
+
+    name: str
+    fn: Callable[[ConfigT], Any] | None
+    config: ConfigT
+    description: str | None = None
+    override_output_path: str | None = None
+    resources: ResourceConfig | None = None
+    pip_dependency_groups: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        check_relative_name(self.name, "step name")
+        override = self.override_output_path
+        if override is not None and not is_absolute(override):
+            check_relative_name(override, f"step {self.name!r}: override_output_path")
+
+    def cd(self, name: str) -> InputName:
+        """A path below this step's output, for another step's config."""
+        return InputName(self, name)
+
+    def __truediv__(self, name: str) -> InputName:
+        return self.cd(name)
+
+    def with_output_path(self, output_path: str) -> ExecutorStep[ConfigT]:
+        """The same step with a fixed output path."""
+        return dataclasses.replace(self, override_output_path=output_path)
+
+    def as_input_name(self) -> InputName:
+        """A reference to this step's whole output."""
+        return InputName(self, None)
+
+
+def is_absolute(path: str) -> bool:
+    """Whether a path stands for itself: from the root, or a URL."""
+    return path.startswith("/") or "://" in path
+
+
+def output_path_of(step: ExecutorStep[Any] | InputName, name: str | None = None) -> InputName:
+    """A reference to a step's output, or to `name` below it."""
+    if isinstance(step, InputName):
+        return step if name is None else step.cd(name)
+    return InputName(step, name)
+
+
+def get_executor_step(run: ExecutorStep[Any] | InputName) -> ExecutorStep[Any]:
+    """The step itself, or the one an input refers to.
+
+    Raises:
+        InvalidRequest: `run` is a hardcoded input, or neither a step nor an input.
+    """
+    if isinstance(run, ExecutorStep):
+        return run
+    if isinstance(run, InputName) and run.step is not None:
+        return run.step
+    raise InvalidRequest(f"{run!r} refers to no step; give an ExecutorStep or an input made from one")

@@ -1,0 +1,153 @@
+"""The version of a step, and its hash. Paths of existing data follow from both: see "version" in the README."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from marin.execution.graph import dependencies_first
+from marin.execution.rope import FLAT_BYTES, Rope, rope
+from marin.execution.step import ExecutorStep
+from marin.execution.walk import CollectedConfig, collect_dependencies_and_version
+from rigging.errors import InvalidRequest
+
+# A dependency whose own chain of blocking dependencies is longer than this is quoted by name and hash alone.
+MAX_QUOTED_DEPTH = 4
+HASH_DIGITS = 6
+
+Step = ExecutorStep[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StepVersion:
+    """What identifies one step's output.
+
+    Attributes:
+        version: `{"name", "config", "dependencies"[, "pseudo_dependencies"]}`; dependencies share their dicts.
+        text: `json.dumps(version, sort_keys=True)`, in UTF-8 (pure ASCII).
+        digest: MD5 of the text, all 32 hex digits.
+        depth: Blocking dependencies in the longest chain below the step.
+        dependencies: Steps waited for, one entry per reference.
+        pseudo_dependencies: Steps only named, likewise.
+    """
+
+    version: dict[str, Any]
+    text: Rope
+    digest: str
+    depth: int
+    dependencies: tuple[Step, ...]
+    pseudo_dependencies: tuple[Step, ...]
+
+    @property
+    def hash_id(self) -> str:
+        """The digits that stand in the output path."""
+        return self.digest[:HASH_DIGITS]
+
+    @property
+    def hashed_name(self) -> str:
+        """The output path below the prefix."""
+        return f"{self.version['name']}-{self.hash_id}"
+
+    @property
+    def quoted(self) -> dict[str, Any] | str:
+        """How a dependant's version names this step."""
+        return self.version if self.depth <= MAX_QUOTED_DEPTH else self.hashed_name
+
+    @property
+    def quoted_text(self) -> bytes | Rope:
+        """`quoted` as JSON text."""
+        return self.text if self.depth <= MAX_QUOTED_DEPTH else json.dumps(self.hashed_name).encode()
+
+
+class VersionBook:
+    """Versions of steps, each computed once: the work is linear in the size of the graph.
+
+    A step's config must not change once its version has been asked for.
+    """
+
+    def __init__(self) -> None:
+        self._collected: dict[Step, CollectedConfig] = {}
+        self._versions: dict[Step, StepVersion] = {}
+        self._beginnings: dict[tuple[bytes, tuple[Step, ...]], Any] = {}
+
+    def version_of(self, step: Step) -> StepVersion:
+        """The version of a step; its dependencies' versions are computed on the way.
+
+        Raises:
+            InvalidRequest: a versioned value has no stable encoding (step and field are named), or there is a cycle.
+        """
+        if step not in self._versions:
+            for node in dependencies_first([step], self._references, lambda s: s.name, self._versions.__contains__):
+                self._versions[node] = self._compute(node)
+        return self._versions[step]
+
+    def _references(self, step: Step) -> list[Step]:
+        collected = self._collect(step)
+        return [*collected.dependencies, *collected.pseudo_dependencies]
+
+    def _collect(self, step: Step) -> CollectedConfig:
+        collected = self._collected.get(step)
+        if collected is None:
+            try:
+                collected = collect_dependencies_and_version(step.config)
+            except InvalidRequest as error:
+                raise type(error)(f"step {step.name!r}: {error}") from error
+            self._collected[step] = collected
+        return collected
+
+    def _compute(self, step: Step) -> StepVersion:
+        collected = self._collect(step)
+        dependencies = tuple(collected.dependencies)
+        pseudo_dependencies = tuple(collected.pseudo_dependencies)
+        quotes = [self._versions[dependency] for dependency in dependencies]
+        pseudo_quotes = [self._versions[dependency] for dependency in pseudo_dependencies]
+        version: dict[str, Any] = {
+            "name": step.name,
+            "config": collected.version,
+            "dependencies": [quote.quoted for quote in quotes],
+        }
+        if pseudo_quotes:
+            version["pseudo_dependencies"] = [quote.quoted for quote in pseudo_quotes]
+
+        # The text of json.dumps(version, sort_keys=True), spliced from texts that exist already.
+        config_text = json.dumps(collected.version, sort_keys=True).encode()
+        beginning = rope([b'{"config": ', config_text, b', "dependencies": ', *_list_text(quotes)])
+        ending: list[bytes | Rope] = [b', "name": ', json.dumps(step.name).encode()]
+        if pseudo_quotes:
+            ending += [b', "pseudo_dependencies": ', *_list_text(pseudo_quotes)]
+        ending.append(b"}")
+        return StepVersion(
+            version=version,
+            text=rope([beginning, *ending]),
+            digest=self._digest(config_text, dependencies, beginning, rope(ending)),
+            depth=1 + max(quote.depth for quote in quotes) if quotes else 0,
+            dependencies=dependencies,
+            pseudo_dependencies=pseudo_dependencies,
+        )
+
+    def _digest(self, config_text: bytes, dependencies: tuple[Step, ...], beginning: Rope, ending: Rope) -> str:
+        """MD5 of beginning + ending; a long beginning that many steps share is read only once."""
+        key = (config_text, dependencies)
+        hasher = self._beginnings.get(key) if beginning.length > FLAT_BYTES else None
+        if hasher is None:
+            hasher = hashlib.md5(usedforsecurity=False)
+            for chunk in beginning.chunks():
+                hasher.update(chunk)
+            if beginning.length > FLAT_BYTES:
+                self._beginnings[key] = hasher
+        hasher = hasher.copy()
+        for chunk in ending.chunks():
+            hasher.update(chunk)
+        return hasher.hexdigest()
+
+
+def _list_text(quotes: list[StepVersion]) -> list[bytes | Rope]:
+    pieces: list[bytes | Rope] = [b"["]
+    for index, quote in enumerate(quotes):
+        if index:
+            pieces.append(b", ")
+        pieces.append(quote.quoted_text)
+    pieces.append(b"]")
+    return pieces
