@@ -1,0 +1,54 @@
+"""Actions left to the edge, to be done once the changes they came with are committed."""
+
+from dataclasses import dataclass
+
+from iris.domain.ids import AttemptId, JobId, WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class StartAttempt:
+    """The worker is to have this attempt."""
+
+    attempt_id: AttemptId
+    worker_id: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class StopAttempt:
+    """The worker is to end this attempt and report its end."""
+
+    attempt_id: AttemptId
+    worker_id: WorkerId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetAttempt:
+    """The end of this attempt is settled; the worker may drop it."""
+
+    attempt_id: AttemptId
+    worker_id: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanged:
+    """The job is in another state than before (also when that is its end)."""
+
+    job_id: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """The job is in a terminal state; stopped attempts of it may still be on their way out."""
+
+    job_id: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettled:
+    """The job has ended and no attempt of it is left on any worker. Follows JobEnded, at once when nothing ran."""
+
+    job_id: JobId
+
+
+Effect = StartAttempt | StopAttempt | ForgetAttempt | JobChanged | JobEnded | JobSettled

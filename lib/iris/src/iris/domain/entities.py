@@ -1,0 +1,161 @@
+"""The truth of the cluster as immutable records: jobs, their tasks, and workers.
+
+Times are Unix milliseconds, 0 = not yet. Records are replaced, never changed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from iris.domain.constraints import Constraint
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, attempt_id
+from iris.domain.resources import NOTHING, Resources
+from iris.domain.states import JobState, PriorityBand, TaskState
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEntrypoint:
+    """Run this command line; argv[0] is looked up in the task's PATH."""
+
+    argv: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join(self.argv)
+
+
+@dataclass(frozen=True, slots=True)
+class CallableEntrypoint:
+    """Call what the blob `payload_digest` (SHA-256 hex) holds; `display_name` is for people."""
+
+    payload_digest: str
+    display_name: str = ""
+
+    def __str__(self) -> str:
+        return self.display_name or f"callable {self.payload_digest[:12]}"
+
+
+Entrypoint = CommandEntrypoint | CallableEntrypoint
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What was asked for; never changes.
+
+    Args:
+        resources: Of one task.
+        bundle_digest: Empty: no workspace.
+        timeout_ms: From the first task's start; 0: none.
+        scheduling_timeout_ms: From submission to the first assignment; 0: none.
+        coscheduling_group_by: Attribute whose value all tasks' workers must share; empty: not a gang.
+    """
+
+    job_id: JobId
+    entrypoint: Entrypoint
+    resources: Resources = NOTHING
+    extras: tuple[str, ...] = ()
+    pip_packages: tuple[str, ...] = ()
+    env_vars: Mapping[str, str] = field(default_factory=dict)
+    bundle_digest: str = ""
+    replicas: int = 1
+    max_retries_failure: int = 0
+    max_retries_preemption: int = 1000
+    timeout_ms: int = 0
+    scheduling_timeout_ms: int = 0
+    constraints: tuple[Constraint, ...] = ()
+    coscheduling_group_by: str = ""
+    ports: tuple[str, ...] = ()
+    band: PriorityBand = PriorityBand.INTERACTIVE
+
+
+NO_TASKS: tuple[int, ...] = (0,) * (max(TaskState) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A submitted job.
+
+    Args:
+        error: Why it ended as it did, in one readable chain; empty while it lives and when it succeeded.
+        exit_code: Of the task that decided the end. exit_signal: 0 when it exited by itself.
+        deciding_task_id: The task that decided the end; None when something else did.
+        sequence: Order of submission, unique in the cluster.
+        task_counts: Tasks in each state, indexed by the TaskState's number.
+        first_attempt: Attempts below this number belong to an ended job that had the same name before.
+    """
+
+    spec: JobSpec
+    state: JobState
+    submitted_at_ms: int
+    started_at_ms: int = 0
+    finished_at_ms: int = 0
+    error: str = ""
+    exit_code: int = 0
+    exit_signal: int = 0
+    deciding_task_id: TaskId | None = None
+    sequence: int = 0
+    idempotency_key: str = ""
+    task_counts: tuple[int, ...] = NO_TASKS
+    first_attempt: int = 0
+
+    @property
+    def job_id(self) -> JobId:
+        """The job's name."""
+        return self.spec.job_id
+
+    def count(self, state: TaskState) -> int:
+        """How many of its tasks are in `state`."""
+        return self.task_counts[state]
+
+    @property
+    def counts(self) -> dict[TaskState, int]:
+        """Tasks in each state that any task is in."""
+        return {TaskState(number): count for number, count in enumerate(self.task_counts) if count}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One replica of a job.
+
+    Args:
+        attempt: Number of the current or last attempt; below the job's `first_attempt` (-1 at first) before any.
+        worker_id: Where the current or last attempt is or was; None before the first and while waiting for a retry.
+        failures: Attempts ended by the user's side. preemptions: Attempts ended by loss of their worker.
+        causes: One line for each ended attempt, oldest first.
+    """
+
+    task_id: TaskId
+    job_id: JobId
+    index: int
+    state: TaskState = TaskState.PENDING
+    attempt: int = -1
+    worker_id: WorkerId | None = None
+    failures: int = 0
+    preemptions: int = 0
+    exit_code: int = 0
+    exit_signal: int = 0
+    error: str = ""
+    started_at_ms: int = 0
+    finished_at_ms: int = 0
+    causes: tuple[str, ...] = ()
+
+    @property
+    def attempt_id(self) -> AttemptId:
+        """Id of the current or last attempt."""
+        return attempt_id(self.task_id, self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One agent on one host.
+
+    Args:
+        instance_id: New for every process start of the agent.
+        connected: Whether its session is open; nothing is assigned to a worker that is not.
+        last_seen_at_ms: When it connected, or the session ended.
+    """
+
+    worker_id: WorkerId
+    instance_id: str
+    capacity: Resources
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    connected: bool = False
+    last_seen_at_ms: int = 0

@@ -1,0 +1,111 @@
+"""What may happen to the cluster; `iris.core.reduce` says what follows from each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from iris.domain.entities import JobSpec
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
+from iris.domain.resources import Resources
+from iris.domain.states import FailureKind, TaskState, TimeoutKind
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted:
+    """A user or a task asked for a new job; the spec is already validated. An empty key is no key."""
+
+    spec: JobSpec
+    idempotency_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """Somebody with the right to do so wants the job, and all below it, ended."""
+
+    job_id: JobId
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptObserved:
+    """A worker reports where an attempt is: BUILDING, RUNNING, or an end. May be repeated, late or out of order."""
+
+    attempt_id: AttemptId
+    worker_id: WorkerId
+    state: TaskState
+    exit_code: int = 0
+    exit_signal: int = 0
+    error: str = ""
+    failure_kind: FailureKind = FailureKind.UNSPECIFIED
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The scheduler chose a worker for a pending task."""
+
+    task_id: TaskId
+    worker_id: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConnected:
+    """A worker opened its session; its inventory is reconciled right after, in the same batch."""
+
+    worker_id: WorkerId
+    instance_id: str
+    capacity: Resources
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDisconnected:
+    """The session of that instance ended; its attempts go on until the worker is lost."""
+
+    worker_id: WorkerId
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """The worker was not seen for the timeout: every attempt on it is lost."""
+
+    worker_id: WorkerId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptMissing:
+    """The worker's inventory lacks an attempt that should be on it."""
+
+    attempt_id: AttemptId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """A limit of the job ran out (`iris.core.timers` finds them)."""
+
+    job_id: JobId
+    what: TimeoutKind
+
+
+@dataclass(frozen=True, slots=True)
+class LendCpu:
+    """A live attempt began (or ended) a wait for its children: each `on` is paired with one off. Not stored."""
+
+    attempt_id: AttemptId
+    on: bool
+
+
+Event = (
+    JobSubmitted
+    | StopRequested
+    | AttemptObserved
+    | Assigned
+    | WorkerConnected
+    | WorkerDisconnected
+    | WorkerLost
+    | AttemptMissing
+    | TimedOut
+    | LendCpu
+)

@@ -1,0 +1,163 @@
+"""What a task needs and a worker has, on every dimension: cpu, memory, disk, accelerators."""
+
+from dataclasses import dataclass
+
+from rigging.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Accelerators of one task or one worker.
+
+    Args:
+        kind: "cpu", "gpu" or "tpu"; "cpu" means no accelerator.
+        variant: E.g. "H100" or "v5p-8"; empty in a request = any of that kind.
+        count: GPUs, or TPU chips of one host.
+        alternatives: In a request, other variants that would do.
+    """
+
+    kind: str
+    variant: str = ""
+    count: int = 0
+    alternatives: tuple[str, ...] = ()
+
+    def accepts(self, have: "Device") -> bool:
+        """Whether this request may be served by devices of `have`'s kind and variant, whatever the count."""
+        if self.kind != have.kind:
+            return False
+        wanted = self.variant.casefold()
+        offered = have.variant.casefold()
+        return not wanted or wanted == offered or any(offered == other.casefold() for other in self.alternatives)
+
+    def __str__(self) -> str:
+        names = " or ".join(name for name in (self.variant, *self.alternatives) if name)
+        return f"{self.kind} {names}" if names else self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """An amount on every dimension; as free capacity the numbers may be negative while lent cpu is taken back."""
+
+    cpu_millis: int = 0
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    device: Device | None = None
+
+    @property
+    def accelerator(self) -> Device | None:
+        """The device when it is one, None for cpu-only."""
+        return None if self.device is None or self.device.kind == "cpu" else self.device
+
+    def fits(self, free: "Resources") -> bool:
+        """Whether this request can be taken out of `free`. A dimension of which nothing is asked always fits."""
+        if self.cpu_millis and self.cpu_millis > free.cpu_millis:
+            return False
+        if self.memory_bytes and self.memory_bytes > free.memory_bytes:
+            return False
+        if self.disk_bytes and self.disk_bytes > free.disk_bytes:
+            return False
+        need = self.accelerator
+        if need is None:
+            return True
+        have = free.accelerator
+        return have is not None and need.accepts(have) and need.count <= have.count
+
+    def add(self, other: "Resources") -> "Resources":
+        """The sum; accelerators keep the variant of the side that has one (this side first)."""
+        return self._combine(other, 1)
+
+    def sub(self, other: "Resources") -> "Resources":
+        """What is left of this without `other`; may be negative."""
+        return self._combine(other, -1)
+
+    def _combine(self, other: "Resources", sign: int) -> "Resources":
+        mine, theirs = self.accelerator, other.accelerator
+        device = mine
+        if theirs is not None:
+            base = mine or Device(theirs.kind, theirs.variant, 0)
+            device = Device(base.kind, base.variant, base.count + sign * theirs.count)
+        return Resources(
+            self.cpu_millis + sign * other.cpu_millis,
+            self.memory_bytes + sign * other.memory_bytes,
+            self.disk_bytes + sign * other.disk_bytes,
+            device,
+        )
+
+
+NOTHING = Resources()
+
+
+def format_cores(cpu_millis: int) -> str:
+    """Thousandths of a core as people write cores: "4", "0.5"."""
+    return f"{cpu_millis / 1000:.3f}".rstrip("0").rstrip(".")
+
+
+def format_bytes(count: int) -> str:
+    """Bytes in the largest binary unit that keeps the number at or above 1: "16 GiB", "1.5 MiB"."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.2f}".rstrip("0").rstrip(".") + f" {unit}"
+        value /= 1024
+    return f"{value:.2f}".rstrip("0").rstrip(".") + " TiB"
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """One dimension on which a request does not fit.
+
+    Args:
+        need: What is asked, e.g. "4 cores". have: What there is of it, e.g. "2". unit: Word after `have`.
+        severity: (need - have) / need, above 0: the larger, the further from fitting; 1 = there is nothing of it.
+    """
+
+    dimension: str
+    need: str
+    have: str
+    severity: float
+
+
+def shortfalls(need: Resources, free: Resources) -> list[Shortfall]:
+    """Every dimension on which `need` does not fit in `free`, the worst first; empty when it fits."""
+    found = []
+    if need.cpu_millis > max(free.cpu_millis, 0):
+        cores = f"{format_cores(need.cpu_millis)} {'core' if need.cpu_millis == 1000 else 'cores'}"
+        severity = 1 - max(free.cpu_millis, 0) / need.cpu_millis
+        found.append(Shortfall("cpu", cores, format_cores(max(free.cpu_millis, 0)), severity))
+    for name, asked, there in (
+        ("memory", need.memory_bytes, max(free.memory_bytes, 0)),
+        ("disk", need.disk_bytes, max(free.disk_bytes, 0)),
+    ):
+        if asked > there:
+            found.append(Shortfall(name, f"{format_bytes(asked)} of {name}", format_bytes(there), 1 - there / asked))
+    device = need.accelerator
+    if device is not None:
+        have = free.accelerator
+        there = max(have.count, 0) if have is not None and device.accepts(have) else 0
+        if have is None or not device.accepts(have) or device.count > there:
+            count = max(device.count, 1)
+            found.append(Shortfall("device", f"{count} x {device}", str(there), 1 - there / count))
+    found.sort(key=lambda item: -item.severity)
+    return found
+
+
+def validate_resources(resources: Resources) -> None:
+    """Check a request by itself.
+
+    Raises:
+        InvalidRequest: A dimension is negative, or the device is of no known kind or count.
+    """
+    for name, value in (
+        ("cpu", resources.cpu_millis),
+        ("memory", resources.memory_bytes),
+        ("disk", resources.disk_bytes),
+    ):
+        if value < 0:
+            raise InvalidRequest(f"{name} is {value}; it must be 0 or more")
+    device = resources.device
+    if device is None:
+        return
+    if device.kind not in ("cpu", "gpu", "tpu"):
+        raise InvalidRequest(f"device kind {device.kind!r} is unknown; it must be cpu, gpu or tpu")
+    if device.kind != "cpu" and device.count < 1:
+        raise InvalidRequest(f"device {device} has count {device.count}; it must be 1 or more")

@@ -1,0 +1,135 @@
+"""States of jobs and tasks, and the one table of the transitions between them.
+
+The numbers are public: people query them in SQL and compare them.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum, StrEnum
+
+from iris.domain.errors import IllegalTransition
+
+
+class JobState(IntEnum):
+    """Where a job is. PENDING, BUILDING and RUNNING live; the others are the end."""
+
+    PENDING = 1
+    BUILDING = 2
+    RUNNING = 3
+    SUCCEEDED = 4
+    FAILED = 5
+    KILLED = 6
+    WORKER_FAILED = 7
+    UNSCHEDULABLE = 8
+
+    @property
+    def word(self) -> str:
+        """The lowercase word that people read."""
+        return self.name.lower()
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the job has ended and will never change again."""
+        return self >= JobState.SUCCEEDED
+
+
+class TaskState(IntEnum):
+    """Where a task is. ASSIGNED, BUILDING and RUNNING have a live attempt on a worker."""
+
+    PENDING = 1
+    BUILDING = 2
+    RUNNING = 3
+    SUCCEEDED = 4
+    FAILED = 5
+    KILLED = 6
+    WORKER_FAILED = 7
+    UNSCHEDULABLE = 8
+    ASSIGNED = 9
+    PREEMPTED = 10
+
+    @property
+    def word(self) -> str:
+        """The lowercase word that people read."""
+        return self.name.lower()
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the task has ended; only the restart of a whole gang takes a finished member back."""
+        return self in TERMINAL_TASK_STATES
+
+    @property
+    def is_live(self) -> bool:
+        """Whether an attempt of the task holds resources on a worker."""
+        return self in LIVE_TASK_STATES
+
+
+class FailureKind(IntEnum):
+    """Whose fault the end of an attempt was; UNSPECIFIED counts as the user's."""
+
+    UNSPECIFIED = 0
+    USER = 1  # the command ended with a code or signal of its own
+    ENVIRONMENT = 2  # the environment could not be built
+    START = 3  # the command could not be started
+    WORKER = 4  # the worker's fault: bundle unreachable, disk full, worker restarted
+    OOM = 5  # the task used more memory than it asked for
+
+
+class PriorityBand(IntEnum):
+    """Bands are served strictly in this order."""
+
+    PRODUCTION = 1
+    INTERACTIVE = 2
+    BATCH = 3
+
+    @property
+    def word(self) -> str:
+        """The lowercase word that people read."""
+        return self.name.lower()
+
+
+class TimeoutKind(StrEnum):
+    """Which limit of a job ran out."""
+
+    RUN = "timeout"  # JobSpec.timeout_ms, from the first task's start
+    SCHEDULING = "scheduling_timeout"  # JobSpec.scheduling_timeout_ms, from submission to the first assignment
+
+
+LIVE_TASK_STATES = frozenset({TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING})
+TERMINAL_TASK_STATES = frozenset(
+    {
+        TaskState.SUCCEEDED,
+        TaskState.FAILED,
+        TaskState.KILLED,
+        TaskState.WORKER_FAILED,
+        TaskState.UNSCHEDULABLE,
+        TaskState.PREEMPTED,
+    }
+)
+
+_ENDS = frozenset(
+    {TaskState.SUCCEEDED, TaskState.FAILED, TaskState.KILLED, TaskState.WORKER_FAILED, TaskState.PREEMPTED}
+)
+
+# A live task that goes back to PENDING is retried: its attempt has ended and the next number will be used.
+TASK_TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
+    TaskState.PENDING: frozenset({TaskState.ASSIGNED, TaskState.KILLED, TaskState.UNSCHEDULABLE}),
+    TaskState.ASSIGNED: _ENDS | {TaskState.BUILDING, TaskState.RUNNING, TaskState.PENDING},
+    TaskState.BUILDING: _ENDS | {TaskState.RUNNING, TaskState.PENDING},
+    TaskState.RUNNING: _ENDS | {TaskState.PENDING},
+    TaskState.SUCCEEDED: frozenset({TaskState.PENDING}),  # only as a member of a gang that restarts whole
+    TaskState.FAILED: frozenset(),
+    TaskState.KILLED: frozenset(),
+    TaskState.WORKER_FAILED: frozenset(),
+    TaskState.UNSCHEDULABLE: frozenset(),
+    TaskState.PREEMPTED: frozenset(),
+}
+
+
+def check_task_transition(name: str, old: TaskState, new: TaskState, history: tuple[str, ...]) -> None:
+    """Let a transition of the task called `name` pass when the table allows it.
+
+    Raises:
+        IllegalTransition: It does not; the error carries `history`, the causes of the task's ended attempts.
+    """
+    if new not in TASK_TRANSITIONS[old]:
+        allowed = tuple(state.word for state in sorted(TASK_TRANSITIONS[old]))
+        raise IllegalTransition(f"task {name}", old.word, new.word, allowed, history)
