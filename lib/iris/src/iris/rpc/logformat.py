@@ -64,21 +64,15 @@ def decode_all(buf: bytes) -> Iterator[Record]:
         position = end
 
 
-def complete_size(file: BinaryIO, start: int, size: int) -> int:
-    """Offset of the end of the last complete record in `[start, size)` of `file`; `start` is a record's start."""
-    position = start
-    while position + RECORD_OVERHEAD <= size:
-        file.seek(position)
-        header = file.read(_HEADER.size)
-        if len(header) < _HEADER.size:
-            break
-        flags, _, length = _HEADER.unpack(header)
-        _check_header(flags, length, position)
-        end = position + RECORD_OVERHEAD + length
-        if end > size:
-            break
-        position = end
-    return position
+def last_complete(file: BinaryIO, size: int, known: int = 0) -> int:
+    """Offset of the end of the last complete record in the first `size` bytes of `file`.
+
+    Args:
+        known: The end of some complete record, from where to look when the last record is cut.
+    """
+    if size == known or _ends_with_record(file, size):
+        return size
+    return _scan_complete(file, known, size)
 
 
 def read_from(file: BinaryIO, start: int, since_ms: int = 0) -> Iterator[Record]:
@@ -108,15 +102,12 @@ def read_tail(file: BinaryIO, max_lines: int, since_ms: int = 0, end: int | None
     Reads backwards, so the cost depends on what is returned and not on the size of the log.
 
     Args:
-        end: End of the last complete record where the caller knows it; the end of the file otherwise. When the
-            bytes before it are a cut record, the file is scanned from its start to find the last whole one.
+        end: End of the last complete record where the caller knows it; found from the end of the file otherwise.
     """
     if max_lines <= 0:
         return list(read_from(file, 0, since_ms)) if end is None else _up_to(read_from(file, 0, since_ms), end)
     if end is None:
-        end = file.seek(0, 2)
-    if end and not _ends_with_record(file, end):
-        end = complete_size(file, 0, end)
+        end = last_complete(file, file.seek(0, 2))
     found: deque[Record] = deque()
     while end > 0 and len(found) < max_lines:
         record, start = _read_before(file, end)
@@ -168,3 +159,19 @@ def _read_before(file: BinaryIO, end: int) -> tuple[Record, int]:
         raise ValueError(f"not a log record before offset {end}: lengths {header_length} and {length} differ")
     data = buf[_HEADER.size : _HEADER.size + length]
     return Record(bool(flags & _STDERR), at_ms, data, bool(flags & _PARTIAL), end), start
+
+
+def _scan_complete(file: BinaryIO, start: int, size: int) -> int:
+    position = start
+    while position + RECORD_OVERHEAD <= size:
+        file.seek(position)
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size:
+            break
+        flags, _, length = _HEADER.unpack(header)
+        _check_header(flags, length, position)
+        end = position + RECORD_OVERHEAD + length
+        if end > size:
+            break
+        position = end
+    return position

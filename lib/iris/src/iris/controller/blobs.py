@@ -1,0 +1,169 @@
+"""The controller's blobs: immutable byte strings named by their SHA-256, one file each.
+
+A blob is written under a temporary name, verified and renamed, so whatever stands under a digest is whole. What a
+machine's crash damaged later is noticed when it is read, removed, and asked for again.
+"""
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from iris.rpc.protocol import MAX_BLOB_CHUNK_BYTES
+from rigging.errors import InvalidRequest, NotFound
+
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+def check_digest(digest: str) -> str:
+    """Return `digest` if it is a SHA-256 in lowercase hex; raise InvalidRequest otherwise."""
+    if not _DIGEST.fullmatch(digest):
+        raise InvalidRequest(f"{digest[:80]!r} is not a blob digest: expected 64 lowercase hex digits (SHA-256)")
+    return digest
+
+
+class BlobStore:
+    """Blobs below one directory, `ab/<digest>`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._known: set[str] = set()
+
+    def path(self, digest: str) -> Path:
+        return self._root / digest[:2] / check_digest(digest)
+
+    def has(self, digest: str) -> bool:
+        if digest in self._known:
+            return True
+        if self.path(digest).is_file():
+            self._known.add(digest)
+            return True
+        return False
+
+    def missing(self, digests: Iterable[str]) -> list[str]:
+        """Those of `digests` that are not here, in order, each once."""
+        return [digest for digest in dict.fromkeys(digests) if not self.has(digest)]
+
+    def put(self, data: bytes) -> str:
+        """Store one blob and return its digest."""
+        digest = hashlib.sha256(data).hexdigest()
+        if not self.has(digest):
+            with Upload(self) as upload:
+                upload.add(digest, 0, data, last=True)
+        return digest
+
+    def read(self, digest: str) -> Iterator[tuple[int, bytes, bool]]:
+        """Yield (offset, at most 1 MiB, is it the last) of a blob. Raises NotFound, also for one that is damaged."""
+        try:
+            file = self.path(digest).open("rb")
+        except FileNotFoundError:
+            raise NotFound(f"the controller has no blob {digest}") from None
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            check, offset = hashlib.sha256(), 0
+            while True:
+                data = file.read(MAX_BLOB_CHUNK_BYTES)
+                check.update(data)
+                last = offset + len(data) >= size
+                if last and check.hexdigest() != digest:
+                    self._discard(digest)
+                    raise NotFound(
+                        f"blob {digest} was damaged on disk and is removed: upload it again"
+                    )
+                yield offset, data, last
+                if last:
+                    return
+                offset += len(data)
+
+    def size(self, digest: str) -> int:
+        """Bytes of a blob. Raises NotFound."""
+        try:
+            return self.path(digest).stat().st_size
+        except FileNotFoundError:
+            raise NotFound(f"the controller has no blob {digest}") from None
+
+    def accept(self, temporary: Path, digest: str) -> None:
+        """Give a complete, verified file its name. Used by Upload."""
+        target = self.path(digest)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary.rename(target)
+        self._known.add(digest)
+
+    def temporary_file(self) -> tuple[int, Path]:
+        """A new empty file, open for writing, on the file system of the blobs."""
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix="upload.", dir=self._root)
+        return descriptor, Path(name)
+
+    def remove_leftovers(self) -> None:
+        """Remove what uploads of an earlier process left unfinished."""
+        for path in self._root.glob("upload.*"):
+            path.unlink(missing_ok=True)
+
+    def _discard(self, digest: str) -> None:
+        self._known.discard(digest)
+        self.path(digest).unlink(missing_ok=True)
+
+
+class Upload:
+    """The blobs that one caller is sending in chunks; leaving the context drops the unfinished ones."""
+
+    def __init__(self, store: BlobStore) -> None:
+        self._store = store
+        self._open: dict[str, _Partial] = {}
+        self.stored = 0
+
+    def add(self, digest: str, offset: int, data: bytes, last: bool) -> None:
+        """Take one chunk; chunks of a blob come in order. Raises InvalidRequest for a gap or a wrong digest."""
+        partial = self._open.get(check_digest(digest))
+        if partial is None:
+            if offset:
+                raise InvalidRequest(f"blob {digest}: the first chunk has offset {offset}, expected 0")
+            partial = self._open[digest] = _Partial(*self._store.temporary_file())
+        if offset != partial.size:
+            raise InvalidRequest(f"blob {digest}: chunk at offset {offset}, expected {partial.size}")
+        partial.write(data)
+        if last:
+            actual = partial.finish()
+            del self._open[digest]
+            if actual != digest:
+                partial.path.unlink(missing_ok=True)
+                raise InvalidRequest(f"blob {digest}: the {partial.size} bytes sent have the digest {actual}")
+            self._store.accept(partial.path, digest)
+            self.stored += 1
+
+    @property
+    def unfinished(self) -> list[str]:
+        return list(self._open)
+
+    def __enter__(self) -> "Upload":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for partial in self._open.values():
+            partial.finish()
+            partial.path.unlink(missing_ok=True)
+        self._open.clear()
+
+
+class _Partial:
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._file = os.fdopen(descriptor, "wb")
+        self._digest = hashlib.sha256()
+        self.path = path
+        self.size = 0
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._digest.update(data)
+        self.size += len(data)
+
+    def finish(self) -> str:
+        self._file.close()
+        return self._digest.hexdigest()
