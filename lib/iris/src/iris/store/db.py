@@ -1,0 +1,89 @@
+"""Opening the controller's database: one writer, private files, migrations in order."""
+
+import fcntl
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from rigging.errors import Conflict, MarinError
+
+_MIGRATIONS: Final = Path(__file__).parent / "migrations"
+DATABASE_NAME: Final = "iris.db"
+_LOCK_NAME: Final = "iris.db.lock"
+
+
+class SchemaTooNew(Conflict):
+    """The database was written by a newer release than this one."""
+
+
+def migrations() -> list[tuple[int, Path]]:
+    """The numbered scripts (`0001_what.sql`), in the order in which they are applied."""
+    found = sorted((int(path.name.split("_", 1)[0]), path) for path in _MIGRATIONS.glob("*.sql"))
+    if [number for number, _ in found] != list(range(1, len(found) + 1)):
+        raise MarinError(f"the migrations in {_MIGRATIONS} are not numbered 1, 2, 3, ...: {[p.name for _, p in found]}")
+    return found
+
+
+def lock(state_dir: Path) -> int:
+    """Become the one writer of the database in `state_dir`; return the descriptor that holds the lock.
+
+    Raises Conflict when another process is.
+    """
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.chmod(state_dir, 0o700)
+    descriptor = os.open(state_dir / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise Conflict(
+            f"another controller already uses {state_dir}: stop it or use another"
+        ) from None
+    return descriptor
+
+
+def connect(state_dir: Path) -> sqlite3.Connection:
+    """Open the database in `state_dir`, made 0600 when new, and bring its schema to this release.
+
+    Raises SchemaTooNew, and MarinError when the file is not a database of ours.
+    """
+    path = state_dir / DATABASE_NAME
+    # Created here, as SQLite would follow the umask; its -wal file takes over the mode of the main file.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    os.chmod(path, 0o600)
+    connection = sqlite3.connect(path, isolation_level=None, cached_statements=64)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA busy_timeout=10000")
+        _migrate(connection, path)
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise MarinError(f"cannot use the database {path}: {error}") from error
+    except MarinError:
+        connection.close()
+        raise
+    return connection
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """Number of the last migration applied; 0 for an empty database."""
+    connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)")
+    row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+    return int(row[0] or 0)
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    known = migrations()
+    version = schema_version(connection)
+    if version > len(known):
+        raise SchemaTooNew(
+            f"the database {path} has schema version {version}, this release knows versions up to {len(known)}: "
+            "use the newer release of iris that wrote it"
+        )
+    for number, script in known[version:]:
+        # executescript commits what is open first, so the transaction is part of the script.
+        connection.executescript(
+            f"BEGIN IMMEDIATE;\n{script.read_text()}\nINSERT INTO schema_version VALUES ({number});\nCOMMIT;"
+        )

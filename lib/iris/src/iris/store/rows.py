@@ -1,0 +1,192 @@
+"""Domain records ↔ rows and the JSON in them; the only place that knows both."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from iris.domain.constraints import Constraint, ConstraintOp
+from iris.domain.entities import NO_TASKS, CallableEntrypoint, CommandEntrypoint, Entrypoint, Job, JobSpec, Task, Worker
+from iris.domain.ids import JobId, TaskId, WorkerId, task_id
+from iris.domain.resources import Device, Resources
+from iris.domain.states import JobState, PriorityBand, TaskState
+
+Row = tuple[Any, ...]  # what sqlite3 takes and gives
+
+JOB_COLUMNS: Final = (
+    "job_id", "sequence", "state", "submitted_at_ms", "started_at_ms", "finished_at_ms", "error", "exit_code",
+    "exit_signal", "deciding_task_id", "idempotency_key", "task_counts", "first_attempt",
+)  # fmt: skip
+TASK_COLUMNS: Final = (
+    "job_id", "task_index", "state", "attempt", "worker_id", "failures", "preemptions", "exit_code", "exit_signal",
+    "error", "started_at_ms", "finished_at_ms", "causes",
+)  # fmt: skip
+WORKER_COLUMNS: Final = ("worker_id", "instance_id", "capacity", "attributes", "last_seen_at_ms")
+
+
+def job_row(job: Job) -> Row:
+    return (
+        job.job_id, job.sequence, int(job.state), job.submitted_at_ms, job.started_at_ms, job.finished_at_ms,
+        job.error, job.exit_code, job.exit_signal, job.deciding_task_id, job.idempotency_key,
+        _dump(job.task_counts), job.first_attempt,
+    )  # fmt: skip
+
+
+def job_of(row: Row, spec: JobSpec) -> Job:
+    counts = tuple(json.loads(row[11]))
+    return Job(
+        spec=spec,
+        sequence=row[1],
+        state=JobState(row[2]),
+        submitted_at_ms=row[3],
+        started_at_ms=row[4],
+        finished_at_ms=row[5],
+        error=row[6],
+        exit_code=row[7],
+        exit_signal=row[8],
+        deciding_task_id=None if row[9] is None else TaskId(row[9]),
+        idempotency_key=row[10],
+        # A release that adds a task state makes the tuple longer; older rows are padded.
+        task_counts=counts + NO_TASKS[len(counts) :],
+        first_attempt=row[12],
+    )
+
+
+def task_row(task: Task) -> Row:
+    return (
+        task.job_id, task.index, int(task.state), task.attempt, task.worker_id, task.failures, task.preemptions,
+        task.exit_code, task.exit_signal, task.error, task.started_at_ms, task.finished_at_ms,
+        _dump(task.causes) if task.causes else "[]",
+    )  # fmt: skip
+
+
+def task_of(row: Row) -> Task:
+    job_id = JobId(row[0])
+    return Task(
+        task_id=task_id(job_id, row[1]),
+        job_id=job_id,
+        index=row[1],
+        state=TaskState(row[2]),
+        attempt=row[3],
+        worker_id=None if row[4] is None else WorkerId(row[4]),
+        failures=row[5],
+        preemptions=row[6],
+        exit_code=row[7],
+        exit_signal=row[8],
+        error=row[9],
+        started_at_ms=row[10],
+        finished_at_ms=row[11],
+        causes=() if row[12] == "[]" else tuple(json.loads(row[12])),
+    )
+
+
+def worker_row(worker: Worker) -> Row:
+    return (
+        worker.worker_id,
+        worker.instance_id,
+        _dump(_resources_to_json(worker.capacity)),
+        _dump(dict(worker.attributes)),
+        worker.last_seen_at_ms,
+    )
+
+
+def worker_of(row: Row) -> Worker:
+    """A worker as it was; not connected, as no session outlives the process that held it."""
+    return Worker(
+        worker_id=WorkerId(row[0]),
+        instance_id=row[1],
+        capacity=_resources_of(json.loads(row[2])),
+        attributes=json.loads(row[3]),
+        connected=False,
+        last_seen_at_ms=row[4],
+    )
+
+
+def spec_to_json(spec: JobSpec) -> str:
+    """The spec as JSON; fields at their default are left out."""
+    entrypoint = spec.entrypoint
+    if isinstance(entrypoint, CommandEntrypoint):
+        entry: dict[str, object] = {"argv": entrypoint.argv}
+    else:
+        entry = {"payload_digest": entrypoint.payload_digest, "display_name": entrypoint.display_name}
+    fields: dict[str, object] = {
+        "entrypoint": entry,
+        "resources": _resources_to_json(spec.resources),
+        "extras": spec.extras,
+        "pip_packages": spec.pip_packages,
+        "env_vars": dict(spec.env_vars),
+        "bundle_digest": spec.bundle_digest,
+        "replicas": spec.replicas,
+        "max_retries_failure": spec.max_retries_failure,
+        "max_retries_preemption": spec.max_retries_preemption,
+        "timeout_ms": spec.timeout_ms,
+        "scheduling_timeout_ms": spec.scheduling_timeout_ms,
+        "constraints": [[c.key, int(c.op), c.values, c.soft] for c in spec.constraints],
+        "coscheduling_group_by": spec.coscheduling_group_by,
+        "ports": spec.ports,
+        "band": int(spec.band),
+    }
+    return _dump({name: value for name, value in fields.items() if value or name in _ALWAYS})
+
+
+# Their defaults are not empty, so an empty value must be written.
+_ALWAYS: Final = frozenset({"entrypoint", "replicas", "max_retries_preemption", "band"})
+
+
+def spec_of(job_id: JobId, text: str) -> JobSpec:
+    fields = json.loads(text)
+    return JobSpec(
+        job_id=job_id,
+        entrypoint=_entrypoint_of(fields["entrypoint"]),
+        resources=_resources_of(fields.get("resources", {})),
+        extras=tuple(fields.get("extras", ())),
+        pip_packages=tuple(fields.get("pip_packages", ())),
+        env_vars=fields.get("env_vars", {}),
+        bundle_digest=fields.get("bundle_digest", ""),
+        replicas=fields["replicas"],
+        max_retries_failure=fields.get("max_retries_failure", 0),
+        max_retries_preemption=fields["max_retries_preemption"],
+        timeout_ms=fields.get("timeout_ms", 0),
+        scheduling_timeout_ms=fields.get("scheduling_timeout_ms", 0),
+        constraints=tuple(
+            Constraint(key, ConstraintOp(op), tuple(values), soft)
+            for key, op, values, soft in fields.get("constraints", ())
+        ),
+        coscheduling_group_by=fields.get("coscheduling_group_by", ""),
+        ports=tuple(fields.get("ports", ())),
+        band=PriorityBand(fields["band"]),
+    )
+
+
+def _entrypoint_of(fields: Mapping[str, Any]) -> Entrypoint:
+    if "argv" in fields:
+        return CommandEntrypoint(tuple(fields["argv"]))
+    return CallableEntrypoint(fields["payload_digest"], fields["display_name"])
+
+
+def _resources_to_json(resources: Resources) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "cpu_millis": resources.cpu_millis,
+        "memory_bytes": resources.memory_bytes,
+        "disk_bytes": resources.disk_bytes,
+    }
+    device = resources.device
+    if device is not None:
+        fields["device"] = [device.kind, device.variant, device.count, device.alternatives]
+    return fields
+
+
+def _resources_of(fields: Mapping[str, Any]) -> Resources:
+    device = None
+    if "device" in fields:
+        kind, variant, count, alternatives = fields["device"]
+        device = Device(kind, variant, count, tuple(alternatives))
+    return Resources(
+        cpu_millis=fields.get("cpu_millis", 0),
+        memory_bytes=fields.get("memory_bytes", 0),
+        disk_bytes=fields.get("disk_bytes", 0),
+        device=device,
+    )
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

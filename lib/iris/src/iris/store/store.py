@@ -1,0 +1,128 @@
+"""The store: everything acknowledged is in it, and it gives the same records back."""
+
+import os
+import sqlite3
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from iris.domain.entities import Job, Task, Worker
+from iris.domain.ids import JobId
+from iris.store.db import connect, lock
+from iris.store.rows import (
+    JOB_COLUMNS,
+    TASK_COLUMNS,
+    WORKER_COLUMNS,
+    job_of,
+    job_row,
+    spec_of,
+    spec_to_json,
+    task_of,
+    task_row,
+    worker_of,
+    worker_row,
+)
+
+
+def _upsert(table: str, key: tuple[str, ...], columns: tuple[str, ...]) -> str:
+    updates = ", ".join(f"{name}=excluded.{name}" for name in columns if name not in key)
+    marks = ", ".join("?" * len(columns))
+    # Only constants of iris.store.rows are put into the text; values are always parameters.
+    return (
+        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) "
+        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {updates}"
+    )
+
+
+_UPSERT_JOB: Final = _upsert("jobs", ("job_id",), JOB_COLUMNS)
+_UPSERT_SPEC: Final = _upsert("job_specs", ("job_id",), ("job_id", "spec"))
+_UPSERT_TASK: Final = _upsert("tasks", ("job_id", "task_index"), TASK_COLUMNS)
+_UPSERT_WORKER: Final = _upsert("workers", ("worker_id",), WORKER_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """All records, jobs in the order of their submission, tasks in the order of job id and index."""
+
+    jobs: tuple[Job, ...]
+    tasks: tuple[Task, ...]
+    workers: tuple[Worker, ...]
+
+
+class Store:
+    """The one writer of the database in a state directory. Use `Store.open`."""
+
+    def __init__(self, connection: sqlite3.Connection, lock_descriptor: int) -> None:
+        self._connection = connection
+        self._lock = lock_descriptor
+        self._spec_of_sequence: dict[JobId, int] = {}
+        for job_id, sequence in connection.execute("SELECT job_id, sequence FROM jobs"):
+            self._spec_of_sequence[job_id] = sequence
+
+    @classmethod
+    def open(cls, state_dir: Path) -> "Store":
+        """Open or make the database in `state_dir` (0700, files 0600).
+
+        Raises Conflict when another process has it open, SchemaTooNew, MarinError when it is no database of ours.
+        """
+        descriptor = lock(state_dir)
+        try:
+            return cls(connect(state_dir), descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def commit(
+        self, jobs: Collection[Job] = (), tasks: Collection[Task] = (), workers: Collection[Worker] = ()
+    ) -> None:
+        """Write these records in one transaction; when this returns they survive a loss of power.
+
+        A job with another sequence than the stored one of its name replaces it, with its spec and tasks.
+        Raises sqlite3.Error when nothing was written.
+        """
+        if not (jobs or tasks or workers):
+            return
+        execute, execute_many = self._connection.execute, self._connection.executemany
+        execute("BEGIN IMMEDIATE")
+        try:
+            fresh = [job for job in jobs if self._spec_of_sequence.get(job.job_id) != job.sequence]
+            replaced = [(job.job_id,) for job in fresh if job.job_id in self._spec_of_sequence]
+            if replaced:
+                execute_many("DELETE FROM tasks WHERE job_id = ?", replaced)
+            if fresh:
+                execute_many(_UPSERT_SPEC, [(job.job_id, spec_to_json(job.spec)) for job in fresh])
+            if jobs:
+                execute_many(_UPSERT_JOB, [job_row(job) for job in jobs])
+            if tasks:
+                execute_many(_UPSERT_TASK, [task_row(task) for task in tasks])
+            if workers:
+                execute_many(_UPSERT_WORKER, [worker_row(worker) for worker in workers])
+            execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                execute("ROLLBACK")
+            raise
+        for job in fresh:
+            self._spec_of_sequence[job.job_id] = job.sequence
+
+    def load(self) -> Stored:
+        """Read all records."""
+        execute = self._connection.execute
+        specs = dict(execute("SELECT job_id, spec FROM job_specs"))
+        jobs = tuple(
+            job_of(row, spec_of(JobId(row[0]), specs[row[0]]))
+            for row in execute(f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs ORDER BY sequence")
+        )
+        tasks = tuple(
+            task_of(row) for row in execute(f"SELECT {', '.join(TASK_COLUMNS)} FROM tasks ORDER BY job_id, task_index")
+        )
+        workers = tuple(
+            worker_of(row) for row in execute(f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers ORDER BY worker_id")
+        )
+        return Stored(jobs, tasks, workers)
+
+    def close(self) -> None:
+        """Close the database and let another process have it."""
+        self._connection.close()
+        os.close(self._lock)
