@@ -1,10 +1,11 @@
 """What a lease is, when it is stale, and the lock that takes one on any store.
 
-A lease is one small file, exactly `{"worker_id": ..., "timestamp": ...}`; older readers reject more keys, so the fencing
-number lives in a second file beside it. The rules are the same on every store; the store only reads, writes and
-deletes these two files, and says how exclusive that is.
+A lease is one small file, exactly `{"worker_id": ..., "timestamp": ...}`; older readers reject more keys, so the
+fencing number lives in a second file beside it. The rules are the same on every store; the store only reads, writes
+and deletes these two files, and says how exclusive that is.
 """
 
+import functools
 import json
 import logging
 import os
@@ -127,9 +128,22 @@ class _Observation:
     since: float
 
 
+def fence_from_bytes(content: bytes, location: str) -> int:
+    """Read a fencing number: 0 when there is none, a far larger one when it is unreadable, so that it still grows."""
+    if not content:
+        return 0
+    try:
+        return int(content)
+    except ValueError:
+        # Milliseconds of today are far above any count of holders.
+        number = time.time_ns() // 1_000_000
+        logger.warning("%s: unreadable fencing number %r; continuing from %d", location, content[:80], number)
+        return number
+
+
 def acquisition_id() -> str:
     """Return a holder id that no other process, thread or acquisition has: {host}-{pid}-{thread}-{random}."""
-    return f"{socket.gethostname()}-{os.getpid()}-{threading.get_native_id()}-{os.urandom(6).hex()}"
+    return f"{_hostname()}-{os.getpid()}-{threading.get_native_id()}-{os.urandom(6).hex()}"
 
 
 class LeaseLock:
@@ -271,6 +285,11 @@ class LeaseLock:
         if seen - observed.since >= self._timeout:
             return None
         return None if lease.is_stale(self._timeout + self._skew, self._clock.now()) else lease
+
+
+@functools.cache
+def _hostname() -> str:
+    return socket.gethostname()
 
 
 def _holder(stored: StoredLease | None) -> str | None:

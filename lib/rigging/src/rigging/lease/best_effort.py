@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 
 from rigging.filesystem import read_bytes_or_none, url_scheme, url_to_fs, write_bytes_atomic
-from rigging.lease.base import StoredLease
+from rigging.lease.base import StoredLease, fence_from_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,7 @@ class BestEffortLeaseStore:
 
     @contextlib.contextmanager
     def exclusive(self, *, create: bool) -> Iterator[bool]:
+        del create  # what keeps directories makes them when writing
         with _within_process:
             yield True
 
@@ -55,8 +56,8 @@ class BestEffortLeaseStore:
         return True
 
     def read_fence(self) -> int:
-        content = read_bytes_or_none(self._url + FENCE_SUFFIX)
-        return int(content) if content else 0
+        url = self._url + FENCE_SUFFIX
+        return fence_from_bytes(read_bytes_or_none(url) or b"", url)
 
     def write_fence(self, number: int) -> None:
         write_bytes_atomic(self._url + FENCE_SUFFIX, str(number).encode())

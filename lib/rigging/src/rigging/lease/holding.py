@@ -56,19 +56,40 @@ class HeldLease:
     """A lease held by a `lease(...)` block.
 
     Attributes:
-        lost: Set as soon as the lease is known or must be feared to be lost; long work should look at it.
+        lost: Set as soon as the lease is lost, or could not be renewed for so long that others may take it.
         lock: The lock below.
         fencing_token: The number of this acquisition.
+        worker_id: The id in the lock file.
     """
 
-    def __init__(self, lock: LeaseLock) -> None:
+    def __init__(self, lock: LeaseLock, heartbeat_timeout: float, clock: Clock) -> None:
         self.lock = lock
         self.fencing_token = lock.fencing_token
         self.worker_id = lock.worker_id
         self.lost = threading.Event()
+        self._timeout = heartbeat_timeout
+        self._clock = clock
+        self._renewed_at = clock.monotonic()
+
+    def seconds_left(self) -> float:
+        """Return for how long nobody may take the lease even if it is not renewed; below 0 when they may already."""
+        return self._renewed_at + self._timeout - self._clock.monotonic()
+
+    def renew(self) -> None:
+        """Renew now; raises LeaseLostError, and sets `lost`, when it is not held any more."""
+        # The time before the call counts: nobody knows when in between the storage took it.
+        attempted_at = self._clock.monotonic()
+        try:
+            self.lock.refresh()
+        except LeaseLostError:
+            self.lost.set()
+            raise
+        self._renewed_at = attempted_at
 
     def check(self) -> None:
-        """Raise LeaseLostError when the lease is lost."""
+        """Raise LeaseLostError when the lease is lost, or overdue because a renewal hangs."""
+        if self.seconds_left() <= 0:
+            self.lost.set()
         if self.lost.is_set():
             raise LeaseLostError(f"lease {self.lock.location} was lost to {self.worker_id} while it was held")
 
@@ -104,14 +125,9 @@ def lease(
         )
     lock = create_lock(path, worker_id, heartbeat_timeout=heartbeat_timeout, clock=clock)
     _acquire(lock, wait_seconds, clock)
-    held = HeldLease(lock)
+    held = HeldLease(lock, heartbeat_timeout, clock)
     stop = threading.Event()
-    renewer = threading.Thread(
-        target=_renew,
-        args=(held, stop, heartbeat_interval, heartbeat_timeout, clock),
-        name="lease-renewer",
-        daemon=True,
-    )
+    renewer = threading.Thread(target=_renew, args=(held, stop, heartbeat_interval), name="lease-renewer", daemon=True)
     renewer.start()
     try:
         yield held
@@ -120,7 +136,8 @@ def lease(
         renewer.join()
         if not lock.release():
             held.lost.set()
-    held.check()
+    if held.lost.is_set():
+        held.check()
 
 
 def _acquire(lock: LeaseLock, wait_seconds: float, clock: Clock) -> None:
@@ -139,23 +156,20 @@ def _acquire(lock: LeaseLock, wait_seconds: float, clock: Clock) -> None:
         interval = min(interval * 1.5, _POLL_LIMIT_SECONDS)
 
 
-def _renew(held: HeldLease, stop: threading.Event, interval: float, timeout: float, clock: Clock) -> None:
-    renewed_at = clock.monotonic()
+def _renew(held: HeldLease, stop: threading.Event, interval: float) -> None:
     pause = interval
     while not stop.wait(pause):
-        attempted_at = clock.monotonic()
+        pause = interval
         try:
-            held.lock.refresh()
+            held.renew()
         except LeaseLostError as error:
             logger.error("%s", error)
-            held.lost.set()
             return
-        # Whatever else the storage raises, in whichever library's words, only means that this renewal did not happen.
+        # Whatever the storage raises, in whichever library's words, only means that this renewal did not happen.
         except Exception as error:
-            logger.warning("lease %s: renewal failed, trying again: %s", held.lock.location, error)
-            pause = interval / 5
-            # Others may take it from here on, so the holder must stop believing in it, even if no one has.
-            if clock.monotonic() - renewed_at >= timeout:
+            left = held.seconds_left()
+            logger.warning("lease %s: renewal failed, %.0f s left: %s", held.lock.location, max(left, 0.0), error)
+            if left <= 0:
                 held.lost.set()
-            continue
-        renewed_at, pause = attempted_at, interval
+                return
+            pause = min(interval / 5, left)

@@ -1,21 +1,18 @@
 """Leases on local files: truly exclusive among the processes of a machine.
 
-Changes are made under a kernel lock (flock) on a sidecar file, `{lock}.fence`, which also holds the fencing number and is
-never deleted. The lock file itself is replaced by rename, so that readers without the kernel lock see it whole.
+Changes are made under a kernel lock (flock) on a sidecar file, `{lock}.fence`, which also holds the fencing number and
+is never deleted. The lock file itself is replaced by rename, so that readers without the kernel lock see it whole.
 """
 
 import contextlib
 import fcntl
-import logging
 import os
 import time
 from collections.abc import Iterator
 
 from rigging.errors import Unavailable
-from rigging.filesystem import write_bytes_atomic
-from rigging.lease.base import StoredLease
-
-logger = logging.getLogger(__name__)
+from rigging.filesystem import TEMPORARY_PREFIX
+from rigging.lease.base import StoredLease, fence_from_bytes
 
 FENCE_SUFFIX = ".fence"
 _FENCE_DIGITS = 20
@@ -30,6 +27,8 @@ class LocalLeaseStore:
     def __init__(self, path: str) -> None:
         self._path = path
         self._sidecar = path + FENCE_SUFFIX
+        # One name is enough, as it is only used under the kernel lock; what a crash leaves is overwritten.
+        self._temporary = os.path.join(os.path.dirname(path), TEMPORARY_PREFIX + os.path.basename(path))
         # Only valid inside `exclusive`, and per instance: the descriptor of the locked sidecar.
         self._descriptor = -1
 
@@ -70,25 +69,24 @@ class LocalLeaseStore:
             os.close(descriptor)
 
     def write(self, content: bytes, replacing: StoredLease | None) -> bool:
-        write_bytes_atomic(self._path, content)
+        del replacing  # nobody can have changed it: the caller has the kernel lock
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        descriptor = os.open(self._temporary, flags, 0o666)
+        try:
+            os.write(descriptor, content)
+        finally:
+            os.close(descriptor)
+        os.replace(self._temporary, self._path)
         return True
 
     def delete(self, stored: StoredLease) -> bool:
+        del stored  # as in write
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
         return True
 
     def read_fence(self) -> int:
-        text = os.pread(self._descriptor, _FENCE_DIGITS, 0)
-        if not text:
-            return 0
-        try:
-            return int(text)
-        except ValueError:
-            # Milliseconds of today are far above any count of holders, so the number still only grows.
-            number = time.time_ns() // 1_000_000
-            logger.warning("%s: unreadable fencing number %r; continuing from %d", self._sidecar, text, number)
-            return number
+        return fence_from_bytes(os.pread(self._descriptor, _FENCE_DIGITS, 0), self._sidecar)
 
     def write_fence(self, number: int) -> None:
         # Fixed width: written in place by one call, there is never a shorter or longer number to be read.
@@ -113,7 +111,7 @@ class LocalLeaseStore:
             except BlockingIOError:
                 if time.monotonic() - started > _BUSY_LIMIT_SECONDS:
                     raise Unavailable(
-                        f"lease {self._path}: {self._sidecar} has been locked for {_BUSY_LIMIT_SECONDS:.0f} s by another "
-                        "process, which must be stopped or hung (see `lslocks`)"
+                        f"lease {self._path}: {self._sidecar} has been locked for {_BUSY_LIMIT_SECONDS:.0f} s by "
+                        "another process, which must be stopped or hung (see `lslocks`)"
                     ) from None
                 time.sleep(_BUSY_POLL_SECONDS)

@@ -1,5 +1,6 @@
-"""Fakes that other packages' tests may use."""
+"""Fakes and helpers that other packages' tests may use."""
 
 from rigging.testing.clock import FakeClock
+from rigging.testing.contention import compete_for_lease
 
-__all__ = ["FakeClock"]
+__all__ = ["FakeClock", "compete_for_lease"]

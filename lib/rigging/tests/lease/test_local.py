@@ -1,0 +1,82 @@
+import fcntl
+import multiprocessing
+import stat
+from pathlib import Path
+
+import pytest
+
+from rigging.distributed_lock import LeaseLostError, create_lock
+from rigging.errors import Unavailable
+from rigging.lease import local
+from rigging.testing import compete_for_lease
+
+PROCESSES = 4
+ACQUISITIONS = 200
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes_exclude_each_other(method: str, tmp_path: Path) -> None:
+    context = multiprocessing.get_context(method)
+    arguments = (str(tmp_path / "x.lock"), str(tmp_path / "work"), ACQUISITIONS)
+    (tmp_path / "work").mkdir()
+    processes = [context.Process(target=compete_for_lease, args=arguments) for _ in range(PROCESSES)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * PROCESSES
+    numbers = [int(line) for line in (tmp_path / "work" / "journal").read_text().split()]
+    assert numbers == list(range(1, PROCESSES * ACQUISITIONS + 1)), "a fencing number was given twice or went back"
+
+
+def test_a_forked_child_has_no_share_in_its_parents_lease(tmp_path: Path) -> None:
+    lock = create_lock(str(tmp_path / "x.lock"))
+    assert lock.try_acquire()
+
+    def child() -> None:
+        assert not lock.try_acquire()
+        assert not lock.release()
+        with pytest.raises(LeaseLostError):
+            lock.refresh()
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    lock.refresh()
+    assert lock.release()
+
+
+def test_a_stopped_process_inside_the_kernel_lock_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_BUSY_LIMIT_SECONDS", 0.01)
+    lock = create_lock(str(tmp_path / "x.lock"))
+    with open(tmp_path / "x.lock.fence", "w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with pytest.raises(Unavailable, match=r"x\.lock\.fence has been locked"):
+            lock.try_acquire()
+    assert lock.try_acquire()
+
+
+def test_looking_makes_no_files(tmp_path: Path) -> None:
+    lock = create_lock(str(tmp_path / "missing" / "x.lock"))
+    assert not lock.has_active_holder()
+    assert not lock.release()
+    with pytest.raises(LeaseLostError):
+        lock.refresh()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_crash_left_does_not_matter(tmp_path: Path) -> None:
+    (tmp_path / ".marin-tmp-x.lock").write_text("half a lock file of a killed process, longer than the next one " * 9)
+    lock = create_lock(str(tmp_path / "x.lock"))
+    assert lock.try_acquire()
+    assert lock.has_active_holder()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.lock", "x.lock.fence"]
+
+
+def test_files_are_shared_as_the_umask_says(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_bytes(b"")
+    lock = create_lock(str(tmp_path / "x.lock"))
+    assert lock.try_acquire()
+    modes = {stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()}
+    assert len(modes) == 1
