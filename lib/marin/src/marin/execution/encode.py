@@ -7,6 +7,7 @@ import datetime
 import decimal
 import enum
 import fractions
+import itertools
 import pathlib
 import re
 import sys
@@ -187,7 +188,7 @@ def _encode_set(value: set[Any] | frozenset[Any], field: str, refer: Refer) -> s
 
 def _encode_set_with_inputs(items: list[Any], kind: type, field: str, refer: Refer) -> str:
     inputs = sorted((item for item in items if isinstance(item, InputName)), key=reference_order)
-    for first, second in zip(inputs, inputs[1:], strict=False):
+    for first, second in itertools.pairwise(inputs):
         if reference_order(first) == reference_order(second):
             raise UnstableValue(
                 f"field {field!r}: the set holds two inputs called {reference_order(first).split(chr(0))[0]!r}, "

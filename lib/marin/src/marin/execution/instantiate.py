@@ -23,7 +23,9 @@ _PLACEHOLDERS = (ExecutorStep, InputName, OutputName, VersionedValue, MirroredVa
 Resolve = Callable[[Any], Any]
 
 
-def instantiate_config(config: T, output_path: str | None, output_paths: Mapping[ExecutorStep[Any], str], prefix: str) -> T:
+def instantiate_config(
+    config: T, output_path: str | None, output_paths: Mapping[ExecutorStep[Any], str], prefix: str
+) -> T:
     """A copy of `config` in which every placeholder has become its value.
 
     What holds no placeholder is shared with `config`, which is never modified.

@@ -1,4 +1,4 @@
-"""Text made of shared pieces: a step's version quotes its dependencies' versions, which may be large and quoted often."""
+"""Text made of shared pieces: a version quotes its dependencies' versions, which may be large and quoted often."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ class Rope:
                 yield piece
             else:
                 stack.pop()
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the text is in one piece of its own."""
+        return len(self.pieces) == 1 and isinstance(self.pieces[0], bytes)
 
     def __bytes__(self) -> bytes:
         return b"".join(self.chunks())

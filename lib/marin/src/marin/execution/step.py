@@ -48,8 +48,8 @@ def _name_problem(name: str) -> str | None:
     return None
 
 
-# No slots: `ExecutorStep[Config](...)` would fail, since a frozen class with slots refuses the attribute that typing sets.
-@dataclass(frozen=True, eq=False)
+# No slots: they break `ExecutorStep[Config](...)` on a frozen class, which refuses the attribute that typing sets.
+@dataclass(frozen=True, eq=False, repr=False)
 class ExecutorStep(Generic[ConfigT]):
     """A function with its config; where its output goes follows from the name, the versioned values and the inputs.
 
@@ -81,6 +81,10 @@ class ExecutorStep(Generic[ConfigT]):
         override = self.override_output_path
         if override is not None and not is_absolute(override):
             check_relative_name(override, f"step {self.name!r}: override_output_path")
+
+    def __repr__(self) -> str:
+        # Not the config: it holds other steps, and theirs hold others.
+        return f"ExecutorStep(name={self.name!r})"
 
     def cd(self, name: str) -> InputName:
         """A path below this step's output, for another step's config."""

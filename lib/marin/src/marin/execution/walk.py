@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -51,15 +51,15 @@ class CollectedConfig:
     version: dict[str, Any]
 
 
-@functools.cache
-def dataclass_field_names(cls: type) -> tuple[str, ...]:
+_field_names: dict[type[Any], tuple[str, ...]] = {}
+
+
+def dataclass_field_names(cls: type[Any]) -> tuple[str, ...]:
     """Names of a dataclass's fields in order, those with `init=False` included."""
-    return tuple(field.name for field in dataclasses.fields(cls))
-
-
-def is_dataclass_instance(obj: object) -> bool:
-    """Whether `obj` is a dataclass object and not the class itself."""
-    return dataclasses.is_dataclass(obj) and not isinstance(obj, type)
+    names = _field_names.get(cls)
+    if names is None:
+        names = _field_names[cls] = tuple(field.name for field in dataclasses.fields(cls))
+    return names
 
 
 def walk_config(obj: Any) -> Iterator[WalkEvent]:
@@ -129,7 +129,7 @@ def _walk_set(obj: set[Any] | frozenset[Any], prefix: str, emit: Callable[[WalkE
         ((tuple(_event_order(event) for event in events), member, events) for member, events in reporting),
         key=lambda entry: entry[0],
     )
-    for (key, member, events), (next_key, next_member, next_events) in zip(keyed, keyed[1:], strict=False):
+    for (key, member, events), (next_key, next_member, next_events) in itertools.pairwise(keyed):
         if key == next_key and _steps_of(events) != _steps_of(next_events):
             raise UnstableValue(
                 f"field {prefix!r}: the set holds {member!r} and {next_member!r}, which cannot be told apart by name, "

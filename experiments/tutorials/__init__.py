@@ -1,0 +1,1 @@
+"""Small experiments to learn from."""

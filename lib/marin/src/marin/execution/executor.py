@@ -1,0 +1,65 @@
+"""The names that experiments import; also importable from `marin.execution`.
+
+data = ExecutorStep(name="data", fn=generate, config=DataConfig(n=versioned(100), output_path=this_output_path()))
+stats = ExecutorStep(name="stats", fn=summarise, config=StatsConfig(output_path_of(data), this_output_path()))
+
+if __name__ == "__main__":
+    executor_main(steps=[stats], description="A small experiment")
+"""
+
+from marin.execution.info import ExecutorInfo, ExecutorStepInfo
+from marin.execution.instantiate import instantiate_config, resolve_local_placeholders
+from marin.execution.main import ExecutorMainConfig, executor_main
+from marin.execution.materialize import materialize
+from marin.execution.paths import compute_output_path
+from marin.execution.pipeline import Executor
+from marin.execution.refs import (
+    THIS_OUTPUT_PATH,
+    InputName,
+    MirroredValue,
+    OutputName,
+    VersionedValue,
+    ensure_versioned,
+    mirrored,
+    this_output_path,
+    unwrap_versioned_value,
+    versioned,
+)
+from marin.execution.step import ExecutorStep, get_executor_step, output_path_of
+from marin.execution.walk import (
+    InputNameEvent,
+    VersionedEvent,
+    collect_dependencies_and_version,
+    upstream_steps,
+    walk_config,
+)
+
+__all__ = [
+    "THIS_OUTPUT_PATH",
+    "Executor",
+    "ExecutorInfo",
+    "ExecutorMainConfig",
+    "ExecutorStep",
+    "ExecutorStepInfo",
+    "InputName",
+    "InputNameEvent",
+    "MirroredValue",
+    "OutputName",
+    "VersionedEvent",
+    "VersionedValue",
+    "collect_dependencies_and_version",
+    "compute_output_path",
+    "ensure_versioned",
+    "executor_main",
+    "get_executor_step",
+    "instantiate_config",
+    "materialize",
+    "mirrored",
+    "output_path_of",
+    "resolve_local_placeholders",
+    "this_output_path",
+    "unwrap_versioned_value",
+    "upstream_steps",
+    "versioned",
+    "walk_config",
+]

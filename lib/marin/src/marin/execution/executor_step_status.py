@@ -1,0 +1,196 @@
+"""Whether a step's output is there: the status file in the output path, and the lease that guards its making."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import os
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from rigging.distributed_lock import HeldLease, LeaseLock, create_lock, lease
+from rigging.errors import Conflict, StepFailed
+from rigging.filesystem import local_path, read_bytes_or_none, write_bytes_atomic
+
+logger = logging.getLogger(__name__)
+
+STATUS_SUCCESS = "SUCCESS"
+STATUS_FAILED = "FAILED"
+STATUS_RUNNING = "RUNNING"
+STATUS_DEP_FAILED = "DEP_FAILED"
+
+STATUS_FILE = ".executor_status"
+LOCK_SUFFIX = ".lock"
+
+# Requests in flight while the statuses of a run are read from an object store.
+_STATUS_READERS = 64
+
+
+class StepAlreadyDone(Exception):
+    """Not an error: the output is there, made before or by whoever held the lease until now."""
+
+
+class PreviousTaskFailedError(StepFailed):
+    """The step failed in an earlier run and is not to be tried again."""
+
+
+def worker_id() -> str:
+    """A name for this thread of this process, for people: `{host}-{pid}-{thread}`."""
+    return f"{socket.gethostname()}-{os.getpid()}-{threading.get_native_id()}"
+
+
+def status_path(output_path: str) -> str:
+    """The status file of an output path."""
+    return os.path.join(output_path, STATUS_FILE)
+
+
+def parse_status(content: bytes | None) -> str | None:
+    """The status that a status file's content means; None for a file that is missing or empty.
+
+    The content is the word alone. Older files hold one JSON object a line, of which the last readable one counts.
+    """
+    if content is None:
+        return None
+    text = content.decode("utf-8", "replace").strip()
+    if not text.startswith("{"):
+        return text or None
+    for line in reversed(text.splitlines()):
+        try:
+            return str(json.loads(line)["status"])
+        except (ValueError, KeyError, TypeError):
+            continue  # the writer was killed within this line
+    return None
+
+
+def read_statuses(output_paths: Sequence[str]) -> dict[str, str | None]:
+    """The status of many output paths: one read each, in parallel where a read is a round trip."""
+    urls = [status_path(path) for path in output_paths]
+    if len(urls) < 2 or all(local_path(url) is not None for url in urls):
+        contents = [read_bytes_or_none(url) for url in urls]
+    else:
+        with ThreadPoolExecutor(min(_STATUS_READERS, len(urls)), thread_name_prefix="step-status") as pool:
+            contents = list(pool.map(read_bytes_or_none, urls))
+    return {path: parse_status(content) for path, content in zip(output_paths, contents, strict=True)}
+
+
+class StatusFile:
+    """The status of one output path, and the lock beside it.
+
+    Args:
+        output_path: The step's output path.
+        worker_id: Who acquires the lock; an explicit id may acquire again what it holds.
+    """
+
+    def __init__(self, output_path: str, worker_id: str | None = None) -> None:
+        self.output_path = output_path
+        self.path = status_path(output_path)
+        self.lock_path = self.path + LOCK_SUFFIX
+        self.worker_id = worker_id
+        self._lock: LeaseLock | None = None
+
+    @property
+    def status(self) -> str | None:
+        """The status as it is in storage now; None when there is none."""
+        return parse_status(read_bytes_or_none(self.path))
+
+    def write_status(self, status: str) -> None:
+        """Replace the status, atomically."""
+        write_bytes_atomic(self.path, status.encode())
+
+    def try_acquire_lock(self) -> bool:
+        """Take the lock if nobody holds it; not renewed by itself (see `step_lock`)."""
+        return self._leased().try_acquire()
+
+    def refresh_lock(self) -> None:
+        """Renew the lock; raises LeaseLostError when it is no longer held."""
+        self._leased().refresh()
+
+    def release_lock(self) -> None:
+        """Give the lock up; another holder's is never removed."""
+        self._leased().release()
+
+    def has_active_lock(self) -> bool:
+        """Whether somebody holds the lock and renews it."""
+        return self._leased().has_active_holder()
+
+    def _leased(self) -> LeaseLock:
+        if self._lock is None:
+            self._lock = create_lock(self.lock_path, self.worker_id)
+        return self._lock
+
+
+class LockedStatus(StatusFile):
+    """A status file whose lock is held and renewed: statuses are written only while that is so."""
+
+    def __init__(self, output_path: str, held: HeldLease) -> None:
+        super().__init__(output_path, held.worker_id)
+        self.held = held
+
+    def write_status(self, status: str) -> None:
+        """Replace the status, atomically.
+
+        Raises:
+            LeaseLostError: The lock was lost, so another may be making this output now.
+        """
+        self.held.check()
+        super().write_status(status)
+
+
+@contextlib.contextmanager
+def step_lock(output_path: str, step_label: str = "", *, force_run_failed: bool = True) -> Iterator[LockedStatus]:
+    """Hold the lock of an output path that is to be made now, waiting for whoever else is making it.
+
+    Args:
+        output_path: The step's output path.
+        step_label: What to call the step in messages.
+        force_run_failed: Whether a step that failed before is to be tried again.
+
+    Raises:
+        StepAlreadyDone: The output is there.
+        PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
+        LeaseLostError: At the end of the block, when the lock was lost on the way.
+    """
+    label = step_label or output_path
+    with contextlib.ExitStack() as stack:
+        lock_path = status_path(output_path) + LOCK_SUFFIX
+        try:
+            held = stack.enter_context(lease(lock_path))
+        except Conflict as error:
+            logger.info("step %s: another run is at work on it, waiting (%s)", label, error)
+            held = stack.enter_context(lease(lock_path, wait_seconds=math.inf))
+        locked = LockedStatus(output_path, held)
+        # Only now is the answer certain: whoever held the lock until now may have finished.
+        check_status(locked.status, label, output_path, force_run_failed=force_run_failed)
+        yield locked
+
+
+def check_status(status: str | None, label: str, output_path: str, *, force_run_failed: bool) -> None:
+    """Return when a step of this status is to be run.
+
+    Raises:
+        StepAlreadyDone: The output is there.
+        PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
+    """
+    if status == STATUS_SUCCESS:
+        raise StepAlreadyDone(f"step {label}: already done at {output_path}")
+    if status == STATUS_FAILED and not force_run_failed:
+        raise PreviousTaskFailedError(
+            f"step {label} failed previously (status FAILED at {output_path}); "
+            "run with --force_run_failed true to try it again"
+        )
+
+
+def mark_dependency_failed(output_path: str) -> None:
+    """Write DEP_FAILED, unless another run is at work on this output or has made it."""
+    status_file = StatusFile(output_path)
+    if not status_file.try_acquire_lock():
+        return
+    try:
+        if status_file.status != STATUS_SUCCESS:
+            status_file.write_status(STATUS_DEP_FAILED)
+    finally:
+        status_file.release_lock()

@@ -1,0 +1,245 @@
+"""The executor: which steps are new, where each output goes, and their running in order."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import urllib.parse
+from collections.abc import Sequence
+from typing import Any
+
+from marin.execution.executor_step_status import read_statuses, worker_id
+from marin.execution.graph import reachable
+from marin.execution.info import (
+    STEP_INFO_FILE,
+    ExecutorInfo,
+    ExecutorStepInfo,
+    caller_path,
+    git_commit,
+    now_text,
+    to_bytes,
+    user_name,
+)
+from marin.execution.placement import LiveJobs, bind, remote_function
+from marin.execution.plan import Plan, StepsByVersionText, VersionTexts
+from marin.execution.runner import Outcome, StepResult, StepRun, StepTask, check_max_concurrent, describe_error
+from marin.execution.step import ExecutorStep
+from marin.execution.version import Step
+from rigging.errors import InvalidRequest, StepFailed
+from rigging.filesystem import write_bytes_atomic
+
+logger = logging.getLogger(__name__)
+
+#: Where `get_experiment_url` finds the pages of a data browser; without it the info file itself is the URL.
+BROWSER_URL_VARIABLE = "MARIN_DATA_BROWSER_URL"
+
+
+class Executor:
+    """Runs steps whose output is not there yet, and says where each output is.
+
+    Args:
+        prefix: The storage root of every output path.
+        executor_info_base_path: The directory of the files that describe whole runs.
+        description: What the run is for, for people.
+
+    Attributes:
+        steps: Every step taken in, dependencies included, each after its dependencies.
+        output_paths: Where each step's output goes.
+        configs: Each step's config as its function sees it.
+        dependencies: The (canonical) steps each step waits for, one entry per reference.
+        is_pseudo_dep: Whether a step is only named by non-blocking inputs, and so need not run.
+        versions: Each step's version; equal parts are shared objects, so do not modify them.
+        version_strs: Its canonical JSON text.
+        version_str_to_step: The canonical step of such a text.
+        hashed_versions: The six digits of each step.
+        step_infos: What is written down about each step that is not a pseudo dependency (after `get_infos`).
+        executor_info: What is written down about the run (after `get_infos`).
+        executor_info_path: Where (after `write_infos`).
+        results: What became of each output in the last `run`.
+    """
+
+    def __init__(self, prefix: str, executor_info_base_path: str, description: str | None = None) -> None:
+        self.prefix = prefix
+        self.executor_info_base_path = executor_info_base_path
+        self.description = description
+        self.plan = Plan(prefix)
+        self.configs = self.plan.configs
+        self.dependencies = self.plan.dependencies
+        self.versions = self.plan.versions
+        self.hashed_versions = self.plan.hashed_versions
+        self.output_paths = self.plan.output_paths
+        self.is_pseudo_dep = self.plan.is_pseudo_dep
+        self.version_strs = VersionTexts(self.plan)
+        self.version_str_to_step = StepsByVersionText(self.plan, self.version_strs)
+        self.step_infos: list[ExecutorStepInfo] = []
+        self.executor_info: ExecutorInfo | None = None
+        self.executor_info_path: str | None = None
+        self.results: list[StepResult] = []
+
+    @property
+    def steps(self) -> list[Step]:
+        """Every step taken in, each after its dependencies."""
+        return list(self.output_paths)
+
+    def compute_version(self, step: Step, is_pseudo_dep: bool = False) -> None:
+        """Take in a step and everything it refers to: versions, output paths, configs.
+
+        Raises:
+            InvalidRequest: A config cannot be versioned, or steps depend on each other in a circle.
+            Conflict: Two different versions have one output path.
+        """
+        self.plan.add(step, is_pseudo_dep)
+
+    def canonicalize(self, step: Step) -> Step:
+        """The first step taken in that has this step's version and output path."""
+        return self.plan.canonicalize(step)
+
+    def run(
+        self,
+        steps: Sequence[ExecutorStep[Any]],
+        *,
+        dry_run: bool = False,
+        run_only: Sequence[str] | None = None,
+        force_run_failed: bool = True,
+        max_concurrent: int | None = None,
+    ) -> dict[ExecutorStep[Any], str]:
+        """Run the steps, and those they depend on, whose output is not there.
+
+        Args:
+            steps: The steps wanted.
+            dry_run: Print what would run, and touch no storage.
+            run_only: Run only the steps whose name matches one of these regexes (`re.search`), with what they need.
+            force_run_failed: Whether steps that failed in an earlier run are tried again.
+            max_concurrent: Steps at work at once; None for every ready one.
+
+        Returns:
+            The output path of every step, dependencies included.
+
+        Raises:
+            StepFailed: Some steps failed; all are named, the first is the cause.
+            InvalidRequest: Wrong arguments, or steps that cannot be versioned; nothing has run.
+        """
+        check_max_concurrent(max_concurrent)
+        for step in steps:
+            if not isinstance(step, ExecutorStep):
+                raise InvalidRequest(f"run(steps=...): {step!r} is a {type(step).__name__}, not an ExecutorStep")
+            self.compute_version(step, is_pseudo_dep=False)
+        chosen = self._chosen(steps, run_only)
+        if dry_run:
+            self._print_plan(chosen)
+            return dict(self.output_paths)
+        self._write_run_info()
+        jobs = LiveJobs()
+        run = StepRun(
+            [self._task(step, jobs) for step in chosen],
+            read_statuses([self.output_paths[step] for step in chosen]),
+            force_run_failed=force_run_failed,
+            max_concurrent=max_concurrent,
+        )
+        try:
+            self.results = run.run()
+        except BaseException:
+            jobs.terminate()
+            raise
+        raise_failures(self.results)
+        return dict(self.output_paths)
+
+    def get_infos(self) -> None:
+        """Collect `step_infos` and `executor_info`."""
+        self.step_infos = [
+            self.plan.info(step)
+            for step in self.steps
+            if not self.is_pseudo_dep[step] and self.canonicalize(step) is step
+        ]
+        path = caller_path()
+        self.executor_info = ExecutorInfo(
+            worker_id=worker_id(),
+            git_commit=git_commit(os.path.dirname(path) or "."),
+            caller_path=path,
+            created_date=now_text(),
+            user=user_name(),
+            prefix=self.prefix,
+            description=self.description,
+            steps=self.step_infos,
+        )
+
+    def write_infos(self) -> None:
+        """Write the run's info file, and each step's into its output path."""
+        self._write_run_info()
+        for step_info in self.step_infos:
+            _write_step_info(step_info)
+
+    def get_experiment_url(self) -> str:
+        """Where to look at the run: its page in the data browser when one is configured, else its info file.
+
+        Raises:
+            InvalidRequest: The info file has not been written.
+        """
+        if self.executor_info_path is None:
+            raise InvalidRequest("get_experiment_url(): no info file yet; call write_infos() or run() first")
+        browser = os.environ.get(BROWSER_URL_VARIABLE)
+        if not browser:
+            return self.executor_info_path
+        return f"{browser.rstrip('/')}/experiment?path={urllib.parse.quote(self.executor_info_path, safe='')}"
+
+    def _write_run_info(self) -> None:
+        self.get_infos()
+        assert self.executor_info is not None
+        self.executor_info_path = os.path.join(self.executor_info_base_path, self.executor_info.file_name())
+        write_bytes_atomic(self.executor_info_path, to_bytes(self.executor_info.to_json()))
+
+    def _chosen(self, steps: Sequence[Step], run_only: Sequence[str] | None) -> list[Step]:
+        """The canonical steps to run, in order."""
+        needed = reachable([self.canonicalize(step) for step in steps], self.dependencies.__getitem__)
+        if run_only is not None:
+            matching = [step for step in needed if _matches(step.name, run_only)]
+            if not matching:
+                names = ", ".join(sorted({step.name for step in needed})) or "none"
+                raise InvalidRequest(f"run_only={list(run_only)}: no step has such a name; there are: {names}")
+            needed = reachable(matching, self.dependencies.__getitem__)
+        return [step for step in self.steps if step in needed]
+
+    def _task(self, step: Step, jobs: LiveJobs) -> StepTask:
+        path = self.output_paths[step]
+        return StepTask(
+            name=step.name,
+            output_path=path,
+            dependencies=frozenset(self.output_paths[dependency] for dependency in self.dependencies[step]),
+            work=bind(step, self.configs[step], path, self.prefix, jobs),
+            prepare=lambda: _write_step_info(self.plan.info(step)),
+        )
+
+    def _print_plan(self, chosen: Sequence[Step]) -> None:
+        print(f"dry run: {len(chosen)} step(s) would run unless their output is there already:")
+        for step in chosen:
+            where = "as a job" if remote_function(step) is not None else "in this process"
+            print(f"  {step.name}  ({where})  {self.output_paths[step]}")
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    try:
+        return any(re.search(pattern, name) for pattern in patterns)
+    except re.error as error:
+        raise InvalidRequest(f"run_only: {error.pattern!r} is not a regular expression: {error}") from None
+
+
+def _write_step_info(step_info: ExecutorStepInfo) -> None:
+    write_bytes_atomic(os.path.join(step_info.output_path, STEP_INFO_FILE), to_bytes(step_info.to_json()))
+
+
+def raise_failures(results: Sequence[StepResult]) -> None:
+    """Raise one error that names every failed step, when there is one.
+
+    Raises:
+        StepFailed: with the first failure as its cause.
+    """
+    failed = [result for result in results if result.outcome is Outcome.FAILED]
+    if not failed:
+        return
+    lines = [f"{len(failed)} step(s) failed:"]
+    lines += [f"  {result.task.name} -> {result.task.output_path}: {describe_error(result.error)}" for result in failed]
+    left_out = [result.task.name for result in results if result.outcome is Outcome.DEPENDENCY_FAILED]
+    if left_out:
+        lines.append(f"not run, because a dependency failed: {', '.join(left_out)}")
+    raise StepFailed("\n".join(lines)) from failed[0].error

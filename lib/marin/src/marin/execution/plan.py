@@ -1,0 +1,155 @@
+"""What a set of steps comes to: versions, output paths, instantiated configs, and which steps are really one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from marin.execution.graph import dependencies_first, reachable
+from marin.execution.info import ExecutorStepInfo, bounded_version
+from marin.execution.instantiate import instantiate_config
+from marin.execution.paths import output_path_for
+from marin.execution.remote import function_name
+from marin.execution.version import Step, StepVersion, VersionBook
+from rigging.errors import Conflict, NotFound
+
+
+class Plan:
+    """Steps and what follows from their configs. Touches no storage.
+
+    Args:
+        prefix: The storage root of every output path.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.configs: dict[Step, Any] = {}
+        self.dependencies: dict[Step, list[Step]] = {}
+        self.versions: dict[Step, dict[str, Any]] = {}
+        self.hashed_versions: dict[Step, str] = {}
+        self.output_paths: dict[Step, str] = {}
+        self.is_pseudo_dep: dict[Step, bool] = {}
+        self._book = VersionBook()
+        self._canonical: dict[str, Step] = {}
+
+    def add(self, step: Step, is_pseudo_dep: bool) -> None:
+        """Take in a step and everything that it refers to.
+
+        Args:
+            step: The step.
+            is_pseudo_dep: Whether it is only named, so that it need not run; a step that is also needed stays needed.
+
+        Raises:
+            InvalidRequest: A config cannot be versioned, or steps depend on each other in a circle.
+            Conflict: Two different versions have one output path.
+        """
+        # Versions first: they find a cycle before anything else follows it.
+        self._book.version_of(step)
+        for node in dependencies_first([step], self._references, lambda s: s.name, self.output_paths.__contains__):
+            self._add_one(node)
+        if not is_pseudo_dep:
+            needed = reachable([step], lambda node: (s for s in self.dependencies[node] if self.is_pseudo_dep[s]))
+            self.is_pseudo_dep.update(dict.fromkeys(needed, False))
+
+    def version_of(self, step: Step) -> StepVersion:
+        """The version of a step."""
+        return self._book.version_of(step)
+
+    def canonicalize(self, step: Step) -> Step:
+        """The first step taken in that has this step's version and output path.
+
+        Raises:
+            NotFound: The step has not been taken in.
+        """
+        path = self.output_paths.get(step)
+        if path is None:
+            raise NotFound(f"step {step.name!r} is not part of this run; give it to run() or compute_version() first")
+        return self._canonical[path]
+
+    def info(self, step: Step) -> ExecutorStepInfo:
+        """What is written down about a step."""
+        version = self.version_of(step)
+        return ExecutorStepInfo(
+            name=step.name,
+            fn_name=function_name(step.fn),
+            config=self.configs[step],
+            description=step.description,
+            override_output_path=step.override_output_path,
+            version=bounded_version(
+                version,
+                [self.version_of(dependency).hashed_name for dependency in version.dependencies],
+                [self.version_of(dependency).hashed_name for dependency in version.pseudo_dependencies],
+            ),
+            dependencies=[self.output_paths[dependency] for dependency in self.dependencies[step]],
+            output_path=self.output_paths[step],
+        )
+
+    def _references(self, step: Step) -> Iterator[Step]:
+        version = self._book.version_of(step)
+        yield from version.dependencies
+        yield from version.pseudo_dependencies
+
+    def _add_one(self, step: Step) -> None:
+        version = self._book.version_of(step)
+        path = output_path_for(step, version, self.prefix)
+        canonical = self._canonical.setdefault(path, step)
+        if canonical is not step:
+            self._check_same_version(canonical, step, path)
+        self.output_paths[step] = path
+        self.is_pseudo_dep[step] = True
+        self.versions[step] = version.version
+        self.hashed_versions[step] = version.hash_id
+        self.dependencies[step] = [self.canonicalize(dependency) for dependency in version.dependencies]
+        self.configs[step] = instantiate_config(step.config, path, self.output_paths, self.prefix)
+
+    def _check_same_version(self, first: Step, second: Step, path: str) -> None:
+        one, other = self._book.version_of(first), self._book.version_of(second)
+        if one.digest != other.digest:
+            raise Conflict(
+                f"two different versions have the output path {path}: step {first.name!r} ({_describe(one)}) and "
+                f"step {second.name!r} ({_describe(other)}); rename one of them, or give one an override_output_path "
+                "of its own"
+            )
+
+
+def _describe(version: StepVersion) -> str:
+    text = str(version.version["config"])
+    return f"version {version.digest}, config {text if len(text) <= 300 else text[:297] + '...'}"
+
+
+class VersionTexts(Mapping[Step, str]):
+    """`json.dumps(version, sort_keys=True)` of each step, made when asked for: in deep graphs they are very long."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def __getitem__(self, step: Step) -> str:
+        if step not in self._plan.output_paths:
+            raise KeyError(step)
+        return bytes(self._plan.version_of(step).text).decode()
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self._plan.output_paths)
+
+    def __len__(self) -> int:
+        return len(self._plan.output_paths)
+
+
+class StepsByVersionText(Mapping[str, Step]):
+    """The canonical step of each version text."""
+
+    def __init__(self, plan: Plan, texts: VersionTexts) -> None:
+        self._plan = plan
+        self._texts = texts
+
+    def __getitem__(self, text: str) -> Step:
+        for step in self._texts:
+            if self._plan.version_of(step).text.length == len(text) and self._texts[step] == text:
+                return self._plan.canonicalize(step)
+        raise KeyError(text)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(self._texts.values()))
+
+    def __len__(self) -> int:
+        return len({self._plan.version_of(step).digest for step in self._texts})

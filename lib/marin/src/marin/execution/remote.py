@@ -1,0 +1,173 @@
+"""Functions that run as jobs of their own: with their own machine, environment variables and packages."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
+
+if TYPE_CHECKING:
+    from fray.client import JobHandle
+    from fray.types import JobRequest, ResourceConfig
+
+P = ParamSpec("P")
+
+PREFIX_VARIABLE = "MARIN_PREFIX"
+_MAX_JOB_NAME = 80
+
+
+@dataclass(frozen=True)
+class RemoteCallable(Generic[P]):
+    """A function that, when called, runs as a job of its own; the call returns when the job has ended.
+
+    Attributes:
+        fn: The function.
+        resources: What its machine needs.
+        env_vars: Variables of its environment.
+        pip_dependency_groups: Optional-dependency keys of this project, or pip requirements.
+        name: The job's name; the function's by default.
+    """
+
+    fn: Callable[P, Any]
+    resources: ResourceConfig
+    env_vars: Mapping[str, str] = field(default_factory=dict)
+    pip_dependency_groups: Sequence[str] = ()
+    name: str | None = None
+
+    def named(self, name: str) -> RemoteCallable[P]:
+        """The same function under another job name."""
+        return replace(self, name=name)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Submit the job to the current fray client and wait for it.
+
+        Raises:
+            JobFailed: The job failed; in-process clients raise the function's own exception.
+        """
+        name = job_name(self.name or function_name(self.fn).rpartition(".")[2], uuid.uuid4().hex)
+        submit(self, name, args, kwargs).wait()
+
+
+@overload
+def remote(fn: Callable[P, Any]) -> RemoteCallable[P]: ...
+
+
+@overload
+def remote(
+    fn: Callable[P, Any],
+    *,
+    name: str | None = None,
+    resources: ResourceConfig | None = None,
+    env_vars: Mapping[str, str] | None = None,
+    pip_dependency_groups: Sequence[str] | None = None,
+) -> RemoteCallable[P]: ...
+
+
+@overload
+def remote(
+    fn: None = None,
+    *,
+    name: str | None = None,
+    resources: ResourceConfig | None = None,
+    env_vars: Mapping[str, str] | None = None,
+    pip_dependency_groups: Sequence[str] | None = None,
+) -> Callable[[Callable[P, Any]], RemoteCallable[P]]: ...
+
+
+def remote(
+    fn: Callable[P, Any] | None = None,
+    *,
+    name: str | None = None,
+    resources: ResourceConfig | None = None,
+    env_vars: Mapping[str, str] | None = None,
+    pip_dependency_groups: Sequence[str] | None = None,
+) -> RemoteCallable[P] | Callable[[Callable[P, Any]], RemoteCallable[P]]:
+    """Make a function run as a job of its own: `remote(fn, ...)`, `@remote`, or `@remote(...)`.
+
+    Args:
+        fn: The function.
+        name: The job's name; the function's (or the step's) by default.
+        resources: What its machine needs; one CPU (`ResourceConfig.with_cpu()`) by default.
+        env_vars: Variables of its environment.
+        pip_dependency_groups: Optional-dependency keys of this project (such as `tokenize_train`), or pip requirements.
+    """
+    from fray.types import ResourceConfig
+
+    def wrap(function: Callable[P, Any]) -> RemoteCallable[P]:
+        return RemoteCallable(
+            fn=function,
+            resources=resources if resources is not None else ResourceConfig.with_cpu(),
+            env_vars=dict(env_vars or {}),
+            pip_dependency_groups=tuple(pip_dependency_groups or ()),
+            name=name,
+        )
+
+    return wrap if fn is None else wrap(fn)
+
+
+def job_name(label: str, unique: str) -> str:
+    """A job name that says what it is: `hello_world/stats` becomes `hello_world-stats-{6 characters of unique}`."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", label).strip("-.") or "step"
+    return f"{plain[:_MAX_JOB_NAME]}-{unique[:6]}"
+
+
+def job_request(
+    remote_fn: RemoteCallable[Any],
+    name: str,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    env_vars: Mapping[str, str] | None = None,
+) -> JobRequest:
+    """The fray job that runs `remote_fn(*args, **kwargs)`; `env_vars` come before the function's own."""
+    from fray.types import Entrypoint, JobRequest, create_environment
+    from marin.execution.packages import split_dependency_groups
+
+    groups = split_dependency_groups(remote_fn.pip_dependency_groups)
+    carried = {PREFIX_VARIABLE: os.environ[PREFIX_VARIABLE]} if PREFIX_VARIABLE in os.environ else {}
+    return JobRequest(
+        name=name,
+        entrypoint=Entrypoint.from_callable(_plain(remote_fn.fn), args=args, kwargs=kwargs),
+        resources=remote_fn.resources,
+        environment=create_environment(
+            extras=groups.extras,
+            pip_packages=groups.pip_packages,
+            env_vars={**carried, **(env_vars or {}), **remote_fn.env_vars},
+        ),
+    )
+
+
+def _plain(fn: Callable[..., Any]) -> Callable[..., Any]:
+    # A job that submitted itself again would never end.
+    return fn.fn if isinstance(fn, RemoteCallable) else fn
+
+
+def submit(
+    remote_fn: RemoteCallable[Any],
+    name: str,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    env_vars: Mapping[str, str] | None = None,
+) -> JobHandle:
+    """Submit the function to the current fray client and return at once."""
+    from fray.current_client import current_client
+
+    return current_client().submit(job_request(remote_fn, name, args, kwargs, env_vars))
+
+
+def function_name(fn: Callable[..., Any] | None) -> str:
+    """`module.qualified_name` of a function, seen through `remote()` and `functools` wrappers."""
+    while fn is not None:
+        if isinstance(fn, (RemoteCallable, functools.partial)):
+            fn = fn.fn if isinstance(fn, RemoteCallable) else fn.func
+        elif hasattr(fn, "__wrapped__"):
+            fn = fn.__wrapped__
+        else:
+            break
+    if fn is None:
+        return "None"
+    module = getattr(fn, "__module__", None) or "builtins"
+    return f"{module}.{getattr(fn, '__qualname__', None) or type(fn).__qualname__}"
