@@ -1,1 +1,77 @@
-"""One client for jobs and actors, whatever runs them."""
+"""One client for jobs and actors, whatever runs them.
+
+`current_client()` finds the client; `client.submit(JobRequest(...))` runs a job; `client.create_actor(...)` an actor.
+Backends load when they are first used, so that importing fray is cheap everywhere.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from fray.actor import ActorContext, ActorFuture, ActorGroup, ActorHandle, ActorMethod, current_actor
+from fray.client import Client, JobHandle, wait_all
+
+# `fray.current_client` is a function and, for `from fray.current_client import ...`, a module: importing the module
+# here, before anybody else can, leaves the function as the attribute.
+from fray.current_client import current_client, set_current_client
+from fray.errors import JobAlreadyExists, JobFailed
+from fray.types import (
+    ActorConfig,
+    BinaryEntrypoint,
+    CallableEntrypoint,
+    CpuConfig,
+    DeviceConfig,
+    DeviceKind,
+    Entrypoint,
+    EnvironmentConfig,
+    GpuConfig,
+    JobRequest,
+    JobStatus,
+    ResourceConfig,
+    TpuConfig,
+    TpuTopologyInfo,
+    create_environment,
+    get_tpu_topology,
+)
+
+if TYPE_CHECKING:
+    from fray.backends.local import LocalClient
+
+__all__ = [
+    "ActorConfig",
+    "ActorContext",
+    "ActorFuture",
+    "ActorGroup",
+    "ActorHandle",
+    "ActorMethod",
+    "BinaryEntrypoint",
+    "CallableEntrypoint",
+    "Client",
+    "CpuConfig",
+    "DeviceConfig",
+    "DeviceKind",
+    "Entrypoint",
+    "EnvironmentConfig",
+    "GpuConfig",
+    "JobAlreadyExists",
+    "JobFailed",
+    "JobHandle",
+    "JobRequest",
+    "JobStatus",
+    "LocalClient",
+    "ResourceConfig",
+    "TpuConfig",
+    "TpuTopologyInfo",
+    "create_environment",
+    "current_actor",
+    "current_client",
+    "get_tpu_topology",
+    "set_current_client",
+    "wait_all",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LocalClient":
+        from fray.backends.local import LocalClient
+
+        return LocalClient
+    raise AttributeError(f"module 'fray' has no attribute {name!r}")

@@ -1,0 +1,244 @@
+"""Jobs and actors inside this process: the client for laptops and tests."""
+
+import contextlib
+import itertools
+import logging
+import math
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextvars import ContextVar, copy_context
+from typing import Any, TypeVar
+
+from fray.actor import enter_actor
+from fray.backends.local_actor import LocalActor, LocalActorGroup, LocalActorHandle
+from fray.backends.local_job import LocalJob
+from fray.backends.local_slots import Slot, SlotPool
+from fray.client import JobHandle
+from fray.context import adopt_client
+from fray.errors import JobAlreadyExists
+from fray.types import ActorConfig, CpuConfig, JobRequest, ResourceConfig
+from rigging.errors import Conflict, InvalidRequest
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# The slot of the job that this code runs in, if it runs in one.
+_job_slot: ContextVar[Slot | None] = ContextVar("fray_local_job_slot", default=None)
+
+
+def connect(address: str | None) -> "LocalClient":
+    """The registry's way in; the local backend has no address."""
+    if address is not None:
+        raise InvalidRequest(f"fray client 'local://{address}': the local backend takes no address; write 'local'")
+    return LocalClient()
+
+
+class LocalClient:
+    """Runs callables in threads of this process, and programs as its subprocesses.
+
+    What differs from a cluster: callables share this process, so `terminate` cannot interrupt one, its output is not
+    captured (`logs()` is empty), and the `env_vars` of its environment are not applied (a warning names those that
+    differ from ours). Programs get their `env_vars`, run in their `workspace`, and are killed with all they started.
+    Nothing is installed: packages, extras and images are ignored. `replicas` copies run side by side in one slot.
+
+    Args:
+        max_threads: Jobs that run at once; later ones wait. A job that waits for others, or has children that have
+            not ended, is not counted.
+        admission: Make a job wait until `resources.cpu` of every replica are free on this machine, and refuse one
+            that could never run here. By default resources are ignored.
+    """
+
+    def __init__(self, max_threads: int = 8, admission: bool = False) -> None:
+        if max_threads < 1:
+            raise InvalidRequest(f"LocalClient: max_threads must be at least 1, not {max_threads}")
+        self._admission = admission
+        self._cpus = os.cpu_count() or 1
+        self._pool = SlotPool(max_threads, self._cpus if admission else math.inf)
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._live: dict[str, LocalJob] = {}
+        self._actor_groups: dict[str, LocalActorGroup] = {}
+        self._closed = False
+        # Threads of ours end with the interpreter, but programs would not.
+        weakref.finalize(self, _kill_jobs, self._live)
+
+    def __enter__(self) -> "LocalClient":
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
+        self.shutdown(wait=exc_type is None)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
+        """Start a job (see `Client.submit`); a name is free again as soon as its job has ended."""
+        self._check_admission(request)
+        with self._lock:
+            self._check_open(f"job {request.name!r}")
+            existing = self._live.get(request.name)
+            if existing is not None and not existing.status().finished():
+                if not adopt_existing:
+                    raise JobAlreadyExists(
+                        f"job {request.name!r} is {existing.status()} as {existing.job_id}; choose another name, "
+                        "wait for its end, or submit with adopt_existing=True"
+                    )
+                job = existing
+            else:
+                job = LocalJob(f"local-{next(self._numbers)}-{request.name}", request, self._forget, _lent_slot)
+                self._live[request.name] = job
+        self._count_as_child(job)
+        if job is not existing:
+            self._start(job)
+        return job
+
+    def host_actor(
+        self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
+    ) -> LocalActorHandle:
+        """Make an actor in this process (see `Client.host_actor`); here the same as `create_actor`."""
+        return self.create_actor(cls, *args, name=name, actor_config=actor_config, **kwargs)
+
+    def create_actor(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        resources: ResourceConfig | None = None,
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> LocalActorHandle:
+        """Construct an actor in a thread of its own; what its constructor raises is raised here."""
+        group = self.create_actor_group(
+            cls, *args, name=name, count=1, resources=resources, actor_config=actor_config, **kwargs
+        )
+        return group.only_member()
+
+    def create_actor_group(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        count: int,
+        resources: ResourceConfig | None = None,  # noqa: ARG002 - part of the protocol; ignored here as documented
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> LocalActorGroup:
+        """Start `count` actors (see `Client.create_actor_group`); each has `max_concurrency` threads of its own."""
+        if count < 1:
+            raise InvalidRequest(f"actor group {name!r}: count must be at least 1, not {count}")
+        config = actor_config or ActorConfig()
+        context = copy_context()
+        context.run(self._enter_actor_context)
+        with self._lock:
+            self._check_open(f"actor {name!r}")
+            existing = self._actor_groups.get(name)
+            if existing is not None and not existing.is_done():
+                raise JobAlreadyExists(f"actor {name!r} exists; choose another name or shut it down first")
+            members = [LocalActor(name, index, cls, args, kwargs, config) for index in range(count)]
+            group = self._actor_groups[name] = LocalActorGroup(name, members)
+        group.start(context)
+        return group
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Refuse new work, let the jobs end (or, without `wait`, kill them), then stop the actors.
+
+        With `wait`, no thread or process of this client is left afterwards, unless a stopped callable never returns:
+        then this does not either. A job may shut its own client down; its own thread is not waited for.
+        """
+        with self._lock:
+            self._closed = True
+        if wait:
+            self._pool.join()
+        _kill_jobs(self._live)
+        with self._lock:
+            groups = list(self._actor_groups.values())
+        for group in groups:
+            group.shutdown()
+        if wait:
+            for group in groups:
+                group.join()
+
+    def _check_open(self, what: str) -> None:
+        if self._closed:
+            raise Conflict(f"{what}: this LocalClient has been shut down; make a new one")
+
+    def _check_admission(self, request: JobRequest) -> None:
+        if not self._admission:
+            return
+        if not isinstance(request.resources.device, CpuConfig):
+            raise InvalidRequest(
+                f"job {request.name!r} asks for {request.resources.device.variant}; with admission=True a LocalClient "
+                "has processors only"
+            )
+        cpus = request.resources.cpu * request.replica_count
+        if cpus > self._cpus:
+            raise InvalidRequest(
+                f"job {request.name!r} asks for {cpus} CPUs over its replicas; this machine has {self._cpus}"
+            )
+
+    def _count_as_child(self, job: LocalJob) -> None:
+        """Let the submitting job, if there is one, lend its slot until `job` has ended."""
+        parent = _job_slot.get()
+        if parent is not None:
+            parent.lend()
+            job.add_done_callback(lambda _: parent.reclaim())
+
+    def _start(self, job: LocalJob) -> None:
+        context = copy_context()
+
+        def run(slot: Slot) -> None:
+            context.run(self._run_job, job, slot)
+
+        self._warn_of_env_vars(job.request)
+        cpus = job.request.resources.cpu * job.request.replica_count if self._admission else 0
+        self._pool.start(run, cpus)
+
+    def _run_job(self, job: LocalJob, slot: Slot) -> None:
+        _job_slot.set(slot)
+        enter_actor(None)
+        adopt_client(self)
+        job.run()
+
+    def _enter_actor_context(self) -> None:
+        # An actor outlives the job that made it, and has threads of its own rather than that job's slot.
+        _job_slot.set(None)
+        adopt_client(self)
+
+    def _warn_of_env_vars(self, request: JobRequest) -> None:
+        if request.entrypoint.callable_entrypoint is None or request.environment is None:
+            return
+        differing = [name for name, value in request.environment.env_vars.items() if os.environ.get(name) != value]
+        if differing:
+            logger.warning(
+                "job %r: environment variables are not applied to callables of the local backend, which share this "
+                "process: %s",
+                request.name,
+                ", ".join(differing),
+            )
+
+    def _forget(self, job: LocalJob) -> None:
+        with self._lock:
+            if self._live.get(job.request.name) is job:
+                del self._live[job.request.name]
+
+
+def _kill_jobs(live: dict[str, LocalJob]) -> None:
+    for job in list(live.values()):
+        job.terminate(kill_after=0)
+
+
+@contextlib.contextmanager
+def _lent_slot() -> Iterator[None]:
+    slot = _job_slot.get()
+    if slot is None:
+        yield
+        return
+    slot.lend()
+    try:
+        yield
+    finally:
+        slot.reclaim()

@@ -1,0 +1,211 @@
+"""The life of one job of the local backend."""
+
+import contextvars
+import logging
+import os
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
+
+from fray.backends.local_process import KILL_AFTER_SECONDS, OutputFile, ProcessTree, describe_exit
+from fray.client import JobHandle
+from fray.errors import JobFailed
+from fray.types import BinaryEntrypoint, CallableEntrypoint, JobRequest, JobStatus
+from rigging.errors import DeadlineExceeded
+
+logger = logging.getLogger(__name__)
+
+_TAIL_LINES = 20
+
+
+class LocalJob:
+    """A job and its handle. `run` is called once, in a thread of the client's; everything else from anywhere.
+
+    Args:
+        job_id: Unique among the client's jobs.
+        request: What to run.
+        on_end: Called once with the job when its final status is known, just before anybody is told.
+        while_waiting: Brackets a wait, so that a job that waits for this one can lend its slot.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        request: JobRequest,
+        on_end: Callable[["LocalJob"], None],
+        while_waiting: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self.request = request
+        self._job_id = job_id
+        self._on_end = on_end
+        self._while_waiting = while_waiting
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._status = JobStatus.PENDING
+        self._stopping = False
+        self._error: BaseException | None = None
+        self._traceback: TracebackType | None = None
+        self._callbacks: list[Callable[[JobHandle], object]] = []
+        self._running: set[ProcessTree] = set()
+        self._output = OutputFile() if request.entrypoint.binary_entrypoint else None
+
+    @property
+    def job_id(self) -> str:
+        return self._job_id
+
+    def status(self) -> JobStatus:
+        return self._status
+
+    def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
+        """Wait for the end (see `JobHandle.wait`); a callable's own exception is raised as it is."""
+        if not self._done.is_set():
+            with self._while_waiting():
+                if not self._done.wait(timeout):
+                    raise DeadlineExceeded(f"job {self.request.name!r} is {self._status} after waiting {timeout} s")
+        if raise_on_failure and self._error is not None:
+            # Each raise adds frames to the traceback; every waiter shall see only the job's own.
+            raise self._error.with_traceback(self._traceback)
+        return self._status
+
+    def terminate(self, kill_after: float = KILL_AFTER_SECONDS) -> None:
+        """Stop the job.
+
+        A program's process group gets SIGTERM, and SIGKILL `kill_after` seconds later; the job has stopped when it is
+        gone. A callable cannot be interrupted: the job counts as stopped at once, its thread goes on until the
+        callable returns, and what it returns or raises is ignored.
+        """
+        with self._lock:
+            self._stopping = True
+            nothing_to_wait_for = self._status is JobStatus.PENDING or self._output is None
+            running = list(self._running)
+        if nothing_to_wait_for:
+            self._finish_stopped()
+        for tree in running:
+            tree.terminate(kill_after)
+
+    def logs(self) -> str:
+        """A program's stdout and stderr of all attempts and replicas; "" for a callable, which writes to our own."""
+        return self._output.read() if self._output else ""
+
+    def add_done_callback(self, callback: Callable[[JobHandle], object]) -> None:
+        with self._lock:
+            if not self._status.finished():
+                self._callbacks.append(callback)
+                return
+        callback(self)
+
+    def run(self) -> None:
+        """Run the job to its end, retries included."""
+        if not self._begin():
+            return
+        error: BaseException | None = None
+        for attempt in range(1 + self.request.max_retries_failure):
+            error = self._run_attempt()
+            if error is None or self._stopping:
+                break
+            retries_left = self.request.max_retries_failure - attempt
+            logger.warning("job %r failed, %d retries left: %s", self.request.name, retries_left, error)
+        if self._stopping:
+            self._finish_stopped()
+        else:
+            self._finish(JobStatus.SUCCEEDED if error is None else JobStatus.FAILED, error)
+
+    def _begin(self) -> bool:
+        with self._lock:
+            if not self._stopping:
+                self._status = JobStatus.RUNNING
+            return not self._stopping
+
+    def _run_attempt(self) -> BaseException | None:
+        """Run all replicas once; return the first failure after stopping the programs of the others."""
+        count = self.request.replica_count
+        if count == 1:
+            return self._run_replica()
+        errors: list[BaseException] = []
+
+        def replica() -> None:
+            error = self._run_replica()
+            if error is not None:
+                with self._lock:
+                    errors.append(error)
+                    others = list(self._running)
+                for tree in others:
+                    tree.terminate()
+
+        threads = [
+            threading.Thread(target=contextvars.copy_context().run, args=(replica,), name="fray-replica", daemon=True)
+            for _ in range(count)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return errors[0] if errors else None
+
+    def _run_replica(self) -> BaseException | None:
+        entrypoint = self.request.entrypoint
+        if entrypoint.callable_entrypoint is not None:
+            return self._call(entrypoint.callable_entrypoint)
+        assert entrypoint.binary_entrypoint is not None
+        return self._execute(entrypoint.binary_entrypoint)
+
+    def _call(self, entry: CallableEntrypoint) -> BaseException | None:
+        try:
+            entry.callable(*entry.args, **entry.kwargs)
+        except SystemExit as error:
+            # Raised again by wait(), SystemExit would end the waiting program in silence.
+            if error.code in (None, 0):
+                return None
+            return self._failure(f"called sys.exit({error.code!r})", cause=error)
+        except BaseException as error:  # the job's own exception, whatever it is, belongs to whoever waits for it
+            return error
+        return None
+
+    def _execute(self, entry: BinaryEntrypoint) -> BaseException | None:
+        assert self._output is not None
+        environment = self.request.environment
+        env = {**os.environ, **(environment.env_vars if environment else {})}
+        workspace = environment.workspace if environment else None
+        try:
+            tree = ProcessTree.start([entry.command, *entry.args], env, workspace, self._output)
+        except OSError as error:
+            return self._failure(f"cannot start {entry.command!r}: {error.strerror}: {error.filename}", cause=error)
+        with self._lock:
+            self._running.add(tree)
+            stopping = self._stopping
+        if stopping:
+            tree.terminate()
+        code = tree.wait()
+        with self._lock:
+            self._running.discard(tree)
+        if code == 0:
+            return None
+        tail = self._output.tail(_TAIL_LINES)
+        shown = f"; the end of its output:\n{tail}" if tail else "; it wrote nothing"
+        return self._failure(f"{entry.command!r} ended with {describe_exit(code)}{shown}", exit_code=code)
+
+    def _failure(self, what: str, *, exit_code: int | None = None, cause: BaseException | None = None) -> BaseException:
+        failure = JobFailed(f"job {self.request.name!r}: {what}", job_id=self._job_id, exit_code=exit_code)
+        failure.__cause__ = cause
+        return failure
+
+    def _finish_stopped(self) -> None:
+        self._finish(JobStatus.STOPPED, self._failure("was stopped"))
+
+    def _finish(self, status: JobStatus, error: BaseException | None) -> None:
+        with self._lock:
+            if self._status.finished():
+                return
+            self._status = status
+            self._error = error
+            self._traceback = error.__traceback__ if error else None
+            callbacks, self._callbacks = self._callbacks, []
+        self._on_end(self)
+        self._done.set()
+        for callback in callbacks:
+            try:
+                callback(self)
+            except Exception:
+                # A stranger's callback must not take the job's thread, and the other callbacks, with it.
+                logger.exception("job %r: a done callback failed", self.request.name)

@@ -1,0 +1,110 @@
+"""Programs of local jobs: each in its own process group, with its output in a file."""
+
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+
+KILL_AFTER_SECONDS = 5.0
+_TAIL_BYTES = 8192
+
+
+class OutputFile:
+    """What a job's programs write to stdout and stderr; the file goes when this object does, or at interpreter exit."""
+
+    def __init__(self) -> None:
+        descriptor, self._path = tempfile.mkstemp(prefix="fray-", suffix=".log")
+        os.close(descriptor)
+        self._finalizer = weakref.finalize(self, os.unlink, self._path)
+
+    def open(self) -> int:
+        """A descriptor to append with, which the caller closes."""
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    def read(self) -> str:
+        """All of it."""
+        with open(self._path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def tail(self, lines: int) -> str:
+        """The last lines."""
+        with open(self._path, "rb") as file:
+            file.seek(max(0, os.path.getsize(self._path) - _TAIL_BYTES))
+            text = file.read().decode("utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+
+class ProcessTree:
+    """A program and all that it starts in its process group; none of it outlives `wait`."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+        self._lock = threading.Lock()
+        self._killer: threading.Timer | None = None
+        self._gone = False
+
+    @staticmethod
+    def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None, output: OutputFile) -> "ProcessTree":
+        """Start a program; OSError when it cannot be."""
+        descriptor = output.open()
+        try:
+            return ProcessTree(
+                subprocess.Popen(
+                    list(argv),
+                    env=env,
+                    cwd=cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=descriptor,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            )
+        finally:
+            os.close(descriptor)
+
+    def wait(self) -> int:
+        """Wait for the program, kill what it left behind, and return its exit code, or minus the signal's number."""
+        if hasattr(os, "waitid"):
+            # Not reaped yet, the leader keeps its process group's id from being used again until the group is killed.
+            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            self._process.wait()
+        with self._lock:
+            self._gone = True
+            if self._killer is not None:
+                self._killer.cancel()
+            self._signal(signal.SIGKILL)
+        return self._process.wait()
+
+    def terminate(self, kill_after: float = KILL_AFTER_SECONDS) -> None:
+        """Ask the group to end (SIGTERM), and kill it after so many seconds; at once when that is 0."""
+        with self._lock:
+            if self._gone:
+                return
+            if kill_after <= 0:
+                self._signal(signal.SIGKILL)
+            elif self._killer is None:
+                self._signal(signal.SIGTERM)
+                self._killer = threading.Timer(kill_after, self.terminate, (0,))
+                self._killer.daemon = True
+                self._killer.start()
+
+    def _signal(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            # The group is empty, or (macOS) holds only the unreaped leader.
+            return
+
+
+def describe_exit(code: int) -> str:
+    """An exit code of `ProcessTree.wait` in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"signal {-code}"

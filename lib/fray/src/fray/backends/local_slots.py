@@ -1,0 +1,115 @@
+"""How many jobs the local backend runs at once, without letting jobs that have children starve those."""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+
+class Slot:
+    """One job's claim on a `SlotPool`: waiting, then held until the job's function returns."""
+
+    def __init__(self, pool: "SlotPool", run: Callable[["Slot"], None], cpus: float) -> None:
+        self._pool = pool
+        self.run = run
+        self.cpus = cpus
+        self.held = False
+        self.lent = 0
+
+    def lend(self) -> None:
+        """Let others use this slot until `reclaim`; calls nest."""
+        self._pool.lend(self)
+
+    def reclaim(self) -> None:
+        """Take the slot back. This never waits: for a moment more jobs may run than there are slots."""
+        self._pool.reclaim(self)
+
+
+class SlotPool:
+    """Runs functions in threads, first come first served, within a number of slots and of processors.
+
+    A job lends its slot while it has unfinished children or waits for another job, so a tree of jobs deeper or wider
+    than the pool still ends.
+    """
+
+    def __init__(self, slots: int, cpus: float) -> None:
+        self._lock = threading.Lock()
+        self._free_slots = slots
+        self._free_cpus = cpus
+        self._queue: deque[Slot] = deque()
+        self._threads: set[threading.Thread] = set()
+
+    def start(self, run: Callable[[Slot], None], cpus: float) -> None:
+        """Call `run(slot)` in a thread as soon as there is room."""
+        with self._lock:
+            self._queue.append(Slot(self, run, cpus))
+            startable = self._startable()
+        self._spawn(startable)
+
+    def lend(self, slot: Slot) -> None:
+        with self._lock:
+            slot.lent += 1
+            if slot.lent == 1 and slot.held:
+                self._give(slot)
+            startable = self._startable()
+        self._spawn(startable)
+
+    def reclaim(self, slot: Slot) -> None:
+        with self._lock:
+            slot.lent -= 1
+            if slot.lent == 0 and slot.held:
+                self._take(slot)
+
+    def join(self) -> None:
+        """Wait until nothing runs and nothing is queued, not counting the calling thread."""
+        while True:
+            with self._lock:
+                others = [thread for thread in self._threads if thread is not threading.current_thread()]
+            if not others:
+                return
+            for thread in others:
+                thread.join()
+
+    def _take(self, slot: Slot) -> None:
+        self._free_slots -= 1
+        self._free_cpus -= slot.cpus
+
+    def _give(self, slot: Slot) -> None:
+        self._free_slots += 1
+        self._free_cpus += slot.cpus
+
+    def _startable(self) -> list[Slot]:
+        """Take room for as many queued slots as there is; strictly in order, so that a large job is not overtaken."""
+        startable = []
+        while self._queue and self._free_slots >= 1 and self._free_cpus >= self._queue[0].cpus:
+            slot = self._queue.popleft()
+            slot.held = True
+            self._take(slot)
+            startable.append(slot)
+        return startable
+
+    def _spawn(self, slots: list[Slot]) -> None:
+        for slot in slots:
+            thread = threading.Thread(target=self._work, args=(slot,), name="fray-job", daemon=True)
+            with self._lock:
+                self._threads.add(thread)
+            thread.start()
+
+    def _work(self, slot: Slot) -> None:
+        next_slot: Slot | None = slot
+        try:
+            while next_slot is not None:
+                next_slot.run(next_slot)
+                next_slot = self._finish(next_slot)
+        finally:
+            with self._lock:
+                self._threads.discard(threading.current_thread())
+
+    def _finish(self, slot: Slot) -> Slot | None:
+        """Give the slot up; return a queued one for this thread to go on with, and start threads for any others."""
+        with self._lock:
+            if not slot.lent:
+                self._give(slot)
+            slot.held = False
+            startable = self._startable()
+        self._spawn(startable[1:])
+        return startable[0] if startable else None

@@ -1,0 +1,136 @@
+"""The one way to run jobs and actors: what every backend promises."""
+
+import queue
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from fray.actor import ActorGroup, ActorHandle
+from fray.errors import JobAlreadyExists, JobFailed
+from fray.types import ActorConfig, JobRequest, JobStatus, ResourceConfig
+from rigging.errors import DeadlineExceeded
+
+__all__ = ["Client", "JobAlreadyExists", "JobFailed", "JobHandle", "wait_all"]
+
+T = TypeVar("T")
+
+
+class JobHandle(Protocol):
+    """A submitted job."""
+
+    @property
+    def job_id(self) -> str:
+        """The backend's name for this one job; never used again for another."""
+        ...
+
+    def status(self) -> JobStatus:
+        """Where the job is now."""
+        ...
+
+    def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
+        """Wait for the job's end and return its final status.
+
+        Args:
+            timeout: Seconds to wait; None waits for ever. The job goes on after a timeout.
+            raise_on_failure: Raise for a job that failed or was stopped, instead of returning that status.
+
+        Raises:
+            DeadlineExceeded: (a TimeoutError) The job had not ended in time.
+            JobFailed: The job did not succeed. The local backend raises a callable's own exception instead.
+        """
+        ...
+
+    def terminate(self) -> None:
+        """Ask the job to stop; does nothing to one that has ended. `wait` tells when it is gone."""
+        ...
+
+    def logs(self) -> str:
+        """What the job has written to stdout and stderr so far, as far as its backend captures it."""
+        ...
+
+    def add_done_callback(self, callback: Callable[["JobHandle"], object]) -> None:
+        """Call `callback(handle)` once when the job ends, or now if it has; it must not block and may run anywhere."""
+        ...
+
+
+class Client(Protocol):
+    """Submits jobs and hosts actors."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether `shutdown` was called; a closed client refuses new work."""
+        ...
+
+    def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
+        """Start a job and return its handle at once.
+
+        Args:
+            request: What to run.
+            adopt_existing: Return the handle of a live job of that name, instead of raising JobAlreadyExists.
+        """
+        ...
+
+    def host_actor(
+        self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
+    ) -> ActorHandle:
+        """Make an actor that lives in this process and return its handle; `args` and `kwargs` go to `cls`."""
+        ...
+
+    def create_actor(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        resources: ResourceConfig | None = None,
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> ActorHandle:
+        """Start one actor, wait until it is ready and return its handle."""
+        ...
+
+    def create_actor_group(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        count: int,
+        resources: ResourceConfig | None = None,
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> ActorGroup:
+        """Start `count` actors of one class and return their group at once."""
+        ...
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Refuse new work and stop the actors; let the jobs end first (`wait`), or stop them too."""
+        ...
+
+
+def wait_all(
+    handles: Sequence[JobHandle], timeout: float | None = None, *, raise_on_failure: bool = True
+) -> list[JobStatus]:
+    """Wait until every job has ended and return their final statuses, in the order of `handles`.
+
+    Args:
+        handles: Jobs, of one client or several.
+        timeout: Seconds for all of them together; None waits for ever.
+        raise_on_failure: Raise the first failure as soon as it happens; the other jobs go on.
+
+    Raises:
+        DeadlineExceeded: Some had not ended in time; the message names them.
+        JobFailed: A job did not succeed (see `JobHandle.wait`).
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    ended: queue.SimpleQueue[JobHandle] = queue.SimpleQueue()
+    for handle in handles:
+        handle.add_done_callback(ended.put)
+    for _ in handles:
+        try:
+            handle = ended.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            unfinished = [handle.job_id for handle in handles if not handle.status().finished()]
+            raise DeadlineExceeded(
+                f"{len(unfinished)} of {len(handles)} jobs had not ended after {timeout} s: {', '.join(unfinished)}"
+            ) from None
+        handle.wait(raise_on_failure=raise_on_failure)
+    return [handle.status() for handle in handles]

@@ -1,0 +1,77 @@
+"""Which client code means when it does not say."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from fray.registry import connect
+
+if TYPE_CHECKING:
+    from fray.client import Client
+
+CLIENT_ENV = "FRAY_CLIENT"
+
+_set_client: ContextVar[Client | None] = ContextVar("fray_client", default=None)
+
+_shared: dict[tuple[int, str], Client] = {}
+_shared_lock = threading.Lock()
+
+
+@contextmanager
+def set_current_client(client: Client) -> Iterator[Client]:
+    """Make `client` what `current_client()` returns within the `with` block.
+
+    The jobs and actors that the local backend starts from there see it too. Other threads do not, unless they are
+    started with `contextvars.copy_context()`: two threads may use two clients at once.
+    """
+    token = _set_client.set(client)
+    try:
+        yield client
+    finally:
+        _set_client.reset(token)
+
+
+def explicit_client() -> Client | None:
+    """The client that `set_current_client` set here, if any."""
+    return _set_client.get()
+
+
+def adopt_client(client: Client) -> None:
+    """For backends: make `client` the one that work run in this contextvars context finds, unless one is set."""
+    if _set_client.get() is None:
+        _set_client.set(client)
+
+
+def default_spec(environ: Mapping[str, str]) -> str:
+    """The spec of the client to use when none is set: FRAY_CLIENT, else the cluster we run in, else local."""
+    if spec := environ.get(CLIENT_ENV):
+        return spec
+    if environ.get("IRIS_JOB_ID") and environ.get("IRIS_CONTROLLER_ADDRESS"):
+        return "iris"
+    return "local"
+
+
+def current_client() -> Client:
+    """The client to submit jobs with.
+
+    In this order: what `set_current_client` set; what the variable FRAY_CLIENT names; Iris when running inside an
+    Iris job; local. The last three are made once per process and spec, and again after a shutdown.
+
+    Raises:
+        InvalidRequest: FRAY_CLIENT names no known backend, or one that is not installed.
+    """
+    if (client := _set_client.get()) is not None:
+        return client
+    spec = default_spec(os.environ)
+    # A forked child must not use its parent's threads and connections: hence the process id in the key.
+    key = (os.getpid(), spec)
+    with _shared_lock:
+        shared = _shared.get(key)
+        if shared is None or shared.closed:
+            shared = _shared[key] = connect(spec)
+        return shared
