@@ -44,6 +44,7 @@ class LocalJob:
         self._done = threading.Event()
         self._status = JobStatus.PENDING
         self._stopping = False
+        self._attempt_failed = False
         self._error: BaseException | None = None
         self._traceback: TracebackType | None = None
         self._callbacks: list[Callable[[JobHandle], object]] = []
@@ -123,12 +124,15 @@ class LocalJob:
         if count == 1:
             return self._run_replica()
         errors: list[BaseException] = []
+        with self._lock:
+            self._attempt_failed = False
 
         def replica() -> None:
             error = self._run_replica()
             if error is not None:
                 with self._lock:
                     errors.append(error)
+                    self._attempt_failed = True
                     others = list(self._running)
                 for tree in others:
                     tree.terminate()
@@ -173,8 +177,8 @@ class LocalJob:
             return self._failure(f"cannot start {entry.command!r}: {error.strerror}: {error.filename}", cause=error)
         with self._lock:
             self._running.add(tree)
-            stopping = self._stopping
-        if stopping:
+            unwanted = self._stopping or self._attempt_failed
+        if unwanted:
             tree.terminate()
         code = tree.wait()
         with self._lock:
