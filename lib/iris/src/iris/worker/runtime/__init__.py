@@ -1,0 +1,1 @@
+"""How attempts run on this host: processes, their descendants and their output."""

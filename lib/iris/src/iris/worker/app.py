@@ -1,0 +1,151 @@
+"""The worker process: the only place that puts its concrete parts together."""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import resource
+import signal
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from iris.domain.resources import Resources
+from iris.worker.agent import Agent, AgentEnd, Resolver, cancel_and_wait
+from iris.worker.bundle import BundleStore
+from iris.worker.environment import EnvironmentStore
+from iris.worker.paths import WorkPaths
+from iris.worker.prepare import BundlePreparer, RuntimeTools
+from iris.worker.probe import probe_attributes, probe_resources
+from iris.worker.runtime.poller import Poller
+from iris.worker.runtime.process import ProcessRuntime
+from iris.worker.runtime.strangers import Strangers, become_subreaper, kill_leftovers
+from iris.worker.session import WorkerIdentity
+from iris.worker.supervisor import Supervisor
+from iris.worker.task_env import TaskEnvironment, base_variables
+
+logger = logging.getLogger(__name__)
+
+_LAST_WORDS_S: Final = 2.0
+_ENOUGH_DESCRIPTORS: Final = 4096
+
+EXIT_OK: Final = 0
+EXIT_INCOMPATIBLE: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """How a worker runs.
+
+    Args:
+        work_dir: Everything the worker keeps; one worker at a time.
+        capacity: What it offers; None: what `probe` finds.
+        attributes: Added to what `probe` finds.
+        orphan_timeout_s: Exit when no controller was reached for so long and no task runs.
+        stop_grace_s: What tasks are given between SIGTERM and SIGKILL when the worker itself must go.
+    """
+
+    work_dir: Path
+    worker_id: str
+    capacity: Resources | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    orphan_timeout_s: float = 60.0
+    stop_grace_s: float = 3.0
+
+
+def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
+    """Be a worker until the controller, a signal (SIGTERM, SIGINT) or loneliness ends it; returns the exit code.
+
+    The process must be the worker's own: its working directory, signals and children are taken over.
+    """
+    paths = WorkPaths(config.work_dir.absolute())
+    paths.make()
+    with _locked(paths.lock) as holder:
+        if holder:
+            print(f"worker already runs: process {holder} owns {paths.root}", flush=True)
+            return EXIT_OK
+        become_subreaper()
+        killed = kill_leftovers(paths.root)
+        if killed:
+            logger.warning("killed %d processes that a former worker left behind: %s", len(killed), killed)
+        paths.clear_attempts()
+        os.chdir(paths.scratch)
+        return asyncio.run(_serve(config, paths, resolve))
+
+
+async def _serve(config: WorkerConfig, paths: WorkPaths, resolve: Resolver) -> int:
+    loop = asyncio.get_running_loop()
+    poller = Poller(loop)
+    runtime = ProcessRuntime(loop, poller, Strangers(adopt_unmarked=True), fast_cwd=str(paths.scratch))
+    agent = Agent(_identity(config, paths), resolve, config.orphan_timeout_s)
+    base = base_variables(os.environ)
+    environments = EnvironmentStore(paths, RuntimeTools(runtime), base)
+    supervisor = Supervisor(
+        paths,
+        runtime,
+        BundlePreparer(paths, BundleStore(paths, agent), environments),
+        TaskEnvironment(paths, config.worker_id, base),
+        controller_address=agent.address,
+        descriptor_limit=_raise_descriptor_limit(),
+    )
+    serving = asyncio.create_task(agent.run(supervisor))
+    told_to_stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told_to_stop.set)
+    waiting = asyncio.create_task(told_to_stop.wait())
+    try:
+        await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
+        reason = serving.result() if serving.done() else AgentEnd.LEFT
+        logger.info("worker %s ends: %s", config.worker_id, reason)
+        await supervisor.stop_all(f"worker {config.worker_id} ended: {reason}", int(config.stop_grace_s * 1000))
+        if not serving.done():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    await agent.leave()
+                    await asyncio.wait((serving,))
+        return EXIT_INCOMPATIBLE if reason is AgentEnd.INCOMPATIBLE else EXIT_OK
+    finally:
+        waiting.cancel()
+        await cancel_and_wait(serving)
+        await agent.close()
+        runtime.close()
+        poller.close()
+
+
+def _identity(config: WorkerConfig, paths: WorkPaths) -> WorkerIdentity:
+    return WorkerIdentity(
+        worker_id=config.worker_id,
+        instance_id=uuid.uuid4().hex,
+        capacity=config.capacity or probe_resources(paths.root),
+        attributes={**probe_attributes(), **config.attributes},
+    )
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[str]:
+    """Hold the lock of a work directory; yields "" when it was got, else the pid of its holder."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+        return
+    else:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        yield ""
+    finally:
+        os.close(descriptor)
+
+
+def _raise_descriptor_limit() -> int:
+    """Allow a few thousand open files, so that attempts need not wait for one; returns the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _ENOUGH_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return _ENOUGH_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft

@@ -1,0 +1,194 @@
+"""The life of one attempt as a pure machine: events in, a new state and instructions out.
+
+    NEW -> BUILDING -> RUNNING -> ENDED        (BUILDING is left out when there is nothing to prepare)
+
+An attempt that was asked to stop ends KILLED whatever its command does then; one whose worker leaves ends
+WORKER_FAILED, so that it is tried elsewhere and never booked as the user's failure.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from iris.domain.states import FailureKind, TaskState
+from rigging.errors import MarinError
+
+
+class Phase(StrEnum):
+    NEW = "new"
+    BUILDING = "building"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class IllegalEvent(MarinError, RuntimeError):
+    """An event that cannot happen in this phase: a defect of the worker."""
+
+
+# --- events ---
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The controller wants the attempt; `prepare` says whether anything must be fetched or built first."""
+
+    prepare: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything that the command needs is in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareFailed:
+    kind: FailureKind
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnFailed:
+    kind: FailureKind
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The command and its descendants are gone; `error` describes the end when it is not a success."""
+
+    code: int
+    signal: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """The attempt is to end: SIGTERM now, SIGKILL after `grace_ms`. `leaving`: the worker itself goes away."""
+
+    reason: str
+    grace_ms: int
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GraceOver:
+    """The time that a stopped attempt was given is over."""
+
+
+Event = Accepted | Prepared | PrepareFailed | Spawned | SpawnFailed | Exited | StopAsked | GraceOver
+
+# --- instructions ---
+
+
+class Act(StrEnum):
+    """What the edge is to do, in order."""
+
+    PREPARE = "prepare"
+    CANCEL_PREPARE = "cancel_prepare"
+    SPAWN = "spawn"
+    TERMINATE = "terminate"
+    KILL = "kill"
+    REPORT = "report"
+
+
+@dataclass(frozen=True, slots=True)
+class ArmGrace:
+    """Send GraceOver after this time."""
+
+    grace_ms: int
+
+
+Instruction = Act | ArmGrace
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """Where an attempt is, and what there is to report of it."""
+
+    phase: Phase = Phase.NEW
+    state: TaskState = TaskState.ASSIGNED
+    stop: StopAsked | None = None
+    pid: int = 0
+    exit_code: int = 0
+    exit_signal: int = 0
+    error: str = ""
+    failure: FailureKind = FailureKind.UNSPECIFIED
+
+
+NOTHING: Final[tuple[Instruction, ...]] = ()
+_REPORT: Final[tuple[Instruction, ...]] = (Act.REPORT,)
+_SPAWN: Final[tuple[Instruction, ...]] = (Act.SPAWN,)
+
+Step = tuple[Life, tuple[Instruction, ...]]
+
+
+def advance(life: Life, event: Event) -> Step:
+    """Apply one event. Raises IllegalEvent for one that cannot happen now; repeated stops are harmless."""
+    match event:
+        case Exited():
+            if life.phase is Phase.RUNNING:
+                return _exited(life, event)
+        case Spawned(pid):
+            # Between the instruction and this event nothing else can have happened.
+            if life.phase in (Phase.NEW, Phase.BUILDING):
+                return Life(Phase.RUNNING, TaskState.RUNNING, life.stop, pid), _REPORT
+        case Accepted(prepare):
+            if life.phase is Phase.NEW:
+                if prepare:
+                    return Life(Phase.BUILDING, TaskState.BUILDING), (Act.REPORT, Act.PREPARE)
+                return life, _SPAWN
+        case Prepared():
+            if life.phase is Phase.BUILDING:
+                return life, _SPAWN
+        case PrepareFailed(kind, error):
+            if life.phase is Phase.BUILDING:
+                return _ended_early(life, kind, error)
+        case SpawnFailed(kind, error):
+            if life.phase in (Phase.NEW, Phase.BUILDING):
+                return _ended_early(life, kind, error)
+        case StopAsked():
+            return _stop(life, event)
+        case GraceOver():
+            return life, (Act.KILL,) if life.phase is Phase.RUNNING else NOTHING
+    raise IllegalEvent(f"{event} cannot happen to an attempt that is {life.phase}: {life}")
+
+
+def _exited(life: Life, event: Exited) -> Step:
+    state, error, failure = TaskState.SUCCEEDED, "", FailureKind.UNSPECIFIED
+    if life.stop is not None:
+        state, error, failure = _stopped_end(life.stop)
+    elif event.code or event.signal:
+        state, error, failure = TaskState.FAILED, event.error, FailureKind.USER
+    return (
+        Life(Phase.ENDED, state, life.stop, life.pid, event.code, event.signal, error, failure),
+        _REPORT,
+    )
+
+
+def _ended_early(life: Life, kind: FailureKind, error: str) -> Step:
+    # The worker's own faults (no disk, no bundle) must not eat the user's retries.
+    state = TaskState.WORKER_FAILED if kind is FailureKind.WORKER else TaskState.FAILED
+    return replace(life, phase=Phase.ENDED, state=state, error=error, failure=kind), _REPORT
+
+
+def _stop(life: Life, event: StopAsked) -> Step:
+    if life.phase is Phase.ENDED:
+        return life, NOTHING
+    # The first reason stays, but a worker that leaves does not turn the user's stop into a worker failure.
+    stopped = life if life.stop is not None else replace(life, stop=event)
+    if life.phase is Phase.RUNNING:
+        return stopped, (Act.TERMINATE, ArmGrace(event.grace_ms))
+    state, error, failure = _stopped_end(stopped.stop or event)
+    ended = replace(stopped, phase=Phase.ENDED, state=state, error=error, failure=failure)
+    return ended, (Act.CANCEL_PREPARE, Act.REPORT) if life.phase is Phase.BUILDING else _REPORT
+
+
+def _stopped_end(stop: StopAsked) -> tuple[TaskState, str, FailureKind]:
+    if stop.leaving:
+        return TaskState.WORKER_FAILED, stop.reason, FailureKind.WORKER
+    return TaskState.KILLED, stop.reason, FailureKind.UNSPECIFIED

@@ -1,0 +1,62 @@
+"""Where a worker keeps what: everything is below one work directory, which one worker at a time owns."""
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+_LONGEST_NAME: Final = 180
+_DIRECTORIES: Final = ("attempts", "blobs", "bundles", "envs", "errors", "logs", "scratch", "sites", "tokens")
+_PER_ATTEMPT: Final = ("attempts", "errors", "logs", "tokens")
+"""Means nothing to the next worker: attempts do not outlive the worker that started them."""
+
+
+class WorkPaths:
+    """Names of files and directories below `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.attempts = root / "attempts"
+        self.blobs = root / "blobs"
+        self.bundles = root / "bundles"
+        self.envs = root / "envs"
+        self.errors = root / "errors"
+        self.logs = root / "logs"
+        self.scratch = root / "scratch"
+        self.sites = root / "sites"
+        self.tokens = root / "tokens"
+        self.lock = root / "worker.lock"
+
+    def make(self) -> None:
+        """Make the directories, readable by their owner only."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name in _DIRECTORIES:
+            (self.root / name).mkdir(exist_ok=True, mode=0o700)
+
+    def clear_attempts(self) -> None:
+        """Remove what attempts of a former worker left."""
+        import shutil
+
+        for name in _PER_ATTEMPT:
+            shutil.rmtree(self.root / name, ignore_errors=True)
+        self.make()
+
+    def attempt(self, attempt_id: str) -> Path:
+        return self.attempts / safe_name(attempt_id)
+
+    def log(self, attempt_id: str) -> Path:
+        return self.logs / safe_name(attempt_id)
+
+    def error(self, attempt_id: str) -> Path:
+        return self.errors / safe_name(attempt_id)
+
+    def token(self, job_id: str) -> Path:
+        return self.tokens / safe_name(job_id)
+
+
+def safe_name(identifier: str) -> str:
+    """A file name for an id, one to one; long ones end in a digest."""
+    # Id parts hold neither "~" nor ":", so no two ids meet.
+    name = identifier.strip("/").replace("/", "~").replace(":", "~~")
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[:_LONGEST_NAME]}~~~{hashlib.sha256(identifier.encode()).hexdigest()[:24]}"

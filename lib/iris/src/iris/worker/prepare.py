@@ -1,0 +1,130 @@
+"""Everything that must be in place before a command can start: bundle, environment, payload."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from iris.domain.states import FailureKind
+from iris.worker.bundle import BundleStore
+from iris.worker.environment import EnvironmentStore
+from iris.worker.paths import WorkPaths
+from iris.worker.runtime.process import Exit, Process, ProcessRuntime, ProcessSpec
+from iris.worker.task_env import Ground, own_ground
+from iris.worker.types import Launch, PreparationFailed
+from iris.worker.workspace import Workspace, read_workspace, write_site
+
+_TOOL_OUTPUT_BYTES: Final = 64 * 1024
+
+
+class Preparer(Protocol):
+    """Makes the ground on which a job's attempts start."""
+
+    async def prepare(self, launch: Launch) -> Ground:
+        """Fetch and build what is lacking. Raises PreparationFailed."""
+        ...
+
+    async def close(self) -> None:
+        """Stop what is being fetched and built."""
+        ...
+
+
+class BundlePreparer:
+    """The real one: bundles from the controller, environments by uv."""
+
+    def __init__(self, paths: WorkPaths, bundles: BundleStore, environments: EnvironmentStore) -> None:
+        self._paths = paths
+        self._bundles = bundles
+        self._environments = environments
+        self._own = own_ground()
+        self._workspaces: dict[str, Workspace | None] = {}
+        self._keys: dict[tuple[str, tuple[str, ...], tuple[str, ...]], str] = {}
+
+    async def prepare(self, launch: Launch) -> Ground:
+        bundle = await self._bundles.bundle(launch.bundle_digest) if launch.bundle_digest else None
+        payload = str(await self._bundles.blob(launch.payload_digest)) if launch.payload_digest else ""
+        workspace = await self._workspace(launch.bundle_digest, bundle) if bundle else None
+        environment = await self._environment(launch, workspace)
+        bin_dirs = self._own.bin_dirs if environment is None else (str(environment / "bin"),)
+        python_path: list[str] = []
+        if workspace is not None:
+            site = self._paths.sites / launch.bundle_digest
+            bin_dirs = (*bin_dirs, str(site / "bin"))
+            python_path = [*workspace.python_path(), str(site)]
+        elif bundle is not None:
+            python_path = [str(bundle)]
+        return Ground(
+            bin_dirs=bin_dirs,
+            python_path=tuple(python_path),
+            bundle_dir=bundle,
+            virtual_env=self._own.virtual_env if environment is None else str(environment),
+            payload_path=payload,
+        )
+
+    async def close(self) -> None:
+        await self._bundles.close()
+        await self._environments.close()
+
+    async def _workspace(self, digest: str, bundle: Path) -> Workspace | None:
+        if digest not in self._workspaces:
+            workspace = await asyncio.to_thread(read_workspace, bundle)
+            if workspace is not None:
+                await asyncio.to_thread(_ensure_site, workspace, self._paths.sites / digest)
+            self._workspaces[digest] = workspace
+        return self._workspaces[digest]
+
+    async def _environment(self, launch: Launch, workspace: Workspace | None) -> Path | None:
+        """None: the worker's own environment will do."""
+        if workspace is None or not workspace.has_lock:
+            if launch.extras:
+                raise PreparationFailed(
+                    FailureKind.ENVIRONMENT,
+                    f"extras {', '.join(launch.extras)} were asked for, but the job's workspace has no "
+                    "pyproject.toml with a uv.lock that could define them",
+                )
+            return await self._environments.overlay(launch.pip_packages) if launch.pip_packages else None
+        asked = (launch.bundle_digest, launch.extras, launch.pip_packages)
+        if asked not in self._keys:
+            self._keys[asked] = await asyncio.to_thread(
+                self._environments.locked_key, workspace, launch.extras, launch.pip_packages
+            )
+        return await self._environments.locked(self._keys[asked], workspace, launch.extras, launch.pip_packages)
+
+
+class RuntimeTools:
+    """Runs tools of the worker (uv) through the same runtime as attempts, so that they die with the worker."""
+
+    def __init__(self, runtime: ProcessRuntime) -> None:
+        self._runtime = runtime
+        self._count = 0
+
+    async def run(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> tuple[bool, str]:
+        self._count += 1
+        listener = _Collector()
+        spec = ProcessSpec(f"tool {self._count}", tuple(argv), env, str(cwd))
+        process: Process = self._runtime.start(spec, listener)
+        try:
+            exit = await listener.ended
+        except asyncio.CancelledError:
+            process.kill()
+            raise
+        return exit.succeeded, listener.tail.decode(errors="replace")
+
+
+class _Collector:
+    def __init__(self) -> None:
+        self.tail = b""
+        self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+
+    def on_output(self, is_stderr: bool, data: bytes) -> None:
+        del is_stderr  # both streams are the tool's words
+        self.tail = (self.tail + data)[-_TOOL_OUTPUT_BYTES:]
+
+    def on_exit(self, exit: Exit) -> None:
+        if not self.ended.done():
+            self.ended.set_result(exit)
+
+
+def _ensure_site(workspace: Workspace, site: Path) -> None:
+    if not site.exists():
+        write_site(workspace, site)

@@ -1,0 +1,292 @@
+"""Attempts as processes of this host: started, watched, read and ended, without a thread or a helper process."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Protocol
+
+from iris.worker.runtime.poller import Poller
+from iris.worker.runtime.strangers import Strangers
+from rigging.errors import MarinError
+
+logger = logging.getLogger(__name__)
+
+_READ_BYTES: Final = 256 * 1024
+_DRAIN_BYTES: Final = 4 * 1024 * 1024
+"""More than any pipe holds: a writer that escaped us cannot keep an ended attempt from being reported."""
+_SWEEP_AGAIN_S: Final = 0.002
+_SWEEP_TRIES: Final = 500
+
+
+class StartFailed(MarinError, RuntimeError):
+    """The command could not be started; the message names it and where it was looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """What to run. `argv[0]` is looked up in the PATH of `env` (never in the worker's), relative to `cwd`."""
+
+    owner: str
+    """The attempt this process belongs to, equal to IRIS_ATTEMPT_ID in `env`."""
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended: by `code`, or by signal number `signal` (then `code` is 0)."""
+
+    code: int
+    signal: int
+
+    @property
+    def succeeded(self) -> bool:
+        return self.code == 0 and self.signal == 0
+
+    def text(self) -> str:
+        """For people: "exit code 3", "killed by SIGKILL"."""
+        if not self.signal:
+            return f"exit code {self.code}"
+        try:
+            return f"killed by {signal.Signals(self.signal).name}"
+        except ValueError:
+            return f"killed by signal {self.signal}"
+
+
+class Listener(Protocol):
+    """Hears of one process, on the loop's thread."""
+
+    def on_output(self, is_stderr: bool, data: bytes) -> None:
+        """`data` was written; never empty, cut anywhere."""
+        ...
+
+    def on_exit(self, exit: Exit) -> None:
+        """The process and all its descendants are gone, and all their output was handed over."""
+        ...
+
+
+class ProcessRuntime:
+    """Starts processes and knows which owners are live.
+
+    Args:
+        poller: Watches pipes and exits.
+        strangers: Finds descendants that left their process group.
+        fast_cwd: This process's own working directory, if it never changes: commands that run there are started by
+            posix_spawn, which cannot change directory but costs half of what subprocess does.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, poller: Poller, strangers: Strangers, fast_cwd: str | None = None
+    ) -> None:
+        self._loop = loop
+        self._poller = poller
+        self._strangers = strangers
+        self._fast_cwd = fast_cwd
+        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._processes: dict[str, Process] = {}
+
+    @property
+    def live_count(self) -> int:
+        return len(self._processes)
+
+    def start(self, spec: ProcessSpec, listener: Listener) -> "Process":
+        """Start `spec` as leader of its own session. Raises StartFailed."""
+        executable = find_executable(spec.argv[0], spec.env.get("PATH", ""), spec.cwd)
+        out_read, out_write = os.pipe2(os.O_CLOEXEC)
+        err_read, err_write = os.pipe2(os.O_CLOEXEC)
+        # Only our ends are non-blocking: programs do not expect that of their stdout.
+        os.set_blocking(out_read, False)
+        os.set_blocking(err_read, False)
+        try:
+            pid = self._spawn(executable, spec, out_write, err_write)
+        except OSError as error:
+            os.close(out_read)
+            os.close(err_read)
+            raise StartFailed(_start_error(executable, spec, error)) from error
+        finally:
+            os.close(out_write)
+            os.close(err_write)
+        process = Process(pid, spec.owner, out_read, err_read, listener, self)
+        self._strangers.add_own(pid)
+        self._processes[spec.owner] = process
+        self._poller.watch(out_read, process.read_stdout)
+        self._poller.watch(err_read, process.read_stderr)
+        self._poller.watch(process.pid_descriptor, process.check_exit)
+        return process
+
+    def sweep(self) -> bool:
+        """Reap and kill strangers; True when nothing of an ended owner is left."""
+        return self._strangers.sweep(self._processes.keys())
+
+    def close(self) -> None:
+        """Release descriptors; processes that still run are not touched."""
+        os.close(self._null)
+
+    def leader_ended(self, process: "Process") -> None:
+        """Called by a process once its leader is reaped: finish it when its descendants are gone too."""
+        self._strangers.remove_own(process.pid)
+        self._poller.unwatch(process.pid_descriptor)
+        os.close(process.pid_descriptor)
+        del self._processes[process.owner]
+        self._finish(process, _SWEEP_TRIES)
+
+    def stop_reading(self, descriptor: int) -> None:
+        """Stop watching a pipe and close it."""
+        self._poller.unwatch(descriptor)
+        os.close(descriptor)
+
+    def _finish(self, process: "Process", tries: int) -> None:
+        if not self.sweep():
+            if tries:
+                self._loop.call_later(_SWEEP_AGAIN_S, self._finish, process, tries - 1)
+                return
+            logger.warning("%s: some descendants do not die; reporting its end without them", process.owner)
+        process.finish()
+
+    def _spawn(self, executable: str, spec: ProcessSpec, out: int, err: int) -> int:
+        if spec.cwd == self._fast_cwd:
+            return os.posix_spawn(
+                executable,
+                spec.argv,
+                spec.env,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, self._null, 0),
+                    (os.POSIX_SPAWN_DUP2, out, 1),
+                    (os.POSIX_SPAWN_DUP2, err, 2),
+                ],
+                setsid=True,
+                setsigmask=[],
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM],
+            )
+        child = subprocess.Popen(
+            spec.argv,
+            executable=executable,
+            env=spec.env,
+            cwd=spec.cwd,
+            stdin=self._null,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+        child.returncode = 0  # we reap it; Popen must neither wait for the pid nor warn that it still runs
+        return child.pid
+
+
+class _Pipe(Enum):
+    DATA = 1
+    EMPTY = 2
+    CLOSED = 3
+
+
+class Process:
+    """One running command with its process group and its two output pipes."""
+
+    def __init__(
+        self, pid: int, owner: str, stdout: int, stderr: int, listener: Listener, runtime: ProcessRuntime
+    ) -> None:
+        self.pid = pid
+        self.owner = owner
+        self.pid_descriptor = os.pidfd_open(pid)
+        self._stdout: int | None = stdout
+        self._stderr: int | None = stderr
+        self._listener = listener
+        self._runtime = runtime
+        self._exit: Exit | None = None
+
+    def terminate(self) -> None:
+        """Ask the whole process group to end (SIGTERM)."""
+        self._signal_group(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the whole process group (SIGKILL); what left the group dies once the leader is gone."""
+        self._signal_group(signal.SIGKILL)
+
+    def read_stdout(self) -> None:
+        if self._stdout is not None and self._read(self._stdout, False) is _Pipe.CLOSED:
+            self._runtime.stop_reading(self._stdout)
+            self._stdout = None
+
+    def read_stderr(self) -> None:
+        if self._stderr is not None and self._read(self._stderr, True) is _Pipe.CLOSED:
+            self._runtime.stop_reading(self._stderr)
+            self._stderr = None
+
+    def check_exit(self) -> None:
+        """Reap the leader if it has ended, and end what is left of its group."""
+        if self._exit is not None:
+            return
+        result = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if result is None:
+            return
+        # Before reaping: until then the dead leader holds the pid, so the group's number cannot be another's.
+        self._signal_group(signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        if result.si_code == os.CLD_EXITED:
+            self._exit = Exit(result.si_status, 0)
+        else:
+            self._exit = Exit(0, result.si_status)
+        self._runtime.leader_ended(self)
+
+    def finish(self) -> None:
+        """Hand over what the pipes still hold, without waiting for their end, and tell the listener."""
+        for descriptor, is_stderr in ((self._stdout, False), (self._stderr, True)):
+            if descriptor is not None:
+                for _ in range(_DRAIN_BYTES // _READ_BYTES):
+                    if self._read(descriptor, is_stderr) is not _Pipe.DATA:
+                        break
+                self._runtime.stop_reading(descriptor)
+        self._stdout = self._stderr = None
+        assert self._exit is not None
+        self._listener.on_exit(self._exit)
+
+    def _read(self, descriptor: int, is_stderr: bool) -> "_Pipe":
+        try:
+            data = os.read(descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return _Pipe.EMPTY
+        if not data:
+            return _Pipe.CLOSED
+        self._listener.on_output(is_stderr, data)
+        return _Pipe.DATA
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        if self._exit is None:
+            # Gone already, or everything left of the group runs as another user.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+
+def find_executable(command: str, path: str, cwd: str) -> str:
+    """The file that `command` names for a task with this PATH and directory.
+
+    Raises StartFailed, saying where it was looked for.
+    """
+    if not command:
+        raise StartFailed("the command is empty: argv[0] must name a program")
+    if "/" in command:
+        candidate = os.path.join(cwd, command)
+        if not os.path.exists(candidate):
+            raise StartFailed(f"command {command!r} not found: there is no file {candidate}")
+        if os.path.isdir(candidate) or not os.access(candidate, os.X_OK):
+            raise StartFailed(f"command {command!r} cannot be started: {candidate} is not an executable file")
+        return candidate
+    found = shutil.which(command, path=path)
+    if found is None:
+        raise StartFailed(f"command {command!r} not found; looked in PATH={path}")
+    return os.path.join(cwd, found)
+
+
+def _start_error(executable: str, spec: ProcessSpec, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        if not os.path.isdir(spec.cwd):
+            return f"command {spec.argv[0]!r} cannot be started: its directory {spec.cwd} does not exist"
+        return f"command {spec.argv[0]!r} cannot be started: {executable} names an interpreter that does not exist"
+    return f"command {spec.argv[0]!r} cannot be started: {executable}: {os.strerror(error.errno or 0)}"

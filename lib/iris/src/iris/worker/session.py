@@ -1,0 +1,183 @@
+"""One conversation with the controller, from Hello to whatever ends it."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from iris.domain.resources import Resources
+from iris.rpc import iris_pb2 as pb
+from iris.rpc import iris_pb2_grpc
+from iris.rpc.protocol import CHANNEL_OPTIONS, PROTOCOL_VERSION, call_metadata
+from iris.rpc.status_map import from_rpc_error
+from iris.worker import wire
+from iris.worker.outbox import Batch
+from iris.worker.supervisor import Supervisor
+from rigging.errors import Conflict, Unavailable
+
+logger = logging.getLogger(__name__)
+
+_GREETING_S: Final = 30.0
+
+# Channels to one address share their back-off unless each has its own pool, and then a controller that has just come
+# up would be found late.
+_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerIdentity:
+    """Who this worker is and what it offers."""
+
+    worker_id: str
+    instance_id: str
+    capacity: Resources
+    attributes: Mapping[str, str]
+
+
+class SessionEnd(StrEnum):
+    RECONNECT = "reconnect"
+    EXIT = "exit"
+
+
+class ControllerLink:
+    """A channel to one controller address, with the worker's token."""
+
+    def __init__(self, address: str, token: str) -> None:
+        self.address = address
+        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._metadata = call_metadata(token)
+        self._worker = iris_pb2_grpc.WorkerServiceStub(self._channel)
+        self._blobs = iris_pb2_grpc.BlobServiceStub(self._channel)
+
+    def open_session(self) -> "grpc.aio.StreamStreamCall[pb.WorkerMessage, pb.ControllerMessage]":
+        return self._worker.Session(metadata=self._metadata)
+
+    async def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]:
+        """Chunks (digest, offset, data, last) of these blobs. Raises MarinError."""
+        try:
+            call: Any = self._blobs.FetchBlobs(pb.FetchBlobsRequest(digests=digests), metadata=self._metadata)
+            async for response in call:
+                for chunk in response.chunks:
+                    yield chunk.digest, chunk.offset, chunk.data, chunk.last
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+class Session:
+    """Speaks the session protocol over an open call.
+
+    After Hello and Welcome one task reads wishes and another writes news; neither waits for the other.
+    """
+
+    def __init__(self, call: Any, identity: WorkerIdentity, supervisor: Supervisor) -> None:
+        self._call = call
+        self._identity = identity
+        self._supervisor = supervisor
+        self._revision = 0
+        self._heartbeat_s = 5.0
+        self.welcomed = False
+
+    async def run(self) -> SessionEnd:
+        """Serve until the controller says goodbye, then say how to go on.
+
+        Raises:
+            MarinError: The connection or the controller failed; Conflict when it speaks another protocol version.
+        """
+        try:
+            async with asyncio.timeout(_GREETING_S):
+                await self._greet()
+            tasks = [asyncio.create_task(self._read_wishes()), asyncio.create_task(self._write_news())]
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                return next(end for end in [task.result() for task in done] if end is not None)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error
+        except TimeoutError as error:
+            raise Unavailable(f"the controller did not answer Hello within {_GREETING_S:g} s") from error
+        except asyncio.InvalidStateError as error:  # grpc.aio: a write after the call has ended
+            raise Unavailable(f"the session ended: {error}") from error
+        finally:
+            self._call.cancel()
+
+    async def leave(self) -> None:
+        """Deliver what is left to be said, and end our half of the call: the controller then ends its own."""
+        await self._supervisor.outbox.wait_until_delivered()
+        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
+            await self._call.done_writing()
+
+    async def _greet(self) -> None:
+        outbox = self._supervisor.outbox
+        outbox.clear()
+        identity = self._identity
+        await self._call.write(
+            wire.hello(
+                identity.worker_id,
+                identity.instance_id,
+                PROTOCOL_VERSION,
+                identity.capacity,
+                identity.attributes,
+                self._supervisor.inventory(),
+            )
+        )
+        message = await self._call.read()
+        if message is grpc.aio.EOF:
+            raise Unavailable(f"the controller ended the session before it began: {await self._call.details()}")
+        if message.WhichOneof("kind") != "welcome":
+            raise Conflict("the controller answered Hello with something else than Welcome")
+        welcome = message.welcome
+        if welcome.protocol_version != PROTOCOL_VERSION:
+            raise Conflict(
+                f"the controller speaks protocol version {welcome.protocol_version}, "
+                f"this worker speaks {PROTOCOL_VERSION}: use the same release of iris on both sides"
+            )
+        if welcome.heartbeat_interval_ms > 0:
+            self._heartbeat_s = welcome.heartbeat_interval_ms / 1000
+        self._supervisor.resume_logs({ack.attempt_id: ack.offset for ack in welcome.log_offsets})
+        self.welcomed = True
+
+    async def _read_wishes(self) -> SessionEnd:
+        while True:
+            message = await self._call.read()
+            if message is grpc.aio.EOF:
+                code, details = await self._call.code(), await self._call.details()
+                raise Unavailable(f"the controller ended the session: {code.name} {details}".rstrip())
+            for ack in message.log_acks:
+                self._supervisor.acknowledge_log(ack.attempt_id, ack.offset)
+            kind = message.WhichOneof("kind")
+            if kind == "desired":
+                self._supervisor.apply(wire.desired_from_wire(message.desired))
+                self._revision = message.desired.revision
+            elif kind == "goodbye":
+                logger.info("the controller says goodbye: %s", message.goodbye.reason)
+                return SessionEnd.EXIT if message.goodbye.exit else SessionEnd.RECONNECT
+
+    async def _write_news(self) -> None:
+        outbox = self._supervisor.outbox
+        outbox.delivered()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._heartbeat_s):
+                    await outbox.wait()
+            self._supervisor.sweep()
+            await self._call.write(self._message(outbox.take()))
+            outbox.delivered()
+
+    def _message(self, batch: Batch) -> pb.WorkerMessage:
+        return pb.WorkerMessage(
+            observations=[wire.observation_to_wire(observation) for observation in batch.observations],
+            logs=[pb.LogAppend(attempt_id=log.attempt_id, offset=log.offset, data=log.data) for log in batch.logs],
+            applied_revision=self._revision,
+        )

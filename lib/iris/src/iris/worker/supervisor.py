@@ -1,0 +1,334 @@
+"""Carries out what the attempt machine instructs: prepares, starts, stops, reads output, reports."""
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from iris.domain.states import FailureKind, TaskState
+from iris.worker.attempt import Attempt, free_ports
+from iris.worker.attempt_machine import (
+    Accepted,
+    Act,
+    ArmGrace,
+    Event,
+    Exited,
+    GraceOver,
+    Phase,
+    Prepared,
+    PrepareFailed,
+    Spawned,
+    SpawnFailed,
+    StopAsked,
+    advance,
+)
+from iris.worker.bundle import link_top_level
+from iris.worker.logs import AttemptLog
+from iris.worker.outbox import Outbox
+from iris.worker.paths import WorkPaths
+from iris.worker.prepare import Preparer
+from iris.worker.runtime.process import Exit, ProcessRuntime, ProcessSpec, StartFailed
+from iris.worker.task_env import Ground, TaskEnvironment, command_line, own_ground
+from iris.worker.tokens import TokenFiles
+from iris.worker.types import DesiredChange, Observation, PreparationFailed, StartRequest, StopRequest
+
+logger = logging.getLogger(__name__)
+
+_STARTS_PER_TURN: Final = 8
+"""Between so many starts the loop looks after output, ends and messages."""
+_FLUSH_S: Final = 1.0
+_QUIET_START_S: Final = 0.02
+"""A start is not reported at once: most short commands have ended by then, and only that is told."""
+_DESCRIPTORS_PER_ATTEMPT: Final = 4
+_ERROR_BYTES: Final = 8192
+
+
+class Supervisor:
+    """All attempts of this worker, from the controller's wish to its `forget`.
+
+    Args:
+        controller_address: Where tasks find the controller now; asked at every start.
+        descriptor_limit: How many files this process may have open; attempts beyond wait for their start.
+        now: Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        paths: WorkPaths,
+        runtime: ProcessRuntime,
+        preparer: Preparer,
+        task_environment: TaskEnvironment,
+        controller_address: Callable[[], str],
+        descriptor_limit: int = 1024,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.outbox = Outbox(self._log_of)
+        self._paths = paths
+        self._runtime = runtime
+        self._preparer = preparer
+        self._task_environment = task_environment
+        self._controller_address = controller_address
+        self._most_live = max(1, (descriptor_limit - 200) // _DESCRIPTORS_PER_ATTEMPT)
+        self._now = now
+        self._loop = asyncio.get_running_loop()
+        self._own = own_ground()
+        self._attempts: dict[str, Attempt] = {}
+        self._live: set[str] = set()
+        self._starts: deque[Attempt] = deque()
+        self._turn: asyncio.Handle | None = None
+        self._tokens = TokenFiles(paths)
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def live_count(self) -> int:
+        """Attempts that have not ended."""
+        return len(self._live)
+
+    def inventory(self) -> list[Observation]:
+        """The last observation of every attempt that the controller has not told to forget."""
+        return [attempt.observation() for attempt in self._attempts.values()]
+
+    def apply(self, change: DesiredChange) -> None:
+        """Make the desired set so. Starts of known attempts and stops of ended ones change nothing."""
+        for request in change.start:
+            self._accept(request)
+        if change.full:
+            wanted = {request.attempt_id for request in change.start}
+            for attempt_id in self._live - wanted:
+                self._stop(StopRequest(attempt_id, 0, "the controller does not know this attempt any more"))
+        for stop in change.stop:
+            self._stop(stop)
+        for attempt_id in change.forget:
+            self._forget(attempt_id)
+
+    def resume_logs(self, offsets: dict[str, int]) -> None:
+        """A session has begun: ship every log from the offset that the controller has."""
+        for attempt_id, attempt in self._attempts.items():
+            attempt.log.rewind(offsets.get(attempt_id, 0))
+            if attempt.log.sent < attempt.log.size:
+                self.outbox.log_grew(attempt_id)
+
+    def acknowledge_log(self, attempt_id: str, offset: int) -> None:
+        attempt = self._attempts.get(attempt_id)
+        if attempt is None:
+            return
+        attempt.log.acknowledge(offset)
+        if attempt.log.sent < attempt.log.size:
+            self.outbox.log_grew(attempt_id)
+
+    def sweep(self) -> None:
+        """Reap dead strangers; to be called now and then."""
+        self._runtime.sweep()
+
+    async def stop_all(self, reason: str, grace_ms: int) -> None:
+        """End every attempt as a failure of this worker; returns when all are gone."""
+        for attempt_id in list(self._live):
+            self._advance(self._attempts[attempt_id], StopAsked(reason, grace_ms, leaving=True))
+        await self._idle.wait()
+        await self._preparer.close()
+
+    # --- the controller's wishes ---
+
+    def _accept(self, request: StartRequest) -> None:
+        known = self._attempts.get(request.attempt_id)
+        if known is not None:
+            self._report(known, at_once=True)
+            return
+        attempt = self._add(request)
+        self._advance(attempt, Accepted(request.launch.needs_preparation))
+
+    def _add(self, request: StartRequest) -> Attempt:
+        attempt = Attempt(request, AttemptLog(self._paths.log(request.attempt_id)), self)
+        self._attempts[request.attempt_id] = attempt
+        self._live.add(request.attempt_id)
+        self._tokens.hold(request.launch)
+        self._idle.clear()
+        return attempt
+
+    def _stop(self, stop: StopRequest) -> None:
+        attempt = self._attempts.get(stop.attempt_id)
+        if attempt is None:
+            # Nothing of it is here; saying so frees what the controller holds for it.
+            error = stop.reason or "stopped before it reached the worker"
+            now = int(self._now() * 1000)
+            self.outbox.observe(Observation(stop.attempt_id, TaskState.KILLED, now, error=error))
+            return
+        if attempt.ended:
+            self.outbox.observe(attempt.observation())
+            return
+        self._advance(attempt, StopAsked(stop.reason or "stopped", stop.grace_ms))
+
+    def _forget(self, attempt_id: str) -> None:
+        attempt = self._attempts.get(attempt_id)
+        if attempt is None or not attempt.ended:
+            return  # what still runs is not forgotten, or nobody would ever end it
+        del self._attempts[attempt_id]
+        self.outbox.forget(attempt_id)
+        attempt.log.remove()
+        self._paths.error(attempt_id).unlink(missing_ok=True)
+        if attempt.request.launch.bundle_digest:
+            shutil.rmtree(self._paths.attempt(attempt_id), ignore_errors=True)
+        self._tokens.release(attempt.request.launch)
+
+    # --- what happens to attempts ---
+
+    def took_output(self, attempt: Attempt, is_stderr: bool, data: bytes) -> None:
+        """Called by an attempt's process."""
+        attempt.log.feed(is_stderr, data, int(self._now() * 1000))
+        if attempt.log.has_rest and attempt.flush_timer is None:
+            attempt.flush_timer = self._loop.call_later(_FLUSH_S, self._flush, attempt)
+        if attempt.log.size > attempt.log.sent:
+            self.outbox.log_grew(attempt.attempt_id)
+
+    def exited(self, attempt: Attempt, exit: Exit) -> None:
+        """Called by an attempt's process."""
+        attempt.process = None
+        attempt.log.finish(int(self._now() * 1000))
+        if attempt.log.size > attempt.log.sent:
+            self.outbox.log_grew(attempt.attempt_id)
+        error = "" if exit.succeeded else (self._own_words(attempt) or exit.text())
+        if attempt.log.error:
+            error = f"{error}\n{attempt.log.error}".strip()
+        self._advance(attempt, Exited(exit.code, exit.signal, error))
+
+    def _advance(self, attempt: Attempt, event: Event) -> None:
+        before = attempt.life.state
+        attempt.life, instructions = advance(attempt.life, event)
+        if attempt.life.state is not before:
+            attempt.at_ms = int(self._now() * 1000)
+        if attempt.life.phase is Phase.ENDED and attempt.attempt_id in self._live:
+            self._ended(attempt)
+        for instruction in instructions:
+            match instruction:
+                case Act.REPORT:
+                    self._report(attempt, at_once=attempt.life.phase is not Phase.RUNNING)
+                case Act.SPAWN:
+                    self._queue_start(attempt)
+                case Act.PREPARE:
+                    attempt.prepare_task = self._loop.create_task(self._prepare(attempt))
+                case Act.CANCEL_PREPARE:
+                    if attempt.prepare_task is not None:
+                        attempt.prepare_task.cancel()
+                case Act.TERMINATE:
+                    if attempt.process is not None:
+                        attempt.process.terminate()
+                case Act.KILL:
+                    if attempt.process is not None:
+                        attempt.process.kill()
+                case ArmGrace(grace_ms):
+                    if attempt.grace_timer is not None:
+                        attempt.grace_timer.cancel()
+                    attempt.grace_timer = self._loop.call_later(grace_ms / 1000, self._advance, attempt, GraceOver())
+
+    def _ended(self, attempt: Attempt) -> None:
+        self._live.discard(attempt.attempt_id)
+        attempt.cancel_timers()
+        attempt.log.finish(int(self._now() * 1000))
+        if not self._live:
+            self._idle.set()
+        if self._starts:
+            self._schedule_turn()
+
+    def _report(self, attempt: Attempt, at_once: bool) -> None:
+        if at_once:
+            self.outbox.observe(attempt.observation())
+        elif attempt.report_timer is None:
+            attempt.report_timer = self._loop.call_later(_QUIET_START_S, self._report_late, attempt)
+
+    def _report_late(self, attempt: Attempt) -> None:
+        attempt.report_timer = None
+        if not attempt.ended:
+            self.outbox.observe(attempt.observation())
+
+    # --- starting ---
+
+    async def _prepare(self, attempt: Attempt) -> None:
+        launch = attempt.request.launch
+        try:
+            attempt.ground = await self._preparer.prepare(launch)
+        except PreparationFailed as error:
+            attempt.log.feed(True, f"{error}\n".encode(), int(self._now() * 1000))
+            self.outbox.log_grew(attempt.attempt_id)
+            self._advance(attempt, PrepareFailed(error.kind, str(error)))
+        except StartFailed as error:
+            self._advance(attempt, PrepareFailed(FailureKind.WORKER, str(error)))
+        except OSError as error:
+            logger.exception("%s: preparing failed", attempt.attempt_id)
+            self._advance(attempt, PrepareFailed(FailureKind.WORKER, f"preparing failed: {error}"))
+        else:
+            self._advance(attempt, Prepared())
+
+    def _queue_start(self, attempt: Attempt) -> None:
+        self._starts.append(attempt)
+        self._schedule_turn()
+
+    def _schedule_turn(self) -> None:
+        if self._turn is None:
+            self._turn = self._loop.call_soon(self._start_some)
+
+    def _start_some(self) -> None:
+        self._turn = None
+        for _ in range(_STARTS_PER_TURN):
+            if not self._starts or self._runtime.live_count >= self._most_live:
+                return
+            attempt = self._starts.popleft()
+            if not attempt.ended:  # stopped while it waited
+                self._start(attempt)
+        if self._starts:
+            self._schedule_turn()
+
+    def _start(self, attempt: Attempt) -> None:
+        ground = attempt.ground or self._own
+        try:
+            attempt.ports = free_ports(attempt.request.launch.ports)
+            spec = ProcessSpec(
+                owner=attempt.attempt_id,
+                argv=command_line(attempt.request.launch, ground),
+                env=self._task_environment.variables(
+                    attempt.request,
+                    ground,
+                    self._controller_address(),
+                    self._tokens.path(attempt.request.launch),
+                    attempt.ports,
+                ),
+                cwd=str(self._directory(attempt, ground)),
+            )
+            attempt.process = self._runtime.start(spec, attempt)
+        except StartFailed as error:
+            attempt.log.feed(True, f"{error}\n".encode(errors="replace"), int(self._now() * 1000))
+            self.outbox.log_grew(attempt.attempt_id)
+            self._advance(attempt, SpawnFailed(FailureKind.START, str(error)))
+        except OSError as error:
+            self._advance(attempt, SpawnFailed(FailureKind.WORKER, f"the worker cannot start it: {error}"))
+        else:
+            self._advance(attempt, Spawned(attempt.process.pid))
+
+    def _directory(self, attempt: Attempt, ground: Ground) -> Path:
+        if ground.bundle_dir is None:
+            return self._paths.scratch
+        directory = self._paths.attempt(attempt.attempt_id) / "cwd"
+        link_top_level(ground.bundle_dir, directory)
+        return directory
+
+    # --- small things ---
+
+    def _flush(self, attempt: Attempt) -> None:
+        attempt.flush_timer = None
+        attempt.log.flush(int(self._now() * 1000))
+        self.outbox.log_grew(attempt.attempt_id)
+
+    def _log_of(self, attempt_id: str) -> AttemptLog | None:
+        attempt = self._attempts.get(attempt_id)
+        return attempt.log if attempt is not None else None
+
+    def _own_words(self, attempt: Attempt) -> str:
+        """What the task left in IRIS_ERROR_FILE."""
+        with contextlib.suppress(OSError), open(self._paths.error(attempt.attempt_id), "rb") as file:
+            return file.read(_ERROR_BYTES).decode(errors="replace").strip()
+        return ""

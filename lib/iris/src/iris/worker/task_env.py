@@ -1,0 +1,123 @@
+"""The environment variables and the command line of one attempt."""
+
+import importlib.util
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from iris.worker.paths import WorkPaths
+from iris.worker.runtime.strangers import ATTEMPT_VARIABLE, WORK_DIR_VARIABLE
+from iris.worker.types import Launch, StartRequest
+
+_PASSED_ON: Final = frozenset({"PATH", "HOME", "LANG", "TMPDIR", "USER", "LOGNAME", "TZ", "TERM", "LD_LIBRARY_PATH"})
+_PASSED_PREFIXES: Final = ("UV_", "SSL_", "PIP_", "LC_")
+_PROXIES: Final = frozenset({"http_proxy", "https_proxy", "no_proxy", "all_proxy"})
+_WORKER_ONLY: Final = frozenset({"UV_PROJECT_ENVIRONMENT", "UV_PROJECT", "UV_PYTHON", "UV_RUN_RECURSION_DEPTH"})
+
+DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What was prepared for the attempts of a job: where programs, code and files come from."""
+
+    bin_dirs: tuple[str, ...] = ()
+    """Go before the worker's PATH; the first holds the `python` of the task."""
+    python_path: tuple[str, ...] = ()
+    bundle_dir: Path | None = None
+    """Unpacked bundle; shared by attempts and never written by us again."""
+    virtual_env: str = ""
+    payload_path: str = ""
+
+
+def own_ground() -> Ground:
+    """For tasks without workspace and packages: the interpreter and environment of the worker itself."""
+    virtual_env = sys.prefix if sys.prefix != sys.base_prefix else ""
+    return Ground(bin_dirs=(os.path.dirname(sys.executable),), virtual_env=virtual_env)
+
+
+def base_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """What tasks get of the worker's own environment: what programs need to run, and nothing that may be a secret."""
+    base = {
+        name: value
+        for name, value in environ.items()
+        if (name in _PASSED_ON or name.startswith(_PASSED_PREFIXES) or name.lower() in _PROXIES)
+        and name not in _WORKER_ONLY
+    }
+    base.setdefault("PATH", DEFAULT_PATH)
+    return base
+
+
+class TaskEnvironment:
+    """Makes the variables of attempts on one worker.
+
+    Args:
+        base: As `base_variables` returns it.
+    """
+
+    def __init__(self, paths: WorkPaths, worker_id: str, base: Mapping[str, str]) -> None:
+        self._paths = paths
+        self._worker_id = worker_id
+        self._base = base
+
+    def variables(
+        self, request: StartRequest, ground: Ground, controller_address: str, token_path: str, ports: Mapping[str, int]
+    ) -> dict[str, str]:
+        """All variables of an attempt. The job's own win over the worker's; IRIS_* are always the truth."""
+        launch = request.launch
+        env = dict(self._base)
+        env["PYTHONUNBUFFERED"] = "1"
+        if ground.virtual_env:
+            env["VIRTUAL_ENV"] = ground.virtual_env
+        env.update(launch.env_vars)
+        env["PATH"] = _joined(ground.bin_dirs, env.get("PATH", ""))
+        if ground.python_path:
+            env["PYTHONPATH"] = _joined(ground.python_path, launch.env_vars.get("PYTHONPATH", ""))
+        env |= {
+            ATTEMPT_VARIABLE: request.attempt_id,
+            WORK_DIR_VARIABLE: str(self._paths.root),
+            "IRIS_CONTROLLER_ADDRESS": controller_address,
+            "IRIS_JOB_ID": launch.job_id,
+            "IRIS_TASK_ID": request.task_id,
+            "IRIS_TASK_INDEX": str(request.task_index),
+            "IRIS_NUM_TASKS": str(launch.replicas),
+            "IRIS_WORKER_ID": self._worker_id,
+            "IRIS_TOKEN_FILE": token_path,
+            "IRIS_BUNDLE_DIGEST": launch.bundle_digest,
+            "IRIS_EXTRAS": json.dumps(launch.extras),
+            "IRIS_PIP_PACKAGES": json.dumps(launch.pip_packages),
+            "IRIS_ERROR_FILE": str(self._paths.error(request.attempt_id)),
+        }
+        if launch.payload_digest:
+            env["IRIS_CLOUDPICKLE"] = _cloudpickle_directory()
+        for name, port in ports.items():
+            env[port_variable(name)] = str(port)
+        return env
+
+
+def port_variable(name: str) -> str:
+    """The variable that holds the number of the task's port `name`."""
+    return "IRIS_PORT_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
+
+
+def command_line(launch: Launch, ground: Ground) -> tuple[str, ...]:
+    """The argv of an attempt; a callable is run by callable_main in the task's own interpreter."""
+    if not launch.payload_digest:
+        return launch.argv
+    return ("python", str(Path(__file__).with_name("callable_main.py")), ground.payload_path)
+
+
+@cache
+def _cloudpickle_directory() -> str:
+    spec = importlib.util.find_spec("cloudpickle")
+    return os.path.dirname(spec.origin) if spec is not None and spec.origin else ""
+
+
+def _joined(first: tuple[str, ...], rest: str) -> str:
+    return os.pathsep.join((*first, rest)) if rest else os.pathsep.join(first)

@@ -1,0 +1,77 @@
+"""The worker's own words for what it is asked to run and what it saw."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from iris.domain.states import FailureKind, TaskState
+from rigging.errors import MarinError
+
+
+class PreparationFailed(MarinError, RuntimeError):
+    """An attempt could not be made ready to start; `kind` says whose fault that is."""
+
+    def __init__(self, kind: FailureKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What all attempts of a job have in common. Exactly one of `argv` and `payload_digest` is set."""
+
+    job_id: str
+    argv: tuple[str, ...] = ()
+    payload_digest: str = ""
+    extras: tuple[str, ...] = ()
+    pip_packages: tuple[str, ...] = ()
+    env_vars: Mapping[str, str] = field(default_factory=dict)
+    bundle_digest: str = ""
+    ports: tuple[str, ...] = ()
+    replicas: int = 1
+    token: str = ""
+
+    @property
+    def needs_preparation(self) -> bool:
+        """Whether something must be fetched or built before an attempt can start."""
+        return bool(self.bundle_digest or self.payload_digest or self.pip_packages or self.extras)
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequest:
+    attempt_id: str
+    task_id: str
+    task_index: int
+    launch: Launch
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequest:
+    attempt_id: str
+    grace_ms: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredChange:
+    """A change of the desired set; with `full` everything that is not in `start` is to be stopped."""
+
+    revision: int
+    full: bool
+    start: tuple[StartRequest, ...]
+    stop: tuple[StopRequest, ...]
+    forget: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the worker saw last of one attempt."""
+
+    attempt_id: str
+    state: TaskState
+    at_ms: int
+    exit_code: int = 0
+    exit_signal: int = 0
+    error: str = ""
+    failure: FailureKind = FailureKind.UNSPECIFIED
+    log_size: int = 0
+    pid: int = 0

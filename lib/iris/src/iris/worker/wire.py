@@ -1,0 +1,118 @@
+"""Between the wire and the worker's own types; with `session`, the only file here that knows protobuf."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from iris.domain.resources import Device, Resources
+from iris.rpc import iris_pb2 as pb
+from iris.worker.types import DesiredChange, Launch, Observation, StartRequest, StopRequest
+from rigging.errors import InvalidRequest
+
+MANIFEST_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BundleEntry:
+    """One file or symbolic link of a bundle."""
+
+    path: str
+    executable: bool
+    symlink_target: str
+    part_digests: tuple[str, ...]
+
+
+def parse_manifest(data: bytes) -> list[BundleEntry]:
+    """The entries of a bundle's manifest. Raises InvalidRequest for what is none, or of another format."""
+    try:
+        manifest = pb.BundleManifest.FromString(data)
+    except DecodeError as error:
+        raise InvalidRequest(f"it is not a bundle manifest: {error}") from error
+    if manifest.format != MANIFEST_FORMAT:
+        raise InvalidRequest(f"its format is {manifest.format}; this worker reads format {MANIFEST_FORMAT}")
+    return [
+        BundleEntry(file.path, file.executable, file.symlink_target, tuple(file.part_digests))
+        for file in manifest.files
+    ]
+
+
+def desired_from_wire(message: pb.Desired) -> DesiredChange:
+    """What the controller wants changed."""
+    start = []
+    for run in message.run:
+        launch = launch_from_wire(run.launch)
+        job_id = launch.job_id
+        for ref in run.attempts:
+            task_id = f"{job_id}/{ref.task_index}"
+            start.append(StartRequest(f"{task_id}:{ref.attempt}", task_id, ref.task_index, launch))
+    return DesiredChange(
+        revision=message.revision,
+        full=message.full,
+        start=tuple(start),
+        stop=tuple(StopRequest(stop.attempt_id, stop.grace_ms, stop.reason) for stop in message.stop),
+        forget=tuple(message.forget),
+    )
+
+
+def launch_from_wire(message: pb.Launch) -> Launch:
+    environment = message.environment
+    return Launch(
+        job_id=message.job_id,
+        argv=tuple(message.entrypoint.command.argv),
+        payload_digest=message.entrypoint.callable.payload_digest,
+        extras=tuple(environment.extras),
+        pip_packages=tuple(environment.pip_packages),
+        env_vars=dict(environment.env_vars),
+        bundle_digest=message.bundle_digest,
+        ports=tuple(message.ports),
+        replicas=message.replicas,
+        token=message.job_token,
+    )
+
+
+def observation_to_wire(observation: Observation) -> pb.Observation:
+    return pb.Observation(
+        attempt_id=observation.attempt_id,
+        state=int(observation.state),  # type: ignore[arg-type]
+        exit_code=observation.exit_code,
+        exit_signal=observation.exit_signal,
+        error=observation.error,
+        at_ms=observation.at_ms,
+        log_size=observation.log_size,
+        failure=int(observation.failure),  # type: ignore[arg-type]
+        pid=observation.pid,
+    )
+
+
+def hello(
+    worker_id: str,
+    instance_id: str,
+    protocol_version: int,
+    capacity: Resources,
+    attributes: Mapping[str, str],
+    inventory: Iterable[Observation],
+) -> pb.WorkerMessage:
+    """The first message of a session: who this is, what it has, and every attempt it knows of."""
+    device = capacity.device
+    return pb.WorkerMessage(
+        hello=pb.Hello(
+            worker_id=worker_id,
+            instance_id=instance_id,
+            protocol_version=protocol_version,
+            capacity=pb.Resources(
+                cpu_millis=capacity.cpu_millis,
+                memory_bytes=capacity.memory_bytes,
+                disk_bytes=capacity.disk_bytes,
+                device=None if device is None else device_to_wire(device),
+            ),
+            attributes=attributes,
+            inventory=[observation_to_wire(observation) for observation in inventory],
+        )
+    )
+
+
+def device_to_wire(device: Device) -> pb.Device:
+    return pb.Device(
+        kind=device.kind, variant=device.variant, count=device.count, alternatives=list(device.alternatives)
+    )

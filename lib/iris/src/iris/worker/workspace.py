@@ -1,0 +1,170 @@
+"""What a bundle's pyproject files say: its members, where their modules are, their names and entry points."""
+
+import hashlib
+import json
+import re
+import secrets
+import shlex
+import shutil
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Final
+
+from iris.domain.states import FailureKind
+from iris.worker.types import PreparationFailed
+
+_LOCAL_SOURCE: Final = re.compile(rb'source = \{ (?:editable|directory|path) = "([^"]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One project of the workspace."""
+
+    directory: str
+    """Relative to the bundle; "." for the root."""
+    name: str
+    version: str
+    dependencies: tuple[str, ...]
+    extras: tuple[str, ...]
+    entry_points: Mapping[str, Mapping[str, str]]
+    """Group → name → object; scripts are the group "console_scripts"."""
+    source_dir: str
+    """Where its modules are, relative to the bundle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A bundle that is a Python project."""
+
+    root: Path
+    members: tuple[Member, ...]
+    has_lock: bool
+    settings: str
+    """The root's [tool.uv] table, canonical."""
+
+    @property
+    def extras(self) -> list[str]:
+        return sorted({extra for member in self.members for extra in member.extras})
+
+    def python_path(self) -> list[str]:
+        """Directories from which the workspace's own modules are imported, the root first."""
+        found = [str(self.root), *(str(self.root / member.source_dir) for member in self.members)]
+        return list(dict.fromkeys(found))
+
+    def lock_fingerprint(self) -> str:
+        """Digest of everything in the bundle that decides which third-party packages are installed."""
+        lock = (self.root / "uv.lock").read_bytes()
+        digest = hashlib.sha256(lock)
+        digest.update(self.settings.encode())
+        version = self.root / ".python-version"
+        digest.update(version.read_bytes() if version.exists() else b"")
+        members = {member.directory for member in self.members}
+        if any(path.decode() not in members for path in _LOCAL_SOURCE.findall(lock)):
+            # A package built from a directory of the bundle that is no member: its content decides too.
+            digest.update(self.root.name.encode())
+        return digest.hexdigest()
+
+
+def read_workspace(bundle: Path) -> Workspace | None:
+    """The workspace in `bundle`; None when it has no pyproject.toml. Raises PreparationFailed (ENVIRONMENT)."""
+    root = _load(bundle, ".")
+    if root is None:
+        return None
+    settings = root.get("tool", {}).get("uv", {})
+    tables = {".": root}
+    for directory in _member_directories(bundle, settings.get("workspace", {})):
+        table = _load(bundle, directory)
+        if table is not None:
+            tables[directory] = table
+    members = [_member(bundle, directory, table) for directory, table in tables.items() if "project" in table]
+    return Workspace(
+        root=bundle,
+        members=tuple(members),
+        has_lock=(bundle / "uv.lock").exists(),
+        settings=json.dumps(settings, sort_keys=True, default=str),
+    )
+
+
+def write_site(workspace: Workspace, target: Path) -> None:
+    """Make `target`: metadata by which the members count as installed, and `bin/` with their commands.
+
+    With `target` on PYTHONPATH, importlib.metadata finds the members' versions and entry points as if they were
+    installed, while their code comes from the bundle.
+    """
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    (temporary / "bin").mkdir(parents=True)
+    try:
+        for member in workspace.members:
+            _write_dist_info(member, temporary)
+            for name, target_object in member.entry_points.get("console_scripts", {}).items():
+                _write_command(name, target_object, temporary / "bin" / name)
+        if not target.exists():
+            temporary.rename(target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _load(bundle: Path, directory: str) -> dict[str, Any] | None:
+    path = bundle / directory / "pyproject.toml"
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        name = path.relative_to(bundle)
+        raise PreparationFailed(FailureKind.ENVIRONMENT, f"{name} of the bundle cannot be read: {error}") from error
+
+
+def _member_directories(bundle: Path, table: Mapping[str, Any]) -> list[str]:
+    excluded = [str(pattern) for pattern in table.get("exclude", [])]
+    found = []
+    for pattern in table.get("members", []):
+        for path in sorted(bundle.glob(str(pattern))):
+            directory = path.relative_to(bundle).as_posix()
+            if path.is_dir() and not any(fnmatch(directory, exclude) for exclude in excluded):
+                found.append(directory)
+    return list(dict.fromkeys(found))
+
+
+def _member(bundle: Path, directory: str, table: Mapping[str, Any]) -> Member:
+    project = table["project"]
+    entry_points = {group: dict(entries) for group, entries in project.get("entry-points", {}).items()}
+    if project.get("scripts"):
+        entry_points["console_scripts"] = dict(project["scripts"])
+    source = Path(directory) / "src"
+    return Member(
+        directory=directory,
+        name=str(project.get("name", Path(directory).name)),
+        version=str(project.get("version", "0")),
+        dependencies=tuple(project.get("dependencies", ())),
+        extras=tuple(project.get("optional-dependencies", {})),
+        entry_points=entry_points,
+        source_dir=source.as_posix() if (bundle / source).is_dir() else directory,
+    )
+
+
+def _write_dist_info(member: Member, site: Path) -> None:
+    name = re.sub(r"[-_.]+", "_", member.name).lower()
+    directory = site / f"{name}-{member.version}.dist-info"
+    directory.mkdir()
+    metadata = ["Metadata-Version: 2.1", f"Name: {member.name}", f"Version: {member.version}"]
+    metadata += [f"Requires-Dist: {requirement}" for requirement in member.dependencies]
+    (directory / "METADATA").write_text("\n".join(metadata) + "\n", encoding="utf-8")
+    lines = []
+    for group, entries in member.entry_points.items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items()), ""]
+    (directory / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
+
+
+def _write_command(name: str, target_object: str, path: Path) -> None:
+    module, _, attribute = target_object.partition("[")[0].strip().partition(":")
+    function = attribute.strip() or "main"
+    code = (
+        f"import sys; sys.argv[0] = {name!r}; from importlib import import_module; "
+        f"from operator import attrgetter; sys.exit(attrgetter({function!r})(import_module({module.strip()!r}))())"
+    )
+    path.write_text(f'#!/bin/sh\nexec python -P -c {shlex.quote(code)} "$@"\n', encoding="utf-8")
+    path.chmod(0o555)
