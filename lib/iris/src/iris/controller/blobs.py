@@ -71,9 +71,7 @@ class BlobStore:
                 last = offset + len(data) >= size
                 if last and check.hexdigest() != digest:
                     self._discard(digest)
-                    raise NotFound(
-                        f"blob {digest} was damaged on disk and is removed: upload it again"
-                    )
+                    raise NotFound(f"blob {digest} was damaged on disk and is removed: upload it again")
                 yield offset, data, last
                 if last:
                     return

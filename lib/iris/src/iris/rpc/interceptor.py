@@ -1,6 +1,7 @@
 """The one server interceptor: who calls, may they, and which status an error of the family becomes."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from contextvars import ContextVar
 from typing import Any, Final, NoReturn
 
@@ -82,17 +83,21 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
 
         return serve
 
-    def _streamed(self, behaviour: Callable[..., AsyncIterator[Any]], method: str) -> Callable[..., AsyncIterator[Any]]:
+    def _streamed(
+        self, behaviour: Callable[..., AsyncGenerator[Any, None]], method: str
+    ) -> Callable[..., Awaitable[None]]:
         watched = not method.startswith("/iris.v1.WorkerService/")
 
-        async def serve(request: Any, context: Context) -> AsyncIterator[Any]:
+        async def serve(request: Any, context: Context) -> None:
             try:
                 self._admit(context, method)
                 if watched:
                     self._on_client_call(True)
                 try:
-                    async for response in behaviour(request, context):
-                        yield response
+                    # Closed here and now when the caller goes away, not when the collector finds it.
+                    async with aclosing(behaviour(request, context)) as responses:
+                        async for response in responses:
+                            await context.write(response)
                 finally:
                     if watched:
                         self._on_client_call(False)

@@ -37,9 +37,7 @@ def lock(state_dir: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise Conflict(
-            f"another controller already uses {state_dir}: stop it or use another"
-        ) from None
+        raise Conflict(f"another controller already uses {state_dir}: stop it or use another") from None
     return descriptor
 
 

@@ -1,0 +1,48 @@
+"""How a controller is told to run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rigging.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a controller listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfig:
+    """Settings of one controller; times in seconds.
+
+    Args:
+        state_dir: Database, secret, blobs and logs; made 0700.
+        port: 0 takes any free one.
+        idle_exit_s: Exit after this long without a live job or a client's call; 0: never.
+        heartbeat_interval_s: Of both sides of a worker's session.
+        worker_timeout_s: A worker that was not heard for this long is lost, and its attempts with it.
+        stop_grace_s: Between SIGTERM and SIGKILL of a stopped attempt.
+        log_wait_s: How long the end of an attempt waits for the rest of its log.
+    """
+
+    state_dir: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    idle_exit_s: float = 0
+    heartbeat_interval_s: float = 5
+    worker_timeout_s: float = 60
+    stop_grace_s: float = 5
+    log_wait_s: float = 30
+
+    def __post_init__(self) -> None:
+        if self.heartbeat_interval_s <= 0 or self.worker_timeout_s <= self.heartbeat_interval_s:
+            raise InvalidRequest(
+                f"worker_timeout_s ({self.worker_timeout_s}) must be longer than heartbeat_interval_s "
+                f"({self.heartbeat_interval_s}), which must be above 0"
+            )

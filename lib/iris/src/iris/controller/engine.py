@@ -1,0 +1,198 @@
+"""The engine: events in, one transaction a batch, then effects. The only writer of the view and the store.
+
+Everything that arrives while a batch is at work forms the next batch. A turn runs without interruption: it reduces
+every event, schedules, commits once, and only then answers and acts, so what was acknowledged is on disk.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeVar
+
+from iris.core.batch import Batch
+from iris.core.reduce import reduce
+from iris.core.timers import expired, next_deadline
+from iris.core.view import ClusterView
+from iris.domain.effects import Effect
+from iris.domain.entities import Job, Task, Worker
+from iris.domain.events import Assigned, Event
+from iris.domain.ids import JobId
+from iris.sched.plan import plan_round
+from rigging.errors import MarinError, Unavailable
+
+logger = logging.getLogger(__name__)
+
+Listener = Callable[[Sequence[Effect]], None]
+Result = TypeVar("Result")
+
+# A limit that cannot be carried out must not spin the loop.
+_SHORTEST_TIMER_S: Final = 0.001
+
+
+class Committer(Protocol):
+    """What the engine needs of the store."""
+
+    def commit(self, jobs: Sequence[Job], tasks: Sequence[Task], workers: Sequence[Worker]) -> None: ...
+
+
+class Turn:
+    """One batch at work: applies events to the view and collects what is to be committed and done."""
+
+    def __init__(self, view: ClusterView, now_ms: int) -> None:
+        self.view = view
+        self.now_ms = now_ms
+        self.batch = Batch()
+
+    def apply(self, event: Event) -> None:
+        """Reduce one event and make its changes true in the view. Raises MarinError when it is refused."""
+        outcome = reduce(self.view, event, self.now_ms)
+        self.view.apply(outcome.changes)
+        self.batch.add(outcome)
+
+
+Decision = Callable[[Turn], Result]
+_Item = tuple[Event | Decision[object], "asyncio.Future[object] | None"]
+
+
+class Engine:
+    """Serialises everything that happens to the cluster.
+
+    Args:
+        view: The truth as loaded from `store`.
+        clock_ms: Unix time in milliseconds.
+        on_fatal: Called when a commit failed; memory is then ahead of the disk, so the process must end.
+    """
+
+    def __init__(
+        self,
+        view: ClusterView,
+        store: Committer,
+        clock_ms: Callable[[], int],
+        on_fatal: Callable[[Exception], None],
+    ) -> None:
+        self.view = view
+        self.reasons: dict[JobId, str] = {}
+        self._store = store
+        self._clock_ms = clock_ms
+        self._on_fatal = on_fatal
+        self._loop = asyncio.get_running_loop()
+        self._queue: list[_Item] = []
+        self._scheduled = False
+        self._closed = False
+        self._listeners: list[Listener] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` with the effects of every batch, after its commit."""
+        self._listeners.append(listener)
+
+    def post(self, event: Event) -> None:
+        """Let `event` happen in the next batch; a refusal is logged."""
+        self._enqueue(event, None)
+
+    async def submit(self, event: Event) -> None:
+        """Let `event` happen; return once it is committed. Raises MarinError when it is refused."""
+        future: asyncio.Future[object] = self._loop.create_future()
+        self._enqueue(event, future)
+        await future
+
+    async def decide(self, decision: Decision[Result]) -> Result:
+        """Run `decision` inside the next batch, where it reads the view and applies events; return its result once
+        that batch is committed. Raises what it raises; what it had applied by then stands."""
+        future: asyncio.Future[Result] = self._loop.create_future()
+        self._enqueue(decision, future)  # type: ignore[arg-type]  # a future of Result is used as one of object
+        return await future
+
+    def kick(self) -> None:
+        """Run a batch even if nothing happened: schedule what is pending, arm the timer."""
+        if not self._scheduled and not self._closed:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def close(self) -> None:
+        """Take no more events; those not yet at work are refused."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for _, future in self._queue:
+            if future is not None and not future.done():
+                future.set_exception(Unavailable("the controller is shutting down"))
+        self._queue.clear()
+
+    def _enqueue(self, work: Event | Decision[object], future: "asyncio.Future[object] | None") -> None:
+        if self._closed:
+            if future is not None:
+                future.set_exception(Unavailable("the controller is shutting down"))
+            return
+        self._queue.append((work, future))
+        self.kick()
+
+    def _run(self) -> None:
+        self._scheduled = False
+        if self._closed:
+            return
+        queue, self._queue = self._queue, []
+        turn = Turn(self.view, self._clock_ms())
+        answers = [answer for item in queue if (answer := _work_off(turn, *item)) is not None]
+        self._schedule(turn)
+        changes = turn.batch.changes
+        if changes.is_durable:
+            try:
+                self._store.commit(
+                    list(changes.jobs.values()), list(changes.tasks.values()), list(changes.workers.values())
+                )
+            except Exception as error:  # whatever it was, memory is now ahead of the disk
+                self._closed = True
+                self._on_fatal(error)
+                return
+        for future, result in answers:
+            if not future.done():
+                future.set_result(result)
+        if turn.batch.effects:
+            for listener in self._listeners:
+                listener(turn.batch.effects)
+        self._arm_timer(turn.now_ms)
+
+    def _schedule(self, turn: Turn) -> None:
+        if not self.view.queue:
+            self.reasons = {}
+            return
+        plan = plan_round(self.view, turn.now_ms)
+        for task_id, worker_id in plan.assignments:
+            turn.apply(Assigned(task_id, worker_id))
+        self.reasons = plan.reasons
+
+    def _arm_timer(self, now_ms: int) -> None:
+        deadline = next_deadline(self.view)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            delay = max((deadline - now_ms) / 1000, _SHORTEST_TIMER_S)
+            self._timer = self._loop.call_later(delay, self._enqueue, _apply_expired, None)
+
+
+def _apply_expired(turn: Turn) -> None:
+    for event in expired(turn.view, turn.now_ms):
+        turn.apply(event)
+
+
+def _work_off(
+    turn: Turn, work: Event | Decision[object], future: "asyncio.Future[object] | None"
+) -> "tuple[asyncio.Future[object], object] | None":
+    result: object = None
+    try:
+        if callable(work):
+            result = work(turn)
+        else:
+            turn.apply(work)
+    except Exception as error:
+        # A reduction never changes the view by itself, so one refused or broken event leaves the others whole.
+        if future is not None and not future.done():
+            future.set_exception(error)
+            if not isinstance(error, MarinError):
+                logger.exception("cannot decide %s", work)
+        elif future is None:
+            logger.error("dropped %s", work, exc_info=error)
+        return None
+    return None if future is None else (future, result)

@@ -1,0 +1,100 @@
+"""What waits to be sent to one worker, merged: its size is bounded by the worker's attempts, however slow it reads."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from iris.domain.ids import AttemptId, JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """The session ends after this; with `exit` the worker stops its attempts and exits."""
+
+    reason: str
+    exit: bool
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """Everything pending for a worker.
+
+    Args:
+        full: `start` is the exact set of attempts that the worker should have; all others are to be stopped.
+        start: (task index, attempt number) by job. stop: Reason by attempt.
+        log_acks: Bytes held of each log that grew.
+    """
+
+    full: bool = False
+    start: dict[JobId, dict[tuple[int, int], None]] = field(default_factory=dict)
+    stop: dict[AttemptId, str] = field(default_factory=dict)
+    forget: dict[AttemptId, None] = field(default_factory=dict)
+    log_acks: dict[AttemptId, int] = field(default_factory=dict)
+    goodbye: Farewell | None = None
+
+    @property
+    def has_desired(self) -> bool:
+        return self.full or bool(self.start or self.stop or self.forget)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.has_desired or self.log_acks or self.goodbye)
+
+
+class Outbox:
+    """Merges what the engine wants of one worker until the writer of its session takes it."""
+
+    def __init__(self) -> None:
+        self._pending = Outgoing()
+        self._wake = asyncio.Event()
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def start(self, job_id: JobId, index: int, attempt: int) -> None:
+        self._pending.start.setdefault(job_id, {})[(index, attempt)] = None
+        self._wake.set()
+
+    def stop(self, attempt: AttemptId, reason: str) -> None:
+        # A start of the same attempt that was not sent yet stays: the worker must know it to report its end.
+        self._pending.stop[attempt] = reason
+        self._wake.set()
+
+    def forget(self, attempt: AttemptId) -> None:
+        self._pending.stop.pop(attempt, None)
+        self._pending.forget[attempt] = None
+        self._wake.set()
+
+    def acknowledge_log(self, attempt: AttemptId, size: int) -> None:
+        self._pending.log_acks[attempt] = size
+        self._wake.set()
+
+    def mark_full(self) -> None:
+        """What is started until the next message is all that the worker should have."""
+        self._pending.full = True
+        self._wake.set()
+
+    def goodbye(self, reason: str, exit: bool) -> None:
+        """Say this and end the session."""
+        self._pending.goodbye = Farewell(reason, exit)
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the session without a word."""
+        self._closed = True
+        self._wake.set()
+
+    async def take(self, timeout_s: float) -> Outgoing | None:
+        """All that is pending, as soon as there is something; None after `timeout_s`, or when closed."""
+        if self._pending.is_empty and not self._closed:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                return None
+        self._wake.clear()
+        if self._closed or self._pending.is_empty:
+            return None
+        taken, self._pending = self._pending, Outgoing()
+        return taken

@@ -1,0 +1,107 @@
+"""What a submitted job must satisfy before anything changes. Every refusal names the field, the value, what is allowed."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from iris.controller.blobs import check_digest
+from iris.core.view import ClusterView
+from iris.domain.constraints import validate_constraint
+from iris.domain.entities import CallableEntrypoint, CommandEntrypoint, JobSpec
+from iris.domain.ids import WorkerId, parent_of
+from iris.domain.resources import Resources, validate_resources
+from iris.sched.feasible import impossible_reason
+from rigging.errors import Conflict, InvalidRequest, NotFound
+
+MAX_REPLICAS: Final = 100_000
+MAX_TEXT_BYTES: Final = 1024 * 1024
+
+_ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_EXTRA: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_PORT: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+# The start of a PEP 508 requirement; uv judges the rest. An option ("--index-url ...") is none.
+_REQUIREMENT: Final = re.compile(
+    r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\s*(?:\[[A-Za-z0-9._,\s-]*\])?\s*(?:$|[<>=!~;(]|@\s*\S)"
+)
+
+Offer = tuple[WorkerId, Resources, dict[str, str]]
+
+
+def validate_spec(spec: JobSpec) -> None:
+    """Check a job by itself, without looking at the cluster. Raises InvalidRequest."""
+    job = f"job {spec.job_id}"
+    if not 1 <= spec.replicas <= MAX_REPLICAS:
+        raise InvalidRequest(f"{job}: replicas is {spec.replicas}; allowed are 1 to {MAX_REPLICAS}")
+    for name in ("max_retries_failure", "max_retries_preemption", "timeout_ms", "scheduling_timeout_ms"):
+        if getattr(spec, name) < 0:
+            raise InvalidRequest(f"{job}: {name} is {getattr(spec, name)}; it must be 0 or more")
+    _validate_entrypoint(job, spec)
+    try:
+        validate_resources(spec.resources)
+        for constraint in spec.constraints:
+            validate_constraint(constraint)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{job}: {error}") from None
+    _validate_environment(job, spec)
+    for port in spec.ports:
+        if not _PORT.fullmatch(port):
+            raise InvalidRequest(f"{job}: port name {port!r}; allowed are a letter, then up to 63 of A-Z a-z 0-9 _ -")
+    if len(set(spec.ports)) != len(spec.ports):
+        raise InvalidRequest(f"{job}: port names {list(spec.ports)} are not distinct")
+
+
+def _validate_entrypoint(job: str, spec: JobSpec) -> None:
+    entrypoint = spec.entrypoint
+    if isinstance(entrypoint, CommandEntrypoint):
+        if not entrypoint.argv or not entrypoint.argv[0]:
+            raise InvalidRequest(f"{job}: the command is empty; it needs at least the program to run")
+        if any("\0" in word for word in entrypoint.argv):
+            raise InvalidRequest(f"{job}: the command has a NUL character, which no argument can hold")
+        if sum(len(word) for word in entrypoint.argv) > MAX_TEXT_BYTES:
+            raise InvalidRequest(f"{job}: the command is longer than {MAX_TEXT_BYTES} bytes; put data into files")
+    else:
+        check_digest(entrypoint.payload_digest)
+    if spec.bundle_digest:
+        check_digest(spec.bundle_digest)
+
+
+def _validate_environment(job: str, spec: JobSpec) -> None:
+    for name, value in spec.env_vars.items():
+        if not _ENV_NAME.fullmatch(name):
+            raise InvalidRequest(f"{job}: environment variable name {name!r}; allowed are A-Z a-z 0-9 _, no digit first")
+        if "\0" in value:
+            raise InvalidRequest(f"{job}: the value of environment variable {name} has a NUL character")
+    for extra in spec.extras:
+        if not _EXTRA.fullmatch(extra):
+            raise InvalidRequest(f"{job}: extra {extra!r}; allowed are letters, digits and . _ - between them")
+    for requirement in spec.pip_packages:
+        if not _REQUIREMENT.match(requirement.strip()):
+            raise InvalidRequest(
+                f"{job}: pip package {requirement!r} is not a requirement; write e.g. 'numpy', 'numpy>=2' or 'x @ URL'"
+            )
+
+
+def validate_blobs(spec: JobSpec, missing: Callable[[Sequence[str]], list[str]]) -> None:
+    """Check that the controller has the blobs a job names. Raises InvalidRequest naming those it lacks."""
+    named = {spec.bundle_digest: "bundle"} if spec.bundle_digest else {}
+    if isinstance(spec.entrypoint, CallableEntrypoint):
+        named[spec.entrypoint.payload_digest] = "callable"
+    for digest in missing(list(named)):
+        raise InvalidRequest(f"job {spec.job_id}: its {named[digest]} {digest} is not uploaded; upload blobs first")
+
+
+def validate_place(spec: JobSpec, view: ClusterView, offers: Sequence[Offer]) -> None:
+    """Check a job against the cluster: its parent lives, and some worker could ever run it.
+
+    Raises NotFound or Conflict about the parent, InvalidRequest when no worker is large enough.
+    """
+    parent_id = parent_of(spec.job_id)
+    if parent_id is not None:
+        parent = view.jobs.get(parent_id)
+        if parent is None:
+            raise NotFound(f"job {spec.job_id}: its parent {parent_id} does not exist")
+        if parent.state.is_terminal:
+            raise Conflict(f"job {spec.job_id}: its parent {parent_id} has ended ({parent.state.word})")
+    reason = impossible_reason(spec, list(offers))
+    if reason is not None:
+        raise InvalidRequest(f"job {spec.job_id} can never run: {reason}")

@@ -1,0 +1,83 @@
+"""Wire ↔ domain for the worker session."""
+
+from collections.abc import Iterable
+
+from iris.controller.outbox import Outgoing
+from iris.domain.entities import JobSpec
+from iris.domain.events import AttemptObserved
+from iris.domain.ids import AttemptId, WorkerId
+from iris.domain.states import FailureKind, TaskState
+from iris.rpc import iris_pb2 as pb
+from iris.rpc.convert import entrypoint_to_wire, environment_to_wire, number, resources_to_wire
+from rigging.errors import InvalidRequest
+
+OBSERVABLE_STATES = frozenset(
+    {
+        TaskState.BUILDING,
+        TaskState.RUNNING,
+        TaskState.SUCCEEDED,
+        TaskState.FAILED,
+        TaskState.KILLED,
+        TaskState.WORKER_FAILED,
+    }
+)
+
+
+def observation_from_wire(message: pb.Observation, worker_id: WorkerId) -> AttemptObserved:
+    state = number(TaskState, message.state, f"attempt {message.attempt_id}: state")
+    if state not in OBSERVABLE_STATES:
+        raise InvalidRequest(f"attempt {message.attempt_id}: a worker cannot observe the state {state.word}")
+    return AttemptObserved(
+        attempt_id=AttemptId(message.attempt_id),
+        worker_id=worker_id,
+        state=state,
+        exit_code=message.exit_code,
+        exit_signal=message.exit_signal,
+        error=message.error,
+        failure_kind=number(FailureKind, message.failure, f"attempt {message.attempt_id}: failure kind"),
+        at_ms=message.at_ms,
+    )
+
+
+def launch_to_wire(spec: JobSpec, job_token: str) -> pb.Launch:
+    return pb.Launch(
+        job_id=spec.job_id,
+        entrypoint=entrypoint_to_wire(spec.entrypoint),
+        environment=environment_to_wire(spec),
+        bundle_digest=spec.bundle_digest,
+        resources=resources_to_wire(spec.resources),
+        ports=spec.ports,
+        replicas=spec.replicas,
+        job_token=job_token,
+    )
+
+
+def run_attempts_to_wire(launch: pb.Launch, attempts: Iterable[tuple[int, int]]) -> pb.RunAttempts:
+    return pb.RunAttempts(
+        launch=launch, attempts=[pb.AttemptRef(task_index=index, attempt=attempt) for index, attempt in attempts]
+    )
+
+
+def outgoing_to_wire(
+    outgoing: Outgoing, run: list[pb.RunAttempts], revision: int, grace_ms: int
+) -> pb.ControllerMessage:
+    """One message for everything that was pending for a worker; `run` is what to start, with its launches."""
+    message = pb.ControllerMessage(
+        log_acks=[pb.LogAck(attempt_id=attempt, offset=offset) for attempt, offset in outgoing.log_acks.items()]
+    )
+    if outgoing.goodbye is not None:
+        message.goodbye.CopyFrom(pb.Goodbye(reason=outgoing.goodbye.reason, exit=outgoing.goodbye.exit))
+    elif outgoing.has_desired:
+        message.desired.CopyFrom(
+            pb.Desired(
+                revision=revision,
+                full=outgoing.full,
+                run=run,
+                stop=[
+                    pb.StopAttempt(attempt_id=attempt, grace_ms=grace_ms, reason=reason)
+                    for attempt, reason in outgoing.stop.items()
+                ],
+                forget=list(outgoing.forget),
+            )
+        )
+    return message
