@@ -136,6 +136,11 @@ class LockedStatus(StatusFile):
         Raises:
             LeaseLostError: The lock was lost, so another may be making this output now.
         """
+        if status != STATUS_RUNNING:
+            # A renewal every half a minute may not have noticed yet; the last word needs to be sure.
+            holder = self.held.lock.holder()
+            if holder is None or holder.worker_id != self.held.worker_id:
+                self.held.lost.set()
         self.held.check()
         super().write_status(status)
 

@@ -1,0 +1,46 @@
+"""Fixtures for the executor's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marin.execution import Executor, ExecutorStep
+
+
+@dataclass(frozen=True)
+class AnyConfig:
+    """A config with two fields that may hold anything."""
+
+    x: Any = None
+    y: Any = None
+
+
+def do_nothing(config: AnyConfig) -> None:
+    """A step's function."""
+
+
+@pytest.fixture
+def make_step() -> Callable[..., ExecutorStep[Any]]:
+    """Make a step from a name, what its config holds, and (by keyword) its function and other attributes."""
+
+    def make(name: str, x: Any = None, y: Any = None, fn: Any = do_nothing, **attributes: Any) -> ExecutorStep[Any]:
+        return ExecutorStep(name=name, fn=fn, config=AnyConfig(x, y), **attributes)
+
+    return make
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> str:
+    """A storage root that does not exist yet."""
+    return str(tmp_path / "prefix")
+
+
+@pytest.fixture
+def make_executor(prefix: str) -> Callable[[], Executor]:
+    """Make executors that share one prefix."""
+    return lambda: Executor(prefix, f"{prefix}/experiments")

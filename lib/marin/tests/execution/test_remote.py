@@ -1,0 +1,161 @@
+"""Steps and functions that run as jobs of their own, through fray's in-process client."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from fray.client import JobHandle
+from fray.current_client import set_current_client
+from fray.local_backend import LocalClient
+from fray.types import JobRequest, ResourceConfig
+from marin.execution import Executor, ExecutorStep
+from marin.execution.executor_step_status import STATUS_FAILED, STATUS_SUCCESS, StatusFile
+from marin.execution.placement import LiveJobs
+from marin.execution.remote import RemoteCallable, function_name, job_name, job_request, remote
+from rigging.errors import StepFailed
+
+MakeStep = Callable[..., ExecutorStep[Any]]
+MakeExecutor = Callable[[], Executor]
+
+
+class RecordingClient(LocalClient):
+    """A local client that keeps what it was asked to run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[JobRequest] = []
+
+    def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
+        self.requests.append(request)
+        return super().submit(request, adopt_existing)
+
+
+@pytest.fixture
+def client() -> Iterator[RecordingClient]:
+    client = RecordingClient()
+    with set_current_client(client):
+        yield client
+    client.shutdown()
+
+
+ran: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> None:
+    ran.clear()
+
+
+def note(value: Any) -> None:
+    ran.append(value)
+
+
+@remote(resources=ResourceConfig.with_cpu(cpu=2), env_vars={"A": "1"}, pip_dependency_groups=["rl", "xxhash>=3"])
+def decorated(value: Any) -> None:
+    ran.append(value)
+
+
+def test_forms_of_remote() -> None:
+    assert isinstance(decorated, RemoteCallable)
+    assert decorated.resources == ResourceConfig.with_cpu(cpu=2)
+    assert remote(note) == RemoteCallable(note, ResourceConfig.with_cpu())
+    assert remote(note, name="n").name == remote(note).named("n").name == "n"
+    assert remote()(note) == remote(note)
+
+
+def test_calling_one_submits_and_waits(client: RecordingClient) -> None:
+    decorated("value")
+    assert ran == ["value"]
+    [request] = client.requests
+    assert request.name.startswith("decorated-")
+    assert request.resources == ResourceConfig.with_cpu(cpu=2)
+
+
+def test_the_job_of_a_remote_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MARIN_PREFIX", "/from/the/environment")
+    environment = job_request(decorated, "n").environment
+    assert environment is not None
+    assert environment.extras == ["rl"]
+    assert environment.pip_packages == ["xxhash>=3"]
+    assert environment.env_vars["A"] == "1"
+    assert environment.env_vars["MARIN_PREFIX"] == "/from/the/environment"
+
+
+def test_steps_that_are_remote_or_have_resources_are_jobs(
+    client: RecordingClient, make_step: MakeStep, make_executor: MakeExecutor, prefix: str
+) -> None:
+    inline = make_step("inline", 0, fn=note)
+    by_function = make_step("by/function", inline, fn=decorated)
+    by_resources = make_step("by/resources", by_function, fn=note, resources=ResourceConfig(cpu=3))
+    by_packages = make_step("by/packages", by_resources, fn=decorated, pip_dependency_groups=["rl", "cpu"])
+    executor = make_executor()
+    executor.run([by_packages])
+    assert [config.x for config in ran] == [0, *list(executor.output_paths.values())[:3]]
+    names = [request.name for request in client.requests]
+    assert [name.rpartition("-")[0] for name in names] == ["by-function", "by-resources", "by-packages"]
+    assert [request.resources.cpu for request in client.requests] == [2, 3, 2]
+    environments = [request.environment for request in client.requests]
+    assert all(environment.env_vars["MARIN_PREFIX"] == prefix for environment in environments if environment)
+    assert [environment.extras for environment in environments if environment] == [["rl"], [], ["rl", "cpu"]]
+    assert {StatusFile(path).status for path in executor.output_paths.values()} == {STATUS_SUCCESS}
+
+
+def test_the_name_of_an_outputs_job_is_its_own_and_stays(
+    client: RecordingClient, make_step: MakeStep, make_executor: MakeExecutor
+) -> None:
+    other = make_step("same/name", 1, fn=decorated, override_output_path="elsewhere")
+    make_executor().run([make_step("same/name", 1, fn=decorated), other])
+    first, second = sorted(request.name for request in client.requests)
+    assert first != second
+    StatusFile(make_executor().run([other])[other]).write_status(STATUS_FAILED)
+    make_executor().run([other])
+    assert len(client.requests) == 3
+    assert client.requests[2].name in (first, second)
+
+
+def test_the_words_of_a_failed_job_come_back(
+    client: RecordingClient, make_step: MakeStep, make_executor: MakeExecutor
+) -> None:
+    def fail(_: Any) -> None:
+        raise ValueError("out of cheese")
+
+    executor = make_executor()
+    with pytest.raises(StepFailed, match=r"train .*out of cheese"):
+        executor.run([make_step("train", fn=remote(fail))])
+    assert [StatusFile(path).status for path in executor.output_paths.values()] == [STATUS_FAILED]
+
+
+def test_where_a_function_runs_does_not_change_its_path(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    executor = make_executor()
+    here, there = make_step("n", fn=note), make_step("n", fn=remote(note), resources=ResourceConfig(cpu=5))
+    for step in (here, there):
+        executor.compute_version(step)
+    assert executor.output_paths[here] == executor.output_paths[there]
+    assert function_name(here.fn) == function_name(there.fn)
+    assert function_name(here.fn).endswith("test_remote.note")
+
+
+def test_a_stopped_run_terminates_its_jobs() -> None:
+    class Handle:
+        terminated = False
+
+        def terminate(self) -> None:
+            self.terminated = True
+
+        def wait(self) -> None:
+            assert self.terminated
+
+    jobs = LiveJobs()
+    jobs.terminate()
+    late = Handle()
+    jobs.wait(late)  # type: ignore[arg-type]
+    assert late.terminated
+
+
+@pytest.mark.parametrize("label", ["hello_world/stats", "a b\tc", "../x", "ünï", "x" * 300])
+def test_job_names_are_plain(label: str) -> None:
+    name = job_name(label, "0123456789")
+    assert name.endswith("-012345")
+    assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+    assert len(name) <= 87
