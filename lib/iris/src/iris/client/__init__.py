@@ -1,0 +1,24 @@
+"""The client of iris: submit jobs to a cluster, watch them, stop them."""
+
+from iris.client.client import IrisClient
+from iris.client.context import IrisContext, get_iris_ctx, iris_ctx
+from iris.client.errors import ControllerUnreachable, JobAlreadyExists, JobFailedError
+from iris.client.job import Job, Task
+from iris.client.types import ClusterStatus, JobStatus, LogLine, TaskStatus, WorkerStatus
+
+__all__ = [
+    "ClusterStatus",
+    "ControllerUnreachable",
+    "IrisClient",
+    "IrisContext",
+    "Job",
+    "JobAlreadyExists",
+    "JobFailedError",
+    "JobStatus",
+    "LogLine",
+    "Task",
+    "TaskStatus",
+    "WorkerStatus",
+    "get_iris_ctx",
+    "iris_ctx",
+]

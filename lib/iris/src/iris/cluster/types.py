@@ -1,4 +1,4 @@
-"""The public words of iris: names of jobs, what they run, what they need. Pure values; nothing here talks to a cluster."""
+"""The public words of iris: names of jobs, what they run, what they need. Pure values; no cluster is contacted."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Entrypoint:
-    """What each task of a job runs: a command, or a Python callable with its arguments; made by the two constructors."""
+    """What each task of a job runs: a command, or a Python callable with its arguments. Use the constructors."""
 
     argv: tuple[str, ...] = ()
     fn: Callable[..., Any] | None = None

@@ -1,0 +1,329 @@
+"""IrisClient: submit jobs, watch them, stop them."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from iris.client.connection import Connection, Endpoint, parse_address
+from iris.client.errors import JobAlreadyExists
+from iris.client.job import Job
+from iris.client.job_env import JobEnv, job_env, read_token_file
+from iris.client.log_stream import LogQuery, read_logs
+from iris.client.submission import JobPlan, Submitter
+from iris.client.types import ClusterStatus, JobStatus, LogLine, TaskStatus
+from iris.client.wire import cluster_status, job_status, task_status
+from iris.cluster.constraints import Constraint
+from iris.cluster.types import (
+    CoschedulingConfig,
+    Entrypoint,
+    EnvironmentSpec,
+    JobName,
+    JobState,
+    PriorityBand,
+    ResourceSpec,
+)
+from iris.rpc import iris_pb2 as pb
+from rigging.errors import AlreadyExists, DeadlineExceeded
+
+_LONG_POLL_SECONDS: Final = 30.0
+
+
+class IrisClient:
+    """A client of one cluster; use it as a context manager or call `shutdown`. Thread-safe.
+
+    Made by `remote`, `local` or `connect`. Inside a job its submissions are child jobs of that job.
+
+    Args:
+        connection: How the controller is reached.
+        workspace: Directory whose files go along with each job; None: none, or inside a job that job's own.
+        user: Who submits; None: the login name.
+        inside: The job this process runs as.
+        on_warning: Called with each line the user should see about the workspace; None: it is logged.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        workspace: Path | str | None = None,
+        *,
+        user: str | None = None,
+        inside: JobEnv | None = None,
+        on_warning: Callable[[str], None] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._submitter = Submitter(
+            connection, Path(workspace) if workspace is not None else None, user=user, inside=inside, warn=on_warning
+        )
+
+    @classmethod
+    def remote(
+        cls,
+        address: str,
+        workspace: Path | str | None = None,
+        *,
+        token: str | None = None,
+        token_file: str | None = None,
+        user: str | None = None,
+    ) -> "IrisClient":
+        """A client of the controller at `address` ("host:port").
+
+        Args:
+            address: Where it listens; "http://" or "grpc://" in front is dropped.
+            workspace: See the class.
+            token: What the controller asks for; or
+            token_file: a file that holds it, read again at each connection. Inside a job of that controller the
+                job's own token is the default.
+            user: See the class.
+
+        Raises:
+            InvalidRequest: No "host:port".
+        """
+        target = parse_address(address)
+        inside = job_env(os.environ)
+        if inside is not None and parse_address(inside.controller_address) != target:
+            inside = None  # a job of one cluster that is a plain client of another
+        if token is None and token_file is None and inside is not None:
+            token_file = inside.token_file
+
+        def resolve() -> Endpoint:
+            return Endpoint(target, token or (read_token_file(token_file) if token_file else ""))
+
+        connection = Connection(resolve, attempt_id=inside.attempt_id if inside else None)
+        return cls(connection, workspace, user=user, inside=inside)
+
+    @classmethod
+    def local(cls, workspace: Path | str | None = None, *, user: str | None = None) -> "IrisClient":
+        """A client of this user's own cluster on this machine, which is started when it does not run.
+
+        Raises:
+            Unavailable: It could not be started; the message says why.
+        """
+        from iris.client.discovery import local_cluster
+
+        return local_cluster().client(workspace, user=user)
+
+    @classmethod
+    def connect(
+        cls, cluster: str | None = None, workspace: Path | str | None = None, *, config: str | None = None
+    ) -> "IrisClient":
+        """A client of the cluster that the command line would use; see `iris.client.discovery.find_cluster`."""
+        from iris.client.discovery import find_cluster
+
+        return find_cluster(cluster, config=config).client(workspace)
+
+    def submit(
+        self,
+        entrypoint: Entrypoint,
+        name: str,
+        resources: ResourceSpec | None = None,
+        environment: EnvironmentSpec | None = None,
+        ports: Sequence[str] | None = None,
+        scheduling_timeout: float | None = None,
+        constraints: Sequence[Constraint] | None = None,
+        coscheduling: CoschedulingConfig | None = None,
+        replicas: int = 1,
+        max_retries_failure: int = 0,
+        max_retries_preemption: int = 1000,
+        timeout: float | None = None,
+        user: str | None = None,
+        priority_band: PriorityBand | str | None = None,
+        *,
+        adopt_existing: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Job:
+        """Submit a job; when this returns it is stored by the controller and will not be lost.
+
+        Args:
+            entrypoint: What each task runs.
+            name: Names the job among the live ones of its user (or of its parent job): no "/".
+            resources: What each task needs.
+            environment: Extra packages and variables. Inside a job whose workspace is used on, extras and pip packages
+                that are not given are those of that job. Variables named MARIN_* are passed on from this process.
+            ports: Names of ports to allocate; a task finds them as IRIS_PORT_<NAME>.
+            scheduling_timeout: Seconds until the first task is placed, or the job fails.
+            constraints: On the workers' attributes.
+            coscheduling: Makes the tasks a gang.
+            replicas: Number of tasks.
+            max_retries_failure: How often a task starts again after it failed.
+            max_retries_preemption: How often it does after its worker was lost.
+            timeout: Seconds from the first task's start, after which the job fails.
+            user: Instead of the client's; not inside a job.
+            priority_band: "production", "interactive" or "batch".
+            adopt_existing: Return the live job of that name when there is one.
+            idempotency_key: Submitting twice with the same key makes one job.
+
+        Raises:
+            InvalidRequest: The request can never be met; the message says what is allowed.
+            JobAlreadyExists: A live job of that name exists.
+            ControllerUnreachable: The controller does not answer.
+        """
+        plan = JobPlan(
+            entrypoint=entrypoint,
+            name=name,
+            user=user,
+            resources=resources or ResourceSpec(),
+            environment=environment or EnvironmentSpec(),
+            replicas=replicas,
+            max_retries_failure=max_retries_failure,
+            max_retries_preemption=max_retries_preemption,
+            timeout=timeout,
+            scheduling_timeout=scheduling_timeout,
+            constraints=tuple(constraints or ()),
+            coscheduling=coscheduling,
+            ports=tuple(ports or ()),
+            priority_band=priority_band,
+        )
+        try:
+            job_id = self._submitter.submit(plan, adopt_existing=adopt_existing, idempotency_key=idempotency_key)
+        except AlreadyExists as error:
+            raise JobAlreadyExists(str(error)) from None
+        return Job(self, job_id)
+
+    def job(self, job_id: str) -> Job:
+        """A handle of a job that exists already (nothing is asked until it is used)."""
+        return Job(self, str(JobName.from_string(job_id).job))
+
+    def status(self, job_id: str | JobName) -> JobStatus:
+        """How a job is. Raises NotFound."""
+        request = pb.GetJobRequest(job_id=str(job_id))
+        reply = self._connection.run(lambda c: c.jobs.GetJob(request, timeout=c.timeout, metadata=c.metadata))
+        return job_status(reply)
+
+    def terminate(self, job_id: str | JobName, reason: str = "") -> list[str]:
+        """Stop a job and its live children; returns the ids of those stopped (none: it had ended before).
+
+        The decision is final when this returns; `wait_jobs` waits until the processes are gone. Raises NotFound.
+        """
+        request = pb.StopJobRequest(job_id=str(job_id), reason=reason)
+        reply = self._connection.run(lambda c: c.jobs.StopJob(request, timeout=c.timeout, metadata=c.metadata))
+        return list(reply.stopped_job_ids)
+
+    def list_jobs(
+        self, prefix: str = "", states: Iterable[JobState] = (), limit: int = 0
+    ) -> list[JobStatus]:
+        """Jobs, newest first: those below `prefix` ("/user" or "/user/job"), in one of `states`; 0: the last 200."""
+        wanted = [pb.JobState.Value(f"JOB_STATE_{state.name}") for state in states]
+        request = pb.ListJobsRequest(prefix=prefix, states=wanted, limit=limit)
+        reply = self._connection.run(lambda c: c.jobs.ListJobs(request, timeout=c.timeout, metadata=c.metadata))
+        return [job_status(job) for job in reply.jobs]
+
+    def list_tasks(self, job_id: str | JobName) -> list[TaskStatus]:
+        """The tasks of a job, by index. Raises NotFound."""
+        request = pb.ListTasksRequest(job_id=str(job_id))
+        reply = self._connection.run(lambda c: c.jobs.ListTasks(request, timeout=c.timeout, metadata=c.metadata))
+        return [task_status(task) for task in reply.tasks]
+
+    def task_status(self, task_id: str | JobName) -> TaskStatus:
+        """How a task ("/user/job/0") is. Raises NotFound."""
+        request = pb.GetTaskRequest(task_id=str(task_id))
+        reply = self._connection.run(lambda c: c.jobs.GetTask(request, timeout=c.timeout, metadata=c.metadata))
+        return task_status(reply)
+
+    def fetch_task_logs(
+        self,
+        task_id: str | JobName,
+        *,
+        since: float = 0,
+        max_lines: int = 0,
+        from_start: bool = False,
+        follow: bool = False,
+        include_children: bool = False,
+    ) -> Iterator[LogLine]:
+        """The output of a task, or of all tasks of a job; survives a restart of the controller without gap or repeat.
+
+        Args:
+            task_id: A task ("/user/job/0") or a job ("/user/job").
+            since: Unix time in seconds; lines printed before are left out.
+            max_lines: The last ones (the first ones with `from_start`); 0: all.
+            from_start: See `max_lines`.
+            follow: Go on until the job has ended.
+            include_children: Also the jobs below.
+
+        Raises:
+            NotFound: At the first line asked for.
+        """
+        query = LogQuery(str(task_id), include_children, round(since * 1000), max_lines, from_start, follow)
+        return read_logs(self._connection, query)
+
+    def wait_jobs(
+        self,
+        jobs: Iterable[Job | JobName | str],
+        any: bool = False,  # noqa: A002 - the word the wire uses
+        timeout: float | None = None,
+    ) -> list[JobStatus]:
+        """Wait until all jobs (or with `any` one of them) have ended; returns their statuses in the order given.
+
+        Args:
+            jobs: Handles or ids.
+            any: Return when one has ended.
+            timeout: Seconds; None: no limit.
+
+        Raises:
+            DeadlineExceeded: Time ran out; the jobs go on.
+            NotFound: One does not exist.
+        """
+        ids = [job.job_id if isinstance(job, Job) else str(job) for job in jobs]
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _LONG_POLL_SECONDS if deadline is None else deadline - time.monotonic()
+            statuses, done = self.poll_jobs(ids, any=any, seconds=max(0.0, min(left, _LONG_POLL_SECONDS)))
+            if done:
+                return statuses
+            if deadline is not None and time.monotonic() >= deadline:
+                live = [f"{s.job_id} is {s.state.word}" for s in statuses if not s.is_terminal]
+                more = f" and {len(live) - 3} more" if len(live) > 3 else ""
+                raise DeadlineExceeded(f"not ended within {timeout:g} s: {', '.join(live[:3])}{more}")
+
+    def poll_jobs(
+        self,
+        job_ids: Sequence[str],
+        *,
+        any: bool = False,  # noqa: A002
+        seconds: float = 0,
+    ) -> tuple[list[JobStatus], bool]:
+        """As `wait_jobs` for at most `seconds` (up to about a minute); also says whether the wait is over."""
+        request = pb.WaitJobsRequest(job_ids=job_ids, any=any, timeout_ms=max(1, round(seconds * 1000)))
+        reply = self._connection.run(
+            lambda c: c.jobs.WaitJobs(request, timeout=seconds + c.timeout, metadata=c.metadata)
+        )
+        return [job_status(status) for status in reply.jobs], reply.done
+
+    def cluster_status(self) -> ClusterStatus:
+        """The controller and its workers."""
+        request = pb.ClusterStatusRequest()
+        return cluster_status(
+            self._connection.run(lambda c: c.cluster.Status(request, timeout=c.timeout, metadata=c.metadata))
+        )
+
+    def stop_cluster(self, *, stop_jobs: bool = False) -> list[str]:
+        """Make the controller leave; returns the jobs stopped for it. Raises Conflict when live jobs are to be kept."""
+        request = pb.ShutdownRequest(stop_jobs=stop_jobs)
+        reply = self._connection.run(
+            lambda c: c.cluster.Shutdown(request, timeout=c.timeout, metadata=c.metadata), retry=False
+        )
+        return list(reply.stopped_job_ids)
+
+    @property
+    def address(self) -> str:
+        """Where the controller was found last, "host:port"."""
+        return self._connection.address
+
+    @property
+    def connection(self) -> Connection:
+        """How the controller is reached."""
+        return self._connection
+
+    def shutdown(self) -> None:
+        """Let go of the connection; jobs go on."""
+        self._connection.close()
+
+    def __enter__(self) -> "IrisClient":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()

@@ -1,0 +1,282 @@
+"""One client's connection to a controller: channel, token, retries, and finding the controller again when it moved."""
+
+import dataclasses
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import grpc
+
+from iris.client.errors import ControllerUnreachable
+from iris.rpc import iris_pb2 as pb
+from iris.rpc.iris_pb2_grpc import BlobServiceStub, ClusterServiceStub, JobServiceStub
+from iris.rpc.protocol import CHANNEL_OPTIONS, call_metadata
+from iris.rpc.status_map import from_rpc_error
+from rigging.errors import InvalidRequest, MarinError
+from rigging.timing import ExponentialBackoff
+
+RECONNECT_TIMEOUT_ENV: Final = "IRIS_RECONNECT_TIMEOUT"
+DEFAULT_RECONNECT_TIMEOUT: Final = 60.0
+CONNECT_TIMEOUT: Final = 10.0
+CALL_TIMEOUT: Final = 60.0
+UPLOAD_TIMEOUT: Final = 600.0
+_SILENT_SECONDS: Final = 1.0
+
+# gRPC's own back-off between attempts to connect would make a restarted controller seem away for a second and more.
+_OPTIONS: Final = (
+    *CHANNEL_OPTIONS,
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+Reply = TypeVar("Reply")
+Metadata = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a controller listens ("host:port") and the token it is to be shown. The repr hides the token."""
+
+    address: str
+    token: str
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.address!r}, token=<hidden>)"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What one call needs from the connection as it is now."""
+
+    jobs: JobServiceStub
+    blobs: BlobServiceStub
+    cluster: ClusterServiceStub
+    metadata: Metadata
+    timeout: float
+    """Seconds that a call which need not wait may take."""
+
+
+class Connection:
+    """Calls to a controller that survive its restart. Thread-safe; close it when done.
+
+    Args:
+        resolve: Says where the controller is now; asked again whenever it does not answer.
+        attempt_id: The task attempt that calls, when inside a job: its waiting lends its cpu to its children.
+        reconnect_timeout: Seconds a controller that answered before may be away; None: IRIS_RECONNECT_TIMEOUT, or 60.
+        on_interrupted: Called once, with one line for people, when a controller that answered before is away.
+    """
+
+    def __init__(
+        self,
+        resolve: Callable[[], Endpoint],
+        *,
+        attempt_id: str | None = None,
+        reconnect_timeout: float | None = None,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        on_interrupted: Callable[[str], None] | None = None,
+    ) -> None:
+        self._resolve = resolve
+        self._attempt_id = attempt_id
+        self._reconnect_timeout = _reconnect_timeout(os.environ) if reconnect_timeout is None else reconnect_timeout
+        self._connect_timeout = connect_timeout
+        self.on_interrupted = on_interrupted
+        self._lock = threading.Lock()
+        self._endpoint: Endpoint | None = None
+        self._channel: grpc.Channel | None = None
+        self._call: Call | None = None
+        self._answered = False
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        """Where the controller was found last."""
+        return self._endpoint.address if self._endpoint else "unknown"
+
+    def close(self) -> None:
+        """Close the channel; calls under way end with Unavailable, later ones with MarinError."""
+        with self._lock:
+            self._closed = True
+            channel, self._channel, self._call = self._channel, None, None
+        if channel is not None:
+            channel.close()
+
+    def run(self, call: Callable[[Call], Reply], *, retry: bool = True) -> Reply:
+        """Make a call, again and again while the controller is away, up to the timeouts of the connection.
+
+        Args:
+            call: May be made several times, so it must be safe to repeat.
+            retry: False: one attempt.
+
+        Raises:
+            ControllerUnreachable: The controller stayed away.
+            MarinError: It refused; the class says why (see rigging.errors).
+        """
+        patience = self.patience()
+        while True:
+            try:
+                reply = call(self.current())
+            except grpc.RpcError as error:
+                if self._closed or not is_away(error):
+                    raise from_rpc_error(error) from None
+                if not retry:
+                    raise self.unreachable(error) from None
+                patience.pause(error)
+            else:
+                self.note_answer()
+                return reply
+
+    def note_answer(self) -> None:
+        """The controller answered: from now on it may be away for longer."""
+        if not self._answered:
+            with self._lock:
+                self._answered = True
+                if self._call is not None:
+                    self._call = dataclasses.replace(self._call, timeout=CALL_TIMEOUT)
+
+    def patience(self) -> "Patience":
+        """The pauses of one call's retries."""
+        return Patience(self)
+
+    def reconnect(self) -> None:
+        """Ask where the controller is now, and turn to it when it moved or changed its token."""
+        endpoint = self._resolve()
+        with self._lock:
+            if endpoint == self._endpoint or self._closed:
+                return
+            channel, self._channel, self._call, self._endpoint = self._channel, None, None, endpoint
+        if channel is not None:
+            channel.close()
+
+    def unreachable(self, error: grpc.RpcError) -> ControllerUnreachable:
+        """The error that says that the controller is away."""
+        reason = from_rpc_error(error)
+        state = "is gone" if self._answered else "cannot be reached"
+        return ControllerUnreachable(
+            f"the controller at {self.address} {state}: {_short(str(reason))}", was_connected=self._answered
+        )
+
+    def time_limit(self) -> float:
+        """Seconds the controller may be away: short before its first answer, long after."""
+        return self._reconnect_timeout if self._answered else min(self._connect_timeout, self._reconnect_timeout)
+
+    def tell_interrupted(self) -> None:
+        """Tell the user, when the controller answered before, that it is away."""
+        if self._answered and self.on_interrupted is not None:
+            self.on_interrupted(
+                f"the controller at {self.address} does not answer; trying for {self._reconnect_timeout:g} s"
+            )
+
+    def current(self) -> Call:
+        """The stubs of the channel as it is now, made on first use. Raises MarinError on a closed connection."""
+        with self._lock:
+            if self._closed:
+                raise MarinError("this client is shut down; make a new one")
+            if self._call is not None:
+                return self._call
+            if self._endpoint is None:
+                self._endpoint = self._resolve()
+            self._channel = grpc.insecure_channel(self._endpoint.address, options=_OPTIONS)
+            self._call = Call(
+                JobServiceStub(self._channel),
+                BlobServiceStub(self._channel),
+                ClusterServiceStub(self._channel),
+                call_metadata(self._endpoint.token, self._attempt_id),
+                CALL_TIMEOUT if self._answered else self._connect_timeout,
+            )
+            return self._call
+
+    def missing_blobs(self, digests: Sequence[str]) -> list[str]:
+        """Which of these blobs the cluster does not have."""
+        request = pb.FindMissingBlobsRequest(digests=digests)
+        reply = self.run(lambda c: c.blobs.FindMissingBlobs(request, timeout=c.timeout, metadata=c.metadata))
+        return list(reply.digests)
+
+    def upload_blobs(self, messages: Callable[[], Iterator[pb.UploadBlobsRequest]]) -> None:
+        """Send blobs; `messages` is called again for a retry. An error it raises ends the upload and is raised here."""
+        failures: list[MarinError] = []
+
+        def guarded() -> Iterator[pb.UploadBlobsRequest]:
+            # gRPC would log an error of the iterator and report an unrelated one.
+            try:
+                yield from messages()
+            except MarinError as error:
+                failures.append(error)
+
+        self.run(lambda c: c.blobs.UploadBlobs(guarded(), timeout=UPLOAD_TIMEOUT, metadata=c.metadata))
+        if failures:
+            raise failures[0]
+
+
+class Patience:
+    """How long one call keeps trying: growing pauses with jitter, until the connection's limit."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._backoff = ExponentialBackoff(initial=0.02, maximum=1.0, factor=1.6, jitter=0.2)
+        self._started: float | None = None
+        self._told = False
+
+    def reset(self) -> None:
+        """The controller answered: the next interruption has all the time again."""
+        self._started, self._told = None, False
+        self._backoff.reset()
+
+    def pause(self, error: grpc.RpcError) -> None:
+        """Wait a little and look where the controller is now; raise ControllerUnreachable when time is up."""
+        now = time.monotonic()
+        if self._started is None:
+            self._started = now
+        away = now - self._started
+        left = self._connection.time_limit() - away
+        if left <= 0:
+            raise self._connection.unreachable(error) from None
+        # Told only when it lasts: a local controller is back sooner.
+        if away > _SILENT_SECONDS and not self._told:
+            self._told = True
+            self._connection.tell_interrupted()
+        time.sleep(min(left, self._backoff.next_interval()))
+        self._connection.reconnect()
+
+
+def is_away(error: grpc.RpcError) -> bool:
+    """Whether an error says that the controller did not answer, rather than that it refused."""
+    code = error.code() if hasattr(error, "code") else None
+    return code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
+
+def _reconnect_timeout(environ: Mapping[str, str]) -> float:
+    text = environ.get(RECONNECT_TIMEOUT_ENV, "")
+    if not text:
+        return DEFAULT_RECONNECT_TIMEOUT
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0:
+        raise InvalidRequest(f"{RECONNECT_TIMEOUT_ENV}={text!r}: give a number of seconds from 0 up")
+    return seconds
+
+
+def _short(reason: str) -> str:
+    # gRPC nests its connection errors; the innermost is what people understand.
+    for known in ("Connection refused", "Connection reset", "Socket closed", "Deadline Exceeded"):
+        if known.lower() in reason.lower():
+            return known.lower()
+    return reason
+
+
+def parse_address(address: str) -> str:
+    """The "host:port" of an address; a scheme in front and a "/" behind are dropped.
+
+    Raises:
+        InvalidRequest: Anything else.
+    """
+    target = address.strip().rpartition("://")[2].rstrip("/")
+    host, separator, port = target.rpartition(":")
+    if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536 or "/" in target:
+        raise InvalidRequest(f"controller address {address!r} must be host:port, e.g. 10.0.0.2:7077")
+    return target

@@ -1,0 +1,73 @@
+"""The job this process runs in, as its own code sees it."""
+
+import os
+import threading
+from dataclasses import dataclass, field
+from typing import Final
+
+from iris.client.client import IrisClient
+from iris.client.job_env import JobEnv, job_env
+from rigging.errors import Conflict
+
+
+@dataclass(frozen=True, slots=True)
+class IrisContext:
+    """What a task knows about itself.
+
+    Args:
+        job: Everything the worker told it.
+        client: A client of its cluster; what it submits are child jobs.
+    """
+
+    job: JobEnv
+    client: IrisClient = field(repr=False)
+
+    @property
+    def job_id(self) -> str:
+        """"/user/job"."""
+        return self.job.job_id
+
+    @property
+    def task_id(self) -> str:
+        """"/user/job/0"."""
+        return self.job.task_id
+
+    @property
+    def task_attempt(self) -> int:
+        """Number of this attempt, from 0."""
+        return self.job.task_attempt
+
+    @property
+    def worker_id(self) -> str:
+        """The worker it runs on."""
+        return self.job.worker_id
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Its allocated ports, by lowercase name."""
+        return dict(self.job.ports)
+
+
+_lock: Final = threading.Lock()
+_contexts: Final[dict[tuple[int, str], IrisContext]] = {}
+
+
+def get_iris_ctx() -> IrisContext | None:
+    """The context of this task, or None outside a job. The same one at every call in a process."""
+    job = job_env(os.environ)
+    if job is None:
+        return None
+    # A forked child must not share its parent's channel.
+    key = (os.getpid(), job.attempt_id)
+    with _lock:
+        if key not in _contexts:
+            _contexts[key] = IrisContext(job, IrisClient.remote(job.controller_address))
+        return _contexts[key]
+
+
+def iris_ctx() -> IrisContext:
+    """The context of this task. Raises Conflict outside a job."""
+    context = get_iris_ctx()
+    if context is None:
+        raise Conflict("this process is no task of an iris job (IRIS_JOB_ID is not set); run it with `iris job run`")
+    return context

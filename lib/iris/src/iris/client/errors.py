@@ -1,0 +1,28 @@
+"""Errors of the client, besides those of rigging.errors that a refused call raises."""
+
+from iris.client.types import JobStatus
+from rigging.errors import AlreadyExists, JobFailed, Unavailable
+
+
+class JobFailedError(JobFailed):
+    """A job that was waited for ended without success; `status` is its final status."""
+
+    def __init__(self, status: JobStatus) -> None:
+        super().__init__(f"job {status.job_id} {status.state.word}" + (f": {status.error}" if status.error else ""))
+        self.status = status
+
+    @property
+    def job_id(self) -> str:
+        return self.status.job_id
+
+
+class JobAlreadyExists(AlreadyExists):
+    """A live job of that name exists, and it was not to be adopted."""
+
+
+class ControllerUnreachable(Unavailable):
+    """The controller does not answer. `was_connected`: it did earlier, so the jobs there may well go on."""
+
+    def __init__(self, message: str, *, was_connected: bool) -> None:
+        super().__init__(message)
+        self.was_connected = was_connected

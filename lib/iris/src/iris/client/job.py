@@ -1,0 +1,153 @@
+"""Handles of jobs and tasks."""
+
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+from iris.client.errors import JobFailedError
+from iris.client.log_printer import LogPrinter
+from iris.client.types import JobStatus, LogLine, TaskStatus
+from iris.cluster.types import JobName, JobState
+from rigging.errors import MarinError
+
+
+class JobClient(Protocol):
+    """What handles need of `IrisClient`."""
+
+    def status(self, job_id: str) -> JobStatus: ...
+    def terminate(self, job_id: str, reason: str = "") -> list[str]: ...
+    def list_tasks(self, job_id: str) -> list[TaskStatus]: ...
+    def task_status(self, task_id: str) -> TaskStatus: ...
+    def wait_jobs(self, jobs: Iterable[str], any: bool = False, timeout: float | None = None) -> list[JobStatus]: ...  # noqa: A002
+    def fetch_task_logs(
+        self,
+        task_id: str,
+        *,
+        since: float = 0,
+        max_lines: int = 0,
+        from_start: bool = False,
+        follow: bool = False,
+        include_children: bool = False,
+    ) -> Iterator[LogLine]: ...
+
+
+class Task:
+    """One replica of a job."""
+
+    def __init__(self, client: JobClient, task_id: str) -> None:
+        self._client = client
+        self.task_id = task_id
+
+    def __repr__(self) -> str:
+        return f"Task({self.task_id!r})"
+
+    def status(self) -> TaskStatus:
+        """How it is now."""
+        return self._client.task_status(self.task_id)
+
+    def logs(self, max_lines: int = 0) -> list[LogLine]:
+        """What it printed so far; only the last `max_lines` unless that is 0."""
+        return list(self._client.fetch_task_logs(self.task_id, max_lines=max_lines))
+
+
+class Job:
+    """A submitted job."""
+
+    def __init__(self, client: JobClient, job_id: str) -> None:
+        self._client = client
+        self.job_id = job_id
+
+    def __repr__(self) -> str:
+        return f"Job({self.job_id!r})"
+
+    @property
+    def name(self) -> JobName:
+        """Its id in parts."""
+        return JobName.from_string(self.job_id)
+
+    def status(self) -> JobStatus:
+        """How it is now."""
+        return self._client.status(self.job_id)
+
+    @property
+    def state(self) -> JobState:
+        """Its state now; asks the controller each time."""
+        return self.status().state
+
+    def tasks(self) -> list[Task]:
+        """Its tasks, by index."""
+        return [Task(self._client, status.task_id) for status in self._client.list_tasks(self.job_id)]
+
+    def logs(self, max_lines: int = 0) -> list[LogLine]:
+        """What its tasks printed so far; only the last `max_lines` unless that is 0."""
+        return list(self._client.fetch_task_logs(self.job_id, max_lines=max_lines))
+
+    def wait(
+        self,
+        timeout: float | None = 300.0,
+        poll_interval: float | None = None,  # noqa: ARG002 - accepted for old callers; waiting is by event
+        *,
+        raise_on_failure: bool = True,
+        stream_logs: bool = False,
+    ) -> JobStatus:
+        """Wait until the job has ended and return its final status.
+
+        Args:
+            timeout: Seconds; None: no limit.
+            poll_interval: Not used.
+            raise_on_failure: Raise when it ends otherwise than succeeded.
+            stream_logs: Meanwhile print what it and its child jobs print.
+
+        Raises:
+            JobFailedError: It failed or was stopped.
+            DeadlineExceeded: Time ran out; the job goes on.
+        """
+        if not stream_logs:
+            status = self._client.wait_jobs([self.job_id], timeout=timeout)[0]
+        else:
+            streamer = LogThread(self._client, self.status())
+            try:
+                status = self._client.wait_jobs([self.job_id], timeout=timeout)[0]
+                streamer.join()
+            finally:
+                streamer.stop()
+        if raise_on_failure and status.state is not JobState.SUCCEEDED:
+            raise JobFailedError(status)
+        return status
+
+    def terminate(self, reason: str = "") -> list[str]:
+        """Stop it and its live children; returns the ids of those stopped."""
+        return self._client.terminate(self.job_id, reason)
+
+
+class LogThread:
+    """Prints the output of a job and its children, from the start, until they have ended or `stop` is called."""
+
+    def __init__(self, client: JobClient, status: JobStatus, printer: LogPrinter | None = None) -> None:
+        self._printer = printer or LogPrinter(status.job_id, prefix_own=status.replicas > 1)
+        self._lines = client.fetch_task_logs(status.job_id, from_start=True, follow=True, include_children=True)
+        self._stopped = False
+        self.error: MarinError | None = None
+        self._thread = threading.Thread(target=self._print_all, name=f"logs of {status.job_id}", daemon=True)
+        self._thread.start()
+
+    def _print_all(self) -> None:
+        try:
+            for line in self._lines:
+                if self._stopped:
+                    return
+                self._printer.write(line)
+            self._printer.finish()
+        except MarinError as error:
+            self.error = error
+        except (BrokenPipeError, ValueError):
+            self._stopped = True  # nobody reads (or the stream is closed): the job matters more than its output
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until everything is printed; says whether it is."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Print no more."""
+        self._stopped = True

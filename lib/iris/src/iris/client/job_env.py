@@ -1,0 +1,87 @@
+"""What a task is told about itself in its environment variables, read in one place."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rigging.errors import InvalidRequest, MarinError
+
+PORT_PREFIX = "IRIS_PORT_"
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnv:
+    """The job, task and attempt this process runs as.
+
+    Args:
+        job_id: "/user/job". task_id: "/user/job/0". attempt_id: "/user/job/0:1".
+        extras, pip_packages, bundle_digest: Of the job; child jobs inherit them.
+        ports: Named ports that were allocated to the task.
+    """
+
+    controller_address: str
+    job_id: str
+    task_id: str
+    attempt_id: str
+    worker_id: str
+    token_file: str
+    bundle_digest: str = ""
+    num_tasks: int = 1
+    extras: tuple[str, ...] = ()
+    pip_packages: tuple[str, ...] = ()
+    ports: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    @property
+    def task_attempt(self) -> int:
+        """Number of this attempt, from 0."""
+        return int(self.attempt_id.rpartition(":")[2])
+
+    def read_token(self) -> str:
+        """The token of this job. Raises MarinError when its file cannot be read."""
+        return read_token_file(self.token_file)
+
+
+def job_env(environ: Mapping[str, str]) -> JobEnv | None:
+    """Who this process is, or None outside a job. Raises InvalidRequest on damaged variables."""
+    job_id, address = environ.get("IRIS_JOB_ID"), environ.get("IRIS_CONTROLLER_ADDRESS")
+    if not job_id or not address:
+        return None
+    return JobEnv(
+        controller_address=address,
+        job_id=job_id,
+        task_id=environ.get("IRIS_TASK_ID", f"{job_id}/0"),
+        attempt_id=environ.get("IRIS_ATTEMPT_ID", f"{job_id}/0:0"),
+        worker_id=environ.get("IRIS_WORKER_ID", ""),
+        token_file=environ.get("IRIS_TOKEN_FILE", ""),
+        bundle_digest=environ.get("IRIS_BUNDLE_DIGEST", ""),
+        num_tasks=int(environ.get("IRIS_NUM_TASKS", "1")),
+        extras=_words(environ, "IRIS_EXTRAS"),
+        pip_packages=_words(environ, "IRIS_PIP_PACKAGES"),
+        ports={
+            name.removeprefix(PORT_PREFIX).lower(): int(value)
+            for name, value in environ.items()
+            if name.startswith(PORT_PREFIX) and value.isdigit()
+        },
+    )
+
+
+def _words(environ: Mapping[str, str], name: str) -> tuple[str, ...]:
+    text = environ.get(name, "")
+    if not text:
+        return ()
+    try:
+        words = json.loads(text)
+    except ValueError:
+        words = None
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise InvalidRequest(f"{name}={text!r} is not a JSON list of words")
+    return tuple(words)
+
+
+def read_token_file(path: str) -> str:
+    """The token in a file. Raises MarinError when it cannot be read."""
+    try:
+        return Path(path).read_text().strip()
+    except OSError as error:
+        raise MarinError(f"cannot read the token file {path!r}: {error.strerror}") from None

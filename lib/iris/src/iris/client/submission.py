@@ -1,0 +1,187 @@
+"""From what the user asks for to a request: names, inherited environment, bundle, pickled callables."""
+
+import logging
+import math
+import os
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from iris.client.bundle import Bundle, blob_digest, make_bundle, upload_bundle, upload_messages
+from iris.client.connection import Connection
+from iris.client.job_env import JobEnv
+from iris.client.names import default_user
+from iris.client.wire import JobRequest, submit_request
+from iris.cluster.constraints import Constraint, validate_constraint
+from iris.cluster.types import CoschedulingConfig, Entrypoint, EnvironmentSpec, JobName, PriorityBand, ResourceSpec
+from rigging.errors import Conflict, InvalidRequest
+
+FORWARDED_PREFIX: Final = "MARIN_"
+"""Variables that every job gets from its submitter, unless the job sets them: where data lives must not change."""
+
+INLINE_PAYLOAD_BYTES: Final = 1024 * 1024
+_INT32_MAX: Final = 2**31 - 1
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """The arguments of `IrisClient.submit`, which explains them. Times in seconds."""
+
+    entrypoint: Entrypoint
+    name: str
+    user: str | None
+    resources: ResourceSpec
+    environment: EnvironmentSpec
+    replicas: int
+    max_retries_failure: int
+    max_retries_preemption: int
+    timeout: float | None
+    scheduling_timeout: float | None
+    constraints: Sequence[Constraint]
+    coscheduling: CoschedulingConfig | None
+    ports: Sequence[str]
+    priority_band: PriorityBand | str | None
+
+
+class Submitter:
+    """Submits for one client; the workspace is packed once, at the first submission."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        workspace: Path | None,
+        *,
+        user: str | None = None,
+        inside: JobEnv | None = None,
+        warn: Callable[[str], None] | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._workspace = workspace
+        self._user = user
+        self._inside = inside
+        self._warn = warn or logger.warning
+        self._environ = os.environ if environ is None else environ
+        self._bundle: Bundle | None = None
+        self._bundle_lock = threading.Lock()
+
+    def submit(self, plan: JobPlan, *, adopt_existing: bool, idempotency_key: str | None) -> str:
+        """Send the job; returns its id. Errors as in `IrisClient.submit`, with AlreadyExists for a taken name."""
+        for constraint in plan.constraints:
+            validate_constraint(constraint)
+        payload = pickle_callable(plan.entrypoint)
+        request = JobRequest(
+            job_id=str(self.job_name(plan.name, plan.user)),
+            entrypoint=plan.entrypoint,
+            payload_digest=blob_digest(payload) if payload else "",
+            resources=plan.resources,
+            environment=self.environment(plan.environment),
+            bundle_digest=self.bundle_digest(),
+            replicas=_count(plan.replicas, "replicas", least=1),
+            max_retries_failure=_count(plan.max_retries_failure, "max_retries_failure"),
+            max_retries_preemption=_count(plan.max_retries_preemption, "max_retries_preemption"),
+            timeout_ms=_to_ms(plan.timeout, "timeout"),
+            scheduling_timeout_ms=_to_ms(plan.scheduling_timeout, "scheduling_timeout"),
+            constraints=plan.constraints,
+            coscheduling=plan.coscheduling,
+            ports=plan.ports,
+            band=_band(plan.priority_band),
+        )
+        inline = [payload] if 0 < len(payload) <= INLINE_PAYLOAD_BYTES else []
+        if payload and not inline and self._connection.missing_blobs([request.payload_digest]):
+            self._connection.upload_blobs(lambda: upload_messages([(request.payload_digest, payload)]))
+        message = submit_request(
+            request,
+            idempotency_key=idempotency_key or uuid.uuid4().hex,
+            inline_blobs=inline,
+            adopt_existing=adopt_existing,
+        )
+        reply = self._connection.run(lambda c: c.jobs.SubmitJob(message, timeout=c.timeout, metadata=c.metadata))
+        return reply.job_id
+
+    def job_name(self, name: str, user: str | None = None) -> JobName:
+        """The full name: below the job this process runs in, or the user's."""
+        if self._inside is None:
+            return JobName.root(user or self._user or default_user(), name)
+        parent = JobName.from_string(self._inside.job_id)
+        if user is not None and user != parent.user:
+            raise InvalidRequest(f"user {user!r}: a job submitted from inside {parent} belongs to {parent.user!r}")
+        return parent.child(name)
+
+    def environment(self, wanted: EnvironmentSpec) -> EnvironmentSpec:
+        """What the job gets: MARIN_* variables of this process, and inside a job that job's packages."""
+        forwarded = {name: value for name, value in self._environ.items() if name.startswith(FORWARDED_PREFIX)}
+        inherit = self._inside if self._workspace is None else None
+        return EnvironmentSpec(
+            pip_packages=tuple(wanted.pip_packages) or (inherit.pip_packages if inherit else ()),
+            env_vars={**forwarded, **wanted.env_vars},
+            extras=tuple(wanted.extras) or (inherit.extras if inherit else ()),
+        )
+
+    def bundle_digest(self) -> str:
+        """The bundle of the workspace, sent to the cluster when it lacks it; empty without one."""
+        if self._workspace is None:
+            return self._inside.bundle_digest if self._inside else ""
+        with self._bundle_lock:
+            if self._bundle is None:
+                self._bundle = self._pack(self._workspace)
+            return self._bundle.digest
+
+    def _pack(self, workspace: Path) -> Bundle:
+        bundle = make_bundle(workspace)
+        for warning in bundle.warnings:
+            self._warn(warning)
+        try:
+            upload_bundle(self._connection, bundle)
+        except Conflict:
+            # A file was saved between packing and sending; once is coincidence.
+            bundle = make_bundle(workspace)
+            upload_bundle(self._connection, bundle)
+        return bundle
+
+
+def pickle_callable(entrypoint: Entrypoint) -> bytes:
+    """The cloudpickle of (fn, args, kwargs); empty for a command. Raises InvalidRequest when it cannot be pickled."""
+    if entrypoint.fn is None:
+        return b""
+    import pickle
+
+    import cloudpickle
+
+    try:
+        payload: bytes = cloudpickle.dumps((entrypoint.fn, entrypoint.args, dict(entrypoint.kwargs)))
+    except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidRequest(
+            f"{entrypoint.display} cannot be sent to another process: {error}; "
+            "pass plain values, and open files, locks and connections inside the function"
+        ) from error
+    return payload
+
+
+def _count(value: int, name: str, least: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _INT32_MAX:
+        raise InvalidRequest(f"{name} must be a whole number from {least} up, not {value!r}")
+    return value
+
+
+def _to_ms(seconds: float | None, name: str) -> int:
+    if seconds is None:
+        return 0
+    if not seconds > 0 or math.isinf(seconds):
+        raise InvalidRequest(f"{name} must be a number of seconds above 0, not {seconds!r} (None for no limit)")
+    return max(1, round(seconds * 1000))
+
+
+def _band(band: PriorityBand | str | None) -> PriorityBand | None:
+    if band is None or isinstance(band, PriorityBand):
+        return band
+    try:
+        return PriorityBand[band.upper()]
+    except KeyError:
+        allowed = ", ".join(item.word for item in PriorityBand)
+        raise InvalidRequest(f"priority band {band!r} is not one of {allowed}") from None

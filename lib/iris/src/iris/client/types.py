@@ -1,0 +1,192 @@
+"""What the client tells about jobs, tasks, logs and the cluster: plain values, free of the wire format."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from iris.cluster.types import JobState, TaskState
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job as the controller sees it.
+
+    Args:
+        error: Why it ended as it did; empty while it lives and when it succeeded.
+        pending_reason: Why its first pending task is not placed; empty when none is pending.
+        submitted_at_ms: Unix time in ms, like the other two; 0 when it has not happened.
+        exit_code: Of the task that decided the end; exit_signal is 0 when that exited by itself.
+        parent_id: Empty for a root job.
+        command: What it runs, for people.
+    """
+
+    job_id: str
+    state: JobState
+    error: str = ""
+    pending_reason: str = ""
+    submitted_at_ms: int = 0
+    started_at_ms: int = 0
+    finished_at_ms: int = 0
+    task_counts: Mapping[TaskState, int] = field(default_factory=dict, hash=False)
+    exit_code: int = 0
+    exit_signal: int = 0
+    parent_id: str = ""
+    replicas: int = 1
+    deciding_task_id: str = ""
+    command: str = ""
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.state.is_terminal
+
+    def duration_seconds(self, now_ms: int) -> float | None:
+        """Seconds from start to end (to `now_ms` while it runs); None before the start."""
+        return _duration(self.started_at_ms, self.finished_at_ms, now_ms)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; states as words."""
+        return {
+            "job_id": self.job_id,
+            "state": self.state.word,
+            "error": self.error,
+            "pending_reason": self.pending_reason,
+            "submitted_at_ms": self.submitted_at_ms,
+            "started_at_ms": self.started_at_ms,
+            "finished_at_ms": self.finished_at_ms,
+            "replicas": self.replicas,
+            "task_counts": {state.word: count for state, count in self.task_counts.items()},
+            "exit_code": self.exit_code,
+            "exit_signal": self.exit_signal,
+            "parent_id": self.parent_id,
+            "deciding_task_id": self.deciding_task_id,
+            "command": self.command,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """A task as the controller sees it; fields as in `JobStatus`.
+
+    Args:
+        attempt: Number of the current or last attempt, from 0; -1 before the first.
+        failures: Attempts that ended by the task's own fault. preemptions: by loss of their worker.
+        causes: One line for each ended attempt, oldest first.
+    """
+
+    task_id: str
+    state: TaskState
+    attempt: int = -1
+    worker_id: str = ""
+    exit_code: int = 0
+    exit_signal: int = 0
+    error: str = ""
+    pending_reason: str = ""
+    started_at_ms: int = 0
+    finished_at_ms: int = 0
+    failures: int = 0
+    preemptions: int = 0
+    causes: tuple[str, ...] = ()
+
+    def duration_seconds(self, now_ms: int) -> float | None:
+        """Seconds from start to end (to `now_ms` while it runs); None before the start."""
+        return _duration(self.started_at_ms, self.finished_at_ms, now_ms)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; states as words."""
+        return {
+            "task_id": self.task_id,
+            "state": self.state.word,
+            "attempt": self.attempt,
+            "worker_id": self.worker_id,
+            "exit_code": self.exit_code,
+            "exit_signal": self.exit_signal,
+            "error": self.error,
+            "pending_reason": self.pending_reason,
+            "started_at_ms": self.started_at_ms,
+            "finished_at_ms": self.finished_at_ms,
+            "failures": self.failures,
+            "preemptions": self.preemptions,
+            "causes": list(self.causes),
+        }
+
+
+def _duration(started_at_ms: int, finished_at_ms: int, now_ms: int) -> float | None:
+    if not started_at_ms:
+        return None
+    return max(0.0, ((finished_at_ms or now_ms) - started_at_ms) / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line a task printed (without its newline), or a piece of one when `partial`: the stream's next piece follows."""
+
+    task_id: str
+    attempt: int
+    is_stderr: bool
+    at_ms: int
+    data: bytes
+    partial: bool = False
+
+    @property
+    def text(self) -> str:
+        return self.data.decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """A worker as the controller sees it; cpu in cores, sizes in bytes."""
+
+    worker_id: str
+    connected: bool
+    cpu: float
+    memory_bytes: int
+    disk_bytes: int
+    device: str
+    committed_cpu: float
+    committed_memory_bytes: int
+    running_tasks: int
+    attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "worker_id": self.worker_id,
+            "connected": self.connected,
+            "cpu": self.cpu,
+            "memory_bytes": self.memory_bytes,
+            "disk_bytes": self.disk_bytes,
+            "device": self.device,
+            "committed_cpu": self.committed_cpu,
+            "committed_memory_bytes": self.committed_memory_bytes,
+            "running_tasks": self.running_tasks,
+            "attributes": dict(self.attributes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """The controller and its workers; `idle_exit_seconds` 0 means that it never leaves by itself."""
+
+    version: str
+    protocol_version: int
+    pid: int
+    state_dir: str
+    started_at_ms: int
+    idle_exit_seconds: float
+    pending_tasks: int
+    running_tasks: int
+    workers: tuple[WorkerStatus, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "version": self.version,
+            "protocol_version": self.protocol_version,
+            "pid": self.pid,
+            "state_dir": self.state_dir,
+            "started_at_ms": self.started_at_ms,
+            "idle_exit_seconds": self.idle_exit_seconds,
+            "pending_tasks": self.pending_tasks,
+            "running_tasks": self.running_tasks,
+            "workers": [worker.to_json() for worker in self.workers],
+        }

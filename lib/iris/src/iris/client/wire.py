@@ -1,0 +1,176 @@
+"""The client's edge to the wire format: specs to protobuf, statuses from it. The only such file of the client."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from iris.client.types import ClusterStatus, JobStatus, LogLine, TaskStatus, WorkerStatus
+from iris.cluster.constraints import Constraint
+from iris.cluster.types import (
+    CoschedulingConfig,
+    Entrypoint,
+    EnvironmentSpec,
+    JobState,
+    PriorityBand,
+    ResourceSpec,
+    TaskState,
+)
+from iris.rpc import iris_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """Everything of a submission that is decided before it goes out; times in ms, 0 for none."""
+
+    job_id: str
+    entrypoint: Entrypoint
+    payload_digest: str
+    resources: ResourceSpec
+    environment: EnvironmentSpec
+    bundle_digest: str
+    replicas: int
+    max_retries_failure: int
+    max_retries_preemption: int
+    timeout_ms: int
+    scheduling_timeout_ms: int
+    constraints: Sequence[Constraint]
+    coscheduling: CoschedulingConfig | None
+    ports: Sequence[str]
+    band: PriorityBand | None
+
+
+def job_spec(request: JobRequest) -> pb.JobSpec:
+    """The wire form of a job."""
+    spec = pb.JobSpec(
+        job_id=request.job_id,
+        entrypoint=_entrypoint(request.entrypoint, request.payload_digest),
+        resources=_resources(request.resources),
+        environment=pb.Environment(
+            extras=request.environment.extras,
+            pip_packages=request.environment.pip_packages,
+            env_vars=request.environment.env_vars,
+        ),
+        bundle_digest=request.bundle_digest,
+        replicas=request.replicas,
+        max_retries_failure=request.max_retries_failure,
+        max_retries_preemption=request.max_retries_preemption,
+        timeout_ms=request.timeout_ms,
+        scheduling_timeout_ms=request.scheduling_timeout_ms,
+        coscheduling_group_by=request.coscheduling.group_by if request.coscheduling else "",
+        ports=request.ports,
+        band=pb.PriorityBand.Value(f"PRIORITY_BAND_{request.band.name if request.band else 'UNSPECIFIED'}"),
+    )
+    for constraint in request.constraints:
+        spec.constraints.add(
+            key=constraint.key,
+            op=pb.ConstraintOp.Value(f"CONSTRAINT_OP_{constraint.op.name}"),
+            values=constraint.values,
+            soft=constraint.soft,
+        )
+    return spec
+
+
+def submit_request(
+    request: JobRequest, *, idempotency_key: str, inline_blobs: Iterable[bytes], adopt_existing: bool
+) -> pb.SubmitJobRequest:
+    """The wire form of a submission."""
+    policy = pb.EXISTING_JOB_POLICY_ADOPT if adopt_existing else pb.EXISTING_JOB_POLICY_FAIL
+    return pb.SubmitJobRequest(
+        spec=job_spec(request), idempotency_key=idempotency_key, inline_blobs=inline_blobs, existing=policy
+    )
+
+
+def _entrypoint(entrypoint: Entrypoint, payload_digest: str) -> pb.Entrypoint:
+    if entrypoint.fn is None:
+        return pb.Entrypoint(command=pb.Command(argv=entrypoint.argv))
+    return pb.Entrypoint(
+        callable=pb.Callable(payload_digest=payload_digest, display_name=entrypoint.display)
+    )
+
+
+def _resources(resources: ResourceSpec) -> pb.Resources:
+    device = resources.device
+    return pb.Resources(
+        cpu_millis=resources.cpu_millis,
+        memory_bytes=resources.memory_bytes,
+        disk_bytes=resources.disk_bytes,
+        device=device
+        and pb.Device(
+            kind=device.kind, variant=device.variant, count=device.count, alternatives=device.alternatives
+        ),
+    )
+
+
+def job_status(message: pb.JobStatus) -> JobStatus:
+    """A job's status from the wire."""
+    return JobStatus(
+        job_id=message.job_id,
+        state=JobState(message.state),
+        error=message.error,
+        pending_reason=message.pending_reason,
+        submitted_at_ms=message.submitted_at_ms,
+        started_at_ms=message.started_at_ms,
+        finished_at_ms=message.finished_at_ms,
+        task_counts={TaskState(item.state): item.count for item in message.task_counts},
+        exit_code=message.exit_code,
+        exit_signal=message.exit_signal,
+        parent_id=message.parent_id,
+        replicas=message.replicas,
+        deciding_task_id=message.deciding_task_id,
+        command=message.display_command,
+    )
+
+
+def task_status(message: pb.TaskStatus) -> TaskStatus:
+    """A task's status from the wire."""
+    return TaskStatus(
+        task_id=message.task_id,
+        state=TaskState(message.state),
+        attempt=message.attempt,
+        worker_id=message.worker_id,
+        exit_code=message.exit_code,
+        exit_signal=message.exit_signal,
+        error=message.error,
+        pending_reason=message.pending_reason,
+        started_at_ms=message.started_at_ms,
+        finished_at_ms=message.finished_at_ms,
+        failures=message.failures,
+        preemptions=message.preemptions,
+        causes=tuple(message.causes),
+    )
+
+
+def log_lines(batch: pb.LogBatch) -> Iterator[LogLine]:
+    """The lines of one message of a log stream."""
+    for entry in batch.entries:
+        yield LogLine(entry.task_id, entry.attempt, entry.is_stderr, entry.at_ms, entry.data, entry.partial)
+
+
+def cluster_status(message: pb.ClusterStatusResponse) -> ClusterStatus:
+    """The cluster's status from the wire."""
+    return ClusterStatus(
+        version=message.version,
+        protocol_version=message.protocol_version,
+        pid=message.pid,
+        state_dir=message.state_dir,
+        started_at_ms=message.started_at_ms,
+        idle_exit_seconds=message.idle_exit_ms / 1000,
+        pending_tasks=message.pending_tasks,
+        running_tasks=message.running_tasks,
+        workers=tuple(_worker_status(worker) for worker in message.workers),
+    )
+
+
+def _worker_status(message: pb.WorkerInfo) -> WorkerStatus:
+    device = message.capacity.device
+    return WorkerStatus(
+        worker_id=message.worker_id,
+        connected=message.connected,
+        cpu=message.capacity.cpu_millis / 1000,
+        memory_bytes=message.capacity.memory_bytes,
+        disk_bytes=message.capacity.disk_bytes,
+        device=f"{device.count} {device.kind} {device.variant}" if device.count else "",
+        committed_cpu=message.committed.cpu_millis / 1000,
+        committed_memory_bytes=message.committed.memory_bytes,
+        running_tasks=message.running_tasks,
+        attributes=dict(message.attributes),
+    )
