@@ -1,0 +1,1 @@
+"""The scheduler: which pending task goes to which worker, and why not. Pure: reads a view, changes nothing."""

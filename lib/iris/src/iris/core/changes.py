@@ -1,0 +1,56 @@
+"""What a reducer answers: records to replace, and effects to carry out once those are committed."""
+
+from dataclasses import dataclass, field
+
+from iris.domain.effects import Effect
+from iris.domain.entities import Job, Task, Worker
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
+from iris.domain.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """An attempt that nobody wants any more and that still holds its worker's resources until it has ended.
+
+    Args:
+        found: The worker reported it although it was thought gone; then the worker may be over its capacity.
+    """
+
+    job_id: JobId
+    worker_id: WorkerId
+    resources: Resources
+    found: bool = False
+
+
+@dataclass(slots=True)
+class Changes:
+    """Records to replace. Jobs, tasks and workers are stored; `stopping` and `lending` live in memory only.
+
+    Args:
+        replaced: Jobs whose stored tasks must be deleted before `tasks` is written: an ended job's name used again.
+        stopping: Attempts that begin (a record) or cease (None) to be on their way out.
+        lending: Waits during which an attempt lends its cpu; 0: it takes its cpu back.
+    """
+
+    jobs: dict[JobId, Job] = field(default_factory=dict)
+    tasks: dict[TaskId, Task] = field(default_factory=dict)
+    workers: dict[WorkerId, Worker] = field(default_factory=dict)
+    replaced: set[JobId] = field(default_factory=set)
+    stopping: dict[AttemptId, Stopping | None] = field(default_factory=dict)
+    lending: dict[AttemptId, int] = field(default_factory=dict)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether there is anything to store."""
+        return bool(self.jobs or self.tasks or self.workers)
+
+    def __bool__(self) -> bool:
+        return bool(self.is_durable or self.stopping or self.lending)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What follows from one event. Effects are due only after the changes are applied and committed."""
+
+    changes: Changes
+    effects: tuple[Effect, ...] = ()

@@ -1,0 +1,134 @@
+"""What must hold after every event, recomputed from the records alone. For tests and for the suspicious."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from iris.core.load import WorkerLoad
+from iris.core.view import ClusterView
+from iris.domain.entities import Job, Task
+from iris.domain.errors import InvariantViolation
+from iris.domain.ids import JobId, WorkerId, parent_of
+from iris.domain.resources import Resources
+from iris.domain.states import JobState, TaskState
+
+
+def check(view: ClusterView) -> None:
+    """Check everything that must hold between events.
+
+    Raises:
+        InvariantViolation: Something does not; it lists all that was found.
+    """
+    violations = [
+        *_jobs(view),
+        *_queue(view),
+        *_family(view),
+        *_bookings(view),
+        *(line for worker_id in view.workers for line in _worker(view, worker_id)),
+    ]
+    if violations:
+        raise InvariantViolation(tuple(violations))
+
+
+def _jobs(view: ClusterView) -> Iterator[str]:
+    for job_id, job in view.jobs.items():
+        tasks = view.tasks[job_id]
+        if len(tasks) != job.spec.replicas:
+            yield f"{job_id}: {len(tasks)} tasks, {job.spec.replicas} replicas"
+        counted = Counter(int(task.state) for task in tasks)
+        kept = {number: count for number, count in enumerate(job.task_counts) if count}
+        if dict(counted) != kept:
+            yield f"{job_id}: counts {kept}, tasks {dict(counted)}"
+        yield from _states(job, tasks)
+        for index, task in enumerate(tasks):
+            if task.index != index or task.job_id != job_id:
+                yield f"{task.task_id}: at place {index} of {job_id}"
+            if task.state.is_live and task.worker_id not in view.workers:
+                yield f"{task.task_id}: {task.state.word} on unknown worker {task.worker_id}"
+            if task.finished_at_ms and task.finished_at_ms < task.started_at_ms:
+                yield f"{task.task_id}: finished before it started"
+
+
+def _states(job: Job, tasks: list[Task]) -> Iterator[str]:
+    if job.state.is_terminal:
+        living = [task.task_id for task in tasks if not task.state.is_terminal]
+        if living:
+            yield f"{job.job_id}: {job.state.word} with tasks that have not ended: {living}"
+        if (job.state is JobState.SUCCEEDED) != all(task.state is TaskState.SUCCEEDED for task in tasks):
+            yield f"{job.job_id}: {job.state.word}, tasks {job.counts}"
+        if job.state is not JobState.SUCCEEDED and not job.error:
+            yield f"{job.job_id}: {job.state.word} without a reason"
+        if not job.finished_at_ms or job.finished_at_ms < job.started_at_ms:
+            yield f"{job.job_id}: ended at {job.finished_at_ms}, started at {job.started_at_ms}"
+    elif any(task.state.is_terminal and task.state is not TaskState.SUCCEEDED for task in tasks):
+        yield f"{job.job_id}: {job.state.word} with a task that failed for good"
+    elif job.state is JobState.RUNNING and not job.started_at_ms:
+        yield f"{job.job_id}: running without a start"
+    elif job.state is JobState.PENDING and job.count(TaskState.PENDING) != job.spec.replicas:
+        yield f"{job.job_id}: pending with tasks {job.counts}"
+
+
+def _queue(view: ClusterView) -> Iterator[str]:
+    waiting = {}
+    for job_id, tasks in view.tasks.items():
+        indexes = [-task.index for task in reversed(tasks) if task.state is TaskState.PENDING]
+        if indexes:
+            waiting[job_id] = indexes
+    if waiting != view.pending:
+        yield f"pending index {view.pending}, tasks {waiting}"
+    expected = sorted((int(view.jobs[name].spec.band), view.jobs[name].sequence, name) for name in waiting)
+    if expected != view.queue:
+        yield f"queue {view.queue}, tasks {expected}"
+
+
+def _family(view: ClusterView) -> Iterator[str]:
+    live = {job_id for job_id, job in view.jobs.items() if not job.state.is_terminal}
+    if live != set(view.live_jobs):
+        yield f"live jobs {sorted(view.live_jobs)}, should be {sorted(live)}"
+    children: dict[JobId, set[JobId]] = {}
+    for job_id in live:
+        parent_id = parent_of(job_id)
+        if parent_id is None:
+            continue
+        children.setdefault(parent_id, set()).add(job_id)
+        if parent_id not in live:
+            yield f"{job_id}: lives although its parent {parent_id} has ended"
+    if children != {name: set(below) for name, below in view.children.items()}:
+        yield f"children index {view.children}, should be {children}"
+
+
+def _bookings(view: ClusterView) -> Iterator[str]:
+    live = {task.attempt_id: task for tasks in view.tasks.values() for task in tasks if task.state.is_live}
+    booked = {name: booking for name, booking in view.bookings.items() if not booking.stopping}
+    for name in live.keys() ^ booked.keys():
+        yield f"{name}: " + ("lives and holds nothing" if name in live else "holds resources and does not live")
+    for name in live.keys() & booked.keys():
+        if booked[name].worker_id != live[name].worker_id:
+            yield f"{name}: booked on {booked[name].worker_id}, runs on {live[name].worker_id}"
+    tasks_alive = Counter(name.rpartition(":")[0] for name, booking in view.bookings.items() if not booking.found)
+    for task, count in tasks_alive.items():
+        if count > 1:
+            yield f"{task}: {count} attempts may run at once"
+    stopping = Counter(booking.job_id for booking in view.bookings.values() if booking.stopping)
+    if dict(stopping) != view.stopping_counts:
+        yield f"stopping counts {view.stopping_counts}, should be {dict(stopping)}"
+    held = Counter(booking.job_id for booking in view.bookings.values() if booking.stopping and not booking.found)
+    if dict(held) != view.held_counts:
+        yield f"held counts {view.held_counts}, should be {dict(held)}"
+
+
+def _worker(view: ClusterView, worker_id: WorkerId) -> Iterator[str]:
+    load, capacity = view.loads[worker_id], view.workers[worker_id].capacity
+    fresh, granted = WorkerLoad(), WorkerLoad()
+    for booking in view.bookings.values():
+        if booking.worker_id != worker_id:
+            continue
+        fresh.add(booking)
+        if not booking.found:
+            granted.add(booking)
+    if load.committed(capacity) != fresh.committed(capacity) or load.bookings != fresh.bookings:
+        yield f"{worker_id}: committed {load.committed(capacity)}, bookings add up to {fresh.committed(capacity)}"
+    lent = sum(booking.cpu_millis for booking in granted.bookings.values() if booking.has_lent)
+    held = granted.committed(capacity)
+    # Lent cpu that is taken back may be in other hands by then; nothing else may go over.
+    if not Resources(held.cpu_millis - lent, held.memory_bytes, held.disk_bytes, held.device).fits(capacity):
+        yield f"{worker_id}: {held} committed of {capacity}"

@@ -1,0 +1,168 @@
+"""What follows for a job, and for the jobs below it, from a user's wish or from what its tasks do."""
+
+from dataclasses import replace
+
+from iris.core import gang_rules
+from iris.core.draft import Draft
+from iris.core.task_rules import Verdict, kill
+from iris.domain.effects import JobChanged, JobEnded
+from iris.domain.entities import NO_TASKS, Job, Task
+from iris.domain.events import JobSubmitted, StopRequested, TimedOut
+from iris.domain.ids import JobId, parent_of, task_id
+from iris.domain.states import TERMINAL_TASK_STATES, JobState, TaskState, TimeoutKind
+from rigging.errors import AlreadyExists, Conflict, NotFound
+
+
+def submit(draft: Draft, event: JobSubmitted) -> None:
+    """Create the job and its tasks. A key that is known already changes nothing: `view.job_of_key` has the job.
+
+    Raises:
+        AlreadyExists: A live job has that name. NotFound: The parent does not exist. Conflict: The parent has ended.
+    """
+    view, spec = draft.view, event.spec
+    if event.idempotency_key and event.idempotency_key in view.job_of_key:
+        return
+    known = view.jobs.get(spec.job_id)
+    if known is not None and not known.state.is_terminal:
+        raise AlreadyExists(
+            f"job {spec.job_id} exists and is {known.state.word}; stop it, adopt it, or choose another name"
+        )
+    _check_parent(draft, spec.job_id)
+    last_attempt = -1
+    if known is not None:
+        # Attempt numbers fence reports of the ended job of that name: no number is ever used twice.
+        last_attempt = max(task.attempt for task in view.tasks[spec.job_id])
+        last_attempt = max(last_attempt, known.first_attempt - 1)
+        draft.changes.replaced.add(spec.job_id)
+    counts = list(NO_TASKS)
+    counts[TaskState.PENDING] = spec.replicas
+    draft.put_job(
+        Job(
+            spec,
+            JobState.PENDING,
+            draft.now_ms,
+            sequence=view.next_sequence,
+            idempotency_key=event.idempotency_key,
+            task_counts=tuple(counts),
+            first_attempt=last_attempt + 1,
+        )
+    )
+    tasks = draft.changes.tasks
+    for index in range(spec.replicas):
+        name = task_id(spec.job_id, index)
+        tasks[name] = Task(name, spec.job_id, index, TaskState.PENDING, last_attempt)
+    draft.effects.append(JobChanged(spec.job_id))
+
+
+def _check_parent(draft: Draft, job_id: JobId) -> None:
+    parent_id = parent_of(job_id)
+    if parent_id is None:
+        return
+    parent = draft.view.jobs.get(parent_id)
+    if parent is None:
+        raise NotFound(f"job {job_id} cannot be submitted: its parent {parent_id} does not exist")
+    if parent.state.is_terminal:
+        raise Conflict(f"job {job_id} cannot be submitted: its parent {parent_id} has ended ({parent.state.word})")
+
+
+def stop(draft: Draft, event: StopRequested) -> None:
+    """End the job and all below it; one that has ended already stays as it is.
+
+    Raises:
+        NotFound: No such job.
+    """
+    job = draft.view.job(event.job_id)
+    if not job.state.is_terminal:
+        end_job(draft, job, JobState.KILLED, event.reason or "stopped")
+
+
+def time_out(draft: Draft, event: TimedOut) -> None:
+    """End the job whose limit ran out, unless that was overtaken by events."""
+    job = draft.view.jobs.get(event.job_id)
+    if job is None or job.state.is_terminal:
+        return
+    spec = job.spec
+    if event.what is TimeoutKind.RUN:
+        end_job(draft, job, JobState.FAILED, f"timed out: it ran longer than {spec.timeout_ms / 1000:g} s")
+        return
+    if job.state is JobState.PENDING and all(task.attempt < job.first_attempt for task in draft.tasks_of(job.job_id)):
+        reason = f"not scheduled within {spec.scheduling_timeout_ms / 1000:g} s"
+        end_job(draft, job, JobState.UNSCHEDULABLE, reason)
+
+
+def follow_task(draft: Draft, task: Task, verdict: Verdict) -> None:
+    """Bring the job in line with what one of its tasks has just done."""
+    if verdict is Verdict.NOTHING:
+        return
+    job = draft.job(task.job_id)
+    if verdict is Verdict.FINAL:
+        _end_for_task(draft, job, task)
+        return
+    if verdict is Verdict.RETRY and gang_rules.is_gang(job.spec):
+        gang_rules.restart_with(draft, task)
+    counts = draft.counts(task.job_id)
+    if counts[TaskState.SUCCEEDED] == job.spec.replicas:
+        end_job(draft, job, JobState.SUCCEEDED, "")
+        return
+    state = _live_state(job, counts)
+    if state is not job.state:
+        started = job.started_at_ms or (draft.now_ms if state is JobState.RUNNING else 0)
+        draft.put_job(replace(job, state=state, started_at_ms=started))
+        draft.effects.append(JobChanged(task.job_id))
+
+
+def _live_state(job: Job, counts: list[int]) -> JobState:
+    if counts[TaskState.RUNNING] or counts[TaskState.SUCCEEDED]:
+        return JobState.RUNNING
+    if counts[TaskState.ASSIGNED] or counts[TaskState.BUILDING]:
+        return JobState.RUNNING if job.state is JobState.RUNNING else JobState.BUILDING
+    return JobState.PENDING
+
+
+def _end_for_task(draft: Draft, job: Job, task: Task) -> None:
+    if task.state is TaskState.WORKER_FAILED:
+        times = f" {task.preemptions} times (max_retries_preemption={job.spec.max_retries_preemption})"
+        error = f"task {task.index} lost its worker{times if task.preemptions > 1 else ''}: {task.error}"
+        end_job(draft, job, JobState.WORKER_FAILED, error, task)
+        return
+    tries = f" (the last of {task.failures} failed attempts)" if task.failures > 1 else ""
+    end_job(draft, job, JobState.FAILED, f"task {task.index} failed: {task.error}{tries}", task)
+
+
+def end_job(draft: Draft, job: Job, state: JobState, error: str, decider: Task | None = None) -> None:
+    """Put a live job into a terminal state, end its other tasks, and kill the live jobs below it.
+
+    Args:
+        decider: The task whose end decided the job's, if one did.
+    """
+    ending = [(job, state, error, decider)]
+    while ending:
+        job, state, error, decider = ending.pop()
+        job_id = job.spec.job_id
+        if state is not JobState.SUCCEEDED:
+            _end_tasks(draft, job_id, state, error if decider is None else f"job ended: {error}")
+        ended = replace(
+            job,
+            state=state,
+            error=error,
+            finished_at_ms=max(draft.now_ms, job.started_at_ms),
+            started_at_ms=job.started_at_ms or (draft.now_ms if state is JobState.SUCCEEDED else 0),
+            exit_code=decider.exit_code if decider else 0,
+            exit_signal=decider.exit_signal if decider else 0,
+            deciding_task_id=decider.task_id if decider else None,
+        )
+        draft.put_job(ended)
+        draft.check_settled(job_id)
+        draft.effects += (JobChanged(job_id), JobEnded(job_id))
+        why = f"its parent {job_id} ended ({state.word}{': ' + error if error else ''})"
+        for child_id in draft.view.children.get(job_id, ()):
+            child = draft.job(child_id)
+            if not child.state.is_terminal:
+                ending.append((child, JobState.KILLED, why, None))
+
+
+def _end_tasks(draft: Draft, job_id: JobId, state: JobState, reason: str) -> None:
+    end = TaskState.UNSCHEDULABLE if state is JobState.UNSCHEDULABLE else TaskState.KILLED
+    for task in list(draft.tasks_of(job_id)):
+        if task.state not in TERMINAL_TASK_STATES:
+            kill(draft, task, end, reason)

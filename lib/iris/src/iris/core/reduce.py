@@ -1,0 +1,60 @@
+"""The one door through which anything happens: an event and the truth before it give the changes and effects."""
+
+from typing import assert_never
+
+from iris.core import job_rules, task_rules, worker_rules
+from iris.core.changes import Changes, Outcome
+from iris.core.draft import Draft
+from iris.core.view import ClusterView
+from iris.domain.events import (
+    Assigned,
+    AttemptMissing,
+    AttemptObserved,
+    Event,
+    JobSubmitted,
+    LendCpu,
+    StopRequested,
+    TimedOut,
+    WorkerConnected,
+    WorkerDisconnected,
+    WorkerLost,
+)
+
+__all__ = ["Changes", "Outcome", "reduce"]
+
+
+def reduce(view: ClusterView, event: Event, now_ms: int) -> Outcome:
+    """Say what follows from `event` at `now_ms` (Unix ms); the view is read, never changed.
+
+    Apply the outcome to the view before reducing the next event; carry out its effects after the commit.
+
+    Raises:
+        MarinError: The event is refused and changes nothing: AlreadyExists, NotFound, Conflict or InvalidRequest.
+    """
+    draft = Draft(view, now_ms)
+    match event:
+        case AttemptObserved():
+            task, verdict = task_rules.observe(draft, event)
+            if task is not None:
+                job_rules.follow_task(draft, task, verdict)
+        case Assigned():
+            job_rules.follow_task(draft, task_rules.assign(draft, event), task_rules.Verdict.MOVED)
+        case JobSubmitted():
+            job_rules.submit(draft, event)
+        case StopRequested():
+            job_rules.stop(draft, event)
+        case TimedOut():
+            job_rules.time_out(draft, event)
+        case AttemptMissing():
+            worker_rules.miss(draft, event)
+        case LendCpu():
+            worker_rules.lend(draft, event)
+        case WorkerConnected():
+            worker_rules.connect(draft, event)
+        case WorkerDisconnected():
+            worker_rules.disconnect(draft, event)
+        case WorkerLost():
+            worker_rules.lose_worker(draft, event)
+        case _:
+            assert_never(event)
+    return draft.finish()

@@ -1,0 +1,282 @@
+"""The in-memory truth of the cluster and the indexes that keep every decision cheap."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+
+from iris.core.changes import Changes, Stopping
+from iris.core.deadlines import Deadlines
+from iris.core.load import Booking, WorkerLoad
+from iris.domain.constraints import Constraint
+from iris.domain.entities import Job, JobSpec, Task, Worker
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, attempt_id, parent_of, parse_task_id
+from iris.domain.resources import Resources
+from iris.domain.states import LIVE_TASK_STATES, TaskState
+from rigging.errors import NotFound
+
+
+class Demand:
+    """What one task of a job asks of a worker. Equal requests share one object, so it compares by identity."""
+
+    __slots__ = ("constraints", "resources")
+
+    def __init__(self, resources: Resources, constraints: tuple[Constraint, ...]) -> None:
+        self.resources = resources
+        self.constraints = constraints
+
+
+class ClusterView:
+    """Jobs, tasks and workers as immutable records, with indexes. Only `apply` and `load` change it.
+
+    Attributes are for reading:
+        jobs, workers: Records by id. tasks: Each job's tasks, in order of index.
+        live_jobs: Jobs that have not ended, oldest first. children: Live children of each job that has any.
+        job_of_key: Job of each idempotency key.
+        queue: (band, sequence, job id) of every job with pending tasks, in the order in which they are served.
+        pending: Of each job in `queue`, its pending tasks as negated indexes in ascending order: the last is next.
+        bookings: What each live or stopping attempt holds. loads: The same summed, by worker.
+        stopping_counts: How many attempts of a job are on their way out, for jobs that have any.
+        held_counts: The same without attempts that were thought gone; no task of such a job may start until they are.
+        deadlines: Limits of jobs that will run out.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[JobId, Job] = {}
+        self.tasks: dict[JobId, list[Task]] = {}
+        self.workers: dict[WorkerId, Worker] = {}
+        self.live_jobs: dict[JobId, None] = {}
+        self.children: dict[JobId, dict[JobId, None]] = {}
+        self.job_of_key: dict[str, JobId] = {}
+        self.queue: list[tuple[int, int, JobId]] = []
+        self.pending: dict[JobId, list[int]] = {}
+        self.bookings: dict[AttemptId, Booking] = {}
+        self.loads: dict[WorkerId, WorkerLoad] = {}
+        self.stopping_counts: dict[JobId, int] = {}
+        self.held_counts: dict[JobId, int] = {}
+        self.demands: dict[JobId, Demand] = {}
+        self.deadlines = Deadlines()
+        self.next_sequence = 1
+        self._interned: dict[tuple[Resources, tuple[Constraint, ...]], Demand] = {}
+
+    # ---- reading ----
+
+    def job(self, job_id: JobId) -> Job:
+        """The job of that id.
+
+        Raises:
+            NotFound: There is none.
+        """
+        job = self.jobs.get(job_id)
+        if job is None:
+            raise NotFound(f"job {job_id} does not exist")
+        return job
+
+    def task(self, task_id: TaskId) -> Task:
+        """The task of that id.
+
+        Raises:
+            NotFound: There is none. InvalidRequest: It is no task id.
+        """
+        job_id, index = parse_task_id(task_id)
+        tasks = self.tasks.get(job_id)
+        if tasks is None:
+            raise NotFound(f"task {task_id} does not exist: there is no job {job_id}")
+        if index >= len(tasks):
+            raise NotFound(f"task {task_id} does not exist: job {job_id} has tasks 0 to {len(tasks) - 1}")
+        return tasks[index]
+
+    def find_attempt(self, name: str) -> tuple[Task | None, int]:
+        """The task and number of an attempt id; the task is None when there is none or the id is malformed."""
+        task_name, _, number = name.rpartition(":")
+        job_id, _, index = task_name.rpartition("/")
+        tasks = self.tasks.get(JobId(job_id))
+        if tasks is None or not (number.isascii() and number.isdigit() and index.isascii() and index.isdigit()):
+            return None, -1
+        position = int(index)
+        return (tasks[position] if position < len(tasks) else None), int(number)
+
+    def committed(self, worker_id: WorkerId) -> Resources:
+        """What live and stopping attempts hold on a worker, without lent cpu."""
+        return self.loads[worker_id].committed(self.workers[worker_id].capacity)
+
+    def free(self, worker_id: WorkerId) -> Resources:
+        """What is left on a worker; its cpu may be negative while lent cpu is taken back."""
+        return self.workers[worker_id].capacity.sub(self.committed(worker_id))
+
+    def attempts_on(self, worker_id: WorkerId) -> Iterator[Booking]:
+        """The live and stopping attempts booked on a worker."""
+        load = self.loads.get(worker_id)
+        return iter(()) if load is None else iter(load.bookings.values())
+
+    def is_settled(self, job_id: JobId) -> bool:
+        """Whether the job has ended and no attempt of it is left on any worker."""
+        return self.jobs[job_id].state.is_terminal and job_id not in self.stopping_counts
+
+    # ---- changing ----
+
+    @classmethod
+    def load(cls, jobs: Iterable[Job], tasks: Iterable[Task], workers: Iterable[Worker]) -> "ClusterView":
+        """Build the view from stored records, in any order. What was stopping or lending is learnt from the workers."""
+        view = cls()
+        first = Changes()
+        first.workers.update((worker.worker_id, worker) for worker in workers)
+        first.jobs.update((job.spec.job_id, job) for job in sorted(jobs, key=lambda job: job.sequence))
+        first.tasks.update((task.task_id, task) for task in sorted(tasks, key=lambda task: task.index))
+        view.apply(first)
+        return view
+
+    def apply(self, changes: Changes) -> None:
+        """Make the changes of one outcome true. They must come from a reduction of this very view."""
+        for worker in changes.workers.values():
+            self.workers[worker.worker_id] = worker
+            if worker.worker_id not in self.loads:
+                self.loads[worker.worker_id] = WorkerLoad()
+        fresh: dict[JobId, list[Task]] = {}
+        for job_id, job in changes.jobs.items():
+            known = self.jobs.get(job_id)
+            if known is None or known.sequence != job.sequence:
+                fresh[job_id] = self._open_job(known, job)
+        for task in changes.tasks.values():
+            if task.job_id in fresh:
+                fresh[task.job_id].append(task)
+            else:
+                self._move_task(task, changes.stopping)
+        for job_id, tasks in fresh.items():
+            self._fill_job(changes.jobs[job_id], tasks)
+        for job in changes.jobs.values():
+            self._move_job(job, fresh)
+        for name, stopping in changes.stopping.items():
+            self._set_stopping(name, stopping)
+        for name, waits in changes.lending.items():
+            booking = self.bookings.get(name)
+            if booking is not None:
+                self.loads[booking.worker_id].set_waits(booking, waits)
+
+    def _open_job(self, known: Job | None, job: Job) -> list[Task]:
+        if known is not None:
+            self.job_of_key.pop(known.idempotency_key, None)
+        if job.idempotency_key:
+            self.job_of_key[job.idempotency_key] = job.spec.job_id
+        self.next_sequence = max(self.next_sequence, job.sequence + 1)
+        self.demands[job.spec.job_id] = self._intern(job.spec)
+        return []
+
+    def _intern(self, spec: JobSpec) -> Demand:
+        key = (spec.resources, spec.constraints)
+        demand = self._interned.get(key)
+        if demand is None:
+            demand = self._interned[key] = Demand(spec.resources, spec.constraints)
+        return demand
+
+    def _fill_job(self, job: Job, tasks: list[Task]) -> None:
+        job_id = job.spec.job_id
+        self.tasks[job_id] = tasks
+        waiting = [-task.index for task in reversed(tasks) if task.state is TaskState.PENDING]
+        if waiting:
+            self.pending[job_id] = waiting
+            insort(self.queue, (job.spec.band, job.sequence, job_id))
+        for task in tasks:
+            if task.state in LIVE_TASK_STATES:
+                self._book(task, job.spec.resources)
+
+    def _move_job(self, job: Job, fresh: dict[JobId, list[Task]]) -> None:
+        job_id = job.spec.job_id
+        known = self.jobs.get(job_id)
+        self.jobs[job_id] = job
+        was_assigned = job_id in fresh and any(task.attempt >= job.first_attempt for task in fresh[job_id])
+        if job.spec.timeout_ms or job.spec.scheduling_timeout_ms or job_id in fresh:
+            self.deadlines.track(known, job, was_assigned)
+        if job.state.is_terminal:
+            self.live_jobs.pop(job_id, None)
+            self._set_child(job_id, False)
+        elif job_id in fresh:
+            self.live_jobs[job_id] = None
+            self._set_child(job_id, True)
+
+    def _set_child(self, job_id: JobId, live: bool) -> None:
+        parent = parent_of(job_id)
+        if parent is None:
+            return
+        if live:
+            self.children.setdefault(parent, {})[job_id] = None
+            return
+        siblings = self.children.get(parent)
+        if siblings is not None:
+            siblings.pop(job_id, None)
+            if not siblings:
+                del self.children[parent]
+
+    def _move_task(self, new: Task, stopping: dict[AttemptId, Stopping | None]) -> None:
+        tasks = self.tasks[new.job_id]
+        old = tasks[new.index]
+        tasks[new.index] = new
+        was, now = old.state, new.state
+        if was is TaskState.PENDING:
+            if now is not TaskState.PENDING:
+                self._remove_pending(new)
+        elif was in LIVE_TASK_STATES and (now not in LIVE_TASK_STATES or old.attempt != new.attempt):
+            name = attempt_id(old.task_id, old.attempt)
+            if stopping.get(name) is None:
+                booking = self.bookings.pop(name)
+                self.loads[booking.worker_id].remove(booking)
+        if now is TaskState.PENDING:
+            if was is not TaskState.PENDING:
+                self._add_pending(new)
+        elif now is TaskState.ASSIGNED and (was is not TaskState.ASSIGNED or old.attempt != new.attempt):
+            self._book(new, self.jobs[new.job_id].spec.resources)
+
+    def _book(self, task: Task, resources: Resources) -> None:
+        worker_id = task.worker_id
+        if worker_id is None:
+            raise NotFound(f"task {task.task_id} is {task.state.word} on no worker")
+        name = attempt_id(task.task_id, task.attempt)
+        booking = self.bookings[name] = Booking(name, task.job_id, worker_id, resources)
+        self.loads[worker_id].add(booking)
+
+    def _add_pending(self, task: Task) -> None:
+        waiting = self.pending.get(task.job_id)
+        if waiting is None:
+            job = self.jobs[task.job_id]
+            self.pending[task.job_id] = [-task.index]
+            insort(self.queue, (job.spec.band, job.sequence, task.job_id))
+        else:
+            insort(waiting, -task.index)
+
+    def _remove_pending(self, task: Task) -> None:
+        waiting = self.pending[task.job_id]
+        if waiting[-1] == -task.index:
+            waiting.pop()
+        else:
+            del waiting[bisect_left(waiting, -task.index)]
+        if not waiting:
+            del self.pending[task.job_id]
+            job = self.jobs[task.job_id]
+            del self.queue[bisect_left(self.queue, (job.spec.band, job.sequence, task.job_id))]
+
+    def _set_stopping(self, name: AttemptId, stopping: Stopping | None) -> None:
+        booking = self.bookings.get(name)
+        if stopping is None:
+            if booking is not None and booking.stopping:
+                del self.bookings[name]
+                self.loads[booking.worker_id].remove(booking)
+                self._count_stopping(booking, -1)
+            return
+        if booking is None:
+            booking = self.bookings[name] = Booking(name, stopping.job_id, stopping.worker_id, stopping.resources)
+            self.loads[stopping.worker_id].add(booking)
+        if not booking.stopping:
+            booking.stopping = True
+            booking.found = stopping.found
+            self._count_stopping(booking, 1)
+
+    def _count_stopping(self, booking: Booking, step: int) -> None:
+        _count(self.stopping_counts, booking.job_id, step)
+        if not booking.found:
+            _count(self.held_counts, booking.job_id, step)
+
+
+def _count(counts: dict[JobId, int], job_id: JobId, step: int) -> None:
+    count = counts.get(job_id, 0) + step
+    if count:
+        counts[job_id] = count
+    else:
+        del counts[job_id]

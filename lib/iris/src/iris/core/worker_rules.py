@@ -1,0 +1,76 @@
+"""What follows from workers that come, go silent, and are lost."""
+
+from dataclasses import replace
+
+from iris.core import job_rules
+from iris.core.draft import Draft
+from iris.core.task_rules import lose
+from iris.domain.entities import Worker
+from iris.domain.events import AttemptMissing, LendCpu, WorkerConnected, WorkerDisconnected, WorkerLost
+from iris.domain.ids import AttemptId
+from iris.domain.states import LIVE_TASK_STATES
+from rigging.errors import NotFound
+
+
+def connect(draft: Draft, event: WorkerConnected) -> None:
+    """Know the worker as connected; its attempts are looked at by `reconcile`."""
+    draft.changes.workers[event.worker_id] = Worker(
+        event.worker_id, event.instance_id, event.capacity, event.attributes, True, draft.now_ms
+    )
+
+
+def disconnect(draft: Draft, event: WorkerDisconnected) -> None:
+    """Nothing new goes there; what runs is left alone. An older instance's farewell changes nothing."""
+    worker = draft.view.workers.get(event.worker_id)
+    if worker is not None and worker.connected and worker.instance_id == event.instance_id:
+        gone = replace(worker, connected=False, last_seen_at_ms=draft.now_ms)
+        draft.changes.workers[event.worker_id] = gone
+
+
+def lose_worker(draft: Draft, event: WorkerLost) -> None:
+    """Every attempt on the worker is gone: live ones are retried or end, stopping ones have stopped.
+
+    Raises:
+        NotFound: No such worker.
+    """
+    worker = draft.view.workers.get(event.worker_id)
+    if worker is None:
+        raise NotFound(f"worker {event.worker_id} does not exist")
+    if worker.connected:
+        draft.changes.workers[event.worker_id] = replace(worker, connected=False, last_seen_at_ms=draft.now_ms)
+    for booking in list(draft.view.attempts_on(event.worker_id)):
+        if not booking.stopping:
+            lose_attempt(draft, booking.attempt_id, event.reason)
+    draft.release_worker(event.worker_id)
+
+
+def miss(draft: Draft, event: AttemptMissing) -> None:
+    """An attempt that should be on its worker is not there."""
+    booking = draft.view.bookings.get(event.attempt_id)
+    if booking is None:
+        return
+    if booking.stopping:
+        draft.release(event.attempt_id, booking.job_id)
+    else:
+        lose_attempt(draft, event.attempt_id, event.reason)
+
+
+def lose_attempt(draft: Draft, name: AttemptId, reason: str) -> None:
+    """Charge the loss of a live attempt to the worker; one that this very event has ended already is left alone."""
+    found, number = draft.view.find_attempt(name)
+    if found is None:
+        return
+    task = draft.task(found.job_id, found.index)
+    if task.attempt == number and task.state in LIVE_TASK_STATES:
+        task, verdict = lose(draft, task, reason)
+        job_rules.follow_task(draft, task, verdict)
+
+
+def lend(draft: Draft, event: LendCpu) -> None:
+    """Count the waits during which a live attempt lends its cpu; several may be open at once."""
+    booking = draft.view.bookings.get(event.attempt_id)
+    if booking is None or booking.stopping:
+        return
+    waits = max(booking.waits + (1 if event.on else -1), 0)
+    if waits != booking.waits:
+        draft.changes.lending[event.attempt_id] = waits
