@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -14,8 +15,9 @@ from typing import Any
 
 from marin.execution.paths import prefix_or_default
 from marin.execution.pipeline import Executor
-from marin.execution.runner import Outcome, StepResult, describe_error
+from marin.execution.runner import Outcome, StepResult, check_max_concurrent, describe_error
 from marin.execution.step import ExecutorStep
+from rigging.errors import InvalidRequest
 
 _USAGE_EXIT_CODE = 2
 
@@ -37,7 +39,7 @@ class ExecutorMainConfig:
     """Try steps again that failed in an earlier run."""
 
     run_only: list[str] | None = None
-    """Run only the steps whose name matches one of these regexes, with what they need: '["^tokenized/", stats]'."""
+    """Run only steps whose name matches one of these regexes, with what they need: stats, or '["^raw/", stats]'."""
 
     max_concurrent: int | None = None
     """Steps at work at once (default: every ready one)."""
@@ -91,17 +93,27 @@ def parse_command_line(arguments: Sequence[str]) -> ExecutorMainConfig:
     """Read the options from command-line words; a wrong one ends the process with a usage error."""
     import draccus
 
-    words = list(arguments)
-    for index, word in enumerate(words):
-        # draccus wants a value after each flag; people write the bare word.
-        if word == "--dry_run" and (index + 1 == len(words) or words[index + 1].startswith("--")):
-            words[index] = "--dry_run=true"
     try:
-        parsed: ExecutorMainConfig = draccus.parse(ExecutorMainConfig, args=words)
-    except draccus.utils.DecodingError as error:
-        print(f"{sys.argv[0]}: error: {error}", file=sys.stderr)
+        parsed: ExecutorMainConfig = draccus.parse(ExecutorMainConfig, args=_as_draccus_reads(arguments))
+        check_max_concurrent(parsed.max_concurrent)
+    except (draccus.utils.DecodingError, InvalidRequest) as error:
+        print(f"{os.path.basename(sys.argv[0])}: error: {error}", file=sys.stderr)
         sys.exit(_USAGE_EXIT_CODE)
     return parsed
+
+
+def _as_draccus_reads(arguments: Sequence[str]) -> list[str]:
+    """Let people write `--dry_run` and `--run_only stats`, where draccus wants `true` and a list."""
+    words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    read: list[str] = []
+    for index, word in enumerate(words):
+        if index and words[index - 1] == "--run_only" and not word.startswith("["):
+            word = json.dumps([word])
+        read.append(word)
+        has_value = index + 1 < len(words) and not words[index + 1].startswith("--")
+        if word == "--dry_run" and not has_value:
+            read.append("true")
+    return read
 
 
 def summary_lines(results: Sequence[StepResult], info_path: str | None) -> list[str]:

@@ -1,0 +1,140 @@
+"""Small helpers that experiments import: paths on any filesystem, and the TPU lock file."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import logging
+import os
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, overload
+
+from rigging.errors import InvalidRequest
+from rigging.filesystem import url_scheme, url_to_fs
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+TPU_LOCKFILE = "/tmp/libtpu_lockfile"
+
+
+class _LockfileRemoval(contextlib.ContextDecorator):
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            os.unlink(TPU_LOCKFILE)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            logger.warning("could not remove %s, so the device may look busy: %s", TPU_LOCKFILE, error)
+
+
+@overload
+def remove_tpu_lockfile_on_exit(fn: Callable[P, R]) -> Callable[P, R]: ...
+
+
+@overload
+def remove_tpu_lockfile_on_exit(fn: None = None) -> _LockfileRemoval: ...
+
+
+def remove_tpu_lockfile_on_exit(
+    fn: Callable[P, R] | None = None,
+) -> Callable[P, R] | _LockfileRemoval:
+    """Remove libtpu's lock file, which outlives its process, when a function or a block ends, however it ends.
+
+    As `@remove_tpu_lockfile_on_exit`, `@remove_tpu_lockfile_on_exit()`, or `with remove_tpu_lockfile_on_exit():`.
+    """
+    if fn is None:
+        return _LockfileRemoval()
+    return _LockfileRemoval()(fn)
+
+
+def fsspec_exists(path: str) -> bool:
+    """Whether there is a file or directory at a path of any filesystem."""
+    fs, remote = url_to_fs(path)
+    return bool(fs.exists(remote))
+
+
+def gcs_file_exists(path: str) -> bool:
+    """`fsspec_exists`, under the name that older experiments use."""
+    return fsspec_exists(path)
+
+
+def fsspec_glob(pattern: str) -> list[str]:
+    """The paths that match a pattern, sorted, each with the scheme that the pattern has."""
+    fs, remote = url_to_fs(pattern)
+    scheme = pattern.split("://", 1)[0] + "://" if "://" in pattern else ""
+    return sorted(scheme + str(match) for match in fs.glob(remote))
+
+
+def fsspec_mkdirs(path: str, exist_ok: bool = True) -> None:
+    """Make a directory and its parents."""
+    fs, remote = url_to_fs(path)
+    fs.makedirs(remote, exist_ok=exist_ok)
+
+
+def fsspec_isdir(path: str) -> bool:
+    """Whether there is a directory at a path."""
+    fs, remote = url_to_fs(path)
+    return bool(fs.isdir(remote))
+
+
+def fsspec_size(path: str) -> int:
+    """The size of a file in bytes.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        InvalidRequest: The filesystem does not tell the size.
+    """
+    fs, remote = url_to_fs(path)
+    size = fs.size(remote)
+    if size is None:
+        raise InvalidRequest(f"{path}: the {url_scheme(path) or 'local'} filesystem does not tell its size")
+    return int(size)
+
+
+def fsspec_mtime(path: str) -> datetime.datetime:
+    """When a file was last modified."""
+    fs, remote = url_to_fs(path)
+    modified: datetime.datetime = fs.modified(remote)
+    return modified
+
+
+def rebase_file_path(
+    base_in_path: str,
+    file_path: str,
+    base_out_path: str,
+    new_extension: str | None = None,
+    old_extension: str | None = None,
+) -> str:
+    """The path below `base_out_path` that corresponds to a file below `base_in_path`.
+
+    Args:
+        base_in_path: The directory that the file is in, at any depth.
+        file_path: The file.
+        base_out_path: The directory to go to.
+        new_extension: What replaces the extension, dot included.
+        old_extension: What to replace, when it is not just what follows the last dot: `.jsonl.gz`.
+
+    Raises:
+        InvalidRequest: The file is not below `base_in_path`, or does not end in `old_extension`.
+    """
+    base = base_in_path.rstrip("/") + "/"
+    if not file_path.startswith(base):
+        raise InvalidRequest(f"file_path {file_path!r} is not below base_in_path {base_in_path!r}")
+    relative = file_path[len(base) :]
+    if new_extension is None:
+        if old_extension is not None:
+            raise InvalidRequest(f"old_extension={old_extension!r} needs a new_extension to take its place")
+        return os.path.join(base_out_path, relative)
+    if old_extension is None:
+        stem = os.path.splitext(relative)[0]
+    elif relative.endswith(old_extension):
+        stem = relative.removesuffix(old_extension)
+    else:
+        raise InvalidRequest(f"file_path {file_path!r} does not end in old_extension {old_extension!r}")
+    return os.path.join(base_out_path, stem + new_extension)

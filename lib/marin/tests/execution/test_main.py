@@ -1,0 +1,151 @@
+"""The command line of an experiment script, and the summary at its end."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marin.execution import ExecutorMainConfig, ExecutorStep, executor_main
+from marin.execution.main import parse_command_line
+from rigging.errors import StepFailed
+
+MakeStep = Callable[..., ExecutorStep[Any]]
+
+
+@pytest.mark.parametrize(
+    ("words", "config"),
+    [
+        ([], ExecutorMainConfig()),
+        (["--prefix", "/p", "--dry_run"], ExecutorMainConfig(prefix="/p", dry_run=True)),
+        (["--dry_run", "--prefix=/p=q"], ExecutorMainConfig(prefix="/p=q", dry_run=True)),
+        (["--dry_run", "false", "--max_concurrent", "3"], ExecutorMainConfig(max_concurrent=3)),
+        (["--force_run_failed", "False"], ExecutorMainConfig(force_run_failed=False)),
+        (["--run_only", '["^a$", "b.*"]'], ExecutorMainConfig(run_only=["^a$", "b.*"])),
+        (["--run_only", "^a: b$"], ExecutorMainConfig(run_only=["^a: b$"])),
+        (["--executor_info_base_path", "/i"], ExecutorMainConfig(executor_info_base_path="/i")),
+    ],
+)
+def test_options(words: list[str], config: ExecutorMainConfig) -> None:
+    assert parse_command_line(words) == config
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--max_concurrent", "0"], "max_concurrent=0: must be at least 1"),
+        (["--max_concurrent", "many"], "many"),
+        (["--dryrun"], "unrecognized arguments: --dryrun"),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error(words: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_command_line(words)
+    assert caught.value.code == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_the_command_line_is_read_only_without_a_config(
+    make_step: MakeStep, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = make_step("a")
+    monkeypatch.setattr(sys, "argv", ["script.py", "--prefix", prefix, "--max_concurrent", "0"])
+    assert executor_main(ExecutorMainConfig(prefix=prefix), steps=[step])[step].startswith(f"{prefix}/a-")
+    assert Path(prefix, "experiments").is_dir()
+    with pytest.raises(SystemExit):
+        executor_main(steps=[step])
+    monkeypatch.setattr(sys, "argv", ["script.py", "--prefix", f"{prefix}2"])
+    assert executor_main(steps=[step], description="d")[step].startswith(f"{prefix}2/a-")
+
+
+def test_the_keyword_wins_over_the_option(make_step: MakeStep, prefix: str) -> None:
+    with pytest.raises(ValueError, match="max_concurrent=-5"):
+        executor_main(ExecutorMainConfig(prefix=prefix, max_concurrent=2), steps=[make_step("a")], max_concurrent=-5)
+
+
+def test_the_summary_says_what_became_of_each_step(
+    make_step: MakeStep, prefix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: Any) -> None:
+        raise ValueError("bad\nsecond line")
+
+    fine, bad = make_step("fine"), make_step("bad", fn=fail)
+    config = ExecutorMainConfig(prefix=prefix)
+    path = executor_main(config, steps=[fine])[fine]
+    assert "fine  SUCCESS (ran 0.0" in (printed := capsys.readouterr().out)
+    assert path in printed
+    with pytest.raises(StepFailed):
+        executor_main(config, steps=[make_step("after", [fine, bad])])
+    lines = capsys.readouterr().out.splitlines()
+    assert f"fine   SUCCESS (already done)  {path}" in lines
+    assert any(line.startswith("bad    FAILED (ValueError: bad)  ") for line in lines)
+    assert any(line.startswith("after  DEP_FAILED (not run)  ") for line in lines)
+
+
+SCRIPT = """
+import os, signal, time
+from marin.execution import ExecutorStep, executor_main
+def slow(config):
+    print("started", flush=True)
+    time.sleep(60)
+def shared(config):
+    with open(os.environ["JOURNAL"], "a") as file:
+        file.write(config + "\\n")
+names = [f"s{index}" for index in range(6)]
+steps = [ExecutorStep(name=name, fn=shared, config=name) for name in names]
+if os.environ.get("SLOW"):
+    steps = [ExecutorStep(name="slow", fn=slow, config=None)]
+if __name__ == "__main__":
+    executor_main(steps=steps)
+"""
+
+
+def start(tmp_path: Path, **environment: str) -> subprocess.Popen[str]:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    return subprocess.Popen(
+        [sys.executable, str(script)],
+        env={
+            **os.environ,
+            "MARIN_PREFIX": str(tmp_path / "prefix"),
+            "JOURNAL": str(tmp_path / "journal"),
+            **environment,
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.e2e
+def test_two_processes_at_once_run_each_step_once(tmp_path: Path) -> None:
+    processes = [start(tmp_path) for _ in range(2)]
+    outputs = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert sorted((tmp_path / "journal").read_text().split()) == [f"s{index}" for index in range(6)]
+    printed = "".join(stdout for stdout, _ in outputs)
+    assert printed.count("(ran ") == printed.count("(already done)") == 6
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_script_leaves_true_statuses(tmp_path: Path, number: signal.Signals) -> None:
+    process = start(tmp_path, SLOW="1")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode == (143 if number == signal.SIGTERM else -signal.SIGINT)
+    [status] = tmp_path.glob("prefix/slow-*/.executor_status")
+    assert status.read_text() == "FAILED"
+    assert not status.with_name(".executor_status.lock").exists()
+
+
+@pytest.mark.e2e
+def test_importing_the_executor_imports_nothing_heavy() -> None:
+    code = "import sys, marin.execution.executor; print([n for n in ('draccus','grpc','iris','numpy','ray') if n in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
