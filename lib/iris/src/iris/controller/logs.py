@@ -103,15 +103,15 @@ class LogStore:
         with self._path(key).open("rb") as file:
             return read_tail(file, max_lines, since_ms, end)
 
-    def remove(self, job_id: str) -> None:
-        """Remove the logs of a job (not those of its children), for a new job takes its name."""
-        for index, attempt in self.attempts(job_id):
+    def remove_below(self, job_id: str, first_attempt: int) -> None:
+        """Remove the logs of attempts with lower numbers: those of an ended job whose name was used again."""
+        attempts = self.attempts(job_id)
+        for index, attempt in [item for item in attempts if item[1] < first_attempt]:
             key = (job_id, index, attempt)
             self._path(key).unlink(missing_ok=True)
-        for cache in (self._sizes, self._complete):
-            for key in [key for key in cache if key[0] == job_id]:
-                del cache[key]
-        self._listed[job_id] = set()
+            self._sizes.pop(key, None)
+            self._complete.pop(key, None)
+            attempts.discard((index, attempt))
 
     def release(self, job_id: str) -> None:
         """Drop what is kept in memory about an ended job; it is read again when it is asked for."""

@@ -1,7 +1,7 @@
-"""What a submitted job must satisfy before anything changes. Every refusal names the field, the value, what is allowed."""
+"""What a submitted job must satisfy before anything changes; a refusal names field, value and what is allowed."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from iris.controller.blobs import check_digest
@@ -24,7 +24,7 @@ _REQUIREMENT: Final = re.compile(
     r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\s*(?:\[[A-Za-z0-9._,\s-]*\])?\s*(?:$|[<>=!~;(]|@\s*\S)"
 )
 
-Offer = tuple[WorkerId, Resources, dict[str, str]]
+Offer = tuple[WorkerId, Resources, Mapping[str, str]]
 
 
 def validate_spec(spec: JobSpec) -> None:
@@ -68,7 +68,7 @@ def _validate_entrypoint(job: str, spec: JobSpec) -> None:
 def _validate_environment(job: str, spec: JobSpec) -> None:
     for name, value in spec.env_vars.items():
         if not _ENV_NAME.fullmatch(name):
-            raise InvalidRequest(f"{job}: environment variable name {name!r}; allowed are A-Z a-z 0-9 _, no digit first")
+            raise InvalidRequest(f"{job}: environment variable {name!r}; a name has A-Z a-z 0-9 _, no digit first")
         if "\0" in value:
             raise InvalidRequest(f"{job}: the value of environment variable {name} has a NUL character")
     for extra in spec.extras:

@@ -1,0 +1,158 @@
+"""The composition root of the controller: builds every part, serves, and ends in order."""
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+import grpc.aio
+
+from iris.controller.blobs import BlobStore
+from iris.controller.config import Address, ControllerConfig
+from iris.controller.engine import Engine
+from iris.controller.idle import IdleWatch
+from iris.controller.log_hub import LogHub
+from iris.controller.logs import LogStore
+from iris.controller.parts import Controller, Exit
+from iris.controller.sessions import Sessions
+from iris.controller.waiters import JobWaiters
+from iris.core.view import ClusterView
+from iris.rpc import iris_pb2_grpc
+from iris.rpc.auth import load_or_create_secret
+from iris.rpc.interceptor import ServerInterceptor
+from iris.rpc.protocol import SERVER_OPTIONS
+from iris.rpc.services_blobs import BlobService
+from iris.rpc.services_cluster import ClusterService
+from iris.rpc.services_jobs import JobService
+from iris.rpc.services_worker import WorkerService
+from iris.store.store import Store
+from rigging.errors import Conflict
+
+__all__ = ["Address", "ControllerConfig", "serve"]
+
+logger = logging.getLogger(__name__)
+
+COMMIT_FAILED_EXIT_CODE: Final = 70
+
+_FAREWELL_S: Final = 12.0
+_LAST_ANSWERS_S: Final = 1.0
+
+
+async def serve(
+    config: ControllerConfig,
+    on_ready: Callable[[Address], None] | None = None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Run a controller until it is shut down, idle for `config.idle_exit_s`, or `stop` is set.
+
+    After `stop` the workers and their attempts go on and wait for the next controller; cancelling this is a rougher
+    way to the same. Shut down or idle, it takes the workers with it.
+
+    Args:
+        on_ready: Called with the address once calls are answered.
+
+    Raises:
+        Conflict: The port is taken, another controller uses the state directory, or a newer release wrote it.
+        MarinError: The state directory is damaged.
+    """
+    store = Store.open(config.state_dir)
+    try:
+        await _Run(config, store).serve(on_ready, stop)
+    finally:
+        store.close()
+
+
+class _Run:
+    """One life of a controller."""
+
+    def __init__(self, config: ControllerConfig, store: Store) -> None:
+        self._config = config
+        self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        stored = store.load()
+        view = ClusterView.load(stored.jobs, stored.tasks, stored.workers)
+        self._engine = Engine(view, store, _clock_ms, _die)
+        self._hub = LogHub(view, LogStore(config.state_dir / "logs"))
+        self._sessions = Sessions(self._engine, self._hub, config.worker_timeout_s, config.log_wait_s)
+        self._waiters = JobWaiters(view)
+        self._idle = IdleWatch(config.idle_exit_s, lambda: bool(view.live_jobs), self._leave_idle)
+        for listener in (self._sessions.on_effects, self._hub.on_effects, self._waiters.on_effects):
+            self._engine.listen(listener)
+        blobs = BlobStore(config.state_dir / "blobs")
+        blobs.remove_leftovers()
+        self._controller = Controller(
+            config=config,
+            secret=load_or_create_secret(config.state_dir / "secret"),
+            engine=self._engine,
+            blobs=blobs,
+            hub=self._hub,
+            sessions=self._sessions,
+            waiters=self._waiters,
+            started_at_ms=_clock_ms(),
+            request_exit=self._request_exit,
+        )
+
+    async def serve(self, on_ready: Callable[[Address], None] | None, stop: asyncio.Event | None) -> None:
+        server, address = self._bind()
+        await server.start()
+        try:
+            self._sessions.start()
+            self._idle.start()
+            self._engine.kick()
+            logger.info("serving on %s, state in %s", address, self._config.state_dir)
+            if on_ready is not None:
+                on_ready(address)
+            leaving = await self._wait_for_exit(stop)
+            logger.info("leaving: %s", leaving.reason)
+            self._waiters.close()
+            await self._sessions.say_goodbye(leaving.reason, leaving.workers_exit, _FAREWELL_S)
+        finally:
+            self._idle.close()
+            self._sessions.stop_timers()
+            self._waiters.close()
+            self._engine.close()
+            await server.stop(_LAST_ANSWERS_S)
+
+    def _bind(self) -> tuple[grpc.aio.Server, Address]:
+        interceptor = ServerInterceptor(self._controller.secret, self._idle.on_call)
+        server = grpc.aio.server(interceptors=[interceptor], options=SERVER_OPTIONS)
+        iris_pb2_grpc.add_JobServiceServicer_to_server(JobService(self._controller), server)
+        iris_pb2_grpc.add_BlobServiceServicer_to_server(BlobService(self._controller.blobs), server)
+        iris_pb2_grpc.add_ClusterServiceServicer_to_server(ClusterService(self._controller), server)
+        iris_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(self._controller), server)
+        wanted = Address(self._config.host, self._config.port)
+        try:
+            port = server.add_insecure_port(str(wanted))
+        except RuntimeError as error:
+            raise Conflict(f"cannot listen on {wanted}: port taken, or not a host of this machine") from error
+        return server, Address(self._config.host, port)
+
+    async def _wait_for_exit(self, stop: asyncio.Event | None) -> Exit:
+        if stop is None:
+            return await self._exit
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((stopping, self._exit), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+        return self._exit.result() if self._exit.done() else Exit("the controller was told to stop", workers_exit=False)
+
+    def _request_exit(self, reason: Exit) -> None:
+        if not self._exit.done():
+            self._exit.set_result(reason)
+
+    def _leave_idle(self) -> None:
+        self._request_exit(Exit(f"idle for {self._config.idle_exit_s:g} s", workers_exit=True))
+
+
+def _clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _die(error: Exception) -> NoReturn:
+    """End the process at once: nothing that is in memory and not on disk may be seen by anyone."""
+    logger.critical("cannot commit to the database, so the controller ends", exc_info=error)
+    print(f"iris controller: cannot commit to the database ({error}); ending", file=sys.stderr, flush=True)
+    os._exit(COMMIT_FAILED_EXIT_CODE)

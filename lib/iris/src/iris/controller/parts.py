@@ -1,0 +1,103 @@
+"""The running controller's parts, as the services use them, and the decisions that need several of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from iris.controller.blobs import BlobStore
+from iris.controller.config import ControllerConfig
+from iris.controller.engine import Engine, Turn
+from iris.controller.log_hub import LogHub
+from iris.controller.sessions import Sessions
+from iris.controller.validate import validate_blobs, validate_place, validate_spec
+from iris.controller.waiters import JobWaiters
+from iris.core.view import ClusterView
+from iris.domain.entities import JobSpec
+from iris.domain.events import JobSubmitted, StopRequested
+from iris.domain.ids import JobId
+from iris.domain.states import JobState
+from rigging.errors import AlreadyExists, Conflict
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """Why the controller ends, and whether the workers end with it."""
+
+    reason: str
+    workers_exit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """What `iris.controller.app` put together.
+
+    Args:
+        request_exit: Ends the controller soon after the present call.
+    """
+
+    config: ControllerConfig
+    secret: bytes
+    engine: Engine
+    blobs: BlobStore
+    hub: LogHub
+    sessions: Sessions
+    waiters: JobWaiters
+    started_at_ms: int
+    request_exit: Callable[[Exit], None]
+
+    @property
+    def view(self) -> ClusterView:
+        return self.engine.view
+
+    async def submit_job(self, spec: JobSpec, idempotency_key: str, adopt_existing: bool) -> tuple[JobId, bool]:
+        """Check and commit a job; return its id and whether it was there already.
+
+        Raises:
+            InvalidRequest: It can never run as asked. NotFound, Conflict: Its parent is unknown or has ended, or the
+                key was used for another job. AlreadyExists: A live job has the name and is not to be adopted.
+        """
+        validate_spec(spec)
+        validate_blobs(spec, self.blobs.missing)
+        return await self.engine.decide(lambda turn: self._admit(turn, spec, idempotency_key, adopt_existing))
+
+    async def stop_job(self, job_id: JobId, reason: str) -> tuple[list[JobId], JobState | None]:
+        """End a job and those below it; return what ended by this, or the state in which it had ended before.
+
+        Raises NotFound.
+        """
+        return await self.engine.decide(lambda turn: _stop(turn, job_id, reason))
+
+    def _admit(self, turn: Turn, spec: JobSpec, key: str, adopt_existing: bool) -> tuple[JobId, bool]:
+        view = turn.view
+        known = view.job_of_key.get(key) if key else None
+        if known is not None:
+            if known != spec.job_id:
+                raise Conflict(f"idempotency key {key!r} was used for {known}, not for {spec.job_id}")
+            return known, True
+        job = view.jobs.get(spec.job_id)
+        if job is not None and not job.state.is_terminal:
+            if adopt_existing:
+                return job.job_id, True
+            raise AlreadyExists(
+                f"job {spec.job_id} exists and is {job.state.word}: stop it, adopt it, or take another name"
+            )
+        offers = [
+            (worker.worker_id, worker.capacity, worker.attributes)
+            for worker in view.workers.values()
+            if self.sessions.present(worker.worker_id)
+        ]
+        validate_place(spec, view, offers)
+        turn.apply(JobSubmitted(spec, key))
+        return spec.job_id, False
+
+
+def _stop(turn: Turn, job_id: JobId, reason: str) -> tuple[list[JobId], JobState | None]:
+    job = turn.view.job(job_id)
+    if job.state.is_terminal:
+        return [], job.state
+    ending, stopped = [job_id], []
+    while ending:
+        current = ending.pop()
+        stopped.append(current)
+        ending += reversed(turn.view.children.get(current, {}))
+    turn.apply(StopRequested(job_id, reason))
+    return stopped, None

@@ -1,0 +1,257 @@
+"""The workers' sessions as the controller sees them: who is connected, what is to be sent, who is lost."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from iris.controller.engine import Engine, Turn
+from iris.controller.log_hub import LogHub
+from iris.controller.outbox import Outbox
+from iris.core.reconcile import reconcile
+from iris.domain.effects import Effect, ForgetAttempt, StartAttempt, StopAttempt
+from iris.domain.events import AttemptObserved, WorkerConnected, WorkerDisconnected, WorkerLost
+from iris.domain.ids import AttemptId, WorkerId, parse_attempt_id, parse_task_id
+from iris.domain.resources import Resources
+from iris.domain.states import TaskState
+
+logger = logging.getLogger(__name__)
+
+STOP_REASON_UNKNOWN: Final = "the controller does not know this attempt"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One observation as it came: the event, and how long the attempt's log is in the end (0 while it runs)."""
+
+    event: AttemptObserved
+    log_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """Who a worker says it is, what it offers and what it has."""
+
+    worker_id: WorkerId
+    instance_id: str
+    capacity: Resources
+    attributes: Mapping[str, str]
+    inventory: tuple[Report, ...]
+
+
+class WorkerSession:
+    """One open stream of one worker."""
+
+    def __init__(self, worker_id: WorkerId, instance_id: str, now: float) -> None:
+        self.worker_id = worker_id
+        self.instance_id = instance_id
+        self.outbox = Outbox()
+        self.last_heard = now
+        self.superseded = False
+        self.revision = 0
+        # Ends of attempts whose log is not here completely yet: whoever sees the end can read all of the log.
+        self.held: dict[AttemptId, tuple[Report, asyncio.TimerHandle]] = {}
+
+
+class Sessions:
+    """All sessions. Sends effects to workers, takes in what they report, and declares silent workers lost.
+
+    Args:
+        worker_timeout_s: A worker not heard for this long is lost; after a start of the controller it counts from then.
+        log_wait_s: How long an end is held back for the rest of its log.
+    """
+
+    def __init__(self, engine: Engine, hub: LogHub, worker_timeout_s: float, log_wait_s: float) -> None:
+        self._engine = engine
+        self._hub = hub
+        self._worker_timeout_s = worker_timeout_s
+        self._log_wait_s = log_wait_s
+        self._loop = asyncio.get_running_loop()
+        self._open: dict[WorkerId, WorkerSession] = {}
+        self._timers: dict[WorkerId, asyncio.TimerHandle] = {}
+        self._all_closed = asyncio.Event()
+        self._all_closed.set()
+
+    def start(self) -> None:
+        """Give the workers of the last run of the controller their time to come back."""
+        for worker_id in self._engine.view.workers:
+            self._timers[worker_id] = self._loop.call_later(self._worker_timeout_s, self._look_after, worker_id)
+
+    def present(self, worker_id: WorkerId) -> bool:
+        """Whether a worker is connected, or may still come back before it is lost."""
+        return worker_id in self._timers
+
+    # ---- a session's life ----
+
+    async def open(self, greeting: Greeting) -> WorkerSession:
+        """Begin a session: it takes the place of an older one of the same worker. Returns once that is committed."""
+        worker_id = greeting.worker_id
+        session = WorkerSession(worker_id, greeting.instance_id, self._loop.time())
+        older = self._open.get(worker_id)
+        if older is not None:
+            older.superseded = True
+            older.outbox.close()
+            self._release_held(older)
+        self._open[worker_id] = session
+        self._all_closed.clear()
+        self._watch(worker_id, self._worker_timeout_s)
+        try:
+            await self._engine.decide(lambda turn: self._connect(turn, greeting, session))
+        except BaseException:
+            self.close(session)
+            raise
+        return session
+
+    def close(self, session: WorkerSession) -> None:
+        """The stream is over; the worker is lost unless it comes back in time."""
+        session.outbox.close()
+        self._release_held(session)
+        if self._open.get(session.worker_id) is not session:
+            return
+        del self._open[session.worker_id]
+        if not self._open:
+            self._all_closed.set()
+        self._engine.post(WorkerDisconnected(session.worker_id, session.instance_id))
+        silent = self._loop.time() - session.last_heard
+        self._watch(session.worker_id, max(self._worker_timeout_s - silent, 0))
+
+    def heard(self, session: WorkerSession) -> None:
+        """Any message is a sign of life."""
+        session.last_heard = self._loop.time()
+
+    async def say_goodbye(self, reason: str, exit: bool, timeout_s: float) -> None:
+        """End all sessions; with `exit` the workers stop and exit. Returns when all are over, or after the timeout."""
+        for session in list(self._open.values()):
+            session.outbox.goodbye(reason, exit)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._all_closed.wait()
+        except TimeoutError:
+            logger.warning("%d workers did not end their session in %g s", len(self._open), timeout_s)
+
+    def stop_timers(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        for session in self._open.values():
+            self._release_held(session)
+
+    # ---- down: effects ----
+
+    def on_effects(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if not isinstance(effect, StartAttempt | StopAttempt | ForgetAttempt):
+                continue
+            session = self._open.get(effect.worker_id)
+            if session is None:
+                continue  # reconciled when the worker comes back
+            if isinstance(effect, StartAttempt):
+                self._send_start(session, effect.attempt_id)
+            elif isinstance(effect, StopAttempt):
+                session.outbox.stop(effect.attempt_id, effect.reason)
+            else:
+                session.outbox.forget(effect.attempt_id)
+
+    # ---- up: observations and logs ----
+
+    def report(self, session: WorkerSession, report: Report) -> None:
+        """Take in what a worker saw of an attempt; its end counts once its whole log is here."""
+        if session.superseded:
+            return
+        if self._lacks_log(report):
+            attempt = report.event.attempt_id
+            self._hold(session, report)
+            logger.debug("the end of %s waits for its log", attempt)
+        else:
+            self._engine.post(report.event)
+
+    def append_log(self, session: WorkerSession, attempt: AttemptId, offset: int, data: bytes) -> None:
+        """Store bytes of an attempt's log and acknowledge what is held then."""
+        size = self._hub.append(attempt, offset, data)
+        session.outbox.acknowledge_log(attempt, size)
+        held = session.held.get(attempt)
+        if held is not None and size >= held[0].log_size:
+            self._pass_on(session, attempt)
+
+    def _connect(self, turn: Turn, greeting: Greeting, session: WorkerSession) -> None:
+        worker_id = greeting.worker_id
+        known = turn.view.workers.get(worker_id)
+        new_instance = known is not None and known.instance_id != greeting.instance_id
+        turn.apply(WorkerConnected(worker_id, greeting.instance_id, greeting.capacity, dict(greeting.attributes)))
+        inventory = []
+        for report in greeting.inventory:
+            if self._lacks_log(report):
+                self._hold(session, report)
+                # Its end will be reported again below, with the log; until then it counts as running.
+                inventory.append(replace(report.event, state=TaskState.RUNNING))
+            else:
+                inventory.append(report.event)
+        found = reconcile(turn.view, worker_id, new_instance, inventory)
+        for event in found.events:
+            turn.apply(event)
+        for attempt in found.to_start:
+            self._send_start(session, attempt)
+        for attempt in found.to_stop:
+            session.outbox.stop(attempt, STOP_REASON_UNKNOWN)
+        for attempt in found.to_forget:
+            session.outbox.forget(attempt)
+
+    def _send_start(self, session: WorkerSession, attempt: AttemptId) -> None:
+        task_id, number = parse_attempt_id(attempt)
+        job_id, index = parse_task_id(task_id)
+        session.outbox.start(job_id, index, number)
+
+    def _lacks_log(self, report: Report) -> bool:
+        event = report.event
+        if not event.state.is_terminal or not report.log_size:
+            return False
+        task, number = self._engine.view.find_attempt(event.attempt_id)
+        wanted = task is not None and task.attempt == number and event.attempt_id in self._engine.view.bookings
+        return wanted and self._hub.attempt_size(event.attempt_id) < report.log_size
+
+    def _hold(self, session: WorkerSession, report: Report) -> None:
+        attempt = report.event.attempt_id
+        if attempt in session.held:
+            return
+        timer = self._loop.call_later(self._log_wait_s, self._give_up_log, session, attempt)
+        session.held[attempt] = (report, timer)
+
+    def _give_up_log(self, session: WorkerSession, attempt: AttemptId) -> None:
+        report, _ = session.held[attempt]
+        have = self._hub.attempt_size(attempt)
+        logger.warning("%s ended with %d of %d bytes of its log here", attempt, have, report.log_size)
+        self._pass_on(session, attempt)
+
+    def _pass_on(self, session: WorkerSession, attempt: AttemptId) -> None:
+        report, timer = session.held.pop(attempt)
+        timer.cancel()
+        self._engine.post(report.event)
+
+    def _release_held(self, session: WorkerSession) -> None:
+        # Not passed on: the worker tells them again, with the missing part of the log, when it comes back.
+        for _, timer in session.held.values():
+            timer.cancel()
+        session.held.clear()
+
+    # ---- silence ----
+
+    def _watch(self, worker_id: WorkerId, delay_s: float) -> None:
+        timer = self._timers.get(worker_id)
+        if timer is not None:
+            timer.cancel()
+        self._timers[worker_id] = self._loop.call_later(delay_s, self._look_after, worker_id)
+
+    def _look_after(self, worker_id: WorkerId) -> None:
+        session = self._open.get(worker_id)
+        if session is not None:
+            left = session.last_heard + self._worker_timeout_s - self._loop.time()
+            if left > 0:
+                self._watch(worker_id, left)
+                return
+            self.close(session)
+            self._timers.pop(worker_id).cancel()
+        else:
+            del self._timers[worker_id]
+        reason = f"worker {worker_id} was not heard for {self._worker_timeout_s:g} s"
+        logger.warning("%s: it is lost", reason)
+        self._engine.post(WorkerLost(worker_id, reason))

@@ -1,0 +1,88 @@
+"""ClusterService: what the cluster is doing, and its end."""
+
+# ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
+
+import asyncio
+import os
+from typing import Any, Final
+
+from iris.controller.parts import Controller, Exit
+from iris.domain.entities import Worker
+from iris.domain.states import TaskState
+from iris.rpc import iris_pb2 as pb
+from iris.rpc import iris_pb2_grpc
+from iris.rpc.convert import resources_to_wire
+from iris.rpc.protocol import PROTOCOL_VERSION
+from rigging.errors import Conflict
+
+_STOP_MARGIN_S: Final = 5.0
+_NAMES_SHOWN: Final = 5
+
+Context = Any  # grpc's own, which is untyped here
+
+
+class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
+    """Serves users."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    async def Status(self, request: pb.ClusterStatusRequest, context: Context) -> pb.ClusterStatusResponse:
+        controller, view = self._controller, self._controller.view
+        running = sum(view.jobs[job_id].count(TaskState.RUNNING) for job_id in view.live_jobs)
+        return pb.ClusterStatusResponse(
+            protocol_version=PROTOCOL_VERSION,
+            version=_release(),
+            started_at_ms=controller.started_at_ms,
+            workers=[
+                self._worker(worker)
+                for worker in view.workers.values()
+                if controller.sessions.present(worker.worker_id)
+            ],
+            pending_tasks=sum(len(waiting) for waiting in view.pending.values()),
+            running_tasks=running,
+            idle_exit_ms=round(controller.config.idle_exit_s * 1000),
+            state_dir=str(controller.config.state_dir),
+            pid=os.getpid(),
+        )
+
+    async def Shutdown(self, request: pb.ShutdownRequest, context: Context) -> pb.ShutdownResponse:
+        controller, view = self._controller, self._controller.view
+        live = list(view.live_jobs)
+        if live and not request.stop_jobs:
+            more = f" and {len(live) - _NAMES_SHOWN} more" if len(live) > _NAMES_SHOWN else ""
+            raise Conflict(
+                f"{len(live)} live job(s): {', '.join(live[:_NAMES_SHOWN])}{more}; stop them first, or shut down with "
+                "stop_jobs"
+            )
+        stopped = []
+        for job_id in live:
+            ended, _ = await controller.stop_job(job_id, "the cluster was shut down")
+            stopped += ended
+        if stopped:
+            try:
+                await controller.waiters.wait(stopped, False, controller.config.stop_grace_s + _STOP_MARGIN_S)
+            except asyncio.CancelledError:
+                controller.request_exit(Exit("shut down on request", workers_exit=True))
+                raise
+        controller.request_exit(Exit("shut down on request", workers_exit=True))
+        return pb.ShutdownResponse(stopped_job_ids=stopped)
+
+    def _worker(self, worker: Worker) -> pb.WorkerInfo:
+        view = self._controller.view
+        bookings = [booking for booking in view.attempts_on(worker.worker_id) if not booking.stopping]
+        return pb.WorkerInfo(
+            worker_id=worker.worker_id,
+            capacity=resources_to_wire(worker.capacity),
+            attributes=dict(worker.attributes),
+            connected=worker.connected,
+            last_seen_at_ms=worker.last_seen_at_ms,
+            committed=resources_to_wire(view.committed(worker.worker_id)),
+            running_tasks=len(bookings),
+        )
+
+
+def _release() -> str:
+    from importlib.metadata import version  # slow to import, and only needed here
+
+    return version("marin-iris")

@@ -1,0 +1,174 @@
+"""JobService: wire in, a decision of the controller, wire out."""
+
+# ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
+
+import heapq
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from typing import Any, Final
+
+from iris.controller.log_reader import Line, LogQuery, read_logs
+from iris.controller.parts import Controller
+from iris.core.view import ClusterView
+from iris.domain.entities import Job
+from iris.domain.events import LendCpu
+from iris.domain.ids import AttemptId, JobId, TaskId, is_task_id, parent_of, parse_task_id
+from iris.domain.states import PriorityBand, TaskState
+from iris.rpc import iris_pb2 as pb
+from iris.rpc import iris_pb2_grpc
+from iris.rpc.auth import PrincipalKind
+from iris.rpc.convert import job_state_to_wire, job_states_from_wire, job_status, spec_from_wire, task_status
+from iris.rpc.interceptor import current_principal
+from iris.rpc.protocol import ATTEMPT_ID_KEY
+from rigging.errors import InvalidRequest
+
+_DEFAULT_LIST_LIMIT: Final = 200
+_MAX_LIST_LIMIT: Final = 10_000
+_MAX_WAIT_S: Final = 3600.0
+
+Context = Any  # grpc's own, which is untyped here
+
+
+class JobService(iris_pb2_grpc.JobServiceServicer):
+    """Serves clients and tasks."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    @property
+    def _view(self) -> ClusterView:
+        return self._controller.view
+
+    async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
+        current_principal().check_submit(request.spec.job_id)
+        parent_id = parent_of(JobId(request.spec.job_id))
+        parent = None if parent_id is None else self._view.jobs.get(parent_id)
+        spec = spec_from_wire(request.spec, PriorityBand.INTERACTIVE if parent is None else parent.spec.band)
+        for blob in request.inline_blobs:
+            self._controller.blobs.put(blob)
+        adopt = request.existing == pb.EXISTING_JOB_POLICY_ADOPT
+        job_id, adopted = await self._controller.submit_job(spec, request.idempotency_key, adopt)
+        return pb.SubmitJobResponse(job_id=job_id, adopted=adopted)
+
+    async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.JobStatus:
+        current_principal().check_access(request.job_id)
+        return self._status(self._view.job(JobId(request.job_id)), request.include_spec)
+
+    async def WaitJobs(self, request: pb.WaitJobsRequest, context: Context) -> pb.WaitJobsResponse:
+        principal = current_principal()
+        for name in request.job_ids:
+            principal.check_access(name)
+        if not request.job_ids:
+            raise InvalidRequest("WaitJobs names no job; give at least one")
+        job_ids = [JobId(name) for name in request.job_ids]
+        timeout_s = min(max(request.timeout_ms, 0) / 1000, _MAX_WAIT_S)
+        with self._lending(context):
+            done = await self._controller.waiters.wait(job_ids, request.any, timeout_s)
+        return pb.WaitJobsResponse(jobs=[self._status(self._view.job(job_id)) for job_id in job_ids], done=done)
+
+    async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
+        principal = current_principal()
+        prefix = request.prefix.rstrip("/")
+        if principal.kind is PrincipalKind.JOB:
+            prefix = prefix or principal.user_tree
+            principal.check_access(prefix)
+        if prefix and not prefix.startswith("/"):
+            raise InvalidRequest(f"prefix {request.prefix!r} must begin with '/', e.g. '/user' or '/user/job'")
+        states = job_states_from_wire(request.states)
+        limit = min(request.limit, _MAX_LIST_LIMIT) if request.limit > 0 else _DEFAULT_LIST_LIMIT
+        chosen = (
+            job
+            for job in self._view.jobs.values()
+            if (not states or job.state in states) and _is_under(job.job_id, prefix)
+        )
+        newest = heapq.nlargest(limit + 1, chosen, key=lambda job: job.sequence)
+        return pb.ListJobsResponse(jobs=[self._status(job) for job in newest[:limit]], truncated=len(newest) > limit)
+
+    async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
+        current_principal().check_access(request.job_id)
+        job_id = self._view.job(JobId(request.job_id)).job_id
+        reason = self._controller.engine.reasons.get(job_id, "")
+        return pb.ListTasksResponse(
+            tasks=[
+                task_status(task, reason if task.state is TaskState.PENDING else "")
+                for task in self._view.tasks[job_id]
+            ]
+        )
+
+    async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.TaskStatus:
+        current_principal().check_access(request.task_id)
+        task = self._view.task(TaskId(request.task_id))
+        reason = self._controller.engine.reasons.get(task.job_id, "") if task.state is TaskState.PENDING else ""
+        return task_status(task, reason)
+
+    async def StopJob(self, request: pb.StopJobRequest, context: Context) -> pb.StopJobResponse:
+        current_principal().check_access(request.job_id)
+        stopped, already = await self._controller.stop_job(JobId(request.job_id), request.reason)
+        if already is not None:
+            return pb.StopJobResponse(already=job_state_to_wire(already))
+        return pb.StopJobResponse(stopped_job_ids=stopped)
+
+    async def FetchLogs(self, request: pb.FetchLogsRequest, context: Context) -> AsyncGenerator[pb.LogBatch, None]:
+        current_principal().check_access(request.id)
+        index = None
+        job_id = JobId(request.id)
+        if is_task_id(request.id):
+            self._view.task(TaskId(request.id))
+            job_id, index = parse_task_id(request.id)
+        else:
+            self._view.job(job_id)
+        if request.max_lines < 0 or request.since_ms < 0:
+            raise InvalidRequest(f"max_lines ({request.max_lines}) and since_ms ({request.since_ms}) must be 0 or more")
+        query = LogQuery(
+            job_id=job_id,
+            index=index,
+            include_children=request.include_children and index is None,
+            since_ms=request.since_ms,
+            max_lines=request.max_lines,
+            from_start=request.from_start,
+            follow=request.follow,
+        )
+        async with aclosing(read_logs(self._controller.hub, query)) as batches:
+            async for batch in batches:
+                yield pb.LogBatch(entries=[_entry(line) for line in batch])
+
+    def _status(self, job: Job, include_spec: bool = False) -> pb.JobStatus:
+        return job_status(job, self._controller.engine.reasons.get(job.job_id, ""), include_spec)
+
+    @contextmanager
+    def _lending(self, context: Context) -> Iterator[None]:
+        """While a task waits for its children it needs no cpu: they may have it."""
+        principal = current_principal()
+        attempt = AttemptId(dict(context.invocation_metadata() or ()).get(ATTEMPT_ID_KEY, ""))
+        task, number = self._view.find_attempt(attempt)
+        if (
+            principal.kind is not PrincipalKind.JOB
+            or task is None
+            or task.job_id != principal.name
+            or task.attempt != number
+            or not task.state.is_live
+        ):
+            yield
+            return
+        engine = self._controller.engine
+        engine.post(LendCpu(attempt, True))
+        try:
+            yield
+        finally:
+            engine.post(LendCpu(attempt, False))
+
+
+def _is_under(job_id: JobId, prefix: str) -> bool:
+    return not prefix or job_id == prefix or job_id.startswith(prefix + "/")
+
+
+def _entry(line: Line) -> pb.LogEntry:
+    (job_id, index, attempt), record = line
+    return pb.LogEntry(
+        task_id=f"{job_id}/{index}",
+        attempt=attempt,
+        is_stderr=record.is_stderr,
+        at_ms=record.at_ms,
+        data=record.data,
+        partial=record.partial,
+    )

@@ -1,0 +1,119 @@
+"""WorkerService: one session of one worker, as a stream of messages in each direction."""
+
+# ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, Final
+
+from iris.controller.outbox import Outgoing
+from iris.controller.parts import Controller
+from iris.controller.sessions import Greeting, Report
+from iris.domain.ids import AttemptId, WorkerId
+from iris.rpc import iris_pb2 as pb
+from iris.rpc import iris_pb2_grpc
+from iris.rpc.auth import PrincipalKind, make_token
+from iris.rpc.convert import resources_from_wire
+from iris.rpc.convert_worker import launch_to_wire, observation_from_wire, outgoing_to_wire, run_attempts_to_wire
+from iris.rpc.interceptor import current_principal
+from iris.rpc.protocol import PROTOCOL_VERSION
+from rigging.errors import Conflict, Denied, InvalidRequest
+
+_FAREWELL_S: Final = 10.0
+
+Context = Any  # grpc's own, which is untyped here
+
+
+class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
+    """Serves workers."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    async def Session(
+        self, request_iterator: AsyncIterator[pb.WorkerMessage], context: Context
+    ) -> AsyncGenerator[pb.ControllerMessage, None]:
+        greeting = await self._greeting(request_iterator)
+        sessions = self._controller.sessions
+        session = await sessions.open(greeting)
+        reader = asyncio.create_task(self._read(session, request_iterator))
+        # Nothing is left to say when the worker has closed its half.
+        reader.add_done_callback(lambda _: session.outbox.close())
+        try:
+            yield self._welcome(greeting)
+            while True:
+                outgoing = await session.outbox.take(self._controller.config.heartbeat_interval_s)
+                if outgoing is not None:
+                    yield self._message(session, outgoing)
+                    if outgoing.goodbye is not None:
+                        await asyncio.wait([reader], timeout=_FAREWELL_S if outgoing.goodbye.exit else 0)
+                        return
+                elif session.outbox.closed:
+                    break
+                else:
+                    yield pb.ControllerMessage()
+            if reader.done():
+                reader.result()
+        finally:
+            if reader.done() and not reader.cancelled():
+                reader.exception()  # seen; raised above where it matters
+            reader.cancel()
+            sessions.close(session)
+
+    async def _greeting(self, messages: AsyncIterator[pb.WorkerMessage]) -> Greeting:
+        first = await anext(aiter(messages), None)
+        if first is None or first.WhichOneof("kind") != "hello":
+            raise InvalidRequest("a session begins with hello")
+        hello = first.hello
+        if hello.protocol_version != PROTOCOL_VERSION:
+            raise Conflict(
+                f"worker {hello.worker_id} speaks protocol version {hello.protocol_version}, this controller "
+                f"{PROTOCOL_VERSION}: use the same release of iris on both sides"
+            )
+        principal = current_principal()
+        if principal.name != hello.worker_id:
+            raise Denied(f"{principal} may not speak for worker {hello.worker_id}")
+        if not hello.instance_id:
+            raise InvalidRequest(f"worker {hello.worker_id} gives no instance_id")
+        worker_id = WorkerId(hello.worker_id)
+        return Greeting(
+            worker_id=worker_id,
+            instance_id=hello.instance_id,
+            capacity=resources_from_wire(hello.capacity),
+            attributes=dict(hello.attributes),
+            inventory=tuple(_report(observation, worker_id) for observation in hello.inventory),
+        )
+
+    async def _read(self, session: WorkerSession, messages: AsyncIterator[pb.WorkerMessage]) -> None:
+        sessions = self._controller.sessions
+        async for message in messages:
+            sessions.heard(session)
+            for log in message.logs:
+                sessions.append_log(session, AttemptId(log.attempt_id), log.offset, log.data)
+            for observation in message.observations:
+                sessions.report(session, _report(observation, session.worker_id))
+
+    def _welcome(self, greeting: Greeting) -> pb.ControllerMessage:
+        hub = self._controller.hub
+        attempts = [report.event.attempt_id for report in greeting.inventory]
+        return pb.ControllerMessage(
+            welcome=pb.Welcome(
+                heartbeat_interval_ms=round(self._controller.config.heartbeat_interval_s * 1000),
+                protocol_version=PROTOCOL_VERSION,
+                log_offsets=[pb.LogAck(attempt_id=name, offset=hub.attempt_size(name)) for name in attempts],
+            )
+        )
+
+    def _message(self, session: WorkerSession, outgoing: Outgoing) -> pb.ControllerMessage:
+        run = []
+        for job_id, attempts in outgoing.start.items():
+            job = self._controller.view.jobs[job_id]
+            token = make_token(self._controller.secret, PrincipalKind.JOB, job_id)
+            run.append(run_attempts_to_wire(launch_to_wire(job.spec, token), attempts))
+        session.revision += 1
+        grace_ms = round(self._controller.config.stop_grace_s * 1000)
+        return outgoing_to_wire(outgoing, run, session.revision, grace_ms)
+
+
+def _report(message: pb.Observation, worker_id: WorkerId) -> Report:
+    return Report(observation_from_wire(message, worker_id), message.log_size)
