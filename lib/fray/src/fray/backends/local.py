@@ -15,7 +15,7 @@ from fray.actor import enter_actor
 from fray.backends.local_actor import LocalActor, LocalActorGroup, LocalActorHandle
 from fray.backends.local_job import LocalJob
 from fray.backends.local_slots import Slot, SlotPool
-from fray.client import JobHandle
+from fray.client import Client, JobHandle
 from fray.context import adopt_client
 from fray.errors import JobAlreadyExists
 from fray.types import ActorConfig, CpuConfig, JobRequest, ResourceConfig
@@ -29,7 +29,7 @@ T = TypeVar("T")
 _job_slot: ContextVar[Slot | None] = ContextVar("fray_local_job_slot", default=None)
 
 
-def connect(address: str | None) -> "LocalClient":
+def connect(address: str | None) -> Client:
     """The registry's way in; the local backend has no address."""
     if address is not None:
         raise InvalidRequest(f"fray client 'local://{address}': the local backend takes no address; write 'local'")

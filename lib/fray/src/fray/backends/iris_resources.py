@@ -1,0 +1,160 @@
+"""fray's words for jobs as iris's words: the only place where the two meet."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fray.types import (
+    CpuConfig,
+    EnvironmentConfig,
+    GpuConfig,
+    JobRequest,
+    JobStatus,
+    ResourceConfig,
+    TpuConfig,
+)
+from fray.types import Entrypoint as FrayEntrypoint
+from iris.cluster.constraints import (
+    Constraint,
+    WellKnownAttribute,
+    preemptible_constraint,
+    region_constraint,
+    zone_constraint,
+)
+from iris.cluster.types import (
+    CoschedulingConfig,
+    DeviceSpec,
+    Entrypoint,
+    EnvironmentSpec,
+    JobState,
+    ResourceSpec,
+    gpu_device,
+    tpu_device,
+)
+from rigging.errors import InvalidRequest
+from rigging.topology import get_tpu_topology
+
+_STATUS: Final[Mapping[JobState, JobStatus]] = {
+    JobState.PENDING: JobStatus.PENDING,
+    JobState.BUILDING: JobStatus.PENDING,
+    JobState.RUNNING: JobStatus.RUNNING,
+    JobState.SUCCEEDED: JobStatus.SUCCEEDED,
+    JobState.FAILED: JobStatus.FAILED,
+    JobState.KILLED: JobStatus.STOPPED,
+    JobState.WORKER_FAILED: JobStatus.FAILED,
+    JobState.UNSCHEDULABLE: JobStatus.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class IrisRequest:
+    """What `IrisClient.submit` is told of a fray request."""
+
+    entrypoint: Entrypoint
+    name: str
+    resources: ResourceSpec
+    environment: EnvironmentSpec
+    constraints: tuple[Constraint, ...]
+    coscheduling: CoschedulingConfig | None
+    replicas: int
+    max_retries_failure: int
+    max_retries_preemption: int
+
+
+def to_iris_request(request: JobRequest, environment: EnvironmentConfig) -> IrisRequest:
+    """Say a request in iris's words.
+
+    Raises:
+        InvalidRequest: It asks for what Iris jobs cannot have; the message names it.
+    """
+    if environment.docker_image is not None or request.resources.image is not None:
+        image = environment.docker_image or request.resources.image
+        raise InvalidRequest(
+            f"job {request.name!r} asks for the image {image!r}; Iris jobs run from a workspace, without images"
+        )
+    return IrisRequest(
+        entrypoint=to_iris_entrypoint(request.entrypoint),
+        name=request.name,
+        resources=to_iris_resources(request.resources),
+        environment=to_iris_environment(environment, request.resources),
+        constraints=to_iris_constraints(request.resources),
+        coscheduling=to_coscheduling(request),
+        replicas=request.replica_count,
+        max_retries_failure=request.max_retries_failure,
+        max_retries_preemption=request.max_retries_preemption,
+    )
+
+
+def to_iris_entrypoint(entrypoint: FrayEntrypoint) -> Entrypoint:
+    """A callable as a callable, a program as a command."""
+    if entrypoint.binary_entrypoint is not None:
+        return Entrypoint.from_command(entrypoint.binary_entrypoint.command, *entrypoint.binary_entrypoint.args)
+    entry = entrypoint.callable_entrypoint
+    assert entry is not None
+    # Not from_callable(fn, *args, **kwargs): the callable may itself have a parameter called "fn".
+    return Entrypoint(fn=entry.callable, args=entry.args, kwargs=entry.kwargs)
+
+
+def to_iris_resources(resources: ResourceConfig) -> ResourceSpec:
+    """What one task needs."""
+    return ResourceSpec(cpu=resources.cpu, memory=resources.ram, disk=resources.disk, device=to_iris_device(resources))
+
+
+def to_iris_device(resources: ResourceConfig) -> DeviceSpec | None:
+    """The accelerators of one task: a TPU host's chips, GPUs, or none."""
+    device, alternatives = resources.device, tuple(resources.device_alternatives or ())
+    match device:
+        case CpuConfig():
+            return None
+        case GpuConfig():
+            return dataclasses.replace(gpu_device(device.variant, device.count), alternatives=alternatives)
+        case TpuConfig():
+            if device.topology is not None:
+                raise InvalidRequest(
+                    f"TPU {device.variant} with topology {device.topology!r}: Iris chooses slices by type only; leave "
+                    "topology out"
+                )
+            return tpu_device([device.variant, *alternatives])
+
+
+def to_iris_environment(environment: EnvironmentConfig, resources: ResourceConfig) -> EnvironmentSpec:
+    """Packages, extras and variables; the device's own variables give way to those of the environment."""
+    return EnvironmentSpec(
+        pip_packages=tuple(environment.pip_packages),
+        env_vars={**resources.device.default_env_vars(), **environment.env_vars},
+        extras=tuple(environment.extras),
+    )
+
+
+def to_iris_constraints(resources: ResourceConfig) -> tuple[Constraint, ...]:
+    """Where it may run. `preemptible=True` allows preemptible capacity; it does not ask for it."""
+    constraints = []
+    if not resources.preemptible:
+        constraints.append(preemptible_constraint(False))
+    if resources.regions:
+        constraints.append(region_constraint(list(resources.regions)))
+    if resources.zone is not None:
+        constraints.append(zone_constraint(resources.zone))
+    return tuple(constraints)
+
+
+def to_coscheduling(request: JobRequest) -> CoschedulingConfig | None:
+    """The hosts of a TPU slice are one gang; anything else is placed task by task."""
+    device = request.resources.device
+    if not isinstance(device, TpuConfig):
+        return None
+    hosts = get_tpu_topology(device.variant).vm_count
+    if hosts == 1:
+        return None
+    if request.replica_count != hosts:
+        raise InvalidRequest(
+            f"job {request.name!r} asks for {request.replica_count} hosts of TPU {device.variant}, whose slices have "
+            f"{hosts}; on Iris a job runs on exactly one slice: submit one job a slice"
+        )
+    return CoschedulingConfig(group_by=WellKnownAttribute.TPU_NAME)
+
+
+def to_fray_status(state: JobState) -> JobStatus:
+    """A job's state in fray's words."""
+    return _STATUS[state]

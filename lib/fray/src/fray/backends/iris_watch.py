@@ -1,0 +1,68 @@
+"""Telling many waiters of the ends of many Iris jobs with few threads and few calls."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from rigging.errors import MarinError
+
+logger = logging.getLogger(__name__)
+
+_JOBS_PER_CALL = 64
+
+
+class JobWatcher:
+    """Calls back when jobs end.
+
+    Args:
+        poll: Given job ids, waits a while and returns those of jobs that have ended, as soon as there is one.
+    """
+
+    def __init__(self, poll: Callable[[Sequence[str]], set[str]]) -> None:
+        self._poll = poll
+        self._lock = threading.Lock()
+        self._new: deque[tuple[str, Callable[[], object]]] = deque()
+        self._thread_starting = False
+
+    def watch(self, job_id: str, callback: Callable[[], object]) -> None:
+        """Call `callback()` when the job has ended, or when that can no longer be learnt."""
+        with self._lock:
+            self._new.append((job_id, callback))
+        self._ensure_thread()
+
+    def _ensure_thread(self) -> None:
+        # A thread that is polling cannot take a new job before it returns, so a new job gets a new thread, unless one
+        # is on its way; threads that return share out what is new and end when there is nothing.
+        with self._lock:
+            if self._thread_starting or not self._new:
+                return
+            self._thread_starting = True
+        threading.Thread(target=self._work, name="fray-iris-watch", daemon=True).start()
+
+    def _take(self, watched: list[tuple[str, Callable[[], object]]]) -> None:
+        with self._lock:
+            while self._new and len(watched) < _JOBS_PER_CALL:
+                watched.append(self._new.popleft())
+
+    def _work(self) -> None:
+        watched: list[tuple[str, Callable[[], object]]] = []
+        self._take(watched)
+        with self._lock:
+            self._thread_starting = False
+        self._ensure_thread()
+        while watched:
+            ended = self._ended(sorted({job_id for job_id, _ in watched}))
+            for job_id, callback in watched:
+                if job_id in ended:
+                    callback()
+            watched = [(job_id, callback) for job_id, callback in watched if job_id not in ended]
+            self._take(watched)
+
+    def _ended(self, job_ids: list[str]) -> set[str]:
+        try:
+            return self._poll(job_ids)
+        except MarinError as error:
+            # Whoever waits must not wait for ever: it asks itself next, and gets this error first hand.
+            logger.warning("cannot watch %d Iris jobs: %s", len(job_ids), error)
+            return set(job_ids)
