@@ -1,0 +1,125 @@
+"""Keeping secrets out of logs, status and bug reports.
+
+Two signs give a secret away: its own shape (hf_..., ghp_..., sk-..., AIza..., Bearer ..., a URL's user part), and the
+name it stands under (HF_TOKEN=..., "password": "..."). Names of this trade that only look like secrets, such as
+max_tokens or eos_token, are left alone. Redacting twice changes nothing more.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+
+REDACTED = "[REDACTED]"
+
+_SHAPES = re.compile(
+    r"""
+    (?<![A-Za-z0-9_-])(?:
+        hf_(?=[A-Za-z]*[0-9A-Z])[A-Za-z0-9]{6,}         # Hugging Face; hf_transfer is a package
+      | gh[pousr]_[A-Za-z0-9]{6,} | github_pat_\w{6,}   # GitHub
+      | glpat-[\w-]{6,}                                 # GitLab
+      | sk-(?=[\w-]*\d)[\w-]{8,} | sk-\w[\w-]{19,}      # OpenAI, Anthropic
+      | AIza[\w-]{6,} | ya29\.[\w-]{6,}                 # Google
+      | xox[abprs]-[\w-]{6,}                            # Slack
+      | (?:AKIA|ASIA)[A-Z0-9]{16}                       # AWS
+      | eyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*                 # JSON web token
+    )
+    | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_AUTHORIZATION = re.compile(r"\b(Bearer|Basic)(\s+)(?=\S*[0-9]|\S{8})[^\s\"',;]+", re.IGNORECASE)
+_USERINFO = re.compile(r"(?<=://)(?!git@)[^/\s@\"']+(?=@)")
+# Names start where no name goes on before, and give nothing back once read: otherwise a long line costs its square.
+_NAME = r"(?<![\w.\-])(?P<name>-*+\w[\w.\-]*+)"
+_VALUE = r"""(?!\[REDACTED\])(?:(?P<quote>\\?["'])(?P<quoted>.*?)(?P=quote)|(?P<bare>[^\s"',;&\\}\])]++))"""
+_ASSIGNMENTS = (
+    re.compile(_NAME + r"""(?P<separator>(?:\\?["'])?\s*+=\s*+)""" + _VALUE),  # KEY=x, key = "x"
+    re.compile(_NAME + r"""(?P<separator>\\?["']\s*+:\s*+)""" + _VALUE),  # "key": "x", also inside a JSON string
+    # key: x, only where x does not read as a word: "unexpected token: comma" tells no secret.
+    re.compile(_NAME + r"(?P<separator>\s*+:\s++)(?=\S{6})(?=\S*[0-9!#$%^*+])" + _VALUE),
+    re.compile(r"(?<!\S)(?P<name>--?\w[\w\-]*+)(?P<separator>\s++)(?!-)" + _VALUE),  # --key x
+)
+_SECRET_NAME = re.compile(
+    r"secret(?!ar)|passw(?:or)?d|passphrase|api[_-]?key|credential|(?:private|access)[_-]?key|authorization",
+    re.IGNORECASE,
+)
+_ANY_SECRET_WORD = re.compile(rf"token|{_SECRET_NAME.pattern}", re.IGNORECASE)
+_NAME_HAS_TOKEN = re.compile(r"(?:^|[_.\-])tokens?(?:$|[_.\-])|token$", re.IGNORECASE)
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+# Token names of language modelling: what stands before or after "token".
+# fmt: off
+_HARMLESS_BEFORE = frozenset({
+    "pad", "eos", "bos", "unk", "mask", "sep", "cls", "special", "image", "next", "last", "first", "per", "num", "max",
+    "min", "new",
+})
+_HARMLESS_AFTER = frozenset({
+    "count", "counts", "id", "ids", "type", "types", "len", "length", "limit", "budget", "index", "idx", "size", "rate",
+    "bucket", "mask", "ratio", "embedding",
+})
+# fmt: on
+
+
+def is_secret_name(name: str) -> bool:
+    """Say whether a value under this name (a variable, key or option) is a secret."""
+    if _SECRET_NAME.search(name):
+        return True
+    if not _NAME_HAS_TOKEN.search(_CAMEL.sub("_", name)):
+        return False
+    words = [word for word in re.split(r"[_.\-]+", _CAMEL.sub("_", name).lower()) if word]
+    if "tokens" in words:
+        # Plural counts things (max_tokens, tokens_per_batch), unless it is said whose they are (auth_tokens).
+        return bool({"auth", "access", "refresh", "api", "bearer"}.intersection(words))
+    return not (_HARMLESS_BEFORE.intersection(words) or _HARMLESS_AFTER.intersection(words))
+
+
+def redact_string(text: str) -> str:
+    """Return `text` with every secret in it replaced by "[REDACTED]"."""
+    text = _SHAPES.sub(REDACTED, text)
+    text = _AUTHORIZATION.sub(rf"\1\2{REDACTED}", text)
+    text = _USERINFO.sub(REDACTED, text)
+    if not _ANY_SECRET_WORD.search(text):
+        return text
+    for assignment in _ASSIGNMENTS:
+        text = assignment.sub(_redact_assignment, text)
+    return text
+
+
+def redact_value(value: object) -> object:
+    """Return a copy of dicts, lists, tuples and strings without secrets; anything else is returned as it is.
+
+    Under a secret's name, text, bytes and containers are replaced whole, and numbers too; None and booleans stay.
+    """
+    if isinstance(value, str):
+        return redact_string(value)
+    if isinstance(value, Mapping):
+        return {key: _redact_under(str(key), item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [redact_value(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(redact_value(item) for item in value)
+    return value
+
+
+def redact_json_text(text: str) -> str:
+    """Return JSON text without secrets, formatted anew; text that is not JSON is redacted as a string."""
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        return redact_string(text)
+    return json.dumps(redact_value(parsed), ensure_ascii=False)
+
+
+def _redact_under(name: str, value: object) -> object:
+    if value is None or isinstance(value, bool) or not is_secret_name(name):
+        return redact_value(value)
+    return REDACTED
+
+
+def _redact_assignment(match: re.Match[str]) -> str:
+    if not is_secret_name(match["name"]):
+        return match[0]
+    # An authorization scheme stays readable; what follows it is already replaced.
+    if match["bare"] in ("Bearer", "Basic") or (match["quoted"] or "").endswith(REDACTED):
+        return match[0]
+    quote = match["quote"] or ""
+    return f"{match['name']}{match['separator']}{quote}{REDACTED}{quote}"

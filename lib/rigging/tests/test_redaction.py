@@ -1,0 +1,118 @@
+import json
+import time
+
+import pytest
+
+from rigging.redaction import REDACTED, is_secret_name, redact_json_text, redact_string, redact_value
+
+SECRETS = [
+    "hf_abcDEF123456ghijkl",
+    "ghp_16C7e42F292c6912E7",
+    "github_pat_11ABCDEFG0123456789_abc",
+    "sk-proj-abc123def456ghi789",
+    "sk-abcdefghijklmnopqrstuvwxyz",
+    "AIzaSyD-1234567890abcdefghijk",
+    "xoxb-123456-abcdef",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIx.abc-def",
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("frame", ["{}", "got {} from server", "x={},", '{{"a": "{}"}}', "({})", "https://h/?q={}&r=1"])
+def test_secrets_are_known_by_their_shape(secret: str, frame: str) -> None:
+    redacted = redact_string(frame.format(secret))
+    assert secret not in redacted
+    assert redacted == frame.format(REDACTED)
+    assert redact_string(redacted) == redacted
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("HF_TOKEN=opensesame", "HF_TOKEN=[REDACTED]"),
+        ("export WANDB_API_KEY='a b c' X=1", "export WANDB_API_KEY='[REDACTED]' X=1"),
+        ("DB_PASSWORD = tiger; user=scott", "DB_PASSWORD = [REDACTED]; user=scott"),
+        ("AWS_SECRET_ACCESS_KEY=abc/def+g", "AWS_SECRET_ACCESS_KEY=[REDACTED]"),
+        ("url?api_key=abc&page=2", "url?api_key=[REDACTED]&page=2"),
+        ("{'password': 'tiger', 'n': 1}", "{'password': '[REDACTED]', 'n': 1}"),
+        ('"{\\"client_secret\\": \\"tiger\\"}"', '"{\\"client_secret\\": \\"[REDACTED]\\"}"'),
+        ("password: hunter2x", "password: [REDACTED]"),
+        ("run --api-key tiger --n 1", "run --api-key [REDACTED] --n 1"),
+        ("run --token=tiger --n 1", "run --token=[REDACTED] --n 1"),
+        ("Authorization: Bearer abc123", "Authorization: Bearer [REDACTED]"),
+        ("authorization: bearer abcdefghijk", "authorization: bearer [REDACTED]"),
+        ("Authorization=Basic dXNlcjpwYXNz", "Authorization=Basic [REDACTED]"),
+        ("https://me:pass@host/x", "https://[REDACTED]@host/x"),
+        ("git+https://ghs_123456@github.com/o/r", "git+https://[REDACTED]@github.com/o/r"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----\n", "[REDACTED]\n"),
+        ("GOOGLE_APPLICATION_CREDENTIALS=/a.json", "GOOGLE_APPLICATION_CREDENTIALS=[REDACTED]"),
+    ],
+)
+def test_secrets_are_known_by_their_name_or_place(text: str, redacted: str) -> None:
+    assert redact_string(text) == redacted
+    assert redact_string(redacted) == redacted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_tokens=4096 tokenizer=meta-llama/Llama-3 eos_token=</s> token_count: 1234567",
+        "unexpected token: comma at line 3",
+        "task-00000001-abcdef12 on disk-12345678 uses scikit sk-learn",
+        "installing hf_transfer and hf_hub",
+        "the bearer of this letter",
+        "ssh://git@github.com/o/r gs://bucket/a@b user@example.com",
+        "secretary problem: 37 percent",
+        "monkey=banana keyboard=qwerty key=value",
+        "",
+    ],
+)
+def test_plain_text_stays(text: str) -> None:
+    assert redact_string(text) == text
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["token", "HF_TOKEN", "accessToken", "wandb-api-key", "apiKey", "db.password", "MY_TOKEN_VALUE", "auth_tokens"],
+)
+def test_secret_names(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "tokenizer", "token_ids", "pad_token", "maxTokens", "num_token", "key"])
+def test_names_of_language_modelling_are_no_secrets(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+def test_values_are_redacted_in_depth_and_the_original_is_kept() -> None:
+    value = {
+        "env": {"HF_TOKEN": "x", "HOME": "/root", "PASSWORD": None, "USE_TOKEN": True, "API_KEY": 123},
+        "args": ["--token=abc", ("Bearer abc123", 5)],
+        "credentials": {"user": "u"},
+        "max_tokens": 7,
+    }
+    before = json.dumps(value)
+    assert redact_value(value) == {
+        "env": {"HF_TOKEN": REDACTED, "HOME": "/root", "PASSWORD": None, "USE_TOKEN": True, "API_KEY": REDACTED},
+        "args": [f"--token={REDACTED}", (f"Bearer {REDACTED}", 5)],
+        "credentials": REDACTED,
+        "max_tokens": 7,
+    }
+    assert json.dumps(value) == before
+
+
+def test_json_text() -> None:
+    assert json.loads(redact_json_text('{"a": {"token": "x"}, "é": ["sk-abc12345678"]}')) == {
+        "a": {"token": REDACTED},
+        "é": [REDACTED],
+    }
+    assert redact_json_text("{broken HF_TOKEN=x1") == "{broken HF_TOKEN=[REDACTED]"
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("unit", ["a", "a=", "token", "_", "://", "x:", '"', "eyJ", "--a ", "-----BEGIN PRIVATE KEY"])
+def test_long_lines_cost_little(unit: str) -> None:
+    text = "token " + unit * (20_000 // len(unit))
+    started = time.process_time()
+    redact_string(text)
+    assert time.process_time() - started < 1.0
