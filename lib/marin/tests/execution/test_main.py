@@ -147,5 +147,6 @@ def test_a_stopped_script_leaves_true_statuses(tmp_path: Path, number: signal.Si
 
 @pytest.mark.e2e
 def test_importing_the_executor_imports_nothing_heavy() -> None:
-    code = "import sys, marin.execution.executor; print([n for n in ('draccus','grpc','iris','numpy','ray') if n in sys.modules])"
+    heavy = ("draccus", "fsspec", "grpc", "iris", "numpy", "ray")
+    code = f"import sys, marin.execution.executor; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,5 +1,7 @@
 """Steps and functions that run as jobs of their own, through fray's in-process client."""
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +15,7 @@ from marin.execution import Executor, ExecutorStep
 from marin.execution.executor_step_status import STATUS_FAILED, STATUS_SUCCESS, StatusFile
 from marin.execution.placement import LiveJobs
 from marin.execution.remote import RemoteCallable, function_name, job_name, job_request, remote
-from rigging.errors import StepFailed
+from rigging.errors import JobFailed, StepFailed
 
 MakeStep = Callable[..., ExecutorStep[Any]]
 MakeExecutor = Callable[[], Executor]
@@ -159,3 +161,32 @@ def test_job_names_are_plain(label: str) -> None:
     assert name.endswith("-012345")
     assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
     assert len(name) <= 87
+
+
+def test_an_interrupt_stops_jobs_before_their_locks_are_given_up(
+    make_step: MakeStep, make_executor: MakeExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The main thread is interrupted as soon as the job runs; when the job is told to stop, its lock is still held."""
+    stopped, held_at_stop = threading.Event(), []
+    executor = make_executor()
+
+    class Handle:
+        job_id = "job"
+
+        def wait(self) -> None:
+            main_thread = threading.main_thread().ident
+            assert main_thread is not None
+            signal.pthread_kill(main_thread, signal.SIGINT)
+            assert stopped.wait(20)
+            raise JobFailed("stopped")
+
+        def terminate(self) -> None:
+            held_at_stop.extend(StatusFile(path).has_active_lock() for path in executor.output_paths.values())
+            stopped.set()
+
+    monkeypatch.setattr("marin.execution.placement.submit", lambda *_, **__: Handle())
+    with pytest.raises(KeyboardInterrupt):
+        executor.run([make_step("a", fn=decorated)])
+    assert held_at_stop == [True]
+    [path] = executor.output_paths.values()
+    assert StatusFile(path).status == STATUS_FAILED

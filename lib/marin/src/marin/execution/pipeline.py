@@ -136,12 +136,9 @@ class Executor:
             read_statuses([self.output_paths[step] for step in chosen]),
             force_run_failed=force_run_failed,
             max_concurrent=max_concurrent,
+            stop_work=jobs.terminate,
         )
-        try:
-            self.results = run.run()
-        except BaseException:
-            jobs.terminate()
-            raise
+        self.results = run.run()
         raise_failures(self.results)
         return dict(self.output_paths)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from marin.execution.remote import PREFIX_VARIABLE, RemoteCallable, job_name, remote, submit
 from marin.execution.step import ExecutorStep
+from rigging.errors import MarinError
 
 if TYPE_CHECKING:
     from fray.client import JobHandle
+
+logger = logging.getLogger(__name__)
 
 
 class LiveJobs:
@@ -37,12 +41,15 @@ class LiveJobs:
                 self._handles.remove(handle)
 
     def terminate(self) -> None:
-        """Stop every job that is waited for, and every later one."""
+        """Stop every job that is waited for, and every later one; one that cannot be stopped is named in the log."""
         with self._guard:
             self._stopped = True
             handles = list(self._handles)
         for handle in handles:
-            handle.terminate()
+            try:
+                handle.terminate()
+            except (MarinError, OSError) as error:
+                logger.warning("could not stop job %s: %s", handle.job_id, error)
 
 
 def remote_function(step: ExecutorStep[Any]) -> RemoteCallable[Any] | None:

@@ -100,6 +100,7 @@ class StepRun:
         statuses: Status of each output path at the start.
         force_run_failed: Whether what failed in an earlier run is tried again.
         max_concurrent: Tasks at work at once; None for every ready one (up to `MAX_STEP_THREADS`).
+        stop_work: Called on an interrupt, before any lock is given up: stops what runs outside this process.
     """
 
     def __init__(
@@ -109,12 +110,14 @@ class StepRun:
         *,
         force_run_failed: bool = True,
         max_concurrent: int | None = None,
+        stop_work: Callable[[], None] = lambda: None,
     ) -> None:
         check_max_concurrent(max_concurrent)
         self._tasks = {task.output_path: task for task in tasks}
         self._statuses = statuses
         self._force_run_failed = force_run_failed
         self._limit = min(max_concurrent or MAX_STEP_THREADS, MAX_STEP_THREADS)
+        self._stop_work = stop_work
         self._results: dict[str, StepResult] = {}
         self._completions: SimpleQueue[StepResult] = SimpleQueue()
         self._work: SimpleQueue[tuple[StepTask, contextvars.Context] | None] = SimpleQueue()
@@ -224,6 +227,7 @@ class StepRun:
 
     def _abandon(self) -> None:
         """Tell the truth about what is at work when the run is interrupted."""
+        self._stop_work()
         with self._active_guard:
             active = list(self._active.values())
         for status in active:
