@@ -5,6 +5,7 @@ import contextlib
 import socket
 from typing import Protocol
 
+from iris.domain.states import TaskState
 from iris.worker.attempt_machine import Life, Phase
 from iris.worker.logs import AttemptLog
 from iris.worker.runtime.process import Exit, Process
@@ -63,6 +64,13 @@ class Attempt:
             log_size=self.log.size if self.ended else 0,
             pid=life.pid,
         )
+
+    def inventory_observation(self) -> Observation:
+        """What a new session begins with: an end is told only once its log is, so until then the attempt goes on."""
+        if not self.ended or self.log.acked == self.log.size:
+            return self.observation()
+        state = TaskState.RUNNING if self.life.pid else TaskState.BUILDING
+        return Observation(self.attempt_id, state, self.at_ms, pid=self.life.pid)
 
     def on_output(self, is_stderr: bool, data: bytes) -> None:
         self._listener.took_output(self, is_stderr, data)

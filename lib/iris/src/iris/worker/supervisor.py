@@ -91,8 +91,8 @@ class Supervisor:
         return len(self._live)
 
     def inventory(self) -> list[Observation]:
-        """The last observation of every attempt that the controller has not told to forget."""
-        return [attempt.observation() for attempt in self._attempts.values()]
+        """Every attempt that the controller has not told to forget, as a session begins with it."""
+        return [attempt.inventory_observation() for attempt in self._attempts.values()]
 
     def apply(self, change: DesiredChange) -> None:
         """Make the desired set so. Starts of known attempts and stops of ended ones change nothing."""
@@ -110,6 +110,8 @@ class Supervisor:
     def resume_logs(self, offsets: dict[str, int]) -> None:
         """A session has begun: ship every log from the offset that the controller has."""
         for attempt_id, attempt in self._attempts.items():
+            if attempt.ended and attempt.log.acked < attempt.log.size:
+                self.outbox.observe(attempt.observation())  # held back from the inventory
             attempt.log.rewind(offsets.get(attempt_id, 0))
             if attempt.log.sent < attempt.log.size:
                 self.outbox.log_grew(attempt_id)

@@ -65,14 +65,30 @@ class TaskEnvironment:
         self._paths = paths
         self._worker_id = worker_id
         self._base = base
+        self._last: tuple[Launch, Ground, str] | None = None
+        self._common: dict[str, str] = {}
 
     def variables(
         self, request: StartRequest, ground: Ground, controller_address: str, token_path: str, ports: Mapping[str, int]
     ) -> dict[str, str]:
         """All variables of an attempt. The job's own win over the worker's; IRIS_* are always the truth."""
         launch = request.launch
-        env = dict(self._base)
-        env["PYTHONUNBUFFERED"] = "1"
+        last = self._last
+        # Attempts of one job usually start in a row and differ in four variables.
+        if last is None or last[0] is not launch or last[1] is not ground or last[2] != controller_address:
+            self._common = self._job_variables(launch, ground, controller_address, token_path)
+            self._last = (launch, ground, controller_address)
+        env = self._common.copy()
+        env[ATTEMPT_VARIABLE] = request.attempt_id
+        env["IRIS_TASK_ID"] = request.task_id
+        env["IRIS_TASK_INDEX"] = str(request.task_index)
+        env["IRIS_ERROR_FILE"] = str(self._paths.error(request.attempt_id))
+        for name, port in ports.items():
+            env[port_variable(name)] = str(port)
+        return env
+
+    def _job_variables(self, launch: Launch, ground: Ground, controller_address: str, token: str) -> dict[str, str]:
+        env = {**self._base, "PYTHONUNBUFFERED": "1"}
         if ground.virtual_env:
             env["VIRTUAL_ENV"] = ground.virtual_env
         env.update(launch.env_vars)
@@ -80,24 +96,18 @@ class TaskEnvironment:
         if ground.python_path:
             env["PYTHONPATH"] = _joined(ground.python_path, launch.env_vars.get("PYTHONPATH", ""))
         env |= {
-            ATTEMPT_VARIABLE: request.attempt_id,
             WORK_DIR_VARIABLE: str(self._paths.root),
             "IRIS_CONTROLLER_ADDRESS": controller_address,
             "IRIS_JOB_ID": launch.job_id,
-            "IRIS_TASK_ID": request.task_id,
-            "IRIS_TASK_INDEX": str(request.task_index),
             "IRIS_NUM_TASKS": str(launch.replicas),
             "IRIS_WORKER_ID": self._worker_id,
-            "IRIS_TOKEN_FILE": token_path,
+            "IRIS_TOKEN_FILE": token,
             "IRIS_BUNDLE_DIGEST": launch.bundle_digest,
             "IRIS_EXTRAS": json.dumps(launch.extras),
             "IRIS_PIP_PACKAGES": json.dumps(launch.pip_packages),
-            "IRIS_ERROR_FILE": str(self._paths.error(request.attempt_id)),
         }
         if launch.payload_digest:
             env["IRIS_CLOUDPICKLE"] = _cloudpickle_directory()
-        for name, port in ports.items():
-            env[port_variable(name)] = str(port)
         return env
 
 

@@ -48,8 +48,9 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
         self.blob_requests: list[list[str]] = []
         self.port = 0
         self.protocol_version = PROTOCOL_VERSION
-        self.heartbeat_ms = 1000
+        self.heartbeat_ms = 100
         self.ack_logs = True
+        self.log_must_come_first = True
         self.on_message: Callable[[pb.WorkerMessage], None] | None = None
         self._changed = asyncio.Condition()
         self._down: asyncio.Queue[pb.ControllerMessage | None] | None = None
@@ -196,7 +197,7 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
             states.append(TaskState(observation.state))
             if states[-1].is_terminal:
                 size = self._log_size(observation.attempt_id)
-                assert not self.ack_logs or size == observation.log_size, "an end was told before its log"
+                assert not self.log_must_come_first or size == observation.log_size, "an end was told before its log"
         if self.on_message is not None:
             self.on_message(message)
         async with self._changed:

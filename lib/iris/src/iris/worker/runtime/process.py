@@ -18,7 +18,7 @@ from rigging.errors import MarinError
 
 logger = logging.getLogger(__name__)
 
-_READ_BYTES: Final = 256 * 1024
+_READ_BYTES: Final = 64 * 1024
 _DRAIN_BYTES: Final = 4 * 1024 * 1024
 """More than any pipe holds: a writer that escaped us cannot keep an ended attempt from being reported."""
 _SWEEP_AGAIN_S: Final = 0.002
@@ -90,6 +90,8 @@ class ProcessRuntime:
         self._poller = poller
         self._strangers = strangers
         self._fast_cwd = fast_cwd
+        if fast_cwd is not None:
+            _keep_descriptors_private()  # subprocess closes them in the child; posix_spawn cannot
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._processes: dict[str, Process] = {}
 
@@ -129,6 +131,7 @@ class ProcessRuntime:
     def close(self) -> None:
         """Release descriptors; processes that still run are not touched."""
         os.close(self._null)
+        self._strangers.close()
 
     def leader_ended(self, process: "Process") -> None:
         """Called by a process once its leader is reaped: finish it when its descendants are gone too."""
@@ -282,6 +285,14 @@ def find_executable(command: str, path: str, cwd: str) -> str:
     if found is None:
         raise StartFailed(f"command {command!r} not found; looked in PATH={path}")
     return os.path.join(cwd, found)
+
+
+def _keep_descriptors_private() -> None:
+    """Let no child inherit what this process itself inherited, such as a pipe that its starter waits on."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # the listing's own descriptor is closed by now
+                os.set_inheritable(int(name), False)
 
 
 def _start_error(executable: str, spec: ProcessSpec, error: OSError) -> str:

@@ -86,6 +86,12 @@ class Strangers:
         """`pid` has been reaped."""
         self._own.discard(pid)
 
+    def close(self) -> None:
+        """Release the one descriptor this holds."""
+        if self._children_file is not None:
+            os.close(self._children_file)
+            self._children_file = None
+
     def sweep(self, live: Set[str]) -> bool:
         """Reap dead strangers, kill those of whom no attempt in `live` remains; True when none of these is left.
 

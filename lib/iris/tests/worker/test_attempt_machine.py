@@ -1,0 +1,122 @@
+import pytest
+
+from iris.domain.states import FailureKind, TaskState
+from iris.worker.attempt_machine import (
+    NOTHING,
+    Accepted,
+    Act,
+    ArmGrace,
+    Event,
+    Exited,
+    GraceOver,
+    IllegalEvent,
+    Instruction,
+    Life,
+    Phase,
+    Prepared,
+    PrepareFailed,
+    Spawned,
+    SpawnFailed,
+    StopAsked,
+    advance,
+)
+
+STOP = StopAsked("user asked", 500)
+LEAVE = StopAsked("worker ends", 500, leaving=True)
+
+
+def play(*events: Event) -> tuple[Life, list[Instruction]]:
+    life = Life()
+    instructions: list[Instruction] = []
+    for event in events:
+        life, more = advance(life, event)
+        instructions += more
+    return life, instructions
+
+
+def test_nothing_to_prepare_skips_building() -> None:
+    life, instructions = play(Accepted(prepare=False), Spawned(7), Exited(0, 0, ""))
+    assert instructions == [Act.SPAWN, Act.REPORT, Act.REPORT]
+    assert (life.state, life.pid, life.error) == (TaskState.SUCCEEDED, 7, "")
+
+
+def test_preparation_comes_before_the_start() -> None:
+    life, instructions = play(Accepted(prepare=True))
+    assert (life.state, instructions) == (TaskState.BUILDING, [Act.REPORT, Act.PREPARE])
+    _, instructions = advance(life, Prepared())
+    assert instructions == (Act.SPAWN,)
+
+
+@pytest.mark.parametrize(
+    ("end", "state", "failure", "error"),
+    [
+        (Exited(3, 0, "exit code 3"), TaskState.FAILED, FailureKind.USER, "exit code 3"),
+        (Exited(0, 9, "killed by SIGKILL"), TaskState.FAILED, FailureKind.USER, "killed by SIGKILL"),
+    ],
+)
+def test_a_command_that_fails_is_the_users_failure(
+    end: Exited, state: TaskState, failure: FailureKind, error: str
+) -> None:
+    life, _ = play(Accepted(False), Spawned(7), end)
+    assert (life.state, life.failure, life.error) == (state, failure, error)
+    assert (life.exit_code, life.exit_signal) == (end.code, end.signal)
+
+
+@pytest.mark.parametrize("end", [Exited(0, 0, ""), Exited(1, 0, "exit code 1"), Exited(0, 15, "killed by SIGTERM")])
+def test_a_stopped_attempt_is_killed_whatever_its_command_does_then(end: Exited) -> None:
+    life, instructions = play(Accepted(False), Spawned(7), STOP, end)
+    assert instructions[2:4] == [Act.TERMINATE, ArmGrace(500)]
+    assert (life.state, life.error, life.failure) == (TaskState.KILLED, "user asked", FailureKind.UNSPECIFIED)
+
+
+def test_an_attempt_whose_worker_leaves_is_the_workers_failure() -> None:
+    life, _ = play(Accepted(False), Spawned(7), LEAVE, Exited(0, 15, "killed by SIGTERM"))
+    assert (life.state, life.failure) == (TaskState.WORKER_FAILED, FailureKind.WORKER)
+
+
+def test_a_leaving_worker_does_not_turn_the_users_stop_into_its_own_failure() -> None:
+    life, _ = play(Accepted(False), Spawned(7), STOP, LEAVE, Exited(0, 15, ""))
+    assert (life.state, life.error) == (TaskState.KILLED, "user asked")
+
+
+def test_grace_that_is_over_kills_only_what_still_runs() -> None:
+    running, _ = play(Accepted(False), Spawned(7), STOP)
+    assert advance(running, GraceOver())[1] == (Act.KILL,)
+    ended, _ = advance(running, Exited(0, 15, ""))
+    assert advance(ended, GraceOver()) == (ended, NOTHING)
+
+
+def test_stop_while_building_ends_it_at_once() -> None:
+    life, instructions = play(Accepted(True), STOP)
+    assert life.phase is Phase.ENDED
+    assert life.state is TaskState.KILLED
+    assert instructions[2:] == [Act.CANCEL_PREPARE, Act.REPORT]
+
+
+def test_stop_of_an_ended_attempt_changes_nothing() -> None:
+    ended, _ = play(Accepted(False), Spawned(7), Exited(0, 0, ""))
+    assert advance(ended, STOP) == (ended, NOTHING)
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [
+        (FailureKind.ENVIRONMENT, TaskState.FAILED),
+        (FailureKind.WORKER, TaskState.WORKER_FAILED),
+    ],
+)
+def test_failed_preparation_says_whose_fault_it_was(kind: FailureKind, state: TaskState) -> None:
+    life, _ = play(Accepted(True), PrepareFailed(kind, "why"))
+    assert (life.state, life.failure, life.error) == (state, kind, "why")
+
+
+def test_a_command_that_cannot_start() -> None:
+    life, instructions = play(Accepted(False), SpawnFailed(FailureKind.START, "not found"))
+    assert (life.state, life.failure, life.error) == (TaskState.FAILED, FailureKind.START, "not found")
+    assert instructions == [Act.SPAWN, Act.REPORT]
+
+
+@pytest.mark.parametrize("event", [Exited(0, 0, ""), Prepared(), PrepareFailed(FailureKind.USER, "")])
+def test_events_out_of_order_are_refused_with_the_story(event: Event) -> None:
+    with pytest.raises(IllegalEvent, match="cannot happen to an attempt that is new"):
+        advance(Life(), event)

@@ -1,0 +1,238 @@
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from iris.worker.runtime.poller import Poller
+from iris.worker.runtime.process import Exit, Process, ProcessRuntime, ProcessSpec, StartFailed
+from iris.worker.runtime.strangers import Strangers, become_subreaper, environment_value
+
+pytestmark = pytest.mark.e2e
+
+
+class Watched:
+    """A listener that keeps everything."""
+
+    def __init__(self) -> None:
+        self.stdout = b""
+        self.stderr = b""
+        self.exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        self.grew = asyncio.Event()
+
+    def on_output(self, is_stderr: bool, data: bytes) -> None:
+        if is_stderr:
+            self.stderr += data
+        else:
+            self.stdout += data
+        self.grew.set()
+
+    def on_exit(self, exit: Exit) -> None:
+        self.exit.set_result(exit)
+
+    async def until_output(self, text: bytes) -> None:
+        while text not in self.stdout:
+            self.grew.clear()
+            await asyncio.wait_for(self.grew.wait(), 10)
+
+
+Start = Callable[..., tuple[Process, Watched]]
+
+
+@pytest.fixture(params=["posix_spawn", "subprocess"])
+def with_runtime(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Callable[[Callable[[Start], Awaitable[None]]], None]:
+    """Runs an async test with a `start(*argv)`; both ways of starting must behave alike."""
+
+    async def run(test: Callable[[Start], Awaitable[None]]) -> None:
+        loop = asyncio.get_running_loop()
+        poller = Poller(loop)
+        cwd = os.getcwd() if request.param == "posix_spawn" else str(tmp_path)
+        fast_cwd = cwd if request.param == "posix_spawn" else None
+        runtime = ProcessRuntime(loop, poller, Strangers(), fast_cwd)
+        count = 0
+
+        def start(*argv: str, path: str = os.environ["PATH"]) -> tuple[Process, Watched]:
+            nonlocal count
+            count += 1
+            owner = f"/test/{os.getpid()}/{id(loop)}/{count}:0"
+            watched = Watched()
+            env = {"PATH": path, "IRIS_ATTEMPT_ID": owner}
+            return runtime.start(ProcessSpec(owner, argv, env, cwd), watched), watched
+
+        try:
+            await asyncio.wait_for(test(start), 30)
+        finally:
+            runtime.close()
+            poller.close()
+
+    become_subreaper()
+    return lambda test: asyncio.run(run(test))
+
+
+WithRuntime = Callable[[Callable[[Start], Awaitable[None]]], None]
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_output_and_exit_code(with_runtime: WithRuntime) -> None:
+    async def test(start: Start) -> None:
+        _, watched = start("sh", "-c", "echo out; echo err >&2; exit 7")
+        exit = await watched.exit
+        assert (exit.code, exit.signal, exit.text()) == (7, 0, "exit code 7")
+        assert (watched.stdout, watched.stderr) == (b"out\n", b"err\n")
+
+    with_runtime(test)
+
+
+def test_end_by_signal(with_runtime: WithRuntime) -> None:
+    async def test(start: Start) -> None:
+        _, watched = start("sh", "-c", "kill -SEGV $$")
+        exit = await watched.exit
+        assert (exit.code, exit.signal, exit.text()) == (0, signal.SIGSEGV, "killed by SIGSEGV")
+
+    with_runtime(test)
+
+
+def test_a_task_starts_as_a_clean_session_leader_without_input(with_runtime: WithRuntime) -> None:
+    program = (
+        "import os, signal, sys\n"
+        "print(os.getpid() == os.getsid(0) == os.getpgid(0), sys.stdin.read() == '',\n"
+        "      signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, signal.pthread_sigmask(0, []),\n"
+        "      sorted(map(int, os.listdir('/proc/self/fd')))[:-1], os.get_blocking(1))"
+    )
+
+    async def test(start: Start) -> None:
+        _, watched = start(sys.executable, "-c", program)
+        await watched.exit
+        assert watched.stdout == b"True True True set() [0, 1, 2] True\n", watched.stderr
+
+    with_runtime(test)
+
+
+def test_command_not_found_names_it_and_where_it_was_looked_for(with_runtime: WithRuntime) -> None:
+    async def test(start: Start) -> None:
+        with pytest.raises(StartFailed, match=r"command 'no-such-command' not found; looked in PATH=/bin:/nowhere"):
+            start("no-such-command", path="/bin:/nowhere")
+        with pytest.raises(StartFailed, match=r"there is no file .*/no/such/file"):
+            start("./no/such/file")
+        with pytest.raises(StartFailed, match="/etc/passwd is not an executable file"):
+            start("/etc/passwd")
+
+    with_runtime(test)
+
+
+def test_a_script_whose_interpreter_is_missing(with_runtime: WithRuntime, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+
+    async def test(start: Start) -> None:
+        with pytest.raises(StartFailed, match="names an interpreter that does not exist"):
+            start(str(script))
+
+    with_runtime(test)
+
+
+def test_failed_starts_leak_no_descriptors(with_runtime: WithRuntime) -> None:
+    async def test(start: Start) -> None:
+        await start("true")[1].exit
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(5):
+            with pytest.raises(StartFailed):
+                start("no-such-command")
+        _, watched = start("true")
+        await watched.exit
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    with_runtime(test)
+
+
+def test_ten_megabytes_at_once_arrive_whole(with_runtime: WithRuntime) -> None:
+    async def test(start: Start) -> None:
+        _, watched = start(sys.executable, "-c", "import os\nfor i in range(160): os.write(1, bytes([i]) * 65536)")
+        assert (await watched.exit).succeeded
+        assert watched.stdout == b"".join(bytes([i]) * 65536 for i in range(160))
+
+    with_runtime(test)
+
+
+def test_a_background_child_in_the_group_dies_with_its_leader(with_runtime: WithRuntime) -> None:
+    async def test(start: Start) -> None:
+        _, watched = start("sh", "-c", "sleep 1000 & echo $!")
+        started = time.monotonic()
+        assert (await watched.exit).succeeded
+        assert time.monotonic() - started < 5
+        assert gone(int(watched.stdout))
+
+    with_runtime(test)
+
+
+def test_daemons_that_left_the_session_and_hold_the_pipes_die_too(with_runtime: WithRuntime) -> None:
+    async def test(start: Start) -> None:
+        # Two generations, each in a session of its own; the second is orphaned only when the first is killed.
+        _, watched = start(
+            "sh", "-c", "setsid sh -c 'setsid sleep 1000 & echo $!; exec sleep 1000' & echo $!; sleep 0.3"
+        )
+        assert (await watched.exit).succeeded
+        pids = [int(word) for word in watched.stdout.split()]
+        assert len(pids) == 2
+        assert all(map(gone, pids))
+
+    with_runtime(test)
+
+
+def test_a_daemon_of_a_live_attempt_is_left_alone_by_anothers_end(with_runtime: WithRuntime) -> None:
+    async def test(start: Start) -> None:
+        process, watched = start("sh", "-c", "(setsid sleep 1000 & echo $!); exec sleep 1000")
+        await watched.until_output(b"\n")
+        daemon = int(watched.stdout)
+        _, other = start("true")
+        await other.exit
+        assert not gone(daemon)
+        process.kill()
+        await watched.exit
+        assert gone(daemon)
+
+    with_runtime(test)
+
+
+def test_terminate_reaches_the_group_and_kill_ends_what_ignores_it(with_runtime: WithRuntime) -> None:
+    async def test(start: Start) -> None:
+        process, watched = start("sh", "-c", "trap 'echo asked' TERM; echo ready; while true; do sleep 0.05; done")
+        await watched.until_output(b"ready")
+        process.terminate()
+        await watched.until_output(b"asked")
+        assert not watched.exit.done()
+        process.kill()
+        assert (await watched.exit).signal == signal.SIGKILL
+
+    with_runtime(test)
+
+
+def test_many_short_processes_leave_nothing_behind(with_runtime: WithRuntime) -> None:
+    async def test(start: Start) -> None:
+        await start("true")[1].exit
+        before = len(os.listdir("/proc/self/fd"))
+        watched = [start("sh", "-c", f"echo {i}; exit {i}")[1] for i in range(40)]
+        exits = [await one.exit for one in watched]
+        assert [exit.code for exit in exits] == list(range(40))
+        assert [one.stdout for one in watched] == [b"%d\n" % i for i in range(40)]
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    with_runtime(test)
+
+
+def test_environment_value_of_a_process() -> None:
+    assert environment_value(os.getpid(), "NO_SUCH_VARIABLE") is None
+    assert environment_value(1 << 22, "PATH") is None
