@@ -38,6 +38,9 @@ def test_its_paths_its_result_and_its_second_run(tmp_path: Path) -> None:
 def test_the_remote_variant_has_the_same_paths(tmp_path: Path) -> None:
     result = run(tmp_path / "p", "-m", "experiments.tutorials.hello_world_remote")
     assert result.stdout.endswith(RESULT)
+    assert (
+        '"fn_name": "experiments.hello_world.compute_stats"' in (tmp_path / "p" / STATS / ".executor_info").read_text()
+    )
     assert (tmp_path / "p" / STATS / "stats.json").is_file()
 
 
@@ -46,3 +49,10 @@ def test_a_dry_run_makes_nothing(tmp_path: Path) -> None:
     result = run(tmp_path / "p", "-m", "experiments.hello_world", "--dry_run")
     assert STATS in result.stdout
     assert not (tmp_path / "p").exists()
+
+
+@pytest.mark.e2e
+def test_a_module_is_named_as_it_was_started(tmp_path: Path) -> None:
+    run(tmp_path / "p", "-m", "experiments.hello_world")
+    info = (tmp_path / "p" / STATS / ".executor_info").read_text()
+    assert '"fn_name": "experiments.hello_world.compute_stats"' in info

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -170,4 +171,8 @@ def function_name(fn: Callable[..., Any] | None) -> str:
     if fn is None:
         return "None"
     module = getattr(fn, "__module__", None) or "builtins"
+    if module == "__main__":
+        # `python -m package.module` knows better.
+        spec = getattr(sys.modules["__main__"], "__spec__", None)
+        module = spec.name if spec is not None else module
     return f"{module}.{getattr(fn, '__qualname__', None) or type(fn).__qualname__}"
