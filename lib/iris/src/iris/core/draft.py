@@ -66,12 +66,11 @@ class Draft:
             IllegalTransition: The table does not allow the change of state.
         """
         before, after = old.state, new.state
-        if before is not after:
-            if after not in TASK_TRANSITIONS[before]:
-                check_task_transition(old.task_id, before, after, old.causes)
-            counts = self.counts(old.job_id)
-            counts[before] -= 1
-            counts[after] += 1
+        if after not in TASK_TRANSITIONS[before]:
+            check_task_transition(old.task_id, before, after, old.causes)
+        counts = self.counts(old.job_id)
+        counts[before] -= 1
+        counts[after] += 1
         self._changes.tasks[new.task_id] = new
 
     def stop_attempt(self, task: Task, reason: str) -> None:

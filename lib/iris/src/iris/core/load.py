@@ -63,6 +63,19 @@ class WorkerLoad:
         if device is not None:
             self.device_count += sign * device.count
 
+    def has_room(self, need: Resources, capacity: Resources) -> bool:
+        """Whether a request fits beside what is taken; `need.fits(free)` without building the amounts."""
+        if need.cpu_millis and need.cpu_millis > capacity.cpu_millis - self.cpu_millis:
+            return False
+        if need.memory_bytes and need.memory_bytes > capacity.memory_bytes - self.memory_bytes:
+            return False
+        if need.disk_bytes and need.disk_bytes > capacity.disk_bytes - self.disk_bytes:
+            return False
+        wanted, have = need.accelerator, capacity.accelerator
+        if wanted is None:
+            return True
+        return have is not None and wanted.accepts(have) and wanted.count <= have.count - self.device_count
+
     def committed(self, capacity: Resources) -> Resources:
         """The sums as an amount; accelerators are those of the worker's capacity."""
         have = capacity.accelerator

@@ -38,7 +38,7 @@ def assign(draft: Draft, event: Assigned) -> Task:
         raise NotFound(f"worker {event.worker_id} does not exist")
     if not worker.connected:
         raise Conflict(f"worker {event.worker_id} is not connected; {event.task_id} cannot be assigned to it")
-    if not view.jobs[task.job_id].spec.resources.fits(view.free(event.worker_id)):
+    if not view.loads[event.worker_id].has_room(view.jobs[task.job_id].spec.resources, worker.capacity):
         raise Conflict(f"task {event.task_id} does not fit on worker {event.worker_id} any more")
     if task.job_id in view.held_counts:
         raise Conflict(f"task {event.task_id} cannot start while earlier attempts of its job are being stopped")

@@ -1,0 +1,69 @@
+import pytest
+
+from iris.domain import ids
+from iris.domain.ids import JobId, TaskId
+from rigging.errors import InvalidRequest
+
+
+@pytest.mark.parametrize("text", ["/ann/train", "/ann/train/eval", "/a.b@c/x=1+2-3_4", "/ann/0a"])
+def test_job_ids_pass(text):
+    assert ids.validate_job_id(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("train", "the form is /user/name"),
+        ("/ann", "the form is /user/name"),
+        ("ann/train", "the form is /user/name"),
+        ("/ann//train", "'' is not a valid job name part"),
+        ("/ann/a b", "'a b' is not a valid job name part"),
+        ("/ann/train/7", "not digits alone"),
+        ("/ann/..", "'..' is not a valid job name part"),
+        ("/ann/" + "x" * 129, "1 to 128"),
+        ("/ann/a\n", "is not a valid job name part"),
+        ("/" + "/".join(["a"] * 70), "has 70 parts; at most 63 may be"),
+    ],
+)
+def test_bad_job_ids_say_what_is_wrong(text, reason):
+    with pytest.raises(InvalidRequest) as caught:
+        ids.validate_job_id(text)
+    assert reason in str(caught.value)
+
+
+def test_a_task_id_comes_apart_as_it_was_put_together():
+    task = ids.task_id(JobId("/ann/train/eval"), 12)
+    assert task == "/ann/train/eval/12"
+    assert ids.parse_task_id(task) == ("/ann/train/eval", 12)
+    attempt = ids.attempt_id(TaskId(task), 3)
+    assert attempt == "/ann/train/eval/12:3"
+    assert ids.parse_attempt_id(attempt) == (task, 3)
+
+
+@pytest.mark.parametrize("text", ["/ann/train", "/ann/3", "/ann/train/-1", "/ann/train/x", "/ann/train/²"])
+def test_what_is_no_task_id_is_refused(text):
+    with pytest.raises(InvalidRequest, match="is not a task id"):
+        ids.parse_task_id(text)
+
+
+@pytest.mark.parametrize("text", ["/ann/train/0", "/ann/train/0:", "/ann/train/0:-1", ":1"])
+def test_what_is_no_attempt_id_is_refused(text):
+    with pytest.raises(InvalidRequest, match="is not an attempt id"):
+        ids.parse_attempt_id(text)
+
+
+def test_family():
+    assert ids.parent_of(JobId("/ann/train")) is None
+    assert ids.parent_of(JobId("/ann/train/eval")) == "/ann/train"
+    assert ids.root_of(JobId("/ann/train/eval/x")) == "/ann/train"
+    assert ids.root_of(JobId("/ann/train")) == "/ann/train"
+    assert ids.user_of(JobId("/ann/train/eval")) == "ann"
+    assert ids.is_below(JobId("/ann/train/eval"), JobId("/ann/train"))
+    assert not ids.is_below(JobId("/ann/train2"), JobId("/ann/train"))
+    assert not ids.is_below(JobId("/ann/train"), JobId("/ann/train"))
+
+
+def test_tasks_and_jobs_are_told_apart():
+    assert ids.is_task_id("/ann/train/0")
+    assert not ids.is_task_id("/ann/train")
+    assert not ids.is_task_id("/ann/0")
