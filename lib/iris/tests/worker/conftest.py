@@ -1,9 +1,12 @@
 import asyncio
 import os
+import subprocess
+import zipfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import uv
 
 from iris.worker.testing import FakeController, InProcessWorker
 
@@ -26,3 +29,85 @@ def play(tmp_path: Path) -> Callable[[Scenario], None]:
             await controller.stop()
 
     return lambda scenario: asyncio.run(run(scenario))
+
+
+def make_wheel(path: Path, name: str, version: str, files: dict[str, str]) -> None:
+    """A wheel by hand, so that no test needs a build backend or the network."""
+    dist_info = f"{name}-{version}.dist-info"
+    contents = {
+        **files,
+        f"{dist_info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{dist_info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{file},,\n" for file in [*contents, f"{dist_info}/RECORD"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in {**contents, f"{dist_info}/RECORD": record}.items():
+            archive.writestr(file, text)
+
+
+ROOT = """
+[project]
+name = "shop"
+version = "1.0"
+requires-python = ">=3.11"
+dependencies = ["till", "third"]
+
+[tool.uv]
+package = false
+
+[tool.uv.workspace]
+members = ["lib/*"]
+
+[tool.uv.sources]
+till = { workspace = true }
+third = { path = "vendor/third-1.0-py3-none-any.whl" }
+"""
+
+TILL = """
+[project]
+name = "my-till"
+version = "2.5"
+requires-python = ">=3.11"
+
+[project.scripts]
+till = "till.main:run"
+
+[project.entry-points."shop.plugins"]
+coins = "till.main:Coins"
+
+[project.optional-dependencies]
+fast = ["turbo"]
+
+[tool.uv.sources]
+turbo = { path = "../../vendor/turbo-1.0-py3-none-any.whl" }
+
+[build-system]
+requires = ["backend-that-does-not-exist"]
+build-backend = "backend_that_does_not_exist"
+"""
+
+
+@pytest.fixture(scope="session")
+def workspace_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | bytes]:
+    """A locked uv workspace: a root, one member with an extra, and two third-party wheels beside them."""
+    root = tmp_path_factory.mktemp("workspace")
+    make_wheel(root / "vendor/third-1.0-py3-none-any.whl", "third", "1.0", {"third.py": "VALUE = 3\n"})
+    make_wheel(root / "vendor/turbo-1.0-py3-none-any.whl", "turbo", "1.0", {"turbo.py": "VALUE = 'fast'\n"})
+    files = {
+        "pyproject.toml": ROOT.replace('"till"', '"my-till"').replace("till =", "my-till ="),
+        "lib/till/pyproject.toml": TILL,
+        "lib/till/src/till/__init__.py": "",
+        "lib/till/src/till/main.py": "class Coins: pass\ndef run():\n    print('till runs')\n    return 4\n",
+        "jobs/__init__.py": "",
+        "jobs/hello.py": "import third, till.main\nprint('hello', third.VALUE)\n",
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    subprocess.run([uv.find_uv_bin(), "lock", "--offline", "-q"], cwd=root, check=True)
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }

@@ -121,7 +121,7 @@ def test_what_a_task_sees(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
         environment = pb.Environment(env_vars={"COLOUR": "red", "IRIS_JOB_ID": "/forged/job"})
         program = (
-            "import json, os; print(json.dumps(dict(os.environ))); print(open(os.environ['IRIS_TOKEN_FILE']).read())"
+            "import json, os; print(json.dumps({**os.environ, 'token': open(os.environ['IRIS_TOKEN_FILE']).read()}))"
         )
         controller.send(
             run=[run_command("python", "-c", program, indexes=[4], environment=environment, ports=["http", "my-rpc"])]

@@ -16,7 +16,7 @@ from typing import Any, Final
 from iris.domain.states import FailureKind
 from iris.worker.types import PreparationFailed
 
-_LOCAL_SOURCE: Final = re.compile(rb'source = \{ (?:editable|directory|path) = "([^"]*)"')
+_LOCAL_SOURCE: Final = re.compile(rb'source = \{ (?:editable|directory) = "([^"]*)"')
 
 
 @dataclass(frozen=True, slots=True)

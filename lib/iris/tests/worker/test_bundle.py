@@ -1,0 +1,154 @@
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from iris.domain.states import FailureKind, TaskState
+from iris.rpc import iris_pb2 as pb
+from iris.worker.bundle import check_entries
+from iris.worker.testing import FakeController, InProcessWorker, run_command
+from iris.worker.wire import BundleEntry
+from rigging.errors import MarinError
+
+Play = Callable[[Callable[[FakeController, InProcessWorker], Awaitable[None]]], None]
+JOB = "/user/job/0:0"
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "reason"),
+    [
+        ("../outside", "", "not a plain relative path"),
+        ("a/../../b", "", "not a plain relative path"),
+        ("/etc/passwd", "", "not a plain relative path"),
+        ("a//b", "", "not a plain relative path"),
+        ("", "", "not a plain relative path"),
+        ("a\0b", "", "not a plain relative path"),
+        ("link", "/etc", "points outside"),
+        ("a/link", "../../etc", "points outside"),
+    ],
+)
+def test_entries_that_leave_the_bundle_are_refused(path: str, target: str, reason: str) -> None:
+    with pytest.raises(MarinError, match=reason):
+        check_entries([BundleEntry(path, False, target, ())])
+
+
+def test_a_file_below_a_link_is_refused() -> None:
+    entries = [BundleEntry("link", False, "elsewhere", ()), BundleEntry("link/file", False, "", ())]
+    with pytest.raises(MarinError, match="goes through a symbolic link"):
+        check_entries(entries)
+
+
+def test_links_that_stay_inside_are_allowed() -> None:
+    check_entries([BundleEntry("a/b/link", False, "../../c", ())])
+
+
+@pytest.mark.e2e
+def test_a_task_sees_the_bundle_and_its_writes_stay_its_own(play: Play) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        bundle = controller.add_bundle(
+            {"run.sh*": "#!/bin/sh\ncat data/in.txt > out.txt; cat out.txt empty\n", "data/in.txt": "in", "empty": ""}
+        )
+        controller.send(run=[run_command("./run.sh", bundle=bundle)])
+        (end,) = await controller.until_ended(JOB)
+        assert (end.state, controller.output(JOB)) == (TaskState.SUCCEEDED, b"in\n"), end.error
+        root = worker.paths.bundles / bundle
+        assert sorted(os.listdir(root)) == ["data", "empty", "run.sh"]
+        assert (root / "data/in.txt").stat().st_mode & 0o777 == 0o444
+        assert (root / "run.sh").stat().st_mode & 0o777 == 0o555
+        controller.send(forget=[JOB])
+        await controller.until(lambda: controller.applied_revision == 2)
+        assert list(worker.paths.attempts.iterdir()) == []
+
+    play(scenario)
+
+
+@pytest.mark.e2e
+def test_only_what_is_lacking_is_fetched_once(play: Play) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        big = os.urandom(3_000_000)
+        first = controller.add_bundle({"big": big, "a": "1"}, part_bytes=1_100_000)
+        controller.send(run=[run_command("true", bundle=first, indexes=range(4))])
+        await controller.until_ended(*(f"/user/job/{index}:0" for index in range(4)))
+        assert len(controller.blob_requests) == 2  # the manifest, then its parts
+        assert (worker.paths.bundles / first / "big").read_bytes() == big
+        second = controller.add_bundle({"big": big, "a": "2"}, part_bytes=1_100_000)
+        controller.send(run=[run_command("true", bundle=second, job_id="/user/b")])
+        await controller.until_ended("/user/b/0:0")
+        assert [len(request) for request in controller.blob_requests[2:]] == [1, 1]
+
+    play(scenario)
+
+
+@pytest.mark.e2e
+def test_a_bundle_that_cannot_be_had_is_the_workers_failure(play: Play) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        controller.send(run=[run_command("true", bundle="0" * 64)])
+        (end,) = await controller.until_ended(JOB)
+        assert (end.state, end.failure) == (TaskState.WORKER_FAILED, FailureKind.WORKER)
+        assert "no blob 000000" in end.error
+
+    play(scenario)
+
+
+@pytest.mark.e2e
+def test_damaged_blobs_and_manifests_are_found(play: Play) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        bundle = controller.add_bundle({"a": "content"})
+        part = controller.add_blob(b"content")
+        controller.blobs[part] = b"CONTENT"
+        evil = pb.BundleManifest(format=1, files=[pb.BundleFile(path="../../evil", part_digests=[part])])
+        future = pb.BundleManifest(format=2)
+        cases = {
+            "/user/damaged": (bundle, "arrived damaged"),
+            "/user/evil": (controller.add_blob(evil.SerializeToString()), "not a plain relative path"),
+            "/user/future": (controller.add_blob(future.SerializeToString()), "this worker reads format 1"),
+            "/user/noise": (controller.add_blob(b"\xff\xff\xff"), "not a bundle manifest"),
+        }
+        controller.send(run=[run_command("true", bundle=digest, job_id=job) for job, (digest, _) in cases.items()])
+        for job, (_, reason) in cases.items():
+            (end,) = await controller.until_ended(f"{job}/0:0")
+            assert reason in end.error
+        assert not (worker.paths.root.parent / "evil").exists()
+        assert list(worker.paths.bundles.iterdir()) == []
+        assert all(not path.name.startswith(".") for path in worker.paths.blobs.iterdir())
+
+    play(scenario)
+
+
+@pytest.mark.e2e
+def test_a_bundle_left_half_written_by_a_killed_worker_is_made_anew(play: Play) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        bundle = controller.add_bundle({"a": "whole"})
+        half = worker.paths.bundles / bundle
+        half.mkdir()
+        (half / "a").write_text("ha")
+        controller.send(run=[run_command("cat", "a", bundle=bundle)])
+        await controller.until_ended(JOB)
+        assert controller.output(JOB) == b"whole\n"
+
+    play(scenario)
+
+
+def test_single_flight_shares_a_failure_and_then_forgets_it(tmp_path: Path) -> None:
+    from iris.worker.bundle import SingleFlight
+
+    calls = 0
+
+    async def work() -> Path:
+        nonlocal calls
+        calls += 1
+        await asyncio.sleep(0)
+        if calls == 1:
+            raise MarinError("no")
+        return tmp_path
+
+    async def test() -> None:
+        flights = SingleFlight()
+        results = await asyncio.gather(*(flights.run("key", work) for _ in range(3)), return_exceptions=True)
+        assert [str(result) for result in results] == ["no"] * 3
+        assert await flights.run("key", work) == tmp_path
+        assert calls == 2
+
+    asyncio.run(test())
