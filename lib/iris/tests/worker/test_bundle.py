@@ -93,6 +93,25 @@ def test_a_bundle_that_cannot_be_had_is_the_workers_failure(play: Play) -> None:
 
 
 @pytest.mark.e2e
+def test_stop_while_building_ends_at_once_and_the_next_attempt_gets_the_bundle(play: Play) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        controller.serve_blobs.clear()
+        bundle = controller.add_bundle({"a": "content"})
+        controller.send(run=[run_command("cat", "a", bundle=bundle)])
+        await controller.until(lambda: controller.blob_requests)
+        assert controller.observations[JOB].state == TaskState.BUILDING
+        controller.send(stop=[pb.StopAttempt(attempt_id=JOB, reason="enough")])
+        (end,) = await controller.until_ended(JOB)
+        assert (end.state, end.error, end.pid) == (TaskState.KILLED, "enough", 0)
+        controller.send(run=[run_command("cat", "a", bundle=bundle, attempt=1)])
+        controller.serve_blobs.set()
+        await controller.until_ended("/user/job/0:1")
+        assert controller.output("/user/job/0:1") == b"content\n"
+
+    play(scenario)
+
+
+@pytest.mark.e2e
 def test_damaged_blobs_and_manifests_are_found(play: Play) -> None:
     async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
         bundle = controller.add_bundle({"a": "content"})

@@ -195,19 +195,6 @@ def test_without_a_lock_the_workers_own_environment_is_used(play: Play, workspac
     play(scenario)
 
 
-def test_stop_while_building_ends_at_once(play: Play, workspace_files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        bundle = controller.add_bundle(workspace_files)
-        controller.send(run=[run_command("true", bundle=bundle)])
-        await controller.until(lambda: JOB in controller.observations)
-        controller.send(stop=[pb.StopAttempt(attempt_id=JOB, reason="enough")])
-        (end,) = await controller.until_ended(JOB)
-        assert end.state in (TaskState.KILLED, TaskState.SUCCEEDED)
-        assert worker.supervisor.live_count == 0
-
-    play(scenario)
-
-
 def test_the_same_packages_have_one_key_and_others_another(workspace_files: Files, tmp_path: Path) -> None:
     from iris.worker.environment import EnvironmentStore
     from iris.worker.workspace import read_workspace

@@ -1,4 +1,4 @@
-"""Runs one pickled call in the task's own interpreter: `python callable_main.py PAYLOAD`.
+"""Runs one pickled call in the task's own interpreter: `python -P callable_main.py PAYLOAD`.
 
 A script of its own, because it runs in the job's environment, where iris need not exist: it needs the standard
 library and cloudpickle, and takes the cloudpickle beside the worker (IRIS_CLOUDPICKLE) where the environment has none.
@@ -52,8 +52,8 @@ def main(payload_path: str) -> int:
     """Load and call the payload; 0 when it returned, 1 when it raised."""
     import pickle
 
-    # The script's own directory is the worker's package: its modules must not shadow the job's.
-    sys.path[0] = os.getcwd()
+    # As `python -m` would: the task's own directory comes first.
+    sys.path.insert(0, os.getcwd())
     try:
         ensure_cloudpickle(os.environ.pop("IRIS_CLOUDPICKLE", ""))
         with open(payload_path, "rb") as file:

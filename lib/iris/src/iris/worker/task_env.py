@@ -120,7 +120,8 @@ def command_line(launch: Launch, ground: Ground) -> tuple[str, ...]:
     """The argv of an attempt; a callable is run by callable_main in the task's own interpreter."""
     if not launch.payload_digest:
         return launch.argv
-    return ("python", str(Path(__file__).with_name("callable_main.py")), ground.payload_path)
+    # -P: the script's directory holds the worker's modules, which must not shadow anything of the job's.
+    return ("python", "-P", str(Path(__file__).with_name("callable_main.py")), ground.payload_path)
 
 
 @cache

@@ -46,6 +46,8 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
         self.applied_revision = 0
         self.blobs: dict[str, bytes] = {}
         self.blob_requests: list[list[str]] = []
+        self.serve_blobs = asyncio.Event()
+        self.serve_blobs.set()
         self.port = 0
         self.protocol_version = PROTOCOL_VERSION
         self.heartbeat_ms = 100
@@ -158,6 +160,7 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
     async def FetchBlobs(self, request: pb.FetchBlobsRequest, context: Any) -> AsyncIterator[pb.FetchBlobsResponse]:
         """The servicer method."""
         self.blob_requests.append(list(request.digests))
+        await self.serve_blobs.wait()
         for digest in request.digests:
             data = self.blobs.get(digest)
             if data is None:

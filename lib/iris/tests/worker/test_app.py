@@ -1,0 +1,210 @@
+"""The worker as a process of its own: its lock, its signals, and what it leaves behind."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from iris.domain.states import FailureKind, TaskState
+from iris.rpc import iris_pb2 as pb
+from iris.worker.testing import FakeController, run_command
+
+pytestmark = pytest.mark.e2e
+
+JOB = "/user/job/0:0"
+
+MAIN = """
+import sys
+from pathlib import Path
+from iris.worker.agent import Connection
+from iris.worker.app import WorkerConfig, run_worker
+
+work_dir, port, orphan_timeout = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+config = WorkerConfig(work_dir, "w1", orphan_timeout_s=orphan_timeout, stop_grace_s=0.2)
+sys.exit(run_worker(config, lambda: Connection(f"127.0.0.1:{port}", "w:w1:token")))
+"""
+
+
+class Workers:
+    """Starts worker processes on one work directory."""
+
+    def __init__(self, work_dir: Path, controller: FakeController) -> None:
+        self.work_dir = work_dir
+        self.controller = controller
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, orphan_timeout_s: float = 60) -> "subprocess.Popen[str]":
+        argv = [sys.executable, "-c", MAIN, str(self.work_dir), str(self.controller.port), str(orphan_timeout_s)]
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.started.append(process)
+        return process
+
+    async def connected(self) -> "subprocess.Popen[str]":
+        hellos = len(self.controller.hellos)
+        process = self.start()
+        await self.controller.until(lambda: len(self.controller.hellos) > hellos)
+        return process
+
+
+Play = Callable[[Callable[[FakeController, Workers], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def play_processes(tmp_path: Path) -> Play:
+    async def run(scenario: Callable[[FakeController, Workers], Awaitable[None]]) -> None:
+        controller = FakeController()
+        await controller.start()
+        workers = Workers(tmp_path / "work", controller)
+        try:
+            await scenario(controller, workers)
+        finally:
+            for process in workers.started:
+                process.kill()
+                process.communicate()
+            await controller.stop()
+
+    return lambda scenario: asyncio.run(run(scenario))
+
+
+async def ended(process: "subprocess.Popen[str]") -> int:
+    return await asyncio.wait_for(asyncio.to_thread(process.wait), 15)
+
+
+async def started_daemon(controller: FakeController) -> tuple[int, int]:
+    """Start a task that ignores SIGTERM and has a daemon of its own session; their pids."""
+    script = "trap '' TERM; (setsid sleep 1000 & echo $!); echo $$; while true; do sleep 0.05; done"
+    controller.send(run=[run_command("sh", "-c", script)])
+    await controller.until(lambda: controller.output(JOB).count(b"\n") == 2)
+    daemon, leader = (int(line) for line in controller.output(JOB).split())
+    return leader, daemon
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_sigterm_stops_what_runs_and_says_so(play_processes: Play) -> None:
+    async def scenario(controller: FakeController, workers: Workers) -> None:
+        worker = await workers.connected()
+        pids = await started_daemon(controller)
+        worker.send_signal(signal.SIGTERM)
+        (end,) = await controller.until_ended(JOB)
+        assert (end.state, end.failure) == (TaskState.WORKER_FAILED, FailureKind.WORKER)
+        assert "worker w1 ended" in end.error
+        assert await ended(worker) == 0
+        assert all(map(gone, pids))
+
+    play_processes(scenario)
+
+
+def test_a_killed_workers_processes_are_killed_by_the_next_which_knows_nothing_of_them(play_processes: Play) -> None:
+    async def scenario(controller: FakeController, workers: Workers) -> None:
+        worker = await workers.connected()
+        pids = await started_daemon(controller)
+        worker.kill()
+        await ended(worker)
+        assert not any(map(gone, pids))
+        await workers.connected()
+        assert all(map(gone, pids))
+        first, second = controller.hellos
+        assert list(second.inventory) == []
+        assert first.instance_id != second.instance_id
+        assert list((workers.work_dir / "logs").iterdir()) == []
+
+    play_processes(scenario)
+
+
+def test_a_second_worker_on_the_directory_leaves_at_once(play_processes: Play) -> None:
+    async def scenario(controller: FakeController, workers: Workers) -> None:
+        first = await workers.connected()
+        second = workers.start()
+        assert await ended(second) == 0
+        assert second.stdout is not None
+        assert f"worker already runs: process {first.pid} owns {workers.work_dir}" in second.stdout.read()
+        assert first.poll() is None
+
+    play_processes(scenario)
+
+
+def test_a_worker_without_controller_and_tasks_leaves_after_its_time(play_processes: Play) -> None:
+    async def scenario(controller: FakeController, workers: Workers) -> None:
+        await controller.stop()
+        worker = workers.start(orphan_timeout_s=0.1)
+        assert await ended(worker) == 0
+
+    play_processes(scenario)
+
+
+def test_a_task_keeps_its_worker_while_the_controller_is_gone(play_processes: Play, tmp_path: Path) -> None:
+    async def scenario(controller: FakeController, workers: Workers) -> None:
+        worker = workers.start(orphan_timeout_s=0.1)
+        await controller.until(lambda: controller.hellos)
+        fifo = tmp_path / "go"
+        os.mkfifo(fifo)
+        controller.send(run=[run_command("sh", "-c", f"echo before; read x < {fifo}; echo $x")])
+        await controller.until(lambda: controller.output(JOB) == b"before\n")
+        await controller.stop()
+        await asyncio.sleep(0.3)  # longer than the worker would wait without a task
+        assert worker.poll() is None
+        await controller.start()
+        await controller.until(lambda: len(controller.hellos) == 2)
+        await asyncio.to_thread(fifo.write_text, "after\n")
+        await controller.until_ended(JOB)
+        assert controller.output(JOB) == b"before\nafter\n"
+
+    play_processes(scenario)
+
+
+def test_goodbye_ends_the_process_and_its_tasks(play_processes: Play) -> None:
+    async def scenario(controller: FakeController, workers: Workers) -> None:
+        worker = await workers.connected()
+        pids = await started_daemon(controller)
+        controller.send_message(pb.ControllerMessage(goodbye=pb.Goodbye(reason="stop", exit=True)))
+        assert await ended(worker) == 0
+        assert all(map(gone, pids))
+
+    play_processes(scenario)
+
+
+def test_a_daemon_that_wiped_its_environment_dies_with_its_task(play_processes: Play, tmp_path: Path) -> None:
+    async def scenario(controller: FakeController, workers: Workers) -> None:
+        await workers.connected()
+        ready = tmp_path / "ready"
+        daemon = f"env -i setsid sh -c 'touch {ready}; exec sleep 1000' & echo $!; until [ -e {ready} ]; do :; done"
+        controller.send(run=[run_command("sh", "-c", daemon)])
+        await controller.until_ended(JOB)
+        assert gone(int(controller.output(JOB)))
+
+    play_processes(scenario)
+
+
+def test_a_task_inherits_no_descriptor_and_starts_in_the_scratch_directory(play_processes: Play) -> None:
+    async def scenario(controller: FakeController, workers: Workers) -> None:
+        await workers.connected()
+        controller.send(run=[run_command("sh", "-c", "pwd; ls /proc/$$/fd | tr '\\n' ' '")])
+        await controller.until_ended(JOB)
+        directory, descriptors = controller.output(JOB).decode().splitlines()
+        assert directory == str(workers.work_dir / "scratch")
+        assert descriptors.split() in (["0", "1", "2"], ["0", "1", "2", "10"])
+
+    play_processes(scenario)
+
+
+def test_many_attempts_at_once_all_end_once(play_processes: Play) -> None:
+    async def scenario(controller: FakeController, workers: Workers) -> None:
+        await workers.connected()
+        controller.send(run=[run_command("true", indexes=range(300))])
+        ids = [f"/user/job/{index}:0" for index in range(300)]
+        ends = await controller.until_ended(*ids, timeout_s=60)
+        assert {end.state for end in ends} == {TaskState.SUCCEEDED}
+        assert all(controller.states[attempt_id].count(TaskState.SUCCEEDED) == 1 for attempt_id in ids)
+
+    play_processes(scenario)

@@ -1,0 +1,89 @@
+import sys
+from collections.abc import Awaitable, Callable
+
+import cloudpickle
+import pytest
+
+from iris.domain.states import TaskState
+from iris.worker.testing import FakeController, InProcessWorker, run_command
+
+pytestmark = pytest.mark.e2e
+
+Play = Callable[[Callable[[FakeController, InProcessWorker], Awaitable[None]]], None]
+JOB = "/user/job/0:0"
+
+
+def call(controller: FakeController, function: Callable[..., object], *args: object, bundle: str = "") -> None:
+    """Start a one-task job that calls `function`, which the task cannot import."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    try:
+        payload = controller.add_blob(cloudpickle.dumps((function, args, {})))
+    finally:
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    controller.send(run=[run_command(payload=payload, bundle=bundle)])
+
+
+def fail(word: str) -> None:
+    raise ValueError(f"bad {word}")
+
+
+def leave(code: int) -> None:
+    sys.exit(code)
+
+
+def test_a_function_runs_with_its_arguments(play: Play) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        call(controller, print, "called", 7)
+        (end,) = await controller.until_ended(JOB)
+        assert (end.state, controller.output(JOB)) == (TaskState.SUCCEEDED, b"called 7\n")
+
+    play(scenario)
+
+
+def test_an_exception_is_the_error_and_its_traceback_the_output(play: Play) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        call(controller, fail, "input")
+        (end,) = await controller.until_ended(JOB)
+        assert (end.state, end.exit_code) == (TaskState.FAILED, 1)
+        first, *frames = end.error.split("\n")
+        assert first == "ValueError: bad input"
+        assert frames[-1].endswith("in fail")
+        assert b"Traceback (most recent call last)" in controller.output(JOB, stderr=True)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, TaskState.SUCCEEDED), (5, TaskState.FAILED)])
+def test_system_exit_is_honoured(play: Play, code: int, state: TaskState) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        call(controller, leave, code)
+        (end,) = await controller.until_ended(JOB)
+        assert (end.state, end.exit_code) == (state, code)
+
+    play(scenario)
+
+
+def test_it_runs_in_an_environment_without_cloudpickle(play: Play, workspace_files: dict[str, str | bytes]) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        def use_third_party() -> None:
+            import importlib.util
+
+            import third
+
+            print(importlib.util.find_spec("grpc"), third.VALUE)
+
+        call(controller, use_third_party, bundle=controller.add_bundle(workspace_files))
+        (end,) = await controller.until_ended(JOB, timeout_s=60)
+        assert (end.state, controller.output(JOB)) == (TaskState.SUCCEEDED, b"None 3\n"), end.error
+
+    play(scenario)
+
+
+def test_a_payload_that_cannot_be_loaded_says_so(play: Play) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        controller.send(run=[run_command(payload=controller.add_blob(b"no pickle"))])
+        (end,) = await controller.until_ended(JOB)
+        assert end.exit_code == 1
+        assert end.error.startswith(("UnpicklingError", "_pickle.UnpicklingError"))
+
+    play(scenario)
