@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from iris.controller.outbox import Outgoing
 from iris.controller.parts import Controller
-from iris.controller.sessions import Greeting, Report
+from iris.controller.sessions import Greeting, Report, WorkerSession
 from iris.domain.ids import AttemptId, WorkerId
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc

@@ -1,0 +1,150 @@
+"""A real controller in a thread of the test's process, on a free port."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+
+from iris.controller.app import Address, ControllerConfig, serve
+from iris.rpc import iris_pb2_grpc
+from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
+from iris.rpc.protocol import CHANNEL_OPTIONS
+
+START_TIMEOUT_S: Final = 20.0
+
+
+class RunningController:
+    """A controller that serves until `stop`, `crash`, or its own end."""
+
+    def __init__(self, config: ControllerConfig) -> None:
+        self.config = config
+        self._ready: Future[Address] = Future()
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
+        self._thread.start()
+        self.address = self._ready.result(START_TIMEOUT_S)
+        self.secret = load_or_create_secret(config.state_dir / "secret")
+
+    def token(self, kind: PrincipalKind, name: str) -> str:
+        """The token of any caller."""
+        return make_token(self.secret, kind, name)
+
+    @property
+    def user_token(self) -> str:
+        return self.token(PrincipalKind.USER, "ann")
+
+    def worker_token(self, worker_id: str) -> str:
+        return self.token(PrincipalKind.WORKER, worker_id)
+
+    def stop(self) -> None:
+        """End it in order; workers are told that it will come back."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self.join()
+
+    def crash(self) -> None:
+        """End it without a word to anyone."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._cancel)
+        self.join()
+
+    def join(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Wait for its end. Raises what made it fail."""
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the controller did not end within {timeout_s:g} s")
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._main())
+        finally:
+            self._loop.close()
+
+    async def _main(self) -> None:
+        self._task = asyncio.ensure_future(serve(self.config, self._ready.set_result, self._stop))
+        try:
+            await self._task
+        except asyncio.CancelledError:
+            pass
+        except Exception as error:
+            if self._ready.done():
+                self._error = error
+            else:
+                self._ready.set_exception(error)
+
+
+class Stubs:
+    """The services of a controller as one caller sees them. Calls carry the caller's token; errors are grpc's own."""
+
+    def __init__(self, address: Address, metadata: tuple[tuple[str, str], ...]) -> None:
+        self._channel = grpc.insecure_channel(str(address), options=CHANNEL_OPTIONS)
+        channel = grpc.intercept_channel(self._channel, _WithMetadata(metadata))
+        self.jobs = iris_pb2_grpc.JobServiceStub(channel)
+        self.blobs = iris_pb2_grpc.BlobServiceStub(channel)
+        self.cluster = iris_pb2_grpc.ClusterServiceStub(channel)
+        self.workers = iris_pb2_grpc.WorkerServiceStub(channel)
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+class _Details(grpc.ClientCallDetails):
+    def __init__(self, base: Any, metadata: list[tuple[str, str]]) -> None:
+        self.method = base.method
+        self.timeout = base.timeout
+        self.metadata = tuple(metadata)
+        self.credentials = base.credentials
+        self.wait_for_ready = base.wait_for_ready
+        self.compression = base.compression
+
+
+class _WithMetadata(
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamUnaryClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
+):
+    def __init__(self, metadata: tuple[tuple[str, str], ...]) -> None:
+        self._metadata = metadata
+
+    def _call(self, continuation: Any, details: Any, request: Any) -> Any:
+        return continuation(_Details(details, [*(details.metadata or ()), *self._metadata]), request)
+
+    intercept_unary_unary: Any = _call
+    intercept_unary_stream: Any = _call
+    intercept_stream_unary: Any = _call
+    intercept_stream_stream: Any = _call
+
+
+@contextmanager
+def running_controller(state_dir: Path, **settings: Any) -> Iterator[RunningController]:
+    """A controller with its state in `state_dir`, ended in order at the end of the block.
+
+    Args:
+        settings: Fields of ControllerConfig to change.
+    """
+    controller = RunningController(replace(ControllerConfig(state_dir=state_dir), **settings))
+    try:
+        yield controller
+    finally:
+        if controller.running:
+            controller.stop()

@@ -1,0 +1,180 @@
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from iris.domain.constraints import Constraint, ConstraintOp
+from iris.domain.entities import NO_TASKS, CallableEntrypoint, CommandEntrypoint, Job, JobSpec, Task, Worker
+from iris.domain.ids import JobId, TaskId, WorkerId, task_id
+from iris.domain.resources import Device, Resources
+from iris.domain.states import JobState, PriorityBand, TaskState
+from iris.store.db import DATABASE_NAME, SchemaTooNew, migrations
+from iris.store.store import Store
+from rigging.errors import Conflict, MarinError
+
+FULL_SPEC = JobSpec(
+    job_id=JobId("/ann/train/child"),
+    entrypoint=CallableEntrypoint("ab" * 32, "module:fn"),
+    resources=Resources(1500, 2**30, 2**31, Device("tpu", "v5p-8", 4, ("v4-8",))),
+    extras=("tpu",),
+    pip_packages=("numpy>=2",),
+    env_vars={"TOKEN": "secret", "UMLAUT": "ä\n"},
+    bundle_digest="cd" * 32,
+    replicas=3,
+    max_retries_failure=2,
+    max_retries_preemption=0,
+    timeout_ms=1000,
+    scheduling_timeout_ms=2000,
+    constraints=(Constraint("zone", ConstraintOp.IN, ("a", "b"), True),),
+    coscheduling_group_by="slice",
+    ports=("http",),
+    band=PriorityBand.BATCH,
+)
+PLAIN_SPEC = JobSpec(job_id=JobId("/ann/plain"), entrypoint=CommandEntrypoint(("true",)))
+
+
+def make_job(spec: JobSpec, sequence: int = 1, **fields: object) -> Job:
+    return replace(Job(spec, JobState.PENDING, 5, sequence=sequence, task_counts=NO_TASKS), **fields)
+
+
+def make_tasks(spec: JobSpec, **fields: object) -> list[Task]:
+    return [replace(Task(task_id(spec.job_id, i), spec.job_id, i), **fields) for i in range(spec.replicas)]
+
+
+WORKER = Worker(WorkerId("w1"), "one", Resources(2000, 1, 2), {"zone": "a"}, False, 77)
+
+
+def test_everything_committed_comes_back_equal_after_a_restart(tmp_path: Path) -> None:
+    counts = tuple(range(len(NO_TASKS)))
+    job = make_job(
+        FULL_SPEC,
+        state=JobState.FAILED,
+        started_at_ms=6,
+        finished_at_ms=7,
+        error="task 0 failed: exit code 3",
+        exit_code=3,
+        exit_signal=9,
+        deciding_task_id=TaskId("/ann/train/child/0"),
+        idempotency_key="key",
+        task_counts=counts,
+        first_attempt=4,
+    )
+    tasks = make_tasks(
+        FULL_SPEC,
+        state=TaskState.FAILED,
+        attempt=5,
+        worker_id=WorkerId("w1"),
+        failures=1,
+        preemptions=2,
+        exit_code=3,
+        exit_signal=9,
+        error="exit code 3",
+        started_at_ms=8,
+        finished_at_ms=9,
+        causes=("attempt 4 on w1: lost", 'a "quoted" one'),
+    )
+    plain = make_job(PLAIN_SPEC, sequence=2)
+    store = Store.open(tmp_path / "state")
+    store.commit([plain, job], [*make_tasks(PLAIN_SPEC), *tasks], [WORKER])
+    store.close()
+
+    store = Store.open(tmp_path / "state")
+    stored = store.load()
+    store.close()
+    assert stored.jobs == (job, plain)
+    assert stored.tasks == (*make_tasks(PLAIN_SPEC), *tasks)
+    assert stored.workers == (WORKER,)
+
+
+def test_a_worker_is_not_connected_after_a_restart(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    store.commit([], [], [replace(WORKER, connected=True)])
+    assert store.load().workers == (WORKER,)
+    store.close()
+
+
+def test_a_later_record_replaces_the_earlier(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    job, (task,) = make_job(PLAIN_SPEC), make_tasks(PLAIN_SPEC)
+    store.commit([job], [task], [])
+    ended = replace(job, state=JobState.SUCCEEDED, finished_at_ms=9)
+    done = replace(task, state=TaskState.SUCCEEDED, attempt=0)
+    store.commit([ended], [done], [])
+    assert store.load().jobs == (ended,)
+    assert store.load().tasks == (done,)
+    store.close()
+
+
+def test_a_job_that_takes_an_ended_jobs_name_replaces_its_spec_and_all_its_tasks(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    old = replace(PLAIN_SPEC, replicas=5)
+    store.commit([make_job(old)], make_tasks(old), [])
+    store.close()
+    store = Store.open(tmp_path)
+    new = replace(PLAIN_SPEC, entrypoint=CommandEntrypoint(("false",)), replicas=2)
+    store.commit([make_job(new, sequence=2)], make_tasks(new), [])
+    stored = store.load()
+    store.close()
+    assert [job.spec for job in stored.jobs] == [new]
+    assert [task.index for task in stored.tasks] == [0, 1]
+
+
+def test_a_failed_commit_writes_nothing(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    broken = replace(make_tasks(PLAIN_SPEC)[0], error=object())
+    with pytest.raises(sqlite3.Error):
+        store.commit([make_job(PLAIN_SPEC)], [broken], [WORKER])
+    assert store.load().jobs == ()
+    assert store.load().workers == ()
+    store.commit([make_job(PLAIN_SPEC)], [], [])
+    assert [job.spec for job in store.load().jobs] == [PLAIN_SPEC]
+    store.close()
+
+
+def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o777)
+    store = Store.open(state)
+    store.commit([make_job(FULL_SPEC)], [], [])
+    assert state.stat().st_mode & 0o777 == 0o700
+    modes = {path.name: path.stat().st_mode & 0o777 for path in state.iterdir()}
+    assert f"{DATABASE_NAME}-wal" in modes
+    assert set(modes.values()) == {0o600}, modes
+    store.close()
+
+
+def test_a_second_controller_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    with pytest.raises(Conflict, match=f"another controller already uses {tmp_path}"):
+        Store.open(tmp_path)
+    store.close()
+    Store.open(tmp_path).close()
+
+
+def test_a_database_of_a_newer_release_is_refused_naming_both_versions(tmp_path: Path) -> None:
+    Store.open(tmp_path).close()
+    connection = sqlite3.connect(tmp_path / DATABASE_NAME)
+    connection.execute("INSERT INTO schema_version VALUES (99)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(SchemaTooNew, match=f"version 99, this release knows versions up to {len(migrations())}"):
+        Store.open(tmp_path)
+    # The refusal gives the lock back.
+    with pytest.raises(SchemaTooNew):
+        Store.open(tmp_path)
+
+
+def test_a_file_that_is_no_database_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / DATABASE_NAME).write_bytes(b"not a database at all" * 100)
+    with pytest.raises(MarinError, match=f"cannot use the database {tmp_path / DATABASE_NAME}"):
+        Store.open(tmp_path)
+
+
+def test_migrations_are_numbered_without_gaps_and_applied_once(tmp_path: Path) -> None:
+    for _ in range(2):
+        Store.open(tmp_path).close()
+    connection = sqlite3.connect(tmp_path / DATABASE_NAME)
+    applied = [version for (version,) in connection.execute("SELECT version FROM schema_version ORDER BY version")]
+    connection.close()
+    assert applied == [number for number, _ in migrations()] == list(range(1, len(applied) + 1))
