@@ -1,16 +1,16 @@
 """IrisClient: submit jobs, watch them, stop them."""
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from iris.client.connection import Connection, Endpoint, parse_address
+from iris.client.connection import Connection
+from iris.client.discovery import ClusterTarget, cluster_at, find_cluster, local_cluster
 from iris.client.errors import JobAlreadyExists
 from iris.client.job import Job
-from iris.client.job_env import JobEnv, job_env, read_token_file
+from iris.client.job_env import JobEnv
 from iris.client.log_stream import LogQuery, read_logs
 from iris.client.submission import JobPlan, Submitter
 from iris.client.types import ClusterStatus, JobStatus, LogLine, TaskStatus
@@ -81,18 +81,7 @@ class IrisClient:
         Raises:
             InvalidRequest: No "host:port".
         """
-        target = parse_address(address)
-        inside = job_env(os.environ)
-        if inside is not None and parse_address(inside.controller_address) != target:
-            inside = None  # a job of one cluster that is a plain client of another
-        if token is None and token_file is None and inside is not None:
-            token_file = inside.token_file
-
-        def resolve() -> Endpoint:
-            return Endpoint(target, token or (read_token_file(token_file) if token_file else ""))
-
-        connection = Connection(resolve, attempt_id=inside.attempt_id if inside else None)
-        return cls(connection, workspace, user=user, inside=inside)
+        return cls.of(cluster_at(address, token=token, token_file=token_file), workspace, user=user)
 
     @classmethod
     def local(cls, workspace: Path | str | None = None, *, user: str | None = None) -> "IrisClient":
@@ -101,18 +90,28 @@ class IrisClient:
         Raises:
             Unavailable: It could not be started; the message says why.
         """
-        from iris.client.discovery import local_cluster
-
-        return local_cluster().client(workspace, user=user)
+        return cls.of(local_cluster(), workspace, user=user)
 
     @classmethod
     def connect(
         cls, cluster: str | None = None, workspace: Path | str | None = None, *, config: str | None = None
     ) -> "IrisClient":
         """A client of the cluster that the command line would use; see `iris.client.discovery.find_cluster`."""
-        from iris.client.discovery import find_cluster
+        return cls.of(find_cluster(cluster, config=config), workspace)
 
-        return find_cluster(cluster, config=config).client(workspace)
+    @classmethod
+    def of(
+        cls,
+        target: ClusterTarget,
+        workspace: Path | str | None = None,
+        *,
+        user: str | None = None,
+        on_warning: Callable[[str], None] | None = None,
+        on_interrupted: Callable[[str], None] | None = None,
+    ) -> "IrisClient":
+        """A client of a cluster that was chosen; arguments as those of the class and of `Connection`."""
+        connection = target.connect(on_interrupted=on_interrupted)
+        return cls(connection, workspace, user=user, inside=target.inside, on_warning=on_warning)
 
     def submit(
         self,
@@ -182,6 +181,10 @@ class IrisClient:
             raise JobAlreadyExists(str(error)) from None
         return Job(self, job_id)
 
+    def full_name_prefix(self) -> str:
+        """What stands in front of the name of a job submitted here: "/user", or inside a job that job's id."""
+        return self._submitter.prefix()
+
     def job(self, job_id: str) -> Job:
         """A handle of a job that exists already (nothing is asked until it is used)."""
         return Job(self, str(JobName.from_string(job_id).job))
@@ -201,9 +204,7 @@ class IrisClient:
         reply = self._connection.run(lambda c: c.jobs.StopJob(request, timeout=c.timeout, metadata=c.metadata))
         return list(reply.stopped_job_ids)
 
-    def list_jobs(
-        self, prefix: str = "", states: Iterable[JobState] = (), limit: int = 0
-    ) -> list[JobStatus]:
+    def list_jobs(self, prefix: str = "", states: Iterable[JobState] = (), limit: int = 0) -> list[JobStatus]:
         """Jobs, newest first: those below `prefix` ("/user" or "/user/job"), in one of `states`; 0: the last 200."""
         wanted = [pb.JobState.Value(f"JOB_STATE_{state.name}") for state in states]
         request = pb.ListJobsRequest(prefix=prefix, states=wanted, limit=limit)
@@ -251,7 +252,7 @@ class IrisClient:
     def wait_jobs(
         self,
         jobs: Iterable[Job | JobName | str],
-        any: bool = False,  # noqa: A002 - the word the wire uses
+        any: bool = False,
         timeout: float | None = None,
     ) -> list[JobStatus]:
         """Wait until all jobs (or with `any` one of them) have ended; returns their statuses in the order given.
@@ -281,7 +282,7 @@ class IrisClient:
         self,
         job_ids: Sequence[str],
         *,
-        any: bool = False,  # noqa: A002
+        any: bool = False,
         seconds: float = 0,
     ) -> tuple[list[JobStatus], bool]:
         """As `wait_jobs` for at most `seconds` (up to about a minute); also says whether the wait is over."""

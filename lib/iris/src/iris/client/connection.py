@@ -48,6 +48,10 @@ class Endpoint:
         return f"Endpoint({self.address!r}, token=<hidden>)"
 
 
+Resolver = Callable[[bool], Endpoint]
+"""Says where the controller is. The argument says whether it has answered before: then nothing new is started."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """What one call needs from the connection as it is now."""
@@ -72,7 +76,7 @@ class Connection:
 
     def __init__(
         self,
-        resolve: Callable[[], Endpoint],
+        resolve: Resolver,
         *,
         attempt_id: str | None = None,
         reconnect_timeout: float | None = None,
@@ -143,7 +147,7 @@ class Connection:
 
     def reconnect(self) -> None:
         """Ask where the controller is now, and turn to it when it moved or changed its token."""
-        endpoint = self._resolve()
+        endpoint = self._resolve(self._answered)
         with self._lock:
             if endpoint == self._endpoint or self._closed:
                 return
@@ -178,7 +182,7 @@ class Connection:
             if self._call is not None:
                 return self._call
             if self._endpoint is None:
-                self._endpoint = self._resolve()
+                self._endpoint = self._resolve(self._answered)
             self._channel = grpc.insecure_channel(self._endpoint.address, options=_OPTIONS)
             self._call = Call(
                 JobServiceStub(self._channel),

@@ -24,12 +24,12 @@ class IrisContext:
 
     @property
     def job_id(self) -> str:
-        """"/user/job"."""
+        """ "/user/job"."""
         return self.job.job_id
 
     @property
     def task_id(self) -> str:
-        """"/user/job/0"."""
+        """ "/user/job/0"."""
         return self.job.task_id
 
     @property

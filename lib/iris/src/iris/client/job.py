@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 from iris.client.errors import JobFailedError
 from iris.client.log_printer import LogPrinter
@@ -18,7 +18,7 @@ class JobClient(Protocol):
     def terminate(self, job_id: str, reason: str = "") -> list[str]: ...
     def list_tasks(self, job_id: str) -> list[TaskStatus]: ...
     def task_status(self, task_id: str) -> TaskStatus: ...
-    def wait_jobs(self, jobs: Iterable[str], any: bool = False, timeout: float | None = None) -> list[JobStatus]: ...  # noqa: A002
+    def wait_jobs(self, jobs: Iterable[str], any: bool = False, timeout: float | None = None) -> list[JobStatus]: ...
     def fetch_task_logs(
         self,
         task_id: str,
@@ -105,7 +105,8 @@ class Job:
         if not stream_logs:
             status = self._client.wait_jobs([self.job_id], timeout=timeout)[0]
         else:
-            streamer = LogThread(self._client, self.status())
+            printer = LogPrinter(self.job_id, prefix_own=self.status().replicas > 1)
+            streamer = LogThread(self._client, self.job_id, printer)
             try:
                 status = self._client.wait_jobs([self.job_id], timeout=timeout)[0]
                 streamer.join()
@@ -123,12 +124,12 @@ class Job:
 class LogThread:
     """Prints the output of a job and its children, from the start, until they have ended or `stop` is called."""
 
-    def __init__(self, client: JobClient, status: JobStatus, printer: LogPrinter | None = None) -> None:
-        self._printer = printer or LogPrinter(status.job_id, prefix_own=status.replicas > 1)
-        self._lines = client.fetch_task_logs(status.job_id, from_start=True, follow=True, include_children=True)
+    def __init__(self, client: JobClient, job_id: str, printer: LogPrinter) -> None:
+        self._printer = printer
+        self._lines = client.fetch_task_logs(job_id, from_start=True, follow=True, include_children=True)
         self._stopped = False
         self.error: MarinError | None = None
-        self._thread = threading.Thread(target=self._print_all, name=f"logs of {status.job_id}", daemon=True)
+        self._thread = threading.Thread(target=self._print_all, name=f"logs of {job_id}", daemon=True)
         self._thread.start()
 
     def _print_all(self) -> None:

@@ -1,6 +1,7 @@
 """Logs for people and pipes: what a task wrote, byte for byte, with a prefix only where several write."""
 
 import sys
+from collections.abc import Callable
 from typing import BinaryIO
 
 from iris.client.types import LogLine
@@ -15,9 +16,20 @@ class LogPrinter:
     Args:
         job_id: The job followed.
         prefix_own: Whether the job's own tasks are prefixed too (it has several).
+        on_retry: Called with a task's id and attempt number before the first line of an attempt after its first.
     """
 
-    def __init__(self, job_id: str, *, prefix_own: bool, out: BinaryIO | None = None, err: BinaryIO | None = None) -> None:
+    def __init__(
+        self,
+        job_id: str,
+        *,
+        prefix_own: bool,
+        on_retry: Callable[[str, int], None] | None = None,
+        out: BinaryIO | None = None,
+        err: BinaryIO | None = None,
+    ) -> None:
+        self._on_retry = on_retry
+        self._attempts: dict[str, int] = {}
         self._base = job_id + "/"
         self._prefix_own = prefix_own
         self._streams = {False: out or sys.stdout.buffer, True: err or sys.stderr.buffer}
@@ -27,6 +39,10 @@ class LogPrinter:
     def write(self, line: LogLine) -> None:
         """Write a line, or keep the piece of one. Raises BrokenPipeError when the reader is gone."""
         name = line.task_id.removeprefix(self._base)
+        if self._attempts.setdefault(line.task_id, line.attempt) < line.attempt:
+            self._attempts[line.task_id] = line.attempt
+            if self._on_retry is not None:
+                self._on_retry(line.task_id, line.attempt)
         if "/" not in name and not self._prefix_own:
             self._emit(line.is_stderr, line.data if line.partial else line.data + b"\n")
             self._open_line[line.is_stderr] = line.partial

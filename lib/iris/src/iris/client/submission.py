@@ -113,6 +113,10 @@ class Submitter:
             raise InvalidRequest(f"user {user!r}: a job submitted from inside {parent} belongs to {parent.user!r}")
         return parent.child(name)
 
+    def prefix(self) -> str:
+        """What the names of its jobs begin with, without the last "/"."""
+        return self._inside.job_id if self._inside else f"/{self._user or default_user()}"
+
     def environment(self, wanted: EnvironmentSpec) -> EnvironmentSpec:
         """What the job gets: MARIN_* variables of this process, and inside a job that job's packages."""
         forwarded = {name: value for name, value in self._environ.items() if name.startswith(FORWARDED_PREFIX)}

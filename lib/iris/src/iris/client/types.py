@@ -118,7 +118,7 @@ def _duration(started_at_ms: int, finished_at_ms: int, now_ms: int) -> float | N
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line a task printed (without its newline), or a piece of one when `partial`: the stream's next piece follows."""
+    """One line a task printed, without its newline; or a piece of one when `partial`: the next piece follows."""
 
     task_id: str
     attempt: int
@@ -176,6 +176,11 @@ class ClusterStatus:
     pending_tasks: int
     running_tasks: int
     workers: tuple[WorkerStatus, ...] = ()
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether a worker is connected."""
+        return any(worker.connected for worker in self.workers)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

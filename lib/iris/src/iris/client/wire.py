@@ -82,9 +82,7 @@ def submit_request(
 def _entrypoint(entrypoint: Entrypoint, payload_digest: str) -> pb.Entrypoint:
     if entrypoint.fn is None:
         return pb.Entrypoint(command=pb.Command(argv=entrypoint.argv))
-    return pb.Entrypoint(
-        callable=pb.Callable(payload_digest=payload_digest, display_name=entrypoint.display)
-    )
+    return pb.Entrypoint(callable=pb.Callable(payload_digest=payload_digest, display_name=entrypoint.display))
 
 
 def _resources(resources: ResourceSpec) -> pb.Resources:
@@ -93,10 +91,9 @@ def _resources(resources: ResourceSpec) -> pb.Resources:
         cpu_millis=resources.cpu_millis,
         memory_bytes=resources.memory_bytes,
         disk_bytes=resources.disk_bytes,
-        device=device
-        and pb.Device(
-            kind=device.kind, variant=device.variant, count=device.count, alternatives=device.alternatives
-        ),
+        device=None
+        if device is None
+        else pb.Device(kind=device.kind, variant=device.variant, count=device.count, alternatives=device.alternatives),
     )
 
 

@@ -101,9 +101,7 @@ def _walk(root: Path) -> Iterator[str]:
         dirs[:] = [
             d
             for d in dirs
-            if d not in _IGNORED_DIRS
-            and d not in linked
-            and not os.path.exists(os.path.join(folder, d, "pyvenv.cfg"))
+            if d not in _IGNORED_DIRS and d not in linked and not os.path.exists(os.path.join(folder, d, "pyvenv.cfg"))
         ]
         for name in (*names, *linked):
             if not any(fnmatch.fnmatch(name, pattern) for pattern in _IGNORED_FILES):

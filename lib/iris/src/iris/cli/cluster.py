@@ -1,0 +1,164 @@
+"""`iris cluster start|status|stop`."""
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from iris.cli import exit_codes
+from iris.cli.context import CliContext, pass_context
+from iris.cli.groups import SuggestingGroup
+from iris.cli.output import duration, now_ms, output, say, table
+from iris.cluster.sizes import format_size
+
+if TYPE_CHECKING:
+    from iris.client import ClusterStatus, IrisClient
+
+_SHOWN_JOBS: Final = 5
+_IDLE_HELP: Final = "Leave after so long without work; 0: never.  [default: 900]"
+
+
+@click.group(cls=SuggestingGroup)
+def cluster() -> None:
+    """Start, look at and stop clusters."""
+
+
+@cluster.command()
+@click.option("--local", is_flag=True, help="Your own cluster on this machine.")
+@click.option("--idle-timeout", type=click.FloatRange(min=0), metavar="SECONDS", help=_IDLE_HELP)
+@click.option("--foreground", is_flag=True, help="Stay in this terminal and log here; Ctrl-C ends it.")
+@pass_context
+def start(context: CliContext, local: bool, idle_timeout: float | None, foreground: bool) -> None:
+    """Start a cluster; one that runs already is left as it is."""
+    from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, LocalCluster, foreground_command
+
+    if not local or context.controller_url or context.config or context.cluster not in (None, "local"):
+        raise click.UsageError("only the local cluster can be started: iris cluster start --local")
+    idle = DEFAULT_IDLE_EXIT_SECONDS if idle_timeout is None else idle_timeout
+    local_cluster = LocalCluster(idle_exit_seconds=idle, on_event=say)
+    if foreground:
+        if local_cluster.find() is not None:
+            raise click.UsageError("the local cluster runs already; end it first with `iris cluster stop`")
+        local_cluster.paths.make()
+        command = foreground_command(local_cluster.paths, idle)
+        os.execv(command[0], command)
+    found = local_cluster.ensure()
+    say(f"the local cluster {'is ready' if found.started else 'runs already'} at {found.record.address}")
+    if not found.started and idle_timeout is not None and found.record.idle_exit_seconds != idle:
+        say(f"its idle timeout stays {found.record.idle_exit_seconds:g} s; stop it first to change that")
+
+
+@cluster.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@pass_context
+def status(context: CliContext, as_json: bool) -> int:
+    """Show the controller and its workers; does not start anything (exit code 5: no local cluster runs)."""
+    from iris.client import IrisClient
+    from iris.local.start import LocalCluster
+
+    target = context.target()
+    if target.is_local:
+        local = LocalCluster()
+        if local.find() is None:
+            text = f"no local cluster runs (state in {local.paths.root}); `iris cluster start --local` starts one"
+            if as_json:
+                output(True).record([], {"running": False, "state_dir": str(local.paths.root)})
+            else:
+                say(text)
+            return exit_codes.UNREACHABLE
+    with IrisClient.of(target) as client:
+        found = client.cluster_status()
+        address = client.address
+    output(as_json).record(_status_lines(found, address), {"running": True, "address": address, **found.to_json()})
+    return exit_codes.OK
+
+
+def _status_lines(found: "ClusterStatus", address: str) -> list[str]:
+    idle = f"leaves after {duration(found.idle_exit_seconds)} idle" if found.idle_exit_seconds else "stays when idle"
+    lines = [
+        f"controller: {address} (iris {found.version}, process {found.pid}, up "
+        f"{duration((now_ms() - found.started_at_ms) / 1000)}, {idle})",
+        f"state:      {found.state_dir}",
+        f"tasks:      {found.running_tasks} running, {found.pending_tasks} pending",
+    ]
+    rows = [
+        [
+            worker.worker_id,
+            "connected" if worker.connected else "away",
+            f"{worker.committed_cpu:g}/{worker.cpu:g}",
+            f"{format_size(worker.committed_memory_bytes)}/{format_size(worker.memory_bytes)}",
+            worker.device or "-",
+            str(worker.running_tasks),
+        ]
+        for worker in found.workers
+    ]
+    return [*lines, "", *table(("worker", "state", "cpu used", "memory used", "device", "tasks"), rows)]
+
+
+@cluster.command()
+@click.option("--force", is_flag=True, help="Also stop live jobs, and end a cluster that does not answer.")
+@pass_context
+def stop(context: CliContext, force: bool) -> None:
+    """Stop a cluster. With live jobs this is refused unless --force is given."""
+    from iris.client import IrisClient
+    from iris.local.start import LocalCluster
+    from iris.local.stop import kill_cluster, wait_stopped
+    from rigging.errors import Conflict, Unavailable
+
+    target = context.target()
+    paths = LocalCluster().paths
+    if target.is_local and LocalCluster().find() is None:
+        # Nothing answers: at most remains of a cluster are left.
+        _stop_remains(force)
+        return
+    with IrisClient.of(target) as client:
+        try:
+            stopped = client.stop_cluster(stop_jobs=force)
+        except Conflict as error:
+            raise Conflict(_refusal(client, str(error))) from None
+        except Unavailable:
+            if not (force and target.is_local):
+                raise
+            stopped = []
+    if target.is_local:
+        try:
+            wait_stopped(paths)
+        except Unavailable:
+            if not force:
+                raise
+            kill_cluster(paths)
+    jobs = f" and {len(stopped)} job{'s' if len(stopped) > 1 else ''}" if stopped else ""
+    say(f"cluster {target.name}{jobs} stopped")
+
+
+def _stop_remains(force: bool) -> None:
+    from iris.local.start import LocalCluster
+    from iris.local.state import lock_holder
+    from iris.local.stop import kill_cluster
+    from rigging.errors import Unavailable
+
+    paths = LocalCluster().paths
+    locks = {"controller": paths.controller_lock, "worker": paths.worker_lock}
+    holders = {what: lock_holder(lock) for what, lock in locks.items()}
+    alive = [f"{what} (process {pid})" for what, pid in holders.items() if pid is not None]
+    if not alive:
+        say("no local cluster runs")
+    elif force:
+        kill_cluster(paths)
+        say(f"ended {' and '.join(alive)}")
+    else:
+        raise Unavailable(
+            f"{' and '.join(alive)} of the local cluster runs but does not answer; `iris cluster stop --force` ends it"
+        )
+
+
+def _refusal(client: "IrisClient", reason: str) -> str:
+    from iris.cluster.types import JobState
+
+    live = client.list_jobs(states=[JobState.PENDING, JobState.BUILDING, JobState.RUNNING])
+    if not live:
+        return reason
+    names = ", ".join(job.job_id for job in live[:_SHOWN_JOBS])
+    more = f" and {len(live) - _SHOWN_JOBS} more" if len(live) > _SHOWN_JOBS else ""
+    remedy = "stop them with `iris job stop`, or all with `iris cluster stop --force`"
+    return f"the cluster has live jobs: {names}{more}; {remedy}"

@@ -1,0 +1,151 @@
+"""Following a job: its output, why it waits, how it ended, and what Ctrl-C does."""
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from iris.cli import exit_codes
+from iris.cli.output import duration, now_ms, say
+from iris.client import ControllerUnreachable
+from iris.client.job import LogThread
+from iris.client.log_printer import LogPrinter
+from iris.cluster.types import JobState
+from rigging.errors import MarinError, NotFound
+
+if TYPE_CHECKING:
+    from iris.client import IrisClient, JobStatus
+
+_PENDING_POLL_SECONDS: Final = 2.0
+_RUNNING_POLL_SECONDS: Final = 30.0
+_OUTPUT_PATIENCE_SECONDS: Final = 15.0
+_STOP_PATIENCE_SECONDS: Final = 60.0
+
+
+class Interrupted(BaseException):
+    """A signal asked this command to end. Not an Exception: nothing on the way may swallow it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Follower:
+    """One followed job.
+
+    Args:
+        terminate_on_exit: Whether a signal to this command stops the job.
+    """
+
+    def __init__(self, client: "IrisClient", *, terminate_on_exit: bool) -> None:
+        self._client = client
+        self._terminate_on_exit = terminate_on_exit
+        self._reason = ""
+
+    @contextlib.contextmanager
+    def guard_submission(self, expected_id: str) -> Iterator[None]:
+        """A signal during the submission must not leave a job behind that nobody was told of."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _interrupt)
+        try:
+            yield
+        except Interrupted as interrupted:
+            with contextlib.suppress(NotFound, ControllerUnreachable):
+                if self._client.terminate(expected_id, "interrupted while it was submitted"):
+                    say(f"job {expected_id} stopped")
+            _leave(128 + interrupted.number)
+
+    def follow(self, job_id: str, *, replicas: int) -> int:
+        """Show the job until it has ended; returns the exit code for the command."""
+        printer = LogPrinter(job_id, prefix_own=replicas > 1, on_retry=_tell_retry)
+        output = LogThread(self._client, job_id, printer)
+        try:
+            status = self._wait(job_id)
+            # The stream ends by itself once everything is sent.
+            if not output.join(_OUTPUT_PATIENCE_SECONDS):
+                say(f"some output may be missing here; all of it: `iris job logs {job_id}`")
+        except Interrupted as interrupted:
+            self._on_interrupt(job_id, interrupted.number, output)
+        except ControllerUnreachable as error:
+            output.stop()
+            say(f"{error}; job {job_id} may go on: `iris job logs -f {job_id}` follows it")
+            _leave(exit_codes.GONE_WHILE_WAITING)
+        if output.error is not None:
+            say(f"the output ended early: {output.error}; all of it: `iris job logs {job_id}`")
+        say(describe_end(status))
+        return exit_code_of_job(status)
+
+    def _wait(self, job_id: str) -> "JobStatus":
+        seconds = _PENDING_POLL_SECONDS
+        while True:
+            statuses, done = self._client.poll_jobs([job_id], seconds=seconds)
+            status = statuses[0]
+            if done:
+                return status
+            seconds = _PENDING_POLL_SECONDS
+            if status.state is JobState.RUNNING and not status.pending_reason:
+                seconds = _RUNNING_POLL_SECONDS
+            elif status.pending_reason and status.pending_reason != self._reason:
+                say(f"waiting: {status.pending_reason}")
+            self._reason = status.pending_reason
+
+    def _on_interrupt(self, job_id: str, number: int, output: LogThread) -> NoReturn:
+        code = 128 + number
+        if not self._terminate_on_exit:
+            output.stop()
+            say(f"job {job_id} goes on; `iris job logs -f {job_id}` follows it, `iris job stop {job_id}` stops it")
+            _leave(code)
+        try:
+            say(f"stopping job {job_id} (Ctrl-C again: leave at once)")
+            self._client.terminate(job_id, f"stopped by {signal.Signals(number).name} to `iris job run`")
+            status = self._client.wait_jobs([job_id], timeout=_STOP_PATIENCE_SECONDS)[0]
+            output.join(_OUTPUT_PATIENCE_SECONDS)
+            how = "stopped" if status.state is JobState.KILLED else f"had {status.state.word}"
+            say(f"job {job_id} {how}")
+        except Interrupted:
+            output.stop()
+            say(f"left; job {job_id} may still run: `iris job stop {job_id}` stops it")
+        except MarinError as error:
+            output.stop()
+            say(f"could not see job {job_id} stop: {error}; `iris job stop {job_id}` stops it")
+        _leave(code)
+
+
+def describe_end(status: "JobStatus") -> str:
+    """One line: how the job ended, and on failure why, which task decided it and where its output is."""
+    took = duration(status.duration_seconds(now_ms()))
+    job = f"job {status.job_id}"
+    if status.state is JobState.SUCCEEDED:
+        return f"{job} succeeded in {took}"
+    why = f": {status.error}" if status.error else ""
+    task = f" (task {status.deciding_task_id})" if status.deciding_task_id and status.replicas > 1 else ""
+    after = f" after {took}" if status.started_at_ms else ""
+    return f"{job} {status.state.word}{after}{why}{task}; its output: `iris job logs {status.job_id}`"
+
+
+def exit_code_of_job(status: "JobStatus") -> int:
+    """The command's own exit code; 128 + n for signal n; 1 when it never came to one."""
+    if status.state is JobState.SUCCEEDED:
+        return exit_codes.OK
+    if status.exit_signal:
+        return 128 + status.exit_signal
+    return status.exit_code or exit_codes.FAILURE
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of handlers
+    raise Interrupted(number)
+
+
+def _tell_retry(task_id: str, attempt: int) -> None:
+    say(f"task {task_id} starts again (attempt {attempt})")
+
+
+def _leave(code: int) -> NoReturn:
+    """End now: a thread may still be in a call that nobody waits for."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

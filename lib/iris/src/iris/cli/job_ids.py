@@ -1,0 +1,65 @@
+"""Job and task ids as people type them: with or without "/user/" in front."""
+
+import difflib
+from typing import TYPE_CHECKING
+
+from rigging.errors import NotFound
+
+if TYPE_CHECKING:
+    from iris.client import IrisClient, JobStatus
+
+_SEARCHED = 1000
+
+
+def find_job(client: "IrisClient", text: str) -> "JobStatus":
+    """The status of the job that `text` names.
+
+    Raises:
+        NotFound: There is none; the message says which names are near.
+    """
+    for candidate in _candidates(client, text):
+        try:
+            return client.status(candidate)
+        except NotFound:
+            continue
+    raise NotFound(_nothing_named(client, text))
+
+
+def find_job_or_task(client: "IrisClient", text: str) -> tuple["JobStatus", str]:
+    """The job that is meant, and the full id of the job or of one task of it.
+
+    Raises:
+        NotFound: No such job, or it has no such task.
+    """
+    head, _, last = text.rstrip("/").rpartition("/")
+    if not (head and last.isdigit()):
+        status = find_job(client, text)
+        return status, status.job_id
+    status = find_job(client, head)
+    if int(last) >= status.replicas:
+        raise NotFound(f"job {status.job_id} has no task {last}; its tasks are 0 to {status.replicas - 1}")
+    return status, f"{status.job_id}/{int(last)}"
+
+
+def _candidates(client: "IrisClient", text: str) -> list[str]:
+    text = text.rstrip("/")
+    if text.startswith("/"):
+        return [text] if text.count("/") > 1 else []
+    below = client.full_name_prefix()
+    user = below.split("/")[1]
+    guesses = [f"{below}/{text}", f"/{user}/{text}"] + ([f"/{text}"] if "/" in text else [])
+    return [guess for i, guess in enumerate(guesses) if guess not in guesses[:i] and " " not in guess]
+
+
+def _nothing_named(client: "IrisClient", text: str) -> str:
+    wanted = text.rstrip("/").rpartition("/")[2]
+    by_name: dict[str, str] = {}
+    for job in client.list_jobs(limit=_SEARCHED):
+        by_name.setdefault(job.job_id, job.job_id)
+        by_name.setdefault(job.job_id.rpartition("/")[2], job.job_id)
+    matches = difflib.get_close_matches(wanted, by_name, n=3, cutoff=0.6)
+    # A prefix is how people remember names that end in a date.
+    matches += [name for name in by_name if wanted and name.startswith(wanted)][:3]
+    near = list(dict.fromkeys(by_name[name] for name in matches))[:3]
+    hint = f"did you mean {' or '.join(near)}?" if near else "`iris job list` shows what there is"
+    return f"no job {text!r}; {hint}"

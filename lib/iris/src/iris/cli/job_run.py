@@ -1,0 +1,200 @@
+"""`iris job run`: submit a command, show what it prints, end as it ends."""
+
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from iris.cli.context import CliContext, pass_context
+from iris.cli.output import say
+from iris.cli.run_words import (
+    ENV_OPTION,
+    default_job_name,
+    parse_gpu,
+    parse_tpu,
+    rewrite_env,
+    split_command,
+)
+
+if TYPE_CHECKING:
+    from iris.client import IrisClient, Job
+    from iris.client.discovery import ClusterTarget
+    from iris.cluster.constraints import Constraint
+    from iris.cluster.types import DeviceSpec
+
+FORWARDED: Final = (
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "WANDB_API_KEY",
+    "WANDB_ENTITY",
+    "WANDB_MODE",
+    "WANDB_PROJECT",
+)
+"""Variables of the submitter's shell that every job gets when they are set, besides MARIN_*."""
+
+
+_ENV_HELP: Final = "Variable: -e KEY VALUE, -e KEY=VALUE, or -e KEY to take your own."
+
+
+class RunCommand(click.Command):
+    """Splits off the command at the first "--" itself, so that no typo can become part of it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        before = args[: args.index("--")] if "--" in args else args
+        if not any(word in ctx.help_option_names for word in before):
+            options, command = split_command(args)
+            ctx.meta["iris.command"] = command
+            args = rewrite_env(options, os.environ)
+        else:
+            args = ["--help"]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The options of `iris job run`, as typed."""
+
+    cpu: float
+    memory: str
+    disk: str
+    tpu: str | None
+    gpu: str | None
+    extras: tuple[str, ...]
+    pip_packages: tuple[str, ...]
+    env: tuple[str, ...]
+    replicas: int
+    max_retries: int
+    timeout: float | None
+    regions: tuple[str, ...]
+    zone: str | None
+    priority: str | None
+    job_name: str | None
+    user: str | None
+    preemptible: bool | None
+    wait: bool
+    terminate_on_exit: bool
+
+
+@click.command(
+    "run",
+    cls=RunCommand,
+    epilog="MARIN_* of your environment are passed on, and when set " + ", ".join(FORWARDED) + ".",
+)
+@click.option("--cpu", type=float, default=0.1, show_default=True, help="Cores of each task.")
+@click.option("--memory", default="1GB", show_default=True, help="Memory of each task.")
+@click.option("--disk", default="5GB", show_default=True, help="Scratch space of each task.")
+@click.option("--tpu", metavar="TYPE[,TYPE...]", help="TPU slice, e.g. v5p-8; further types would do as well.")
+@click.option("--gpu", metavar="[TYPEx]N", help="GPUs of each task, e.g. 2 or H100x8.")
+@click.option("--extra", "extras", metavar="GROUP", multiple=True, help="Optional-dependency group to install.")
+@click.option("--pip", "pip_packages", metavar="PACKAGE", multiple=True, help="Package to install.")
+@click.option("-e", "--env", "env_shown", metavar="KEY [VALUE]", multiple=True, help=_ENV_HELP)
+@click.option(ENV_OPTION, "env", multiple=True, hidden=True)
+@click.option("--replicas", type=int, default=1, show_default=True, help="Number of tasks.")
+@click.option("--max-retries", type=int, default=0, show_default=True, help="New tries of a task that failed.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Fail the job when it runs longer.")
+@click.option("--region", "regions", metavar="REGION", multiple=True, help="Region to run in; several: any of them.")
+@click.option("--zone", help="Zone to run in.")
+@click.option("--priority", type=click.Choice(["production", "interactive", "batch"]), help="Priority band.")
+@click.option("--job-name", metavar="NAME", help="Name of the job; made from the command otherwise.")
+@click.option("--user", help="Who the job belongs to; your login name otherwise.")
+@click.option("--preemptible/--no-preemptible", default=None, help="Only on capacity that can (not) be taken away.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Follow the job, or print its id and go.")
+@click.option(
+    "--terminate-on-exit/--no-terminate-on-exit", default=True, help="Whether Ctrl-C stops the job (it does)."
+)
+@pass_context
+@click.pass_context
+def run(ctx: click.Context, context: CliContext, /, env_shown: tuple[str, ...], **options: Any) -> int:  # noqa: ARG001
+    """Run COMMAND as a job, with the files of this project, and show what it prints.
+
+    Ends with the command's exit code (128 + n for signal n). Ctrl-C stops the job.
+    """
+    return run_job(context, RunOptions(**options), ctx.meta["iris.command"])
+
+
+def run_job(context: CliContext, options: RunOptions, command: Sequence[str]) -> int:
+    """Submit and, unless told not to, follow; returns the exit code. Raises MarinError when it is refused."""
+    from iris.cli.follow import Follower
+    from iris.client import IrisClient
+
+    name = options.job_name or default_job_name(command, time.localtime(), secrets.token_hex(2))
+    resources = _resources(options)
+    target = context.target()
+    workspace = None if target.inside else find_workspace(Path.cwd())
+    with IrisClient.of(target, workspace, user=options.user, on_warning=say, on_interrupted=say) as client:
+        follower = Follower(client, terminate_on_exit=options.terminate_on_exit)
+        expected = f"{client.full_name_prefix()}/{name}"
+        with follower.guard_submission(expected):
+            job = _submit(client, options, command, name, resources)
+        say(f"job {job.job_id} on {describe(target, client)}")
+        if not options.wait:
+            click.echo(job.job_id)
+            say(f"follow it with `iris job logs -f {job.job_id}`, stop it with `iris job stop {job.job_id}`")
+            return 0
+        return follower.follow(job.job_id, replicas=options.replicas)
+
+
+def _submit(client: "IrisClient", options: RunOptions, command: Sequence[str], name: str, resources: Any) -> "Job":
+    from iris.cluster.types import Entrypoint, EnvironmentSpec
+
+    given = dict(assignment.split("=", 1) for assignment in options.env)
+    forwarded = {name: os.environ[name] for name in FORWARDED if name in os.environ}
+    return client.submit(
+        Entrypoint.from_command(*command),
+        name,
+        resources,
+        EnvironmentSpec(options.pip_packages, {**forwarded, **given}, options.extras),
+        constraints=_constraints(options),
+        replicas=options.replicas,
+        max_retries_failure=options.max_retries,
+        timeout=options.timeout,
+        priority_band=options.priority,
+    )
+
+
+def _resources(options: RunOptions) -> Any:
+    from iris.cluster.types import ResourceSpec
+
+    if options.tpu and options.gpu:
+        raise click.UsageError("--tpu and --gpu: a task has one kind of accelerator; give one of them")
+    device: DeviceSpec | None = None
+    if options.tpu:
+        device = parse_tpu(options.tpu)
+    elif options.gpu:
+        device = parse_gpu(options.gpu)
+    return ResourceSpec(options.cpu, options.memory, options.disk, device)
+
+
+def _constraints(options: RunOptions) -> list["Constraint"]:
+    from iris.cluster.constraints import preemptible_constraint, region_constraint, zone_constraint
+
+    constraints = []
+    if options.regions:
+        constraints.append(region_constraint(options.regions))
+    if options.zone:
+        constraints.append(zone_constraint(options.zone))
+    if options.preemptible is not None:
+        constraints.append(preemptible_constraint(options.preemptible))
+    return constraints
+
+
+def find_workspace(directory: Path) -> Path | None:
+    """The project that `directory` lies in, whose files go along with jobs; None outside of any."""
+    from rigging.config_discovery import find_project_root
+
+    return find_project_root(directory)
+
+
+def describe(target: "ClusterTarget", client: "IrisClient") -> str:
+    """The cluster, for people."""
+    if target.is_local:
+        return f"your local cluster at {client.address}"
+    return f"cluster {target.name}" if target.name == client.address else f"cluster {target.name} at {client.address}"

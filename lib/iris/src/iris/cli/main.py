@@ -1,0 +1,105 @@
+"""`iris`: global options, the nouns, and what an error looks like."""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from iris.cli import exit_codes
+from iris.cli.context import CliContext
+from iris.cli.groups import SuggestingGroup
+from iris.cli.output import say
+from rigging.errors import MarinError
+
+# Module, attribute and one line of help of each noun; imported only when it is used.
+_NOUNS: Final = {
+    "cluster": ("iris.cli.cluster", "cluster", "Start, look at and stop clusters."),
+    "job": ("iris.cli.job", "job", "Run commands as jobs; list, follow and stop them."),
+}
+
+
+class LazyGroup(SuggestingGroup):
+    """The nouns, imported one by one as they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return sorted(_NOUNS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
+        if name not in _NOUNS:
+            return None
+        module, attribute, _ = _NOUNS[name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in sorted(_NOUNS.items())])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--cluster", metavar="NAME", help="Cluster to use: 'local', or the name of a cluster config.")
+@click.option("--config", metavar="FILE", help="Cluster config file to use.")
+@click.option("--controller-url", metavar="HOST:PORT", help="Controller to use.")
+@click.option("-v", "--verbose", is_flag=True, help="Say more, and show tracebacks.")
+@click.version_option(package_name="marin-iris", prog_name="iris")
+@click.pass_obj
+def cli(
+    context: CliContext, cluster: str | None, config: str | None, controller_url: str | None, verbose: bool
+) -> None:
+    """Run jobs on a cluster.
+
+    Without --cluster, --config or --controller-url this is the cluster of the job that calls, or else your own local
+    cluster on this machine, which starts by itself and leaves when it is idle.
+    """
+    context.cluster, context.config, context.controller_url = cluster, config, controller_url
+    context.verbose = verbose
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one command line; returns the exit code (see `iris.cli.exit_codes`)."""
+    context = CliContext()
+    try:
+        result: Any = cli.main(args=list(argv), prog_name="iris", obj=context, standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        say("interrupted")
+        return exit_codes.INTERRUPTED
+    except BrokenPipeError:
+        _forget_stdout()
+        return exit_codes.BROKEN_PIPE
+    except MarinError as error:
+        _explain(error, context.verbose)
+        return exit_codes.exit_code_of(error)
+    except Exception as error:
+        say(f"internal error: {type(error).__name__}: {error} (run `iris -v ...` for the traceback)")
+        if context.verbose:
+            raise
+        return exit_codes.FAILURE
+    return result if isinstance(result, int) else exit_codes.OK
+
+
+def _explain(error: MarinError, verbose: bool) -> None:
+    if verbose:
+        import traceback
+
+        traceback.print_exception(error)
+    say(str(error))
+
+
+def _forget_stdout() -> None:
+    # The interpreter flushes stdout at exit and would complain about the closed pipe once more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def main() -> None:
+    """The entry point of the `iris` command."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Reading the words of `iris job run OPTIONS -- COMMAND`, apart from what click does: "--", -e, names, devices."""
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+if TYPE_CHECKING:
+    from iris.cluster.types import DeviceSpec
+
+ENV_OPTION: Final = "--env-assignment"
+_EXAMPLE: Final = "iris job run --cpu 2 -- python -m experiments.hello_world"
+_ENV_FLAGS: Final = ("-e", "--env")
+
+
+def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words before and after the first "--". Raises UsageError when there is none, or nothing after it."""
+    if "--" not in words:
+        raise click.UsageError(f"put -- before the command, e.g. {_EXAMPLE}")
+    at = list(words).index("--")
+    if at + 1 == len(words):
+        raise click.UsageError(f"no command after --; e.g. {_EXAMPLE}")
+    return list(words[:at]), list(words[at + 1 :])
+
+
+def rewrite_env(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Turn each `-e KEY VALUE`, `-e KEY=VALUE` and `-e KEY` into one word that click can read.
+
+    `-e KEY` takes the value from `environ`, and is meant when the next word starts with "-" or there is none.
+
+    Raises:
+        UsageError: No name, a bad one, or one that is not set in `environ`.
+    """
+    rest = list(words)
+    done: list[str] = []
+    while rest:
+        word = rest.pop(0)
+        if word in _ENV_FLAGS:
+            if not rest or rest[0].startswith("-"):
+                raise click.UsageError(f"{word} needs a variable: {word} KEY VALUE, {word} KEY=VALUE or {word} KEY")
+            key = rest.pop(0)
+        elif word.startswith("--env="):
+            key = word.removeprefix("--env=")
+        elif word.startswith("-e") and not word.startswith("--") and len(word) > 2:
+            key = word.removeprefix("-e")
+        else:
+            done.append(word)
+            continue
+        if "=" not in key:
+            attached = word not in _ENV_FLAGS
+            has_value = bool(rest) and not rest[0].startswith("-") and not attached
+            key = f"{key}={rest.pop(0) if has_value else _from_shell(key, environ)}"
+        name = key.partition("=")[0]
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise click.UsageError(f"-e {key!r}: {name!r} cannot be the name of a variable")
+        done.append(f"{ENV_OPTION}={key}")
+    return done
+
+
+def _from_shell(name: str, environ: Mapping[str, str]) -> str:
+    if name not in environ:
+        raise click.UsageError(
+            f"-e {name}: {name} is not set in your environment; give it a value with -e {name}=VALUE "
+            "(also for values that start with '-')"
+        )
+    return environ[name]
+
+
+def parse_gpu(text: str) -> "DeviceSpec":
+    """Read "[TYPEx]N": "2", "H100x8". Raises UsageError."""
+    from iris.cluster.types import gpu_device
+
+    match = re.fullmatch(r"(?:(?P<variant>.+)x)?(?P<count>[0-9]+)", text)
+    if match is None or int(match["count"]) < 1:
+        raise click.UsageError(f"--gpu {text!r}: write a count, or a type and a count, e.g. 8 or H100x8")
+    return gpu_device(match["variant"] or "", int(match["count"]))
+
+
+def parse_tpu(text: str) -> "DeviceSpec":
+    """Read "V[,V2...]": the wanted type, then those that would do. Raises InvalidRequest for unknown ones."""
+    from iris.cluster.types import tpu_device
+
+    return tpu_device([word.strip() for word in text.split(",") if word.strip()])
+
+
+def default_job_name(command: Sequence[str], now: time.struct_time, salt: str) -> str:
+    """A name for a job nobody named: what it runs, when, and a salt; e.g. "hello_world-1121-140301-9f3a"."""
+    name = re.sub(r"[^A-Za-z0-9_.@+=-]", "-", _program(command))[:80].strip("-.")
+    return f"{name or 'job'}-{time.strftime('%m%d-%H%M%S', now)}-{salt}"
+
+
+def _program(command: Sequence[str]) -> str:
+    words = [word for word in command if "=" not in word or word.startswith("-")] or list(command)
+    base = words[0].rpartition("/")[2]
+    if base in ("uv", "env", "exec", "nohup", "time") and len(words) > 1:
+        rest = words[2:] if base == "uv" and words[1] == "run" else words[1:]
+        return _program(rest) if rest else base
+    if re.fullmatch(r"python[0-9.]*", base):
+        if "-m" in words[:-1]:
+            return words[words.index("-m") + 1].rpartition(".")[2]
+        script = next((word for word in words[1:] if not word.startswith("-")), base)
+        if "-c" not in words:
+            return script.rpartition("/")[2].removesuffix(".py")
+    return base

@@ -1,0 +1,139 @@
+"""The processes of a local cluster: `python -m iris.local.daemon controller|worker`. Started by `iris.local.start`.
+
+The controller starts the worker as a process of its own session, so that its tasks live on when the controller dies;
+the next controller finds that worker again.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from iris.local import WORKER_ID
+from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, daemon_environment, open_log
+from iris.local.state import LocalPaths, held_lock, read_record
+from iris.local.stop import stop_worker
+from rigging.errors import MarinError, Unavailable
+
+_LOCK_PATIENCE: Final = 2.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one of the two processes until it ends; returns its exit code."""
+    options = _parser().parse_args(argv)
+    paths = LocalPaths(options.state_dir)
+    if not options.foreground and os.fork():
+        # The caller waits for this process only; the one that stays has no parent that could miss it.
+        os._exit(0)
+    if options.process == "worker":
+        return run_worker_process(paths, options.go_fd)
+    return run_controller_process(paths, options.ready_fd, options.idle_exit, foreground=options.foreground)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m iris.local.daemon")
+    parser.add_argument("process", choices=["controller", "worker"])
+    parser.add_argument("--state-dir", type=Path, required=True)
+    parser.add_argument("--ready-fd", type=int, default=-1, help="where the controller says that the cluster is ready")
+    parser.add_argument("--go-fd", type=int, default=-1, help="where the worker hears that the controller listens")
+    parser.add_argument("--idle-exit", type=float, default=DEFAULT_IDLE_EXIT_SECONDS)
+    parser.add_argument("--foreground", action="store_true")
+    return parser
+
+
+class Pipe:
+    """The writing end of a pipe on which one line is said, once."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        if descriptor >= 0:
+            os.set_inheritable(descriptor, False)
+
+    def say(self, line: str) -> None:
+        """Say the line and close; does nothing the second time, or when nobody listens any more."""
+        if self._descriptor < 0:
+            return
+        descriptor, self._descriptor = self._descriptor, -1
+        try:
+            os.write(descriptor, f"{line}\n".encode())
+        except BrokenPipeError:
+            pass  # the command that started this was interrupted; the cluster stays for the next one
+        finally:
+            os.close(descriptor)
+
+
+def run_worker_process(paths: LocalPaths, go_fd: int) -> int:
+    """Be the worker of the local cluster. Imports first, then waits for the controller to listen."""
+    import logging
+
+    from iris.worker.agent import Connection
+    from iris.worker.app import WorkerConfig, run_worker
+    from rigging.log_setup import configure_logging
+
+    configure_logging(logging.INFO)
+
+    def resolve() -> Connection:
+        record = read_record(paths)
+        if record is None:
+            raise Unavailable(f"there is no {paths.record}")
+        return Connection(record.address, record.worker_token)
+
+    if go_fd >= 0:
+        # One line, or the end of file when the controller died; either way the worker's own patience takes over.
+        os.read(go_fd, 64)
+        os.close(go_fd)
+    try:
+        return run_worker(WorkerConfig(work_dir=paths.worker_dir, worker_id=WORKER_ID), resolve)
+    except MarinError as error:
+        logging.getLogger(__name__).error("the worker ends: %s", error)
+        return 1
+
+
+def run_controller_process(paths: LocalPaths, ready_fd: int, idle_exit_seconds: float, *, foreground: bool) -> int:
+    """Be the controller of the local cluster, and start its worker."""
+    ready = Pipe(ready_fd)
+    try:
+        with held_lock(paths.controller_lock, timeout=_LOCK_PATIENCE):
+            go, starting = _start_worker(paths)
+            # Imported only now, while the worker's process pays for its own imports.
+            from iris.local.controller import serve_local
+
+            starting.wait()
+            serve_local(
+                paths, idle_exit_seconds, on_listening=lambda: go.say("go"), on_ready=lambda: ready.say("ready")
+            )
+            if foreground:
+                stop_worker(paths)
+    except MarinError as error:
+        print(f"iris controller: {error}", file=sys.stderr, flush=True)
+        ready.say("error: " + " ".join(str(error).split()))
+        return 1
+    return 0
+
+
+def _start_worker(paths: LocalPaths) -> tuple[Pipe, "subprocess.Popen[bytes]"]:
+    """Start the worker's process; it waits for a line on the returned pipe before it connects."""
+    reader, writer = os.pipe()
+    with open_log(paths.worker_log) as log:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "iris.local.daemon", "worker"),
+                *("--state-dir", str(paths.root), "--go-fd", str(reader)),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(reader,),
+            start_new_session=True,
+            cwd=paths.root,
+            env=daemon_environment(os.environ, paths),
+        )
+    os.close(reader)
+    return Pipe(writer), process
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""Finding this user's local cluster, and starting one when there is none; two commands at once start one."""
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from iris.local.state import (
+    ClusterRecord,
+    LocalPaths,
+    held_lock,
+    is_locked,
+    local_paths,
+    lock_holder,
+    read_record,
+    wait_unlocked,
+)
+from iris.rpc.protocol import PROTOCOL_VERSION
+from rigging.errors import Conflict, Unavailable
+
+DEFAULT_IDLE_EXIT_SECONDS: Final = 900.0
+START_TIMEOUT: Final = 60.0
+_CONNECT_SECONDS: Final = 2.0
+_LEAVING_SECONDS: Final = 15.0
+_LOG_LIMIT_BYTES: Final = 4 * 1024 * 1024
+_TAIL_LINES: Final = 15
+
+Command = Callable[[LocalPaths, int, float], list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A running local cluster, and whether it was started for this call."""
+
+    record: ClusterRecord
+    started: bool
+
+
+class LocalCluster:
+    """This user's cluster on this machine.
+
+    Args:
+        paths: Its state directory; None: the user's (see `local_paths`).
+        idle_exit_seconds: When it has to be started: leave after so long without work; 0: never.
+        on_event: Called with one line when something takes time.
+        command: Makes the command line of the controller's process (state, descriptor for "ready", idle seconds).
+    """
+
+    def __init__(
+        self,
+        paths: LocalPaths | None = None,
+        *,
+        idle_exit_seconds: float = DEFAULT_IDLE_EXIT_SECONDS,
+        on_event: Callable[[str], None] | None = None,
+        command: Command | None = None,
+        start_timeout: float = START_TIMEOUT,
+    ) -> None:
+        self.paths = paths or local_paths(os.environ)
+        self._idle_exit_seconds = idle_exit_seconds
+        self._on_event = on_event
+        self._command = command or controller_command
+        self._start_timeout = start_timeout
+
+    def find(self) -> ClusterRecord | None:
+        """The running cluster; None when there is none, or only what a dead one left behind.
+
+        Raises:
+            Conflict: It runs, but speaks another version of the protocol.
+        """
+        record = read_record(self.paths)
+        if record is None or not record.ready or not is_locked(self.paths.controller_lock):
+            return None
+        if record.protocol_version != PROTOCOL_VERSION:
+            raise Conflict(
+                f"the local cluster at {record.address} is iris {record.version} and speaks protocol "
+                f"{record.protocol_version}, this client speaks {PROTOCOL_VERSION}; stop it with `iris cluster stop`"
+            )
+        return record if _listens(record.address) else None
+
+    def ensure(self) -> Found:
+        """The running cluster; one is started when there is none. Returns when it can take jobs.
+
+        Raises:
+            Unavailable: It did not start (with the end of its log), or one that holds the directory does not answer.
+            Conflict: See `find`.
+        """
+        record = self.find()
+        if record is not None:
+            return Found(record, started=False)
+        self.paths.make()
+        # Whoever starts one holds this lock for as long as that takes; the others then find it.
+        with held_lock(self.paths.start_lock, timeout=self._start_timeout + _LEAVING_SECONDS):
+            record = self.find() or self._after_the_former()
+            if record is not None:
+                return Found(record, started=False)
+            return Found(self._start(), started=True)
+
+    def _tell(self, line: str) -> None:
+        if self._on_event is not None:
+            self._on_event(line)
+
+    def _after_the_former(self) -> ClusterRecord | None:
+        """Wait for a controller that holds the directory but does not answer: it is about to leave, or hangs."""
+        if not is_locked(self.paths.controller_lock):
+            return None
+        self._tell("waiting for the former local cluster to end")
+        if wait_unlocked(self.paths.controller_lock, timeout=_LEAVING_SECONDS):
+            return None
+        record = self.find()
+        if record is None:
+            holder = lock_holder(self.paths.controller_lock) or "unknown"
+            raise Unavailable(
+                f"the local cluster's controller (process {holder}) holds {self.paths.root} but does not answer; "
+                "end it with `iris cluster stop --force`"
+            )
+        return record
+
+    def _start(self) -> ClusterRecord:
+        self._tell(f"starting a local cluster (state in {self.paths.root})")
+        reader, writer = os.pipe()
+        log_start = _log_size(self.paths.controller_log)
+        try:
+            with open_log(self.paths.controller_log) as log:
+                command = self._command(self.paths, writer, self._idle_exit_seconds)
+                # The controller's process forks itself off, so this child ends at once and leaves no zombie.
+                subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(writer,),
+                    start_new_session=True,
+                    cwd=self.paths.root,
+                    env=daemon_environment(os.environ, self.paths),
+                    check=False,
+                )
+            os.close(writer)
+            writer = -1
+            words = _read_line(reader, self._start_timeout)
+        finally:
+            os.close(reader)
+            if writer >= 0:
+                os.close(writer)
+        if words == "ready":
+            record = read_record(self.paths)
+            if record is not None:
+                return record
+        raise Unavailable(self._why_not_started(words, log_start))
+
+    def _why_not_started(self, words: str | None, log_start: int) -> str:
+        log = self.paths.controller_log
+        if words is None:
+            what = f"was not ready within {self._start_timeout:g} s"
+        elif words.startswith("error: "):
+            return f"the local cluster did not start: {words.removeprefix('error: ')} (its log: {log})"
+        else:
+            what = "ended before it was ready"
+        tail = _tail(log, log_start)
+        return f"the local cluster {what}; its log {log} " + (f"ends:\n{tail}" if tail else "is empty")
+
+
+def ensure_local_cluster() -> ClusterRecord:
+    """The user's running local cluster, started when there is none; errors as in `LocalCluster.ensure`."""
+    return LocalCluster().ensure().record
+
+
+def controller_command(paths: LocalPaths, ready_fd: int, idle_exit_seconds: float) -> list[str]:
+    """The command line of a controller that runs in the background."""
+    return [
+        *(sys.executable, "-m", "iris.local.daemon", "controller", "--state-dir", str(paths.root)),
+        *("--idle-exit", str(idle_exit_seconds), "--ready-fd", str(ready_fd)),
+    ]
+
+
+def foreground_command(paths: LocalPaths, idle_exit_seconds: float) -> list[str]:
+    """The command line of a controller that stays in the terminal."""
+    return [
+        *(sys.executable, "-m", "iris.local.daemon", "controller", "--state-dir", str(paths.root)),
+        *("--idle-exit", str(idle_exit_seconds), "--foreground"),
+    ]
+
+
+def daemon_environment(environ: Mapping[str, str], paths: LocalPaths) -> dict[str, str]:
+    """The submitter's environment without what belongs to one job of it."""
+    kept = {name: value for name, value in environ.items() if not name.startswith(("IRIS_", "MARIN_"))}
+    return {**kept, "IRIS_STATE_DIR": str(paths.root)}
+
+
+def open_log(path: Path) -> IO[bytes]:
+    """Open a log to append to; a large one becomes `<name>.old` first."""
+    if _log_size(path) > _LOG_LIMIT_BYTES:
+        os.replace(path, path.with_name(path.name + ".old"))
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
+
+
+def _log_size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def _read_line(descriptor: int, timeout: float) -> str | None:
+    """What was written before the newline or the end; None when neither came in time."""
+    deadline = time.monotonic() + timeout
+    poller = select.poll()  # not select.select, which fails for descriptors above 1023
+    poller.register(descriptor, select.POLLIN | select.POLLHUP)
+    received = b""
+    while not received.endswith(b"\n"):
+        left_ms = (deadline - time.monotonic()) * 1000
+        if left_ms <= 0 or not poller.poll(left_ms):
+            return None
+        chunk = os.read(descriptor, 4096)
+        if not chunk:
+            break
+        received += chunk
+    return received.decode(errors="replace").strip()
+
+
+def _tail(path: Path, start: int) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(start if start <= _log_size(path) else 0)
+            lines = file.read().decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    return "\n".join(f"  {line}" for line in lines[-_TAIL_LINES:])

@@ -1,0 +1,200 @@
+"""What a local cluster keeps on disk: where it is, who holds it, how to reach it."""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from rigging.errors import Denied, InvalidRequest, MarinError, Unavailable
+
+STATE_DIR_ENV: Final = "IRIS_STATE_DIR"
+_LOCK_PAUSE: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPaths:
+    """The files of the local cluster whose state directory is `root`."""
+
+    root: Path
+
+    @property
+    def record(self) -> Path:
+        """How to reach the controller (`ClusterRecord`)."""
+        return self.root / "cluster.json"
+
+    @property
+    def controller_lock(self) -> Path:
+        """Locked while a controller lives; holds its pid."""
+        return self.root / "controller.lock"
+
+    @property
+    def start_lock(self) -> Path:
+        """Locked by the command that starts a controller."""
+        return self.root / "start.lock"
+
+    @property
+    def controller_log(self) -> Path:
+        return self.root / "controller.log"
+
+    @property
+    def worker_log(self) -> Path:
+        return self.root / "worker.log"
+
+    @property
+    def worker_dir(self) -> Path:
+        return self.root / "worker"
+
+    @property
+    def worker_lock(self) -> Path:
+        """Locked while a worker lives; holds its pid."""
+        return self.worker_dir / "worker.lock"
+
+    def make(self) -> None:
+        """Make the directory, for this user alone.
+
+        Raises:
+            Denied: It belongs to somebody else.
+            InvalidRequest: It cannot be made there.
+        """
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            info = self.root.stat()
+            if info.st_uid != os.getuid():
+                raise Denied(f"the state directory {self.root} belongs to uid {info.st_uid}; set {STATE_DIR_ENV}")
+            if info.st_mode & 0o077:
+                self.root.chmod(0o700)
+        except OSError as error:
+            if isinstance(error, MarinError):
+                raise
+            raise InvalidRequest(
+                f"cannot use the state directory {self.root}: {error.strerror}; set {STATE_DIR_ENV} to another"
+            ) from None
+
+
+def local_paths(environ: Mapping[str, str]) -> LocalPaths:
+    """The state directory: IRIS_STATE_DIR, else iris/local below XDG_STATE_HOME or ~/.local/state."""
+    explicit = environ.get(STATE_DIR_ENV)
+    if explicit:
+        return LocalPaths(Path(explicit).expanduser().absolute())
+    base = environ.get("XDG_STATE_HOME")
+    # The specification says to ignore a relative one.
+    if not base or not os.path.isabs(base):
+        base = os.path.expanduser("~/.local/state")
+    return LocalPaths(Path(base) / "iris" / "local")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecord:
+    """How to reach a local controller; only its user may read the file.
+
+    Args:
+        ready: A worker has joined, so the cluster can judge and run jobs.
+        token: This user's. worker_token: the local worker's.
+        idle_exit_seconds: 0: it never leaves by itself.
+    """
+
+    pid: int
+    address: str
+    token: str
+    worker_token: str
+    protocol_version: int
+    version: str
+    started_at_ms: int
+    idle_exit_seconds: float
+    ready: bool
+
+    def __repr__(self) -> str:
+        return f"ClusterRecord(pid={self.pid}, address={self.address!r}, ready={self.ready})"
+
+
+def write_record(paths: LocalPaths, record: ClusterRecord) -> None:
+    """Replace the record at once: a reader sees the old one or the new one."""
+    descriptor, temporary = tempfile.mkstemp(dir=paths.root, prefix=".cluster.", suffix=".tmp")  # mode 0600
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(asdict(record), file, indent=1)
+        os.replace(temporary, paths.record)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def read_record(paths: LocalPaths) -> ClusterRecord | None:
+    """The record, or None when there is none or it is damaged (it is then as good as stale)."""
+    try:
+        fields = json.loads(paths.record.read_text())
+        return ClusterRecord(**fields)
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+    except OSError as error:
+        raise Unavailable(f"cannot read {paths.record}: {error.strerror}") from None
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock. The test takes it for a moment, so whoever wants it tries more than once."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _try_lock(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+def lock_holder(path: Path) -> int | None:
+    """The pid that a lock's holder wrote into it; None when unlocked or unknown."""
+    if not is_locked(path):
+        return None
+    text = path.read_text().strip()
+    return int(text) if text.isdigit() else None
+
+
+@contextlib.contextmanager
+def held_lock(path: Path, *, timeout: float) -> Iterator[None]:
+    """Hold a lock, with this process's pid in it; the system frees it when the process ends.
+
+    Raises:
+        Unavailable: Another process held it for `timeout` seconds.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + timeout
+        while not _try_lock(descriptor, fcntl.LOCK_EX):
+            if time.monotonic() >= deadline:
+                holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+                raise Unavailable(f"process {holder} holds {path} and did not let go within {timeout:g} s")
+            time.sleep(_LOCK_PAUSE)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def wait_unlocked(path: Path, *, timeout: float) -> bool:
+    """Wait until nobody holds the lock; False when that took longer than `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while is_locked(path):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_LOCK_PAUSE)
+    return True
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        raise
+    return True
