@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from iris.worker.session import ControllerLink, Session, SessionEnd, WorkerIdentity
+from iris.worker.session import ControllerLink, Incompatible, Session, SessionEnd, WorkerIdentity
 from iris.worker.supervisor import Supervisor
-from rigging.errors import Conflict, MarinError, Unavailable
+from rigging.errors import MarinError, Unavailable
 from rigging.timing import ExponentialBackoff
 
 logger = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ class Agent:
             self._link = ControllerLink(connection.address, connection.token)
             self._session = Session(self._link.open_session(), self._identity, supervisor)
             end = await self._session.run()
-        except Conflict as error:
+        except Incompatible as error:
             logger.error("%s", error)
             return AgentEnd.INCOMPATIBLE
         except MarinError as error:

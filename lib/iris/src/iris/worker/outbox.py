@@ -66,6 +66,11 @@ class Outbox:
         self._logs.clear()
         self._news.clear()
 
+    @property
+    def has_news(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self._news.is_set()
+
     async def wait(self) -> None:
         await self._news.wait()
 
@@ -114,5 +119,7 @@ class Outbox:
             else:
                 log.release_if_done()
             if total >= MESSAGE_LOG_BYTES:
+                if self._logs:
+                    self._news.set()
                 break
         return chunks

@@ -30,6 +30,10 @@ _GREETING_S: Final = 30.0
 _OPTIONS = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
 
 
+class Incompatible(Conflict):
+    """The controller speaks another version of the protocol: connecting again cannot help."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerIdentity:
     """Who this worker is and what it offers."""
@@ -90,7 +94,8 @@ class Session:
         """Serve until the controller says goodbye, then say how to go on.
 
         Raises:
-            MarinError: The connection or the controller failed; Conflict when it speaks another protocol version.
+            Incompatible: The controller speaks another protocol version.
+            MarinError: The connection or the controller failed.
         """
         try:
             async with asyncio.timeout(_GREETING_S):
@@ -139,7 +144,7 @@ class Session:
             raise Conflict("the controller answered Hello with something else than Welcome")
         welcome = message.welcome
         if welcome.protocol_version != PROTOCOL_VERSION:
-            raise Conflict(
+            raise Incompatible(
                 f"the controller speaks protocol version {welcome.protocol_version}, "
                 f"this worker speaks {PROTOCOL_VERSION}: use the same release of iris on both sides"
             )
@@ -168,11 +173,17 @@ class Session:
         outbox = self._supervisor.outbox
         outbox.delivered()
         while True:
-            with contextlib.suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(self._heartbeat_s):
                     await outbox.wait()
-            self._supervisor.sweep()
-            await self._call.write(self._message(outbox.take()))
+                heartbeat = False
+            except TimeoutError:
+                heartbeat = True
+            if heartbeat:
+                self._supervisor.sweep()
+            batch = outbox.take()
+            if batch or heartbeat:
+                await self._call.write(self._message(batch))
             outbox.delivered()
 
     def _message(self, batch: Batch) -> pb.WorkerMessage:

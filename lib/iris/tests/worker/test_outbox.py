@@ -1,0 +1,110 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from iris.domain.states import TaskState
+from iris.rpc.logformat import RECORD_OVERHEAD
+from iris.worker.logs import AttemptLog
+from iris.worker.outbox import ATTEMPT_LOG_BYTES, LOG_WINDOW_BYTES, MESSAGE_LOG_BYTES, Outbox
+from iris.worker.types import Observation
+
+Logs = dict[str, AttemptLog]
+
+
+@pytest.fixture
+def logs() -> Logs:
+    return {}
+
+
+@pytest.fixture
+def outbox(logs: Logs) -> Outbox:
+    return Outbox(logs.get)
+
+
+@pytest.fixture
+def write(outbox: Outbox, logs: Logs, tmp_path: Path) -> Callable[[str, int], AttemptLog]:
+    """Make the log of an attempt grow by one record of `size` bytes in all."""
+
+    def grow(attempt_id: str, size: int) -> AttemptLog:
+        log = logs.setdefault(attempt_id, AttemptLog(tmp_path / attempt_id))
+        while size > 0:
+            step = min(size, 60_000)
+            log.feed(False, b"x" * (step - RECORD_OVERHEAD) + b"\n", 1)
+            size -= step
+        outbox.log_grew(attempt_id)
+        return log
+
+    return grow
+
+
+Write = Callable[[str, int], AttemptLog]
+
+
+def seen(attempt_id: str, state: TaskState) -> Observation:
+    return Observation(attempt_id, state, at_ms=1)
+
+
+def test_only_the_last_observation_is_sent_and_only_once(outbox: Outbox) -> None:
+    outbox.observe(seen("a", TaskState.RUNNING))
+    outbox.observe(seen("a", TaskState.SUCCEEDED))
+    assert outbox.take().observations == [seen("a", TaskState.SUCCEEDED)]
+    assert not outbox.take()
+
+
+def test_an_end_comes_with_the_last_bytes_of_its_log(outbox: Outbox, write: Write) -> None:
+    log = write("a", ATTEMPT_LOG_BYTES + 5000)
+    outbox.observe(seen("a", TaskState.FAILED))
+    outbox.observe(seen("b", TaskState.SUCCEEDED))
+    first = outbox.take()
+    assert [observation.attempt_id for observation in first.observations] == ["b"]
+    second = outbox.take()
+    assert [observation.attempt_id for observation in second.observations] == ["a"]
+    assert [(chunk.offset, len(chunk.data)) for chunk in first.logs + second.logs] == [
+        (0, ATTEMPT_LOG_BYTES),
+        (ATTEMPT_LOG_BYTES, 5000),
+    ]
+    assert log.sent == log.size
+
+
+def test_that_a_task_runs_does_not_wait_for_its_log(outbox: Outbox, write: Write) -> None:
+    write("a", ATTEMPT_LOG_BYTES * 2)
+    outbox.observe(seen("a", TaskState.RUNNING))
+    assert [observation.state for observation in outbox.take().observations] == [TaskState.RUNNING]
+
+
+def test_a_loud_log_lets_the_others_through(outbox: Outbox, write: Write) -> None:
+    write("loud", LOG_WINDOW_BYTES)
+    write("quiet", 100)
+    assert {chunk.attempt_id for chunk in outbox.take().logs} == {"loud", "quiet"}
+
+
+def test_without_acknowledgements_a_log_stops_at_its_window(outbox: Outbox, write: Write) -> None:
+    log = write("a", LOG_WINDOW_BYTES + 100_000)
+    for _ in range(100):
+        outbox.take()
+    assert log.sent == LOG_WINDOW_BYTES
+    log.acknowledge(200_000)
+    outbox.log_grew("a")
+    while outbox.take():
+        pass
+    assert log.sent == log.size
+
+
+def test_what_does_not_fit_one_message_is_news_for_the_next(outbox: Outbox, write: Write) -> None:
+    count = MESSAGE_LOG_BYTES // ATTEMPT_LOG_BYTES + 2
+    logs = [write(f"log{index}", ATTEMPT_LOG_BYTES) for index in range(count)]
+    messages = 0
+    while outbox.has_news:
+        assert sum(len(chunk.data) for chunk in outbox.take().logs) <= MESSAGE_LOG_BYTES
+        messages += 1
+    assert messages == 2
+    assert all(log.sent == log.size for log in logs)
+
+
+def test_forgotten_attempts_are_not_sent(outbox: Outbox, write: Write, logs: Logs) -> None:
+    write("a", 100)
+    outbox.observe(seen("a", TaskState.SUCCEEDED))
+    del logs["a"]
+    outbox.forget("a")
+    assert not outbox.take()
