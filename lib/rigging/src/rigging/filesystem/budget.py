@@ -1,0 +1,287 @@
+"""Transfer budgets: how many bytes may cross regions, counted before they move.
+
+Bytes between regions cost money, so each one is reserved first, and what did not move is given back. A budget belongs
+to a context: `mirror_budget(gb)` opens one for a block, outside of any block the process has one, limited by
+MARIN_MIRROR_BUDGET_GB.
+
+Inheritance: asyncio tasks carry the context by themselves. Threads do not (before Python 3.14), so the first
+`mirror_budget` of a process wraps `threading.Thread.start`, once and for good: a thread started while a budget is in
+force charges that budget, for as long as the thread lives; so do the threads it starts, and the workers of an executor
+that are started then. Threads that ran before the block are not touched. A process started by fork has a copy, counted
+apart; to other processes `budget_environment()` carries what is left.
+"""
+
+import contextlib
+import contextvars
+import functools
+import logging
+import math
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from rigging.errors import BudgetExceeded, InvalidRequest
+
+logger = logging.getLogger(__name__)
+
+#: Bytes of one GB in budgets.
+GB = 2**30
+MIRROR_BUDGET_ENV = "MARIN_MIRROR_BUDGET_GB"
+DEFAULT_BUDGET_GB = 10.0
+
+# One lock for all budgets: it is held for a few additions only, and one is easily renewed after a fork.
+_counting = threading.Lock()
+
+
+class TransferBudgetExceeded(BudgetExceeded):
+    """The transfer was refused before it began: it would take the budget over its limit."""
+
+
+class TransferBudget:
+    """A number of bytes that may cross regions; thread-safe."""
+
+    __slots__ = ("__weakref__", "_epoch", "_limit_bytes", "_used_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = _checked_bytes(limit_bytes, "limit_bytes")
+        self._used_bytes = 0
+        self._epoch = 0
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes that have crossed, and those that are reserved for transfers under way."""
+        return self._used_bytes
+
+    @property
+    def limit_bytes(self) -> int:
+        """The most that `bytes_used` may reach."""
+        return self._limit_bytes
+
+    @property
+    def bytes_left(self) -> int:
+        """What may still be reserved; never negative."""
+        with _counting:
+            return max(0, self._limit_bytes - self._used_bytes)
+
+    def reserve(self, n: int, path: str) -> "Reservation":
+        """Take `n` bytes out of the budget before they move; settle the reservation in a `with` statement.
+
+        Args:
+            n: Bytes that are about to cross.
+            path: What is read, for the message.
+
+        Raises:
+            TransferBudgetExceeded: They do not fit; nothing is taken. Zero bytes always fit.
+        """
+        wanted = _checked_bytes(n, f"the size of {path}")
+        with _counting:
+            used, limit, epoch = self._used_bytes, self._limit_bytes, self._epoch
+            fits = wanted == 0 or used + wanted <= limit
+            if fits:
+                self._used_bytes = used + wanted
+        if not fits:
+            raise TransferBudgetExceeded(_exceeded_message(path, wanted, used, limit))
+        return Reservation(self, wanted, path, epoch)
+
+    def record(self, n: int, path: str) -> None:
+        """Count `n` bytes of `path` as crossed.
+
+        Raises:
+            TransferBudgetExceeded: They do not fit; they are not counted.
+        """
+        with self.reserve(n, path) as reservation:
+            reservation.settle(n)
+
+    def reset(self, limit_bytes: int | None = None) -> None:
+        """Start from zero used bytes, with a new limit when one is given.
+
+        Reservations made before the reset no longer count, and settling them changes nothing.
+        """
+        limit = None if limit_bytes is None else _checked_bytes(limit_bytes, "limit_bytes")
+        with _counting:
+            self._used_bytes = 0
+            self._epoch += 1
+            if limit is not None:
+                self._limit_bytes = limit
+
+    def set_limit(self, limit_bytes: int) -> None:
+        """Change the limit and keep what is used."""
+        limit = _checked_bytes(limit_bytes, "limit_bytes")
+        with _counting:
+            self._limit_bytes = limit
+
+    def adjust(self, difference: int, epoch: int) -> None:
+        """Correct what is used by `difference` bytes, unless the budget was reset since `epoch` (for reservations)."""
+        with _counting:
+            if epoch == self._epoch:
+                self._used_bytes += difference
+
+    def __repr__(self) -> str:
+        return f"TransferBudget({gib(self._used_bytes)} of {gib(self._limit_bytes)} used)"
+
+
+class Reservation:
+    """Bytes taken out of a budget; they are given back unless `settle` says that they moved."""
+
+    __slots__ = ("_budget", "_closed", "_epoch", "bytes_reserved", "path")
+
+    def __init__(self, budget: TransferBudget, bytes_reserved: int, path: str, epoch: int) -> None:
+        self._budget = budget
+        self._epoch = epoch
+        self._closed = False
+        self.bytes_reserved = bytes_reserved
+        self.path = path
+
+    def settle(self, actual_bytes: int) -> None:
+        """Keep `actual_bytes` as crossed and give the rest back; only the first call counts.
+
+        More than was reserved is counted too, even over the limit: those bytes have moved, and the next reservation
+        is refused.
+        """
+        actual = _checked_bytes(actual_bytes, f"the bytes moved of {self.path}")
+        with _counting:
+            if self._closed:
+                return
+            self._closed = True
+        self._budget.adjust(actual - self.bytes_reserved, self._epoch)
+        if actual > self.bytes_reserved:
+            logger.warning("%s: %d bytes crossed, but only %d were reserved", self.path, actual, self.bytes_reserved)
+
+    def release(self) -> None:
+        """Give everything back that is not settled."""
+        self.settle(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+_in_context: contextvars.ContextVar[TransferBudget | None] = contextvars.ContextVar(
+    "marin_transfer_budget", default=None
+)
+_of_thread: weakref.WeakKeyDictionary[threading.Thread, TransferBudget] = weakref.WeakKeyDictionary()
+
+
+def current_budget() -> TransferBudget:
+    """Return the budget in force here: the innermost `mirror_budget` block's, else the process's.
+
+    Raises:
+        InvalidRequest: MARIN_MIRROR_BUDGET_GB is not a number of GB.
+    """
+    return _block_budget() or _process_budget()
+
+
+@contextlib.contextmanager
+def mirror_budget(gb: float) -> Iterator[TransferBudget]:
+    """Give the block, and the threads and tasks it starts, a budget of its own of `gb` GB (2^30 bytes).
+
+    A block inside a block has its own budget and leaves the outer one alone.
+    """
+    budget = TransferBudget(_bytes_of_gb(gb, "mirror_budget"))
+    _let_threads_inherit()
+    token = _in_context.set(budget)
+    try:
+        yield budget
+    finally:
+        _in_context.reset(token)
+
+
+def record_transfer(n: int, path: str) -> None:
+    """Count `n` bytes of `path` as crossed in the budget in force; raise TransferBudgetExceeded if they do not fit."""
+    current_budget().record(n, path)
+
+
+def budget_environment() -> dict[str, str]:
+    """Return the variables that give another process what is left of the budget in force."""
+    return {MIRROR_BUDGET_ENV: repr(current_budget().bytes_left / GB)}
+
+
+def gib(n: int) -> str:
+    """Return `n` bytes for people: "3 bytes", "1.50 MB", "2.00 GB" (powers of 1024)."""
+    for unit, size in (("GB", GB), ("MB", 2**20), ("KB", 2**10)):
+        if n >= size:
+            return f"{n / size:.2f} {unit}"
+    return f"{n} bytes"
+
+
+def _block_budget() -> TransferBudget | None:
+    budget = _in_context.get()
+    if budget is not None or not _of_thread:
+        return budget
+    return _of_thread.get(threading.current_thread())
+
+
+_process: tuple[str, TransferBudget] | None = None
+_making_process_budget = threading.Lock()
+
+
+def _process_budget() -> TransferBudget:
+    """Return the process's budget; a changed MARIN_MIRROR_BUDGET_GB changes its limit, not what is used."""
+    global _process
+    text = os.environ.get(MIRROR_BUDGET_ENV, "").strip()
+    made = _process
+    if made is not None and made[0] == text:
+        return made[1]
+    try:
+        limit = _bytes_of_gb(float(text or DEFAULT_BUDGET_GB), MIRROR_BUDGET_ENV)
+    except ValueError:
+        raise InvalidRequest(f"{MIRROR_BUDGET_ENV}={text!r} is not a number of GB, for example 10 or 0.5") from None
+    with _making_process_budget:
+        if _process is None:
+            _process = (text, TransferBudget(limit))
+        elif _process[0] != text:
+            _process[1].set_limit(limit)
+            _process = (text, _process[1])
+        return _process[1]
+
+
+@functools.cache
+def _let_threads_inherit() -> None:
+    start = threading.Thread.start
+
+    @functools.wraps(start)
+    def start_with_budget(self: threading.Thread) -> None:
+        budget = _block_budget()
+        if budget is not None:
+            _of_thread[self] = budget
+        start(self)
+
+    threading.Thread.start = start_with_budget  # type: ignore[method-assign]
+
+
+def _renew_locks_after_fork() -> None:
+    # Another thread of the parent may have held them at the moment of the fork, and does not exist here.
+    global _counting, _making_process_budget
+    _counting = threading.Lock()
+    _making_process_budget = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks_after_fork)
+
+
+def _checked_bytes(n: int, what: str) -> int:
+    if n < 0:
+        raise InvalidRequest(f"{what} is {n}: a number of bytes cannot be negative")
+    return int(n)
+
+
+def _bytes_of_gb(gb: float, what: str) -> int:
+    if not math.isfinite(gb) or gb < 0:
+        raise InvalidRequest(f"{what}: {gb} GB is not a limit; give a finite number of GB, 0 or more")
+    return round(gb * GB)
+
+
+def _exceeded_message(path: str, wanted: int, used: int, limit: int) -> str:
+    need = (used + wanted) / GB
+    return (
+        f"{path}: reading {gib(wanted)} ({wanted} bytes) across regions would exceed the transfer budget: "
+        f"{gib(used)} used of {gib(limit)}. Use data in this region, or raise the limit to at least {need:.3g} GB: "
+        f"`with mirror_budget(gb):` around the code, or {MIRROR_BUDGET_ENV} in the environment"
+    )

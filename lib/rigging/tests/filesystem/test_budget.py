@@ -1,0 +1,250 @@
+import asyncio
+import concurrent.futures
+import os
+import pickle
+import threading
+
+import pytest
+
+from rigging.errors import BudgetExceeded, InvalidRequest
+from rigging.filesystem import budget as budget_module
+from rigging.filesystem.budget import (
+    GB,
+    TransferBudget,
+    TransferBudgetExceeded,
+    budget_environment,
+    current_budget,
+    mirror_budget,
+    record_transfer,
+)
+
+
+def test_record_counts_up_to_the_limit_exactly() -> None:
+    budget = TransferBudget(100)
+    budget.record(60, "gs://b/a")
+    budget.record(40, "gs://b/b")
+    assert (budget.bytes_used, budget.limit_bytes, budget.bytes_left) == (100, 100, 0)
+
+
+def test_what_does_not_fit_is_refused_with_path_size_used_limit_and_the_way_out_and_is_not_counted() -> None:
+    budget = TransferBudget(3 * GB)
+    budget.record(2 * GB, "gs://b/a")
+    with pytest.raises(TransferBudgetExceeded) as refused:
+        budget.record(GB + 1, "gs://b/big")
+    message = str(refused.value)
+    for part in ("gs://b/big", str(GB + 1), "2.00 GB used of 3.00 GB", "mirror_budget(", "MARIN_MIRROR_BUDGET_GB"):
+        assert part in message
+    assert isinstance(refused.value, BudgetExceeded)
+    assert not refused.value.retryable
+    assert budget.bytes_used == 2 * GB
+    budget.record(GB, "gs://b/fits")
+
+
+def test_nothing_costs_nothing_even_when_the_budget_is_spent() -> None:
+    budget = TransferBudget(0)
+    budget.record(0, "gs://b/empty")
+    with pytest.raises(TransferBudgetExceeded):
+        budget.record(1, "gs://b/a")
+
+
+def test_reservation_is_given_back_unless_settled() -> None:
+    budget = TransferBudget(100)
+    with budget.reserve(80, "a") as reservation:
+        assert budget.bytes_used == 80, "taken before the bytes move"
+        with pytest.raises(TransferBudgetExceeded):
+            budget.reserve(30, "b")
+    assert budget.bytes_used == 0
+    with pytest.raises(OSError, match="lost"), budget.reserve(80, "a"):
+        raise OSError("lost")
+    assert budget.bytes_used == 0
+    with budget.reserve(80, "a") as reservation:
+        reservation.settle(30)
+        reservation.settle(70)
+    assert budget.bytes_used == 30, "only the first settling counts"
+
+
+def test_bytes_that_moved_count_even_beyond_the_reservation(caplog: pytest.LogCaptureFixture) -> None:
+    budget = TransferBudget(100)
+    with budget.reserve(90, "gs://b/grew") as reservation:
+        reservation.settle(120)
+    assert budget.bytes_used == 120
+    assert budget.bytes_left == 0
+    assert "gs://b/grew" in caplog.text
+    with pytest.raises(TransferBudgetExceeded):
+        budget.reserve(1, "next")
+
+
+def test_reset_forgets_use_and_outstanding_reservations() -> None:
+    budget = TransferBudget(100)
+    before = budget.reserve(60, "a")
+    budget.reset()
+    assert (budget.bytes_used, budget.limit_bytes) == (0, 100)
+    budget.reset(500)
+    assert budget.limit_bytes == 500
+    before.release()
+    assert budget.bytes_used == 0, "a reservation of before must not make bytes_used negative"
+
+
+@pytest.mark.parametrize("make", [lambda: TransferBudget(-1), lambda: TransferBudget(9).reserve(-1, "a")])
+def test_negative_bytes_are_refused(make) -> None:
+    with pytest.raises(InvalidRequest, match="-1"):
+        make()
+
+
+@pytest.mark.parametrize("gb", [-0.1, float("nan"), float("inf")])
+def test_a_limit_that_is_none_is_refused(gb: float) -> None:
+    with pytest.raises(InvalidRequest, match="GB"), mirror_budget(gb):
+        pass
+
+
+def test_concurrent_reservations_never_pass_the_limit_and_none_is_lost() -> None:
+    budget = TransferBudget(1000)
+    granted = []
+
+    def worker() -> None:
+        for _ in range(400):
+            try:
+                with budget.reserve(3, "x") as reservation:
+                    assert budget.bytes_used <= 1000
+                    reservation.settle(1)
+            except TransferBudgetExceeded:
+                continue
+            granted.append(1)
+
+    threads = [threading.Thread(target=worker) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # The last two bytes cannot be taken by reservations of three.
+    assert budget.bytes_used == len(granted) == 998
+
+
+def test_blocks_nest_and_have_their_own_count() -> None:
+    outside = current_budget()
+    with mirror_budget(2) as outer:
+        assert current_budget() is outer
+        assert outer.limit_bytes == 2 * GB
+        with mirror_budget(0.5) as inner:
+            record_transfer(7, "a")
+            assert current_budget() is inner
+        record_transfer(1, "a")
+    assert (outer.bytes_used, inner.bytes_used) == (1, 7)
+    assert current_budget() is outside
+
+
+def test_threads_started_in_a_block_inherit_its_budget_and_so_do_their_threads() -> None:
+    seen: dict[str, TransferBudget] = {}
+
+    def look(name: str) -> None:
+        seen[name] = current_budget()
+
+    def parent() -> None:
+        look("child")
+        run(lambda: look("grandchild"))
+
+    def run(target) -> None:
+        thread = threading.Thread(target=target)
+        thread.start()
+        thread.join()
+
+    gate = threading.Event()
+    earlier = threading.Thread(target=lambda: (gate.wait(30), look("earlier")))
+    earlier.start()
+    with mirror_budget(1) as budget:
+        run(parent)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            pool.submit(look, "executor").result()
+        gate.set()
+        earlier.join()
+    run(lambda: look("later"))
+    assert seen["child"] is seen["grandchild"] is seen["executor"] is budget
+    assert seen["earlier"] is seen["later"] is current_budget()
+
+
+def test_blocks_of_concurrent_threads_do_not_mix() -> None:
+    both_inside = threading.Barrier(2, timeout=30)
+    outcome: dict[int, int] = {}
+
+    def step(amount: int) -> None:
+        with mirror_budget(1) as budget:
+            both_inside.wait()
+            helper = threading.Thread(target=record_transfer, args=(amount, "x"))
+            helper.start()
+            helper.join()
+            outcome[amount] = budget.bytes_used
+
+    steps = [threading.Thread(target=step, args=(amount,)) for amount in (10, 200)]
+    for thread in steps:
+        thread.start()
+    for thread in steps:
+        thread.join()
+    assert outcome == {10: 10, 200: 200}
+
+
+def test_tasks_inherit() -> None:
+    async def charge() -> TransferBudget:
+        record_transfer(5, "x")
+        return current_budget()
+
+    async def main() -> TransferBudget:
+        return await asyncio.create_task(charge())
+
+    with mirror_budget(1) as budget:
+        assert asyncio.run(main()) is budget
+    assert budget.bytes_used == 5
+
+
+def test_the_process_budget_follows_the_environment_and_keeps_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget_module, "_process", None)
+    monkeypatch.delenv("MARIN_MIRROR_BUDGET_GB", raising=False)
+    assert current_budget().limit_bytes == 10 * GB
+    record_transfer(9, "x")
+    monkeypatch.setenv("MARIN_MIRROR_BUDGET_GB", "0.5")
+    assert (current_budget().limit_bytes, current_budget().bytes_used) == (GB // 2, 9)
+    monkeypatch.setenv("MARIN_MIRROR_BUDGET_GB", "lots")
+    with pytest.raises(InvalidRequest, match="MARIN_MIRROR_BUDGET_GB='lots'"):
+        current_budget()
+
+
+def test_what_is_left_is_carried_into_other_processes_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mirror_budget(3) as budget:
+        budget.record(1234567891, "x")
+        left = budget.bytes_left
+        carried = budget_environment()
+    monkeypatch.setattr(budget_module, "_process", None)
+    for name, value in carried.items():
+        monkeypatch.setenv(name, value)
+    assert current_budget().limit_bytes == left
+    with mirror_budget(1) as budget:
+        budget.record(GB, "x")
+        assert budget_environment() == {"MARIN_MIRROR_BUDGET_GB": "0.0"}
+
+
+def test_a_fork_while_another_thread_counts_does_not_hang_the_child() -> None:
+    budget = TransferBudget(10)
+    stop = threading.Event()
+
+    def count() -> None:
+        while not stop.is_set():
+            budget.reserve(1, "x").release()
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    try:
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                budget.reset()
+                budget.record(1, "x")
+                os._exit(0 if budget.bytes_used == 1 else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        counter.join()
+
+
+def test_errors_and_budgets_survive_pickling() -> None:
+    with pytest.raises(TransferBudgetExceeded) as refused:
+        TransferBudget(1).record(2, "gs://b/a")
+    assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
