@@ -61,6 +61,11 @@ def test_a_start_that_never_arrived_is_sent_again(controller: RunningController,
         worker.wait_for_start("/ann/a/0:0")
 
 
+def test_those_who_start_a_cluster_are_told_of_its_workers(controller: RunningController) -> None:
+    with worker_of(controller), worker_of(controller):
+        assert controller.workers_seen == ["w1", "w1"]
+
+
 def test_attempts_of_a_restarted_worker_are_retried(controller: RunningController, user: Any) -> None:
     with worker_of(controller) as worker:
         user.submit("/ann/a")

@@ -20,6 +20,7 @@ from iris.controller.parts import Controller, Exit
 from iris.controller.sessions import Sessions
 from iris.controller.waiters import JobWaiters
 from iris.core.view import ClusterView
+from iris.domain.ids import WorkerId
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import load_or_create_secret
 from iris.rpc.interceptor import ServerInterceptor
@@ -45,6 +46,7 @@ async def serve(
     config: ControllerConfig,
     on_ready: Callable[[Address], None] | None = None,
     stop: asyncio.Event | None = None,
+    on_worker: Callable[[WorkerId], None] | None = None,
 ) -> None:
     """Run a controller until it is shut down, idle for `config.idle_exit_s`, or `stop` is set.
 
@@ -53,6 +55,7 @@ async def serve(
 
     Args:
         on_ready: Called with the address once calls are answered.
+        on_worker: Called with the id of each worker that connects (again), in the loop of this call.
 
     Raises:
         Conflict: The port is taken, another controller uses the state directory, or a newer release wrote it.
@@ -60,7 +63,7 @@ async def serve(
     """
     store = Store.open(config.state_dir)
     try:
-        await _Run(config, store).serve(on_ready, stop)
+        await _Run(config, store, on_worker or _ignore).serve(on_ready, stop)
     finally:
         store.close()
 
@@ -68,14 +71,14 @@ async def serve(
 class _Run:
     """One life of a controller."""
 
-    def __init__(self, config: ControllerConfig, store: Store) -> None:
+    def __init__(self, config: ControllerConfig, store: Store, on_worker: Callable[[WorkerId], None]) -> None:
         self._config = config
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         stored = store.load()
         view = ClusterView.load(stored.jobs, stored.tasks, stored.workers)
         self._engine = Engine(view, store, _clock_ms, _die)
         self._hub = LogHub(view, LogStore(config.state_dir / "logs"))
-        self._sessions = Sessions(self._engine, self._hub, config.worker_timeout_s, config.log_wait_s)
+        self._sessions = Sessions(self._engine, self._hub, config.worker_timeout_s, config.log_wait_s, on_worker)
         self._waiters = JobWaiters(view)
         self._idle = IdleWatch(config.idle_exit_s, lambda: bool(view.live_jobs), self._leave_idle)
         for listener in (self._sessions.on_effects, self._hub.on_effects, self._waiters.on_effects):
@@ -149,6 +152,10 @@ class _Run:
 
 def _clock_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _ignore(worker_id: WorkerId) -> None:
+    del worker_id
 
 
 def _die(error: Exception) -> NoReturn:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,6 +15,7 @@ from iris.domain.events import AttemptObserved, WorkerConnected, WorkerDisconnec
 from iris.domain.ids import AttemptId, WorkerId, parse_attempt_id, parse_task_id
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
+from rigging.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -60,16 +61,26 @@ class Sessions:
     Args:
         worker_timeout_s: A worker not heard for this long is lost; after a start of the controller it counts from then.
         log_wait_s: How long an end is held back for the rest of its log.
+        on_worker: Called with the id of each worker that connects, once that is committed.
     """
 
-    def __init__(self, engine: Engine, hub: LogHub, worker_timeout_s: float, log_wait_s: float) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        hub: LogHub,
+        worker_timeout_s: float,
+        log_wait_s: float,
+        on_worker: Callable[[WorkerId], None],
+    ) -> None:
         self._engine = engine
         self._hub = hub
         self._worker_timeout_s = worker_timeout_s
         self._log_wait_s = log_wait_s
+        self._on_worker = on_worker
         self._loop = asyncio.get_running_loop()
         self._open: dict[WorkerId, WorkerSession] = {}
         self._timers: dict[WorkerId, asyncio.TimerHandle] = {}
+        self._leaving = ""
         self._all_closed = asyncio.Event()
         self._all_closed.set()
 
@@ -85,7 +96,12 @@ class Sessions:
     # ---- a session's life ----
 
     async def open(self, greeting: Greeting) -> WorkerSession:
-        """Begin a session: it takes the place of an older one of the same worker. Returns once that is committed."""
+        """Begin a session: it takes the place of an older one of the same worker. Returns once that is committed.
+
+        Raises Unavailable when the controller is on its way out.
+        """
+        if self._leaving:
+            raise Unavailable(f"the controller is leaving: {self._leaving}")
         worker_id = greeting.worker_id
         session = WorkerSession(worker_id, greeting.instance_id, self._loop.time())
         older = self._open.get(worker_id)
@@ -101,6 +117,7 @@ class Sessions:
         except BaseException:
             self.close(session)
             raise
+        self._on_worker(worker_id)
         return session
 
     def close(self, session: WorkerSession) -> None:
@@ -122,6 +139,7 @@ class Sessions:
 
     async def say_goodbye(self, reason: str, exit: bool, timeout_s: float) -> None:
         """End all sessions; with `exit` the workers stop and exit. Returns when all are over, or after the timeout."""
+        self._leaving = reason
         for session in list(self._open.values()):
             session.outbox.goodbye(reason, exit)
         try:

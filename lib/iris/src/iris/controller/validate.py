@@ -14,7 +14,7 @@ from iris.sched.feasible import impossible_reason
 from rigging.errors import Conflict, InvalidRequest, NotFound
 
 MAX_REPLICAS: Final = 100_000
-MAX_TEXT_BYTES: Final = 1024 * 1024
+MAX_TEXT_LENGTH: Final = 1024 * 1024
 
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _EXTRA: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -57,8 +57,8 @@ def _validate_entrypoint(job: str, spec: JobSpec) -> None:
             raise InvalidRequest(f"{job}: the command is empty; it needs at least the program to run")
         if any("\0" in word for word in entrypoint.argv):
             raise InvalidRequest(f"{job}: the command has a NUL character, which no argument can hold")
-        if sum(len(word) for word in entrypoint.argv) > MAX_TEXT_BYTES:
-            raise InvalidRequest(f"{job}: the command is longer than {MAX_TEXT_BYTES} bytes; put data into files")
+        if sum(len(word) for word in entrypoint.argv) > MAX_TEXT_LENGTH:
+            raise InvalidRequest(f"{job}: the command is longer than {MAX_TEXT_LENGTH} characters; put data into files")
     else:
         check_digest(entrypoint.payload_digest)
     if spec.bundle_digest:
@@ -71,6 +71,9 @@ def _validate_environment(job: str, spec: JobSpec) -> None:
             raise InvalidRequest(f"{job}: environment variable {name!r}; a name has A-Z a-z 0-9 _, no digit first")
         if "\0" in value:
             raise InvalidRequest(f"{job}: the value of environment variable {name} has a NUL character")
+    size = sum(len(name) + len(value) for name, value in spec.env_vars.items())
+    if size > MAX_TEXT_LENGTH:
+        raise InvalidRequest(f"{job}: the environment variables have {size} characters; at most {MAX_TEXT_LENGTH}")
     for extra in spec.extras:
         if not _EXTRA.fullmatch(extra):
             raise InvalidRequest(f"{job}: extra {extra!r}; allowed are letters, digits and . _ - between them")

@@ -24,6 +24,7 @@ class RunningController:
 
     def __init__(self, config: ControllerConfig) -> None:
         self.config = config
+        self.workers_seen: list[str] = []
         self._ready: Future[Address] = Future()
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -80,7 +81,9 @@ class RunningController:
             self._loop.close()
 
     async def _main(self) -> None:
-        self._task = asyncio.ensure_future(serve(self.config, self._ready.set_result, self._stop))
+        self._task = asyncio.ensure_future(
+            serve(self.config, self._ready.set_result, self._stop, self.workers_seen.append)
+        )
         try:
             await self._task
         except asyncio.CancelledError:

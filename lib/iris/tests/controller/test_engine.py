@@ -1,0 +1,128 @@
+"""The engine alone: one commit a batch, nothing seen before it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+from iris.controller.engine import Engine, Turn
+from iris.core.view import ClusterView
+from iris.domain.effects import Effect, StartAttempt
+from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, Worker
+from iris.domain.events import JobSubmitted, StopRequested, WorkerConnected
+from iris.domain.ids import JobId, WorkerId
+from iris.domain.resources import Resources
+from rigging.errors import NotFound, Unavailable
+
+
+class RecordingStore:
+    def __init__(self, story: list[str]) -> None:
+        self.commits: list[tuple[int, int, int]] = []
+        self.story = story
+        self.fails = False
+
+    def commit(self, jobs: Sequence[Job], tasks: Sequence[Task], workers: Sequence[Worker]) -> None:
+        if self.fails:
+            raise OSError(28, "No space left on device")
+        self.commits.append((len(jobs), len(tasks), len(workers)))
+        self.story.append("commit")
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.story: list[str] = []
+        self.effects: list[Effect] = []
+        self.fatal: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self.store = RecordingStore(self.story)
+        self.engine = Engine(ClusterView(), self.store, lambda: 1000, self.fatal.set_result)
+        self.engine.listen(self._listen)
+
+    def _listen(self, effects: Sequence[Effect]) -> None:
+        self.story.append("effects")
+        self.effects += effects
+
+
+def with_rig(test: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        await test(Rig())
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
+def submitted(name: str) -> JobSubmitted:
+    return JobSubmitted(JobSpec(JobId(name), CommandEntrypoint(("true",)), Resources(cpu_millis=1000)))
+
+
+WORKER = WorkerConnected(WorkerId("w1"), "one", Resources(cpu_millis=8000), {})
+
+
+def test_what_arrives_together_is_one_commit_and_is_scheduled_in_it() -> None:
+    async def test(rig: Rig) -> None:
+        events = [WORKER, *(submitted(f"/ann/{name}") for name in "abc")]
+        await asyncio.gather(*map(rig.engine.submit, events))
+        assert rig.store.commits == [(3, 3, 1)]
+        assert rig.story == ["commit", "effects"]
+        starts = [effect.attempt_id for effect in rig.effects if isinstance(effect, StartAttempt)]
+        assert starts == ["/ann/a/0:0", "/ann/b/0:0", "/ann/c/0:0"]
+
+    with_rig(test)
+
+
+def test_a_refused_event_leaves_the_rest_of_its_batch_whole() -> None:
+    async def test(rig: Rig) -> None:
+        good = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
+        bad = asyncio.ensure_future(rig.engine.submit(StopRequested(JobId("/ann/none"))))
+        rig.engine.post(StopRequested(JobId("/ann/nobody asks")))
+        await good
+        with pytest.raises(NotFound, match="job /ann/none does not exist"):
+            await bad
+        assert rig.store.commits == [(1, 1, 0)]
+
+    with_rig(test)
+
+
+def test_when_a_commit_fails_nobody_is_answered_and_nothing_is_done() -> None:
+    async def test(rig: Rig) -> None:
+        rig.store.fails = True
+        answer = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
+        assert "No space left on device" in str(await rig.fatal)
+        assert not answer.done()
+        assert rig.effects == []
+        with pytest.raises(Unavailable, match="shutting down"):  # and nothing more is taken
+            await rig.engine.submit(submitted("/ann/b"))
+        answer.cancel()
+
+    with_rig(test)
+
+
+def test_a_decision_sees_what_it_has_applied() -> None:
+    async def test(rig: Rig) -> None:
+        def decide(turn: Turn) -> int:
+            turn.apply(submitted("/ann/a"))
+            return turn.view.job(JobId("/ann/a")).sequence
+
+        assert await rig.engine.decide(decide) == 1
+        assert rig.story == ["commit", "effects"]
+
+    with_rig(test)
+
+
+def test_nothing_to_store_is_no_commit() -> None:
+    async def test(rig: Rig) -> None:
+        assert await rig.engine.decide(lambda turn: turn.now_ms) == 1000
+        assert rig.story == []
+
+    with_rig(test)
+
+
+def test_after_close_events_are_refused() -> None:
+    async def test(rig: Rig) -> None:
+        waiting = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
+        await asyncio.sleep(0)  # queued, not yet at work
+        rig.engine.close()
+        with pytest.raises(Unavailable, match="shutting down"):
+            await waiting
+        assert rig.store.commits == []
+
+    with_rig(test)
