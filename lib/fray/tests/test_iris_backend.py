@@ -99,7 +99,7 @@ def test_a_failure_says_what_and_where_the_log_is() -> None:
     with pytest.raises(JobFailed) as caught:
         handle.wait(5)
     assert str(caught.value) == (
-        "job /ann/job failed: task 0 failed: ValueError: no shards (its log: iris job logs /ann/job)"
+        "job /ann/job failed (its log: iris job logs /ann/job): task 0 failed: ValueError: no shards"
     )
     assert (caught.value.job_id, caught.value.exit_code) == ("/ann/job", 1)
     assert handle.wait(5, raise_on_failure=False) is JobStatus.FAILED

@@ -71,7 +71,7 @@ def test_gpus() -> None:
 
 def test_where_it_may_run() -> None:
     assert constraints(ResourceConfig()) == []
-    assert constraints(ResourceConfig(preemptible=False)) == [("preemptible", ConstraintOp.EQ, ("false",))]
+    assert constraints(ResourceConfig(preemptible=False)) == [("preemptible", ConstraintOp.NE, ("true",))]
     assert constraints(ResourceConfig(regions=["us-east5"], zone="us-east5-a")) == [
         ("region", ConstraintOp.EQ, ("us-east5",)),
         ("zone", ConstraintOp.EQ, ("us-east5-a",)),

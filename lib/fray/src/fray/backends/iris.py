@@ -135,7 +135,7 @@ class IrisJobHandle:
         if raise_on_failure and status is not JobStatus.SUCCEEDED:
             error = f": {ended.error}" if ended.error else ""
             raise JobFailed(
-                f"job {self._job_id} {ended.state.word}{error} (its log: iris job logs {self._job_id})",
+                f"job {self._job_id} {ended.state.word} (its log: iris job logs {self._job_id}){error}",
                 job_id=self._job_id,
                 exit_code=-ended.exit_signal if ended.exit_signal else ended.exit_code,
             )

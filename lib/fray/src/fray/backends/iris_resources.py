@@ -17,8 +17,8 @@ from fray.types import (
 from fray.types import Entrypoint as FrayEntrypoint
 from iris.cluster.constraints import (
     Constraint,
+    ConstraintOp,
     WellKnownAttribute,
-    preemptible_constraint,
     region_constraint,
     zone_constraint,
 )
@@ -131,7 +131,8 @@ def to_iris_constraints(resources: ResourceConfig) -> tuple[Constraint, ...]:
     """Where it may run. `preemptible=True` allows preemptible capacity; it does not ask for it."""
     constraints = []
     if not resources.preemptible:
-        constraints.append(preemptible_constraint(False))
+        # Not preemptible_constraint(False): machines of one's own do not say whether they can be taken away.
+        constraints.append(Constraint(WellKnownAttribute.PREEMPTIBLE, ConstraintOp.NE, ("true",)))
     if resources.regions:
         constraints.append(region_constraint(list(resources.regions)))
     if resources.zone is not None:
