@@ -164,7 +164,7 @@ def test_single_flight_shares_a_failure_and_then_forgets_it(tmp_path: Path) -> N
         return tmp_path
 
     async def test() -> None:
-        flights = SingleFlight()
+        flights: SingleFlight[Path] = SingleFlight()
         results = await asyncio.gather(*(flights.run("key", work) for _ in range(3)), return_exceptions=True)
         assert [str(result) for result in results] == ["no"] * 3
         assert await flights.run("key", work) == tmp_path

@@ -221,6 +221,8 @@ def test_an_attempt_that_ends_while_the_controller_is_down_is_told_at_the_next_h
         assert controller.hellos[-1].instance_id == controller.hellos[0].instance_id
         # Its log had not arrived yet, and a controller that hears of an end may say "forget" at once.
         assert [o.state for o in controller.hellos[-1].inventory] == [TaskState.RUNNING]
+        controller.send(full=True)  # applied after the acknowledgement of the log, which was sent before
+        await controller.until(lambda: controller.applied_revision == 2)
         await controller.stop()
         await controller.start()
         await controller.until(lambda: len(controller.hellos) == 3)

@@ -7,13 +7,15 @@ import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from iris.domain.states import FailureKind
 from iris.worker.paths import WorkPaths
 from iris.worker.types import PreparationFailed
 from iris.worker.wire import BundleEntry, parse_manifest
 from rigging.errors import MarinError
+
+T = TypeVar("T")
 
 _FETCH_BATCH = 500
 
@@ -26,13 +28,13 @@ class BlobSource(Protocol):
         ...
 
 
-class SingleFlight:
+class SingleFlight(Generic[T]):
     """Runs one piece of work per key at a time; whoever else asks for the key waits for its result."""
 
     def __init__(self) -> None:
-        self._running: dict[str, asyncio.Task[Path]] = {}
+        self._running: dict[str, asyncio.Task[T]] = {}
 
-    async def run(self, key: str, work: Callable[[], Coroutine[None, None, Path]]) -> Path:
+    async def run(self, key: str, work: Callable[[], Coroutine[None, None, T]]) -> T:
         """The result of `work`. It goes on when the caller is cancelled: others may wait, and its result is kept."""
         task = self._running.get(key)
         if task is None:
@@ -48,7 +50,7 @@ class SingleFlight:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _done(self, key: str, task: asyncio.Task[Path]) -> None:
+    def _done(self, key: str, task: asyncio.Task[T]) -> None:
         del self._running[key]
         if not task.cancelled():
             task.exception()  # seen by those who waited, if anybody still did
@@ -60,7 +62,7 @@ class BundleStore:
     def __init__(self, paths: WorkPaths, source: BlobSource) -> None:
         self._paths = paths
         self._source = source
-        self._flights = SingleFlight()
+        self._flights: SingleFlight[Path] = SingleFlight()
 
     async def blob(self, digest: str) -> Path:
         """The file that holds blob `digest`. Raises PreparationFailed (kind WORKER) when it cannot be had."""

@@ -43,7 +43,7 @@ class EnvironmentStore:
         self._paths = paths
         self._tools = tools
         self._base = base
-        self._flights = SingleFlight()
+        self._flights: SingleFlight[Path] = SingleFlight()
         self._uv_version = importlib.metadata.version("uv")
 
     def locked_key(self, workspace: Workspace, extras: Sequence[str], packages: Sequence[str]) -> str:

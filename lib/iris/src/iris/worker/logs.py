@@ -1,5 +1,6 @@
 """A task's output as a growing file of records that can be shipped from any offset."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Final
@@ -73,7 +74,7 @@ class AttemptLog:
 
     __slots__ = ("_descriptor", "_finished", "_path", "_stderr", "_stdout", "acked", "error", "sent", "size")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str | Path) -> None:
         self._path = path
         self._descriptor: int | None = None
         self._finished = False
@@ -142,7 +143,8 @@ class AttemptLog:
         """Delete the log from this host."""
         self.release()
         if self.size:
-            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
 
     def _open(self) -> int:
         if self._descriptor is None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from iris.domain.states import FailureKind
-from iris.worker.bundle import BundleStore
+from iris.worker.bundle import BundleStore, SingleFlight
 from iris.worker.environment import EnvironmentStore
 from iris.worker.paths import WorkPaths
 from iris.worker.runtime.process import Exit, Process, ProcessRuntime, ProcessSpec
@@ -38,6 +38,7 @@ class BundlePreparer:
         self._environments = environments
         self._own = own_ground()
         self._workspaces: dict[str, Workspace | None] = {}
+        self._reading: SingleFlight[Workspace | None] = SingleFlight()
         self._keys: dict[tuple[str, tuple[str, ...], tuple[str, ...]], str] = {}
 
     async def prepare(self, launch: Launch) -> Ground:
@@ -63,14 +64,13 @@ class BundlePreparer:
 
     async def close(self) -> None:
         await self._bundles.close()
+        await self._reading.close()
         await self._environments.close()
 
     async def _workspace(self, digest: str, bundle: Path) -> Workspace | None:
         if digest not in self._workspaces:
-            workspace = await asyncio.to_thread(read_workspace, bundle)
-            if workspace is not None:
-                await asyncio.to_thread(_ensure_site, workspace, self._paths.sites / digest)
-            self._workspaces[digest] = workspace
+            site = self._paths.sites / digest
+            self._workspaces[digest] = await self._reading.run(digest, lambda: asyncio.to_thread(_read, bundle, site))
         return self._workspaces[digest]
 
     async def _environment(self, launch: Launch, workspace: Workspace | None) -> Path | None:
@@ -125,6 +125,8 @@ class _Collector:
             self.ended.set_result(exit)
 
 
-def _ensure_site(workspace: Workspace, site: Path) -> None:
-    if not site.exists():
+def _read(bundle: Path, site: Path) -> Workspace | None:
+    workspace = read_workspace(bundle)
+    if workspace is not None and not site.exists():
         write_site(workspace, site)
+    return workspace

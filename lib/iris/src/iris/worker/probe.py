@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 from iris.domain.resources import Resources
 
 _CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
@@ -20,7 +18,7 @@ _NO_LIMIT_BYTES: Final = 1 << 60
 def probe_resources(work_dir: Path) -> Resources:
     """cpu, memory and the disk free below `work_dir`; the tightest of machine, affinity and cgroup limits."""
     cpu_millis = len(os.sched_getaffinity(0)) * 1000
-    memory_bytes = psutil.virtual_memory().total
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     cpu_limit, memory_limit = cgroup_limits(_CGROUP_ROOT, _OWN_CGROUPS.read_text() if _OWN_CGROUPS.exists() else "")
     if cpu_limit is not None:
         cpu_millis = max(1, min(cpu_millis, cpu_limit))

@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import logging
+import os
 import shutil
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from iris.domain.states import FailureKind, TaskState
@@ -82,6 +82,7 @@ class Supervisor:
         self._starts: deque[Attempt] = deque()
         self._turn: asyncio.Handle | None = None
         self._tokens = TokenFiles(paths)
+        self._scratch = str(paths.scratch)
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -173,7 +174,8 @@ class Supervisor:
         del self._attempts[attempt_id]
         self.outbox.forget(attempt_id)
         attempt.log.remove()
-        self._paths.error(attempt_id).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._paths.error(attempt_id))
         if attempt.request.launch.bundle_digest:
             shutil.rmtree(self._paths.attempt(attempt_id), ignore_errors=True)
         self._tokens.release(attempt.request.launch)
@@ -299,7 +301,7 @@ class Supervisor:
                     self._tokens.path(attempt.request.launch),
                     attempt.ports,
                 ),
-                cwd=str(self._directory(attempt, ground)),
+                cwd=self._directory(attempt, ground),
             )
             attempt.process = self._runtime.start(spec, attempt)
         except StartFailed as error:
@@ -311,12 +313,12 @@ class Supervisor:
         else:
             self._advance(attempt, Spawned(attempt.process.pid))
 
-    def _directory(self, attempt: Attempt, ground: Ground) -> Path:
+    def _directory(self, attempt: Attempt, ground: Ground) -> str:
         if ground.bundle_dir is None:
-            return self._paths.scratch
+            return self._scratch
         directory = self._paths.attempt(attempt.attempt_id) / "cwd"
         link_top_level(ground.bundle_dir, directory)
-        return directory
+        return str(directory)
 
     # --- small things ---
 

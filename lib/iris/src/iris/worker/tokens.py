@@ -11,7 +11,7 @@ class TokenFiles:
 
     def __init__(self, paths: WorkPaths) -> None:
         self._paths = paths
-        self._written: dict[str, str] = {}
+        self._written: dict[str, tuple[str, str]] = {}
         self._users: dict[str, int] = {}
 
     def hold(self, launch: Launch) -> None:
@@ -20,14 +20,16 @@ class TokenFiles:
 
     def path(self, launch: Launch) -> str:
         """The job's token file, written if it is not there yet. Raises OSError."""
+        written = self._written.get(launch.job_id)
+        if written is not None and written[0] == launch.token:
+            return written[1]
         path = self._paths.token(launch.job_id)
-        if self._written.get(launch.job_id) != launch.token:
-            temporary = path.with_name(path.name + ".tmp")
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(launch.token)
-            temporary.rename(path)
-            self._written[launch.job_id] = launch.token
+        temporary = path.with_name(path.name + ".tmp")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(launch.token)
+        temporary.rename(path)
+        self._written[launch.job_id] = (launch.token, str(path))
         return str(path)
 
     def release(self, launch: Launch) -> None:

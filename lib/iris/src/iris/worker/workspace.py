@@ -101,8 +101,7 @@ def write_site(workspace: Workspace, target: Path) -> None:
             _write_dist_info(member, temporary)
             for name, target_object in member.entry_points.get("console_scripts", {}).items():
                 _write_command(name, target_object, temporary / "bin" / name)
-        if not target.exists():
-            temporary.rename(target)
+        temporary.rename(target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 logger = logging.getLogger(__name__)
 
 ATTEMPT_VARIABLE: Final = "IRIS_ATTEMPT_ID"
@@ -52,9 +50,9 @@ def kill_leftovers(work_dir: Path) -> list[int]:
 
     They are known by the environment they were started with, so no pid that was reused since is ever hit.
     """
-    mine = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    mine = _self_and_ancestors()
     killed = []
-    for pid in psutil.pids():
+    for pid in _all_pids():
         if pid not in mine and environment_value(pid, WORK_DIR_VARIABLE) == str(work_dir):
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -135,8 +133,30 @@ class Strangers:
                 path = f"/proc/self/task/{os.getpid()}/children"
                 self._children_file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN
-                return [child.pid for child in psutil.Process().children()]
+                return [pid for pid in _all_pids() if _parent(pid) == os.getpid()]
         return [int(pid) for pid in os.pread(self._children_file, _CHILDREN_BYTES, 0).split()]
+
+
+def _all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _parent(pid: int) -> int:
+    """The parent's pid; 0 when there is none, or `pid` is gone."""
+    try:
+        # The second field is the program's name in parentheses, which may itself hold any character.
+        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _self_and_ancestors() -> set[int]:
+    found: set[int] = set()
+    pid = os.getpid()
+    while pid and pid not in found:
+        found.add(pid)
+        pid = _parent(pid)
+    return found
 
 
 def _reap(pid: int) -> bool:
