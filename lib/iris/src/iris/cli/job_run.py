@@ -108,7 +108,7 @@ class RunOptions:
 @click.option("--preemptible/--no-preemptible", default=None, help="Only on capacity that can (not) be taken away.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Follow the job, or print its id and go.")
 @click.option(
-    "--terminate-on-exit/--no-terminate-on-exit", default=True, help="Whether Ctrl-C stops the job (it does)."
+    "--terminate-on-exit/--no-terminate-on-exit", default=True, help="Whether Ctrl-C stops it (default: it does)."
 )
 @pass_context
 @click.pass_context

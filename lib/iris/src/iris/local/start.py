@@ -27,7 +27,7 @@ from rigging.errors import Conflict, Unavailable
 DEFAULT_IDLE_EXIT_SECONDS: Final = 900.0
 START_TIMEOUT: Final = 60.0
 _CONNECT_SECONDS: Final = 2.0
-_LEAVING_SECONDS: Final = 15.0
+LEAVING_TIMEOUT: Final = 15.0
 _LOG_LIMIT_BYTES: Final = 4 * 1024 * 1024
 _TAIL_LINES: Final = 15
 
@@ -50,6 +50,8 @@ class LocalCluster:
         idle_exit_seconds: When it has to be started: leave after so long without work; 0: never.
         on_event: Called with one line when something takes time.
         command: Makes the command line of the controller's process (state, descriptor for "ready", idle seconds).
+        start_timeout: Seconds until it must be ready.
+        leaving_timeout: Seconds that a former controller which does not answer is given to be gone.
     """
 
     def __init__(
@@ -60,12 +62,14 @@ class LocalCluster:
         on_event: Callable[[str], None] | None = None,
         command: Command | None = None,
         start_timeout: float = START_TIMEOUT,
+        leaving_timeout: float = LEAVING_TIMEOUT,
     ) -> None:
         self.paths = paths or local_paths(os.environ)
         self._idle_exit_seconds = idle_exit_seconds
         self._on_event = on_event
         self._command = command or controller_command
         self._start_timeout = start_timeout
+        self._leaving_timeout = leaving_timeout
 
     def find(self) -> ClusterRecord | None:
         """The running cluster; None when there is none, or only what a dead one left behind.
@@ -95,7 +99,7 @@ class LocalCluster:
             return Found(record, started=False)
         self.paths.make()
         # Whoever starts one holds this lock for as long as that takes; the others then find it.
-        with held_lock(self.paths.start_lock, timeout=self._start_timeout + _LEAVING_SECONDS):
+        with held_lock(self.paths.start_lock, timeout=self._start_timeout + self._leaving_timeout):
             record = self.find() or self._after_the_former()
             if record is not None:
                 return Found(record, started=False)
@@ -110,7 +114,7 @@ class LocalCluster:
         if not is_locked(self.paths.controller_lock):
             return None
         self._tell("waiting for the former local cluster to end")
-        if wait_unlocked(self.paths.controller_lock, timeout=_LEAVING_SECONDS):
+        if wait_unlocked(self.paths.controller_lock, timeout=self._leaving_timeout):
             return None
         record = self.find()
         if record is None:

@@ -1,0 +1,118 @@
+"""The frame of the command line: quick help, typos answered, errors in one sentence, exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from iris.cli.exit_codes import exit_code_of
+from iris.cli.main import run
+from iris.cli.output import duration, moment, table
+from rigging.errors import AlreadyExists, Conflict, Denied, InvalidRequest, JobFailed, NotFound, Unavailable
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.startswith("IRIS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "state"))
+
+
+@pytest.mark.parametrize("words", [["--help"], ["job", "--help"], ["job", "run", "--help"], ["cluster", "--help"]])
+def test_help_loads_nothing_heavy(words):
+    program = (
+        "import sys, json\nfrom iris.cli.main import run\n"
+        f"code = run({words!r})\nprint(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    code, modules = json.loads(done.stderr)
+    assert code == 0
+    assert done.stdout.startswith("Usage: iris")
+    assert not {"grpc", "google.protobuf", "iris.client", "asyncio", "yaml"} & set(modules)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["jbo"], "no command 'jbo'; did you mean 'job'?"),
+        (["job", "lgos"], "no command 'lgos'; did you mean 'logs'?"),
+        (["job", "xyz"], "there are: list, logs, run, stop, summary"),
+        (["job", "run", "python", "x.py"], "put -- before the command"),
+        (["job", "run", "--"], "no command after --"),
+        (["job", "run", "--memmory", "1GB", "--", "true"], "--memory"),
+        (["job", "run", "stray", "--", "true"], "stray"),
+        (["job", "run", "-e", "NOT_SET_ANYWHERE", "--", "true"], "NOT_SET_ANYWHERE is not set"),
+        (["job", "run", "--tpu", "v4-8", "--gpu", "1", "--", "true"], "--tpu and --gpu"),
+        (["job", "run", "--priority", "urgent", "--", "true"], "production"),
+        (["cluster", "start"], "iris cluster start --local"),
+        (["job", "logs"], "JOB|TASK"),
+    ],
+)
+def test_a_usage_error_says_what_to_write(words, named, capsys, tmp_path):
+    assert run(words) == 2
+    assert named in capsys.readouterr().err
+    assert not (tmp_path / "state").exists(), "a usage error starts nothing"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "named"),
+    [
+        (["--cluster", "nowhere", "job", "list"], 4, "no cluster named 'nowhere'"),
+        (["--controller-url", "nonsense", "job", "list"], 3, "must be host:port"),
+        (["--controller-url", "h:1", "--cluster", "local", "job", "list"], 3, "both name a cluster"),
+        (["job", "run", "--memory", "lots", "--", "true"], 3, "memory 'lots' is not a size"),
+        (["job", "run", "--tpu", "v5p-9", "--", "true"], 3, "v5p-8"),
+        (["job", "run", "--job-name", "a/b", "--", "true"], 3, "a/b"),
+        (["cluster", "status"], 5, "no local cluster runs"),
+        (["cluster", "stop"], 0, "no local cluster runs"),
+    ],
+)
+def test_an_error_is_one_sentence_and_a_code(words, code, named, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert run(words) == code
+    err = capsys.readouterr().err
+    assert named in err
+    assert err.startswith("iris: ")
+    assert "Traceback" not in err
+    assert not (tmp_path / "state").exists(), "what is refused here starts nothing"
+
+
+def test_a_controller_that_cannot_be_reached_has_a_code_of_its_own(capsys, monkeypatch):
+    monkeypatch.setenv("IRIS_RECONNECT_TIMEOUT", "0.05")
+    assert run(["--controller-url", "127.0.0.1:1", "job", "list"]) == 5
+    assert "the controller at 127.0.0.1:1 cannot be reached: connection refused" in capsys.readouterr().err
+
+
+def test_verbose_shows_the_traceback(capsys):
+    assert run(["-v", "--controller-url", "nonsense", "job", "list"]) == 3
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_status_of_nothing_is_json_too(capsys, tmp_path):
+    assert run(["cluster", "status", "--json"]) == 5
+    assert json.loads(capsys.readouterr().out) == {"running": False, "state_dir": str(tmp_path / "state")}
+
+
+def test_the_documented_codes():
+    codes = {error: exit_code_of(error("x")) for error in (InvalidRequest, AlreadyExists, Conflict, Denied)}
+    assert set(codes.values()) == {3}
+    assert [exit_code_of(error("x")) for error in (NotFound, Unavailable, JobFailed)] == [4, 5, 1]
+
+
+def test_tables_align_and_carry_no_trailing_spaces():
+    assert table(("job", "state"), [["a", "x"], ["long", ""]]) == ["JOB   STATE", "a     x", "long"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, "-"), (0.04, "0.0 s"), (59.96, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_old_moments_have_a_date():
+    assert moment(0, 5) == "-"
+    assert len(moment(1_000_000_000_000, 1_000_000_000_001)) == len("12:00:00")
+    assert moment(1_000_000_000_000, 1_100_000_000_000).startswith("2001-09-")

@@ -1,0 +1,76 @@
+"""Bundles: the same files give the same name, and only what the cluster lacks is sent."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from iris.client.bundle import PART_BYTES, blob_digest, make_bundle, upload_bundle, upload_messages
+from iris.rpc import iris_pb2 as pb
+from rigging.errors import Conflict
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    (root / "pkg").mkdir(parents=True)
+    (root / "pkg/a.py").write_text("a")
+    (root / "pkg/same.py").write_text("a")
+    (root / "empty").write_text("")
+    (root / "large.bin").write_bytes(os.urandom(PART_BYTES + 5))
+    os.symlink("pkg/a.py", root / "link")
+    return root
+
+
+def test_the_manifest_describes_every_file(workspace):
+    bundle = make_bundle(workspace)
+    manifest = pb.BundleManifest.FromString(bundle.manifest)
+    files = {file.path: file for file in manifest.files}
+    assert list(files) == ["empty", "large.bin", "link", "pkg/a.py", "pkg/same.py"]
+    assert [len(file.part_digests) for file in manifest.files] == [0, 2, 0, 1, 1]
+    assert files["link"].symlink_target == "pkg/a.py"
+    large = b"".join(bundle.parts[digest].read() for digest in files["large.bin"].part_digests)
+    assert large == (workspace / "large.bin").read_bytes()
+    assert bundle.digest == blob_digest(bundle.manifest)
+
+
+def test_the_digest_depends_on_content_only(workspace, tmp_path):
+    first = make_bundle(workspace).digest
+    os.utime(workspace / "pkg/a.py", (1, 1))
+    moved = workspace.rename(tmp_path / "elsewhere")
+    assert make_bundle(moved).digest == first
+    (moved / "pkg/a.py").write_text("b")
+    assert make_bundle(moved).digest != first
+
+
+def test_only_what_is_missing_is_sent_and_the_manifest_last(controller, connection, workspace):
+    bundle = make_bundle(workspace)
+    assert upload_bundle(connection, bundle) == len(bundle.parts) + 1
+    assert set(controller.blobs) == {bundle.digest, *bundle.parts}
+    assert controller.called("UploadBlobs")[-1].chunks[-1].digest == bundle.digest
+    assert upload_bundle(connection, bundle) == 0
+
+    (workspace / "pkg/a.py").write_text("changed")
+    again = make_bundle(workspace)
+    assert upload_bundle(connection, again) == 2
+
+
+def test_a_file_that_changes_before_it_is_sent_is_an_error_not_a_wrong_blob(controller, connection, workspace):
+    bundle = make_bundle(workspace)
+    (workspace / "pkg/a.py").write_text("z")
+    (workspace / "pkg/same.py").write_text("z")
+    with pytest.raises(Conflict, match=r"a\.py changed"):
+        upload_bundle(connection, bundle)
+    assert bundle.digest not in controller.blobs
+
+
+def test_messages_stay_small_and_many_small_blobs_share_one():
+    blobs = [(f"d{i}", b"x" * 1000) for i in range(500)] + [("big", b"y" * (2 * MIB + 1)), ("none", b"")]
+    messages = list(upload_messages(blobs))
+    assert all(sum(len(chunk.data) for chunk in message.chunks) <= MIB for message in messages)
+    assert len(messages) <= 5
+    chunks = [chunk for message in messages for chunk in message.chunks]
+    assert sum(chunk.last for chunk in chunks) == len(blobs)
+    assert [chunk.offset for chunk in chunks if chunk.digest == "big"] == [0, MIB, 2 * MIB]

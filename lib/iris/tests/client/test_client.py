@@ -1,0 +1,271 @@
+"""Submitting, waiting and stopping against a real server, with the server going away in between."""
+
+import threading
+
+import cloudpickle
+import grpc
+import pytest
+
+from iris.client import ControllerUnreachable, IrisClient, JobAlreadyExists, JobFailedError
+from iris.client.connection import Connection, Endpoint, parse_address
+from iris.client.job_env import JobEnv
+from iris.client.submission import JobPlan, Submitter
+from iris.cluster.constraints import region_constraint
+from iris.cluster.types import Entrypoint, EnvironmentSpec, JobState, PriorityBand, ResourceSpec, gpu_device
+from iris.rpc import iris_pb2 as pb
+from rigging.errors import DeadlineExceeded, Denied, InvalidRequest, NotFound
+
+TRUE = Entrypoint.from_command("true")
+
+
+def plan(**changes) -> JobPlan:
+    fields = {
+        "entrypoint": TRUE,
+        "name": "job",
+        "user": None,
+        "resources": ResourceSpec(),
+        "environment": EnvironmentSpec(),
+        "replicas": 1,
+        "max_retries_failure": 0,
+        "max_retries_preemption": 0,
+        "timeout": None,
+        "scheduling_timeout": None,
+        "constraints": (),
+        "coscheduling": None,
+        "ports": (),
+        "priority_band": None,
+    }
+    return JobPlan(**{**fields, **changes})
+
+
+def test_everything_asked_for_is_in_the_request(controller, client):
+    job = client.submit(
+        Entrypoint.from_command("python", "x.py"),
+        "train",
+        ResourceSpec(cpu=0.5, memory="2GB", disk="1GB", device=gpu_device("H100", 8)),
+        EnvironmentSpec(["einops"], {"A": "1"}, ["gpu"]),
+        ports=["http"],
+        scheduling_timeout=2,
+        constraints=[region_constraint(["us-east1", "us-east5"])],
+        replicas=3,
+        max_retries_failure=4,
+        timeout=1.5,
+        priority_band="batch",
+    )
+    assert job.job_id == "/ann/train"
+    spec = controller.specs["/ann/train"]
+    assert list(spec.entrypoint.command.argv) == ["python", "x.py"]
+    assert (spec.resources.cpu_millis, spec.resources.memory_bytes) == (500, 2 << 30)
+    assert (spec.resources.device.kind, spec.resources.device.variant, spec.resources.device.count) == (
+        "gpu",
+        "H100",
+        8,
+    )
+    assert (list(spec.environment.pip_packages), list(spec.environment.extras)) == (["einops"], ["gpu"])
+    assert spec.environment.env_vars["A"] == "1"
+    assert (spec.timeout_ms, spec.scheduling_timeout_ms) == (1500, 2000)
+    assert (spec.replicas, spec.max_retries_failure, spec.max_retries_preemption) == (3, 4, 1000)
+    assert spec.constraints[0].op == pb.CONSTRAINT_OP_IN
+    assert list(spec.constraints[0].values) == ["us-east1", "us-east5"]
+    assert spec.band == pb.PRIORITY_BAND_BATCH
+    assert list(spec.ports) == ["http"]
+    assert controller.metadata[-1]["authorization"] == "Bearer u:ann:x"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"name": "a/b"}, "a/b"),
+        ({"name": "17"}, "17"),
+        ({"replicas": 0}, "replicas must be a whole number from 1 up, not 0"),
+        ({"max_retries_failure": -1}, "max_retries_failure"),
+        ({"timeout": 0}, "timeout must be a number of seconds above 0"),
+        ({"priority_band": "urgent"}, "production, interactive, batch"),
+        ({"entrypoint": Entrypoint.from_callable(len, threading.Lock())}, "cannot be sent to another process"),
+    ],
+)
+def test_what_can_never_work_is_refused_before_anything_is_sent(controller, connection, wrong, words):
+    with pytest.raises(InvalidRequest, match=words):
+        Submitter(connection, None, environ={}).submit(plan(**wrong), adopt_existing=False, idempotency_key=None)
+    assert controller.calls == []
+
+
+def test_callables_travel_inline_when_small_and_as_blobs_when_large(controller, client):
+    for name, argument in (("small", 1), ("large", b"x" * 3_000_000)):
+        client.submit(Entrypoint.from_callable(len, argument), name)
+        spec = controller.specs[f"/ann/{name}"]
+        fn, args, kwargs = cloudpickle.loads(controller.blobs[spec.entrypoint.callable.payload_digest])
+        assert (fn, args, kwargs) == (len, (argument,), {})
+        assert spec.entrypoint.callable.display_name == "builtins:len"
+    assert len(controller.called("UploadBlobs")) == 3
+
+
+def test_the_workspace_is_packed_once_for_many_jobs(controller, connection, tmp_path):
+    (tmp_path / "a.py").write_text("")
+    client = IrisClient(connection, tmp_path, user="ann")
+    for name in ("one", "two"):
+        client.submit(TRUE, name)
+    digests = {controller.specs[f"/ann/{name}"].bundle_digest for name in ("one", "two")}
+    assert digests <= set(controller.blobs)
+    assert len(controller.called("FindMissingBlobs")) == 1
+
+
+def test_inside_a_job_children_get_its_name_bundle_and_packages(controller, connection):
+    inside = JobEnv("h:1", "/bob/parent", "/bob/parent/0", "/bob/parent/0:1", "w", "", "abc", 1, ("cpu",), ("einops",))
+    submitter = Submitter(connection, None, inside=inside, environ={"MARIN_PREFIX": "gs://x", "HOME": "/h"})
+    child = submitter.submit(plan(name="child"), adopt_existing=False, idempotency_key=None)
+    assert child == "/bob/parent/child"
+    spec = controller.specs[child]
+    assert (spec.bundle_digest, list(spec.environment.extras)) == ("abc", ["cpu"])
+    assert dict(spec.environment.env_vars) == {"MARIN_PREFIX": "gs://x"}
+    own = plan(name="own", environment=EnvironmentSpec(extras=["gpu"], env_vars={"MARIN_PREFIX": "y"}))
+    submitter.submit(own, adopt_existing=False, idempotency_key=None)
+    spec = controller.specs["/bob/parent/own"]
+    assert (list(spec.environment.extras), list(spec.environment.pip_packages)) == (["gpu"], ["einops"])
+    assert spec.environment.env_vars["MARIN_PREFIX"] == "y"
+    with pytest.raises(InvalidRequest, match="belongs to 'bob'"):
+        submitter.submit(plan(name="x", user="eve"), adopt_existing=False, idempotency_key=None)
+
+
+def test_a_lost_answer_does_not_make_a_second_job(controller, client):
+    lost = []
+
+    def lose_first(name, request, context):
+        if name == "SubmitJob" and not lost:
+            lost.append(request)
+            context.abort(grpc.StatusCode.UNAVAILABLE, "connection reset")
+
+    controller.on_call = lose_first
+    job = client.submit(TRUE, "once")
+    assert lost
+    assert job.job_id == "/ann/once"
+    assert len(controller.keys) == 1
+
+
+def test_a_taken_name_is_an_error_or_is_adopted(client):
+    client.submit(TRUE, "name")
+    with pytest.raises(JobAlreadyExists, match="/ann/name"):
+        client.submit(TRUE, "name")
+    assert client.submit(TRUE, "name", adopt_existing=True).job_id == "/ann/name"
+
+
+def test_wait_returns_when_the_job_ends_and_raises_for_failure(controller, client):
+    job = client.submit(TRUE, "good")
+    threading.Timer(0.05, controller.end, ["/ann/good"]).start()
+    assert job.wait(timeout=20).state is JobState.SUCCEEDED
+
+    failing = client.submit(TRUE, "bad")
+    controller.end("/ann/bad", pb.JOB_STATE_FAILED, error="task 0 failed: exit code 3", exit_code=3)
+    with pytest.raises(JobFailedError, match="/ann/bad failed: task 0 failed: exit code 3") as failed:
+        failing.wait()
+    assert failed.value.status.exit_code == 3
+    assert failing.wait(raise_on_failure=False).state is JobState.FAILED
+
+
+def test_wait_for_any_and_for_time(controller, client):
+    jobs = [client.submit(TRUE, name) for name in ("a", "b")]
+    with pytest.raises(DeadlineExceeded, match="/ann/a is running, /ann/b is running"):
+        client.wait_jobs(jobs, timeout=0.05)
+    controller.end("/ann/b")
+    states = [status.state for status in client.wait_jobs(jobs, any=True, timeout=20)]
+    assert states == [JobState.RUNNING, JobState.SUCCEEDED]
+
+
+def test_a_wait_survives_a_restart_of_the_controller(controller, client):
+    job = client.submit(TRUE, "long")
+    result = []
+    waiting = threading.Thread(target=lambda: result.append(job.wait(timeout=30)))
+    waiting.start()
+    with controller.changed:
+        controller.changed.wait_for(lambda: controller.called("WaitJobs"), 10)
+    controller.stop()
+    controller.jobs["/ann/long"].state = pb.JOB_STATE_SUCCEEDED
+    controller.start()
+    waiting.join(30)
+    assert [status.state for status in result] == [JobState.SUCCEEDED]
+
+
+def test_a_controller_that_moved_is_found_again(controller):
+    told = []
+    connection = Connection(lambda answered: Endpoint(controller.address, "t"), reconnect_timeout=20)
+    connection.on_interrupted = told.append
+    client = IrisClient(connection, user="ann")
+    job = client.submit(TRUE, "moves")
+    controller.stop()
+    controller.port = 0
+    controller.start()
+    assert job.status().job_id == "/ann/moves"
+    client.shutdown()
+
+
+def test_a_controller_that_stays_away_ends_the_wait_and_says_whether_it_was_there(controller):
+    answers = []
+
+    def resolve(answered):
+        answers.append(answered)
+        return Endpoint(controller.address, "t")
+
+    client = IrisClient(Connection(resolve, reconnect_timeout=0.2, connect_timeout=0.2), user="ann")
+    job = client.submit(TRUE, "job")
+    controller.stop()
+    with pytest.raises(ControllerUnreachable, match="is gone") as gone:
+        job.wait(timeout=20)
+    assert gone.value.was_connected
+    assert answers[0] is False
+    assert all(answers[1:])
+
+    never = IrisClient(Connection(resolve, reconnect_timeout=5, connect_timeout=0.1), user="ann")
+    with pytest.raises(ControllerUnreachable, match="cannot be reached") as unreachable:
+        never.status("/ann/job")
+    assert not unreachable.value.was_connected
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (grpc.StatusCode.PERMISSION_DENIED, Denied),
+        (grpc.StatusCode.INVALID_ARGUMENT, InvalidRequest),
+        (grpc.StatusCode.NOT_FOUND, NotFound),
+    ],
+)
+def test_refusals_keep_their_class_and_words(controller, client, code, error):
+    controller.on_call = lambda name, request, context: context.abort(code, "because of this")
+    with pytest.raises(error, match="because of this"):
+        client.status("/ann/x")
+    assert len(controller.calls) == 1
+
+
+def test_waiting_inside_a_job_names_the_attempt_that_waits(controller):
+    connection = Connection(lambda answered: Endpoint(controller.address, "t"), attempt_id="/bob/p/0:2")
+    client = IrisClient(connection, user="bob")
+    client.submit(TRUE, "child")
+    controller.end("/bob/child")
+    client.wait_jobs(["/bob/child"], timeout=10)
+    assert controller.metadata[-1]["iris-attempt-id"] == "/bob/p/0:2"
+    client.shutdown()
+
+
+def test_terminate_and_list(controller, client):
+    job = client.submit(TRUE, "stops")
+    assert job.terminate("enough") == ["/ann/stops"]
+    assert job.state is JobState.KILLED
+    client.list_jobs(prefix="/ann", states=[JobState.KILLED], limit=7)
+    request = controller.called("ListJobs")[-1]
+    assert (request.prefix, list(request.states), request.limit) == ("/ann", [pb.JOB_STATE_KILLED], 7)
+
+
+def test_a_client_that_is_shut_down_says_so(client):
+    client.shutdown()
+    with pytest.raises(Exception, match="shut down"):
+        client.status("/ann/x")
+
+
+@pytest.mark.parametrize("text", ["host", "host:", ":7", "host:99999", "host:7/x"])
+def test_addresses_are_host_and_port(text):
+    assert parse_address("http://10.0.0.2:7077/") == "10.0.0.2:7077"
+    with pytest.raises(InvalidRequest, match="host:port"):
+        parse_address(text)
+
+
+def test_bands_have_the_words_of_the_command_line():
+    assert {band.word for band in PriorityBand} == {"production", "interactive", "batch"}

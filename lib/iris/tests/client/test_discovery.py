@@ -1,0 +1,122 @@
+"""Which cluster a command or client gets, and what a task knows of itself."""
+
+import getpass
+import json
+import os
+
+import pytest
+
+from iris.client.context import get_iris_ctx, iris_ctx
+from iris.client.discovery import find_cluster
+from iris.client.job_env import job_env
+from iris.client.names import default_user
+from iris.local.start import LocalCluster
+from iris.local.state import LocalPaths
+from rigging.errors import Conflict, InvalidRequest, MarinError, NotFound
+
+JOB = {
+    "IRIS_CONTROLLER_ADDRESS": "10.0.0.2:7077",
+    "IRIS_JOB_ID": "/ann/train",
+    "IRIS_TASK_ID": "/ann/train/3",
+    "IRIS_ATTEMPT_ID": "/ann/train/3:2",
+    "IRIS_NUM_TASKS": "4",
+    "IRIS_WORKER_ID": "w1",
+    "IRIS_BUNDLE_DIGEST": "abc",
+    "IRIS_EXTRAS": json.dumps(["cpu"]),
+    "IRIS_PIP_PACKAGES": "[]",
+    "IRIS_PORT_HTTP": "8080",
+}
+
+
+@pytest.fixture
+def inside(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("j:/ann/train:x\n")
+    return {**JOB, "IRIS_TOKEN_FILE": str(token)}
+
+
+def test_a_task_knows_itself(inside):
+    job = job_env(inside)
+    assert job is not None
+    assert (job.job_id, job.task_attempt, job.worker_id, job.num_tasks) == ("/ann/train", 2, "w1", 4)
+    assert (job.extras, job.pip_packages, dict(job.ports)) == (("cpu",), (), {"http": 8080})
+    assert job.read_token() == "j:/ann/train:x"
+    assert job_env({}) is None
+    with pytest.raises(InvalidRequest, match="IRIS_EXTRAS"):
+        job_env({**inside, "IRIS_EXTRAS": "cpu"})
+
+
+def test_inside_a_job_its_own_cluster_is_meant(inside):
+    target = find_cluster(environ=inside)
+    assert target.inside is not None
+    assert (target.resolve(False).address, target.resolve(False).token) == ("10.0.0.2:7077", "j:/ann/train:x")
+
+
+def test_a_job_may_be_a_plain_client_of_another_cluster(inside):
+    assert find_cluster(address="other:1", environ=inside).inside is None
+
+
+def test_outside_it_is_the_local_one(tmp_path):
+    target = find_cluster(environ={}, local=LocalCluster(LocalPaths(tmp_path)))
+    assert target.is_local
+    assert find_cluster("local", environ=JOB).is_local
+
+
+def test_a_config_names_its_controller(tmp_path):
+    (tmp_path / "token").write_text("u:ann:y")
+    config = tmp_path / "big.yaml"
+    config.write_text(f"controller:\n  address: 10.1.1.1:7\n  token_file: {tmp_path}/token\n")
+    target = find_cluster(config=str(config), environ={})
+    assert (target.name, target.resolve(False).address, target.resolve(False).token) == ("big", "10.1.1.1:7", "u:ann:y")
+    config.write_text("controller: 7\n")
+    with pytest.raises(InvalidRequest, match=r"controller\.address"):
+        find_cluster(config=str(config), environ={})
+
+
+def test_choices_that_cannot_be_are_named(tmp_path):
+    with pytest.raises(InvalidRequest, match="--controller-url and --cluster both name a cluster"):
+        find_cluster("local", address="h:1", environ={})
+    with pytest.raises(NotFound, match="no-such-cluster"):
+        find_cluster("no-such-cluster", environ={})
+
+
+def test_a_token_file_that_cannot_be_read_is_named(inside):
+    with pytest.raises(MarinError, match="/nowhere/token"):
+        find_cluster(environ={**inside, "IRIS_TOKEN_FILE": "/nowhere/token"}).resolve(False)
+
+
+def test_tokens_do_not_show(inside):
+    target = find_cluster(environ=inside)
+    assert "j:/ann" not in repr(target.resolve(False))
+    assert "j:/ann" not in repr(target)
+
+
+def test_the_context_exists_only_inside_a_job(monkeypatch, inside):
+    for name in [name for name in os.environ if name.startswith("IRIS_")]:
+        monkeypatch.delenv(name)
+    assert get_iris_ctx() is None
+    with pytest.raises(Conflict, match="iris job run"):
+        iris_ctx()
+    for name, value in inside.items():
+        monkeypatch.setenv(name, value)
+    context = iris_ctx()
+    assert (context.job_id, context.task_id, context.ports) == ("/ann/train", "/ann/train/3", {"http": 8080})
+    assert context.client.full_name_prefix() == "/ann/train"
+    assert iris_ctx() is context
+
+
+@pytest.mark.parametrize(
+    ("login", "name"),
+    [("ann", "ann"), ("Ann Smith", "Ann-Smith"), ("corp\\ann", "corp-ann"), ("1234", "uid1234"), ("..", None)],
+)
+def test_the_user_is_one_part_of_a_job_id(monkeypatch, login, name):
+    monkeypatch.setattr(getpass, "getuser", lambda: login)
+    assert default_user() == (name or f"uid{os.getuid()}")
+
+
+def test_a_uid_without_a_name_still_has_jobs(monkeypatch):
+    def fail():
+        raise KeyError("getpwuid(): uid not found: 1234")
+
+    monkeypatch.setattr(getpass, "getuser", fail)
+    assert default_user() == f"uid{os.getuid()}"

@@ -1,0 +1,107 @@
+"""Which files go along with a job, and which workspaces are refused."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from iris.client.workspace import list_workspace
+from rigging.errors import InvalidRequest
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    root = tmp_path / "work space"
+    root.mkdir()
+    git(root, "init", "--quiet")
+    return root
+
+
+def git(root: Path, *words: str) -> None:
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=root, check=True)
+
+
+def paths(root: Path) -> list[str]:
+    return [file.path for file in list_workspace(root, environ={}).files]
+
+
+def test_tracked_and_untracked_go_along_but_not_ignored_or_deleted(repository):
+    for name in ("tracked.py", "gone.py", "new.py", "skip.log", "ümlaut \n.txt"):
+        (repository / name).write_text(name)
+    (repository / ".gitignore").write_text("*.log\n")
+    git(repository, "add", "tracked.py", "gone.py")
+    (repository / "gone.py").unlink()
+    assert paths(repository) == sorted([".gitignore", "new.py", "tracked.py", "ümlaut \n.txt"])
+
+
+def test_only_the_part_below_the_root_goes_along(repository):
+    (repository / "sub").mkdir()
+    (repository / "sub" / "a.py").write_text("")
+    (repository / "b.py").write_text("")
+    assert paths(repository / "sub") == ["a.py"]
+
+
+def test_a_repository_inside_is_listed_by_its_own_rules(repository):
+    inner = repository / "inner"
+    inner.mkdir()
+    git(inner, "init", "--quiet")
+    (inner / "x.py").write_text("")
+    (inner / "y.log").write_text("")
+    (inner / ".gitignore").write_text("*.log\n")
+    assert paths(repository) == ["inner/.gitignore", "inner/x.py"]
+
+
+def test_modes_and_symlinks_are_kept_and_links_that_leave_are_told(repository):
+    (repository / "run.sh").write_text("#!/bin/sh\n")
+    (repository / "run.sh").chmod(0o755)
+    os.symlink("run.sh", repository / "link")
+    os.symlink("../outside", repository / "away")
+    os.symlink("/etc/hosts", repository / "absolute")
+    listing = list_workspace(repository, environ={})
+    assert {f.path: (f.executable, f.symlink_target) for f in listing.files} == {
+        "run.sh": (True, None),
+        "link": (False, "run.sh"),
+    }
+    assert sorted(warning.split()[1] for warning in listing.warnings) == ["absolute", "away"]
+
+
+def test_without_git_the_usual_suspects_stay_behind(tmp_path):
+    for name in ("a.py", "__pycache__/a.pyc", "env/pyvenv.cfg", "env/lib.py", "node_modules/x.js", "pkg/b.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert paths(tmp_path) == ["a.py", "pkg/b.py"]
+
+
+def test_a_workspace_too_large_is_refused_with_its_largest_paths_and_the_way_out(repository):
+    (repository / "data").mkdir()
+    for name, size in (("data/big.bin", 3 << 20), ("data/mid.bin", 1 << 20), ("small.py", 10)):
+        with open(repository / name, "wb") as file:
+            file.truncate(size)
+    with pytest.raises(InvalidRequest) as refused:
+        list_workspace(repository, environ={"IRIS_MAX_BUNDLE_MB": "2"})
+    text = str(refused.value)
+    assert text.index("data/big.bin") < text.index("data/mid.bin")
+    assert "3 MiB" in text
+    assert ".gitignore" in text
+    assert "IRIS_MAX_BUNDLE_MB" in text
+    assert list_workspace(repository, environ={"IRIS_MAX_BUNDLE_MB": "5"}).files
+
+
+@pytest.mark.parametrize("value", ["x", "0", "-3", "nan"])
+def test_a_bad_limit_is_named(tmp_path, value):
+    with pytest.raises(InvalidRequest, match="IRIS_MAX_BUNDLE_MB"):
+        list_workspace(tmp_path, environ={"IRIS_MAX_BUNDLE_MB": value})
+
+
+def test_files_that_look_like_secrets_are_pointed_out(repository):
+    for name in (".env", "app/.env.local", ".env.example", "a.py"):
+        (repository / name).parent.mkdir(exist_ok=True)
+        (repository / name).write_text("")
+    warned = [warning.split()[0] for warning in list_workspace(repository, environ={}).warnings]
+    assert warned == [".env", "app/.env.local"]
+
+
+def test_a_workspace_that_is_no_directory_is_named(tmp_path):
+    with pytest.raises(InvalidRequest, match="missing is not a directory"):
+        list_workspace(tmp_path / "missing", environ={})

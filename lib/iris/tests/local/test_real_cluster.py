@@ -1,0 +1,83 @@
+"""The embedded cluster with its real processes."""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from iris.client import IrisClient
+from iris.client.discovery import local_cluster
+from iris.cluster.types import Entrypoint, ResourceSpec
+from iris.local.start import LocalCluster
+from iris.local.state import is_locked, wait_unlocked
+from iris.local.stop import kill_cluster, wait_stopped
+from rigging.errors import Conflict
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def real(paths):
+    yield lambda **options: LocalCluster(paths, **options)
+    kill_cluster(paths)
+    assert not is_locked(paths.worker_lock)
+
+
+@contextlib.contextmanager
+def taken_port(port: int) -> Iterator[None]:
+    """Somebody else listens there, and hangs up on whoever comes."""
+    with socket.create_server(("127.0.0.1", port)) as squatter:
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    squatter.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        yield
+        squatter.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def test_it_takes_jobs_when_it_is_ready_and_stops_when_told(real, paths):
+    target = local_cluster(real())
+    with IrisClient.of(target) as client:
+        assert client.cluster_status().has_workers
+        job = client.submit(Entrypoint.from_command("sleep", "600"), "sleeps", ResourceSpec(cpu=0.1))
+        with pytest.raises(Conflict):
+            client.stop_cluster()
+        assert client.stop_cluster(stop_jobs=True) == [job.job_id]
+    wait_stopped(paths)
+    assert not paths.record.exists()
+    assert real().find() is None
+
+
+def test_it_leaves_by_itself_when_it_is_idle(real, paths):
+    real(idle_exit_seconds=0.2).ensure()
+    assert wait_unlocked(paths.controller_lock, timeout=20)
+    assert wait_unlocked(paths.worker_lock, timeout=20)
+
+
+def test_a_killed_controller_is_replaced_on_its_port_and_its_worker_is_kept(real, paths):
+    first = real().ensure().record
+    worker = int(paths.worker_lock.read_text())
+    os.kill(first.pid, signal.SIGKILL)
+    assert wait_unlocked(paths.controller_lock, timeout=10)
+    second = real().ensure()
+    assert second.started
+    assert (second.record.address, second.record.pid != first.pid) == (first.address, True)
+    assert int(paths.worker_lock.read_text()) == worker
+
+
+def test_a_former_port_that_is_taken_now_is_given_up(real, paths):
+    first = real().ensure().record
+    os.kill(first.pid, signal.SIGKILL)
+    assert wait_unlocked(paths.controller_lock, timeout=10)
+    with taken_port(int(first.address.rpartition(":")[2])):
+        second = real().ensure().record
+    assert second.address != first.address

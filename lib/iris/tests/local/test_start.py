@@ -1,0 +1,120 @@
+"""One cluster however many start it; and a clear line when it cannot be started."""
+
+import dataclasses
+import os
+import signal
+import threading
+
+import pytest
+
+from iris.local.start import daemon_environment
+from iris.local.state import held_lock, is_locked, read_record, wait_unlocked, write_record
+from rigging.errors import Conflict, Unavailable
+
+
+def test_the_first_starts_it_and_the_next_finds_it(make_cluster, starts):
+    told = []
+    first = make_cluster(on_event=told.append).ensure()
+    again = make_cluster("dies", on_event=told.append).ensure()
+    assert (first.started, again.started) == (True, False)
+    assert first.record == again.record
+    assert len(starts()) == 1
+    assert len(told) == 1
+    assert "starting a local cluster" in told[0]
+
+
+def test_many_at_once_start_one(make_cluster, starts):
+    found = []
+    barrier = threading.Barrier(6)
+
+    def ensure() -> None:
+        barrier.wait(10)
+        found.append(make_cluster().ensure())
+
+    threads = [threading.Thread(target=ensure) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(starts()) == 1
+    assert sorted(one.started for one in found) == [False] * 5 + [True]
+    assert len({one.record.address for one in found}) == 1
+
+
+def test_what_a_killed_controller_left_is_stale(make_cluster, starts, paths):
+    first = make_cluster().ensure()
+    os.kill(first.record.pid, signal.SIGKILL)
+    assert wait_unlocked(paths.controller_lock, timeout=10)
+    assert read_record(paths) is not None
+    assert make_cluster().find() is None
+    second = make_cluster().ensure()
+    assert second.started
+    assert second.record.pid != first.record.pid
+
+
+def test_a_record_of_a_cluster_without_workers_is_not_enough(make_cluster, paths):
+    record = make_cluster().ensure().record
+    write_record(paths, dataclasses.replace(record, ready=False))
+    assert make_cluster().find() is None
+
+
+def test_another_protocol_is_refused_with_the_way_out(make_cluster, paths):
+    record = make_cluster().ensure().record
+    write_record(paths, dataclasses.replace(record, protocol_version=99))
+    with pytest.raises(Conflict, match=r"speaks protocol 99.*iris cluster stop"):
+        make_cluster().ensure()
+
+
+def test_a_controller_that_dies_shows_the_end_of_its_log(make_cluster, paths):
+    with pytest.raises(Unavailable, match=r"ended before it was ready; its log .*controller\.log ends:") as died:
+        make_cluster("dies").ensure()
+    assert str(died.value).endswith("ends:\n  mode dies\n  a reason in the log")
+    with pytest.raises(Unavailable) as again:
+        make_cluster("dies").ensure()
+    assert str(again.value).count("mode dies") == 1, "only the log of this start"
+
+
+def test_a_controller_that_complains_is_quoted(make_cluster):
+    with pytest.raises(Unavailable, match=r"did not start: no port is free \(its log"):
+        make_cluster("complains").ensure()
+
+
+def test_a_controller_that_is_never_ready_is_given_up(make_cluster):
+    with pytest.raises(Unavailable, match=r"not ready within 1 s"):
+        make_cluster("hangs", start_timeout=1).ensure()
+
+
+def test_a_controller_that_holds_the_directory_but_does_not_answer_is_named(make_cluster, paths):
+    paths.make()
+    with (
+        held_lock(paths.controller_lock, timeout=1),
+        pytest.raises(Unavailable, match=rf"process {os.getpid()}\) holds .*iris cluster stop --force"),
+    ):
+        make_cluster(leaving_timeout=0.05).ensure()
+
+
+def test_a_controller_that_is_leaving_is_waited_for(make_cluster, paths, starts):
+    paths.make()
+    told, held = [], held_lock(paths.controller_lock, timeout=1)
+    held.__enter__()
+
+    def release_when_waited_for(line: str) -> None:
+        told.append(line)
+        if "waiting for the former" in line:
+            held.__exit__(None, None, None)
+
+    found = make_cluster(on_event=release_when_waited_for).ensure()
+    assert found.started
+    assert "waiting for the former" in told[0]
+    assert is_locked(paths.controller_lock)
+
+
+def test_the_cluster_gets_nothing_of_the_job_it_was_started_from(paths):
+    shell = {
+        "PATH": "/bin",
+        "IRIS_JOB_ID": "/ann/x",
+        "IRIS_TOKEN_FILE": "t",
+        "MARIN_PREFIX": "p",
+        "IRIS_STATE_DIR": "s",
+    }
+    assert daemon_environment(shell, paths) == {"PATH": "/bin", "IRIS_STATE_DIR": str(paths.root)}
