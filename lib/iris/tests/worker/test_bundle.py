@@ -98,7 +98,7 @@ def test_stop_while_building_ends_at_once_and_the_next_attempt_gets_the_bundle(p
         controller.serve_blobs.clear()
         bundle = controller.add_bundle({"a": "content"})
         controller.send(run=[run_command("cat", "a", bundle=bundle)])
-        await controller.until(lambda: controller.blob_requests)
+        await controller.until(lambda: controller.blob_requests and JOB in controller.observations)
         assert controller.observations[JOB].state == TaskState.BUILDING
         controller.send(stop=[pb.StopAttempt(attempt_id=JOB, reason="enough")])
         (end,) = await controller.until_ended(JOB)

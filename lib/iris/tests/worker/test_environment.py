@@ -79,6 +79,9 @@ def test_the_second_job_with_the_same_key_builds_nothing(play: Play, workspace_f
         assert output == "changed\n", end.error
         assert list(worker.paths.envs.iterdir()) == [environment]
         assert environment.stat().st_mtime_ns == built
+        bundle = controller.add_bundle(changed)
+        end, _ = await run(controller, "python", "-m", "jobs.hello", bundle=bundle, job_id="/user/third")
+        assert TaskState.BUILDING not in controller.states["/user/third/0:0"]
 
     play(scenario)
 

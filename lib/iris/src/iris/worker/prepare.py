@@ -1,7 +1,9 @@
 """Everything that must be in place before a command can start: bundle, environment, payload."""
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -20,6 +22,10 @@ _TOOL_OUTPUT_BYTES: Final = 64 * 1024
 class Preparer(Protocol):
     """Makes the ground on which a job's attempts start."""
 
+    def ready(self, launch: Launch) -> Ground | None:
+        """The ground if it was prepared before and is still there; None: `prepare` must be called."""
+        ...
+
     async def prepare(self, launch: Launch) -> Ground:
         """Fetch and build what is lacking. Raises PreparationFailed."""
         ...
@@ -27,6 +33,13 @@ class Preparer(Protocol):
     async def close(self) -> None:
         """Stop what is being fetched and built."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    ground: Ground
+    needed: tuple[str, ...]
+    """Files and directories without which the ground is none any more."""
 
 
 class BundlePreparer:
@@ -39,7 +52,14 @@ class BundlePreparer:
         self._own = own_ground()
         self._workspaces: dict[str, Workspace | None] = {}
         self._reading: SingleFlight[Workspace | None] = SingleFlight()
+        self._grounds: dict[tuple[object, ...], _Prepared] = {}
         self._keys: dict[tuple[str, tuple[str, ...], tuple[str, ...]], str] = {}
+
+    def ready(self, launch: Launch) -> Ground | None:
+        prepared = self._grounds.get(_what_it_needs(launch))
+        if prepared is None or not all(map(os.path.exists, prepared.needed)):
+            return None
+        return prepared.ground
 
     async def prepare(self, launch: Launch) -> Ground:
         bundle = await self._bundles.bundle(launch.bundle_digest) if launch.bundle_digest else None
@@ -54,13 +74,16 @@ class BundlePreparer:
             python_path = [*workspace.python_path(), str(site)]
         elif bundle is not None:
             python_path = [str(bundle)]
-        return Ground(
+        ground = Ground(
             bin_dirs=bin_dirs,
             python_path=tuple(python_path),
             bundle_dir=bundle,
             virtual_env=self._own.virtual_env if environment is None else str(environment),
             payload_path=payload,
         )
+        needed = [str(path) for path in (bundle, environment, payload or None) if path is not None]
+        self._grounds[_what_it_needs(launch)] = _Prepared(ground, tuple(needed))
+        return ground
 
     async def close(self) -> None:
         await self._bundles.close()
@@ -123,6 +146,10 @@ class _Collector:
     def on_exit(self, exit: Exit) -> None:
         if not self.ended.done():
             self.ended.set_result(exit)
+
+
+def _what_it_needs(launch: Launch) -> tuple[object, ...]:
+    return launch.bundle_digest, launch.payload_digest, launch.extras, launch.pip_packages
 
 
 def _read(bundle: Path, site: Path) -> Workspace | None:

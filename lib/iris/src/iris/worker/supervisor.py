@@ -144,7 +144,9 @@ class Supervisor:
             self._report(known, at_once=True)
             return
         attempt = self._add(request)
-        self._advance(attempt, Accepted(request.launch.needs_preparation))
+        if request.launch.needs_preparation:
+            attempt.ground = self._preparer.ready(request.launch)
+        self._advance(attempt, Accepted(prepare=request.launch.needs_preparation and attempt.ground is None))
 
     def _add(self, request: StartRequest) -> Attempt:
         attempt = Attempt(request, AttemptLog(self._paths.log(request.attempt_id)), self)
@@ -211,7 +213,7 @@ class Supervisor:
         for instruction in instructions:
             match instruction:
                 case Act.REPORT:
-                    self._report(attempt, at_once=attempt.life.phase is not Phase.RUNNING)
+                    self._report(attempt, at_once=attempt.ended)
                 case Act.SPAWN:
                     self._queue_start(attempt)
                 case Act.PREPARE:
