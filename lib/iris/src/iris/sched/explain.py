@@ -45,10 +45,9 @@ def explain_constraints(constraints: tuple[Constraint, ...], workers: Sequence[M
     for constraint in hard:
         if not any(constraint.evaluate(attributes) for attributes in workers):
             values = {attributes[constraint.key] for attributes in workers if constraint.key in attributes}
-            there = (
-                f"workers have {_some(sorted(values))}" if values else f"no worker has the attribute {constraint.key!r}"
-            )
-            return f"no worker has {constraint}; {there}"
+            if not values:
+                return f"no worker has {constraint}; none has the attribute {constraint.key!r}"
+            return f"no worker has {constraint}; workers have {_some(sorted(values))}"
     return f"no one worker has all of: {'; '.join(str(constraint) for constraint in hard)}"
 
 
