@@ -126,3 +126,46 @@ def test_after_close_events_are_refused() -> None:
         assert rig.store.commits == []
 
     with_rig(test)
+
+
+def test_what_nobody_waits_for_shares_the_next_commit_and_is_not_seen_before() -> None:
+    async def test(rig: Rig) -> None:
+        rig.engine.post(submitted("/ann/a"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert rig.story == []
+        await rig.engine.submit(submitted("/ann/b"))
+        assert rig.store.commits == [(2, 2, 0)]
+        assert rig.story == ["commit", "effects"]
+        rig.engine.post(submitted("/ann/c"))
+        await asyncio.sleep(0)
+        await rig.engine.settled()
+        assert rig.store.commits[1:] == [(1, 1, 0)]
+
+    with_rig(test)
+
+
+def test_it_waits_only_a_moment_and_not_when_somebody_watches() -> None:
+    async def test(rig: Rig) -> None:
+        committed = asyncio.Event()
+        rig.engine.listen(lambda effects: committed.set())
+        rig.engine.post(submitted("/ann/a"))
+        await committed.wait()
+        rig.engine.watch(lambda job_id: job_id == "/ann/b")
+        rig.engine.post(submitted("/ann/b"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert rig.store.commits == [(1, 1, 0), (1, 1, 0)]
+
+    with_rig(test)
+
+
+def test_an_open_batch_is_committed_at_the_end() -> None:
+    async def test(rig: Rig) -> None:
+        rig.engine.post(submitted("/ann/a"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        rig.engine.close()
+        assert rig.store.commits == [(1, 1, 0)]
+
+    with_rig(test)

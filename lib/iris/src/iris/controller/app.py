@@ -83,6 +83,8 @@ class _Run:
         self._idle = IdleWatch(config.idle_exit_s, lambda: bool(view.live_jobs), self._leave_idle)
         for listener in (self._sessions.on_effects, self._hub.on_effects, self._waiters.on_effects):
             self._engine.listen(listener)
+        self._engine.watch(self._waiters.completes)
+        self._engine.watch(self._hub.is_followed)
         blobs = BlobStore(config.state_dir / "blobs")
         blobs.remove_leftovers()
         self._controller = Controller(

@@ -2,6 +2,10 @@
 
 Everything that arrives while a batch is at work forms the next batch. A turn runs without interruption: it reduces
 every event, schedules, commits once, and only then answers and acts, so what was acknowledged is on disk.
+
+A batch that nobody waits for and that starts and stops nothing is kept open for a moment, so that its commit is shared
+with what comes next: the ends of many short tasks then cost no wait for the disk each. Nobody sees it before: who
+reads the view calls `settled` first.
 """
 
 import asyncio
@@ -13,7 +17,7 @@ from iris.core.batch import Batch
 from iris.core.reduce import reduce
 from iris.core.timers import expired, next_deadline
 from iris.core.view import ClusterView
-from iris.domain.effects import Effect
+from iris.domain.effects import Effect, JobChanged, JobEnded, JobSettled, StartAttempt, StopAttempt
 from iris.domain.entities import Job, Task, Worker
 from iris.domain.events import Assigned, Event
 from iris.domain.ids import JobId
@@ -21,6 +25,8 @@ from iris.sched.plan import plan_round
 from rigging.errors import MarinError, Unavailable
 
 logger = logging.getLogger(__name__)
+
+_SHARE_COMMIT_S: Final = 0.01
 
 Listener = Callable[[Sequence[Effect]], None]
 Result = TypeVar("Result")
@@ -38,10 +44,10 @@ class Committer(Protocol):
 class Turn:
     """One batch at work: applies events to the view and collects what is to be committed and done."""
 
-    def __init__(self, view: ClusterView, now_ms: int) -> None:
+    def __init__(self, view: ClusterView, now_ms: int, batch: Batch) -> None:
         self.view = view
         self.now_ms = now_ms
-        self.batch = Batch()
+        self.batch = batch
 
     def apply(self, event: Event) -> None:
         """Reduce one event and make its changes true in the view. Raises MarinError when it is refused."""
@@ -81,6 +87,19 @@ class Engine:
         self._closed = False
         self._listeners: list[Listener] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._open_batch = Batch()
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._flush_due = False
+        self._watchers: list[Callable[[JobId], bool]] = []
+
+    def watch(self, is_watched: Callable[[JobId], bool]) -> None:
+        """Commit at once what happens to a job for which `is_watched` says that somebody waits for it."""
+        self._watchers.append(is_watched)
+
+    async def settled(self) -> None:
+        """Return when all that the view shows is committed. To be awaited before the view is shown to anyone."""
+        while self._open_batch:
+            await self.decide(_nothing)
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` with the effects of every batch, after its commit."""
@@ -111,6 +130,8 @@ class Engine:
 
     def close(self) -> None:
         """Take no more events; those not yet at work are refused."""
+        if self._open_batch and not self._closed:
+            self._commit()
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -132,10 +153,42 @@ class Engine:
         if self._closed:
             return
         queue, self._queue = self._queue, []
-        turn = Turn(self.view, self._clock_ms())
+        turn = Turn(self.view, self._clock_ms(), self._open_batch)
+        known = len(turn.batch.effects)
         answers = [answer for item in queue if (answer := _work_off(turn, *item)) is not None]
         self._schedule(turn)
-        changes = turn.batch.changes
+        self._arm_timer(turn.now_ms)
+        if turn.batch and not (answers or self._flush_due or self._is_urgent(turn.batch.effects[known:])):
+            if self._flush_timer is None:
+                self._flush_timer = self._loop.call_later(_SHARE_COMMIT_S, self._flush)
+            return
+        if self._commit():
+            for future, result in answers:
+                if not future.done():
+                    future.set_result(result)
+
+    def _flush(self) -> None:
+        self._flush_due = True
+        self.kick()
+
+    def _is_urgent(self, effects: Sequence[Effect]) -> bool:
+        for effect in effects:
+            if isinstance(effect, StartAttempt | StopAttempt):
+                return True
+            if isinstance(effect, JobChanged | JobEnded | JobSettled) and any(
+                is_watched(effect.job_id) for is_watched in self._watchers
+            ):
+                return True
+        return False
+
+    def _commit(self) -> bool:
+        """Commit the open batch and carry out its effects; False when that failed and the end is near."""
+        batch, self._open_batch = self._open_batch, Batch()
+        self._flush_due = False
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        changes = batch.changes
         if changes.is_durable:
             try:
                 self._store.commit(
@@ -144,14 +197,11 @@ class Engine:
             except Exception as error:  # whatever it was, memory is now ahead of the disk
                 self._closed = True
                 self._on_fatal(error)
-                return
-        for future, result in answers:
-            if not future.done():
-                future.set_result(result)
-        if turn.batch.effects:
+                return False
+        if batch.effects:
             for listener in self._listeners:
-                listener(turn.batch.effects)
-        self._arm_timer(turn.now_ms)
+                listener(batch.effects)
+        return True
 
     def _schedule(self, turn: Turn) -> None:
         if not self.view.queue:
@@ -170,6 +220,10 @@ class Engine:
         if deadline is not None:
             delay = max((deadline - now_ms) / 1000, _SHORTEST_TIMER_S)
             self._timer = self._loop.call_later(delay, self._enqueue, _apply_expired, None)
+
+
+def _nothing(turn: Turn) -> None:
+    del turn
 
 
 def _apply_expired(turn: Turn) -> None:

@@ -95,6 +95,15 @@ class LogHub:
             if not others:
                 del self._subscriptions[subscription.job_id]
 
+    def is_followed(self, job_id: JobId) -> bool:
+        """Whether anybody reads on in the logs of this job or of one above it."""
+        current: JobId | None = job_id if self._subscriptions else None
+        while current is not None:
+            if current in self._subscriptions:
+                return True
+            current = parent_of(current)
+        return False
+
     def on_effects(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, JobChanged | JobSettled):

@@ -44,6 +44,10 @@ class JobWaiters:
                 self._leave(job_id, wait)
         return True
 
+    def completes(self, job_id: JobId) -> bool:
+        """Whether the end of this job is all that some wait still lacks."""
+        return any(wait.lacks_only(job_id) for wait in self._waits.get(job_id, ()))
+
     def on_effects(self, effects: Sequence[Effect]) -> None:
         if not self._waits:
             return
@@ -72,6 +76,9 @@ class _Wait:
         self.waiting = waiting
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._any = any_of_them
+
+    def lacks_only(self, job_id: JobId) -> bool:
+        return self._any or self.waiting == {job_id}
 
     def settle(self, job_id: JobId) -> None:
         self.waiting.discard(job_id)

@@ -29,6 +29,7 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
 
     async def Status(self, request: pb.ClusterStatusRequest, context: Context) -> pb.ClusterStatusResponse:
         controller, view = self._controller, self._controller.view
+        await controller.engine.settled()
         running = sum(view.jobs[job_id].count(TaskState.RUNNING) for job_id in view.live_jobs)
         return pb.ClusterStatusResponse(
             protocol_version=PROTOCOL_VERSION,

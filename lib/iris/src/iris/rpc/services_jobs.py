@@ -52,6 +52,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.JobStatus:
         current_principal().check_access(request.job_id)
+        await self._controller.engine.settled()
         return self._status(self._view.job(JobId(request.job_id)), request.include_spec)
 
     async def WaitJobs(self, request: pb.WaitJobsRequest, context: Context) -> pb.WaitJobsResponse:
@@ -62,12 +63,14 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
             raise InvalidRequest("WaitJobs names no job; give at least one")
         job_ids = [JobId(name) for name in request.job_ids]
         timeout_s = min(max(request.timeout_ms, 0) / 1000, _MAX_WAIT_S)
+        await self._controller.engine.settled()
         with self._lending(context):
             done = await self._controller.waiters.wait(job_ids, request.any, timeout_s)
         return pb.WaitJobsResponse(jobs=[self._status(self._view.job(job_id)) for job_id in job_ids], done=done)
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
         principal = current_principal()
+        await self._controller.engine.settled()
         prefix = request.prefix.rstrip("/")
         if principal.kind is PrincipalKind.JOB:
             prefix = prefix or principal.user_tree
@@ -86,6 +89,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
         current_principal().check_access(request.job_id)
+        await self._controller.engine.settled()
         job_id = self._view.job(JobId(request.job_id)).job_id
         reason = self._controller.engine.reasons.get(job_id, "")
         return pb.ListTasksResponse(
@@ -97,6 +101,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
 
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.TaskStatus:
         current_principal().check_access(request.task_id)
+        await self._controller.engine.settled()
         task = self._view.task(TaskId(request.task_id))
         reason = self._controller.engine.reasons.get(task.job_id, "") if task.state is TaskState.PENDING else ""
         return task_status(task, reason)
@@ -110,6 +115,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
 
     async def FetchLogs(self, request: pb.FetchLogsRequest, context: Context) -> AsyncGenerator[pb.LogBatch, None]:
         current_principal().check_access(request.id)
+        await self._controller.engine.settled()
         index = None
         job_id = JobId(request.id)
         if is_task_id(request.id):
