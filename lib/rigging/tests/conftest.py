@@ -1,9 +1,15 @@
 from collections.abc import Iterator
+from typing import TypeVar
 
 import pytest
 
 from rigging.filesystem.region import forget_metadata
 from rigging.testing import FakeClock
+from rigging.testing.gcs_server import GcsServer
+from rigging.testing.s3_server import S3Server
+from rigging.testing.serving import TestServer
+
+Server = TypeVar("Server", bound=TestServer)
 
 
 @pytest.fixture
@@ -20,3 +26,43 @@ def outside_any_cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget_metadata()
     yield
     forget_metadata()
+
+
+@pytest.fixture(scope="session")
+def gcs_process() -> Iterator[GcsServer]:
+    with GcsServer() as server:
+        server.create_bucket("marin-us-central2", "us-central2")
+        server.create_bucket("marin-eu-west4", "europe-west4")
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_process() -> Iterator[S3Server]:
+    with S3Server() as server:
+        server.create_bucket("marin-s3-one")
+        server.create_bucket("marin-s3-two")
+        yield server
+
+
+@pytest.fixture
+def gcs_server(gcs_process: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcsServer]:
+    """The GCS server that gs:// URLs reach, with buckets marin-us-central2 and marin-eu-west4 in these regions.
+
+    It serves the whole session: use names of your own (tmp_path.name) below the buckets.
+    """
+    yield from _as_configured(gcs_process, gcs_process.environment(), monkeypatch)
+
+
+@pytest.fixture
+def s3_server(s3_process: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """The S3 server that s3:// URLs reach, with buckets marin-s3-one and marin-s3-two; shared like `gcs_server`."""
+    yield from _as_configured(s3_process, s3_process.environment(), monkeypatch)
+
+
+def _as_configured(server: Server, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    server.clear_faults()
+    server.reset_traffic()
+    yield server
+    server.clear_faults()

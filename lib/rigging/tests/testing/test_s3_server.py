@@ -1,0 +1,72 @@
+"""Conditional writes and faults of the S3 server, seen through botocore and s3fs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigging.testing.faults import Fault, FaultKind
+from rigging.testing.s3_server import S3Server
+
+BUCKET = "marin-s3-one"
+
+
+@pytest.fixture
+def client(s3_server: S3Server) -> Any:
+    import botocore.config
+    import botocore.session
+
+    config = botocore.config.Config(retries={"total_max_attempts": 1})
+    return botocore.session.get_session().create_client("s3", config=config)
+
+
+def status_of(error: Any) -> int:
+    return int(error.value.response["ResponseMetadata"]["HTTPStatusCode"])
+
+
+def test_conditional_puts_and_deletes(client: Any, tmp_path: Path) -> None:
+    from botocore.exceptions import ClientError
+
+    key = f"{tmp_path.name}/a b+ü%.lock"
+    first = client.put_object(Bucket=BUCKET, Key=key, Body=b"1", IfNoneMatch="*")["ETag"]
+    for refused in ({"IfNoneMatch": "*"}, {"IfMatch": '"0"'}):
+        with pytest.raises(ClientError) as error:
+            client.put_object(Bucket=BUCKET, Key=key, Body=b"2", **refused)
+        assert status_of(error) == 412
+    second = client.put_object(Bucket=BUCKET, Key=key, Body=b"2", IfMatch=first)["ETag"]
+    with pytest.raises(ClientError) as error:
+        client.delete_object(Bucket=BUCKET, Key=key, IfMatch=first)
+    assert status_of(error) == 412
+    client.delete_object(Bucket=BUCKET, Key=key, IfMatch=second)
+    with pytest.raises(ClientError) as error:
+        client.get_object(Bucket=BUCKET, Key=key)
+    assert status_of(error) == 404
+
+
+@pytest.mark.parametrize("kind", [FaultKind.ERROR, FaultKind.DROP, FaultKind.APPLIED_ERROR, FaultKind.APPLIED_DROP])
+def test_faults(kind: FaultKind, client: Any, s3_server: S3Server, tmp_path: Path) -> None:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    s3_server.inject(Fault(kind, match=f"^PUT .*{tmp_path.name}", times=1))
+    with pytest.raises((BotoCoreError, ClientError)):
+        client.put_object(Bucket=BUCKET, Key=tmp_path.name, Body=b"x")
+    found = client.list_objects_v2(Bucket=BUCKET, Prefix=tmp_path.name)["KeyCount"]
+    assert found == (kind in (FaultKind.APPLIED_ERROR, FaultKind.APPLIED_DROP))
+
+
+def test_s3fs_multipart_ranges_and_listings(s3_server: S3Server, tmp_path: Path) -> None:
+    import s3fs
+
+    fs = s3fs.S3FileSystem(use_listings_cache=False)
+    content = bytes(range(256)) * 24_000
+    path = f"{BUCKET}/{tmp_path.name}/big"
+    with fs.open(path, "wb", block_size=5 * 2**20) as handle:
+        handle.write(content)
+    assert fs.cat_file(path) == content
+    assert fs.cat_file(path, start=5, end=300) == content[5:300]
+    fs.copy(path, f"marin-s3-two/{tmp_path.name}")
+    assert fs.info(f"marin-s3-two/{tmp_path.name}")["size"] == len(content)
+    assert fs.find(f"{BUCKET}/{tmp_path.name}") == [path]
+    traffic = s3_server.traffic()[BUCKET]
+    assert traffic.bytes_in == len(content)
+    assert traffic.bytes_out >= len(content)
