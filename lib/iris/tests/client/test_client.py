@@ -111,7 +111,9 @@ def test_the_workspace_is_packed_once_for_many_jobs(controller, connection, tmp_
 
 
 def test_inside_a_job_children_get_its_name_bundle_and_packages(controller, connection):
-    inside = JobEnv("h:1", "/bob/parent", "/bob/parent/0", "/bob/parent/0:1", "w", "", "abc", 1, ("cpu",), ("einops",))
+    inside = JobEnv(
+        "h:1", "/bob/parent", "/bob/parent/0", "/bob/parent/0:1", "w", "", "", "abc", 1, ("cpu",), ("einops",)
+    )
     submitter = Submitter(connection, None, inside=inside, environ={"MARIN_PREFIX": "gs://x", "HOME": "/h"})
     child = submitter.submit(plan(name="child"), adopt_existing=False, idempotency_key=None)
     assert child == "/bob/parent/child"

@@ -11,7 +11,7 @@ from iris.client.discovery import find_cluster
 from iris.client.job_env import job_env
 from iris.client.names import default_user
 from iris.local.start import LocalCluster
-from iris.local.state import LocalPaths
+from iris.local.state import ClusterRecord, LocalPaths, write_record
 from rigging.errors import Conflict, InvalidRequest, MarinError, NotFound
 
 JOB = {
@@ -50,6 +50,16 @@ def test_inside_a_job_its_own_cluster_is_meant(inside):
     target = find_cluster(environ=inside)
     assert target.inside is not None
     assert (target.resolve(False).address, target.resolve(False).token) == ("10.0.0.2:7077", "j:/ann/train:x")
+
+
+def test_a_job_of_a_local_cluster_follows_it_to_another_port(inside, tmp_path):
+    paths = LocalPaths(tmp_path)
+    local = {**inside, "IRIS_WORKER_ID": "local", "IRIS_WORK_DIR": str(paths.worker_dir)}
+    assert find_cluster(environ=local).resolve(True).address == "10.0.0.2:7077"
+    write_record(paths, ClusterRecord(1, "127.0.0.1:5", "u", "w", 1, "0", 1, 0.0, True))
+    endpoint = find_cluster(environ=local).resolve(True)
+    assert (endpoint.address, endpoint.token) == ("127.0.0.1:5", "j:/ann/train:x")
+    assert find_cluster(environ=inside).resolve(True).address == "10.0.0.2:7077"
 
 
 def test_a_job_may_be_a_plain_client_of_another_cluster(inside):

@@ -25,7 +25,7 @@ _OUTPUT_PATIENCE_SECONDS: Final = 15.0
 _STOP_PATIENCE_SECONDS: Final = 60.0
 
 
-class Interrupted(BaseException):
+class Interrupted(KeyboardInterrupt):
     """A signal asked this command to end. Not an Exception: nothing on the way may swallow it."""
 
     def __init__(self, number: int) -> None:
@@ -49,14 +49,28 @@ class Follower:
     def guard_submission(self, expected_id: str) -> Iterator[None]:
         """A signal during the submission must not leave a job behind that nobody was told of."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _interrupt)
+            # What is ignored stays ignored: nohup, and jobs a shell runs in the background, rely on it.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, _interrupt)
+        begin_ms = now_ms()
         try:
             yield
         except Interrupted as interrupted:
-            with contextlib.suppress(NotFound, ControllerUnreachable):
-                if self._client.terminate(expected_id, "interrupted while it was submitted"):
-                    say(f"job {expected_id} stopped")
-            _leave(128 + interrupted.number)
+            self._take_back(expected_id, begin_ms)
+            leave(128 + interrupted.number)
+
+    def _take_back(self, job_id: str, begin_ms: int) -> None:
+        try:
+            # A live job of that name may be an older one, which is the reason why this one was about to be refused.
+            if not self._client.connection.found or self._client.status(job_id).submitted_at_ms < begin_ms:
+                say("interrupted; nothing was submitted")
+                return
+            self._client.terminate(job_id, "interrupted while it was submitted")
+            say(f"interrupted; job {job_id} stopped")
+        except NotFound:
+            say("interrupted; nothing was submitted")
+        except (MarinError, Interrupted):
+            say(f"interrupted; job {job_id} may run: `iris job stop {job_id}` stops it")
 
     def follow(self, job_id: str, *, replicas: int) -> int:
         """Show the job until it has ended; returns the exit code for the command."""
@@ -72,7 +86,7 @@ class Follower:
         except ControllerUnreachable as error:
             output.stop()
             say(f"{error}; job {job_id} may go on: `iris job logs -f {job_id}` follows it")
-            _leave(exit_codes.GONE_WHILE_WAITING)
+            leave(exit_codes.GONE_WHILE_WAITING)
         if output.error is not None:
             say(f"the output ended early: {output.error}; all of it: `iris job logs {job_id}`")
         say(describe_end(status))
@@ -97,7 +111,7 @@ class Follower:
         if not self._terminate_on_exit:
             output.stop()
             say(f"job {job_id} goes on; `iris job logs -f {job_id}` follows it, `iris job stop {job_id}` stops it")
-            _leave(code)
+            leave(code)
         try:
             say(f"stopping job {job_id} (Ctrl-C again: leave at once)")
             self._client.terminate(job_id, f"stopped by {signal.Signals(number).name} to `iris job run`")
@@ -111,7 +125,7 @@ class Follower:
         except MarinError as error:
             output.stop()
             say(f"could not see job {job_id} stop: {error}; `iris job stop {job_id}` stops it")
-        _leave(code)
+        leave(code)
 
 
 def describe_end(status: "JobStatus") -> str:
@@ -119,7 +133,7 @@ def describe_end(status: "JobStatus") -> str:
     took = duration(status.duration_seconds(now_ms()))
     job = f"job {status.job_id}"
     if status.state is JobState.SUCCEEDED:
-        return f"{job} succeeded in {took}"
+        return f"{job} succeeded" + (f" in {took}" if status.started_at_ms else "")
     why = f": {status.error}" if status.error else ""
     task = f" (task {status.deciding_task_id})" if status.deciding_task_id and status.replicas > 1 else ""
     after = f" after {took}" if status.started_at_ms else ""
@@ -143,7 +157,7 @@ def _tell_retry(task_id: str, attempt: int) -> None:
     say(f"task {task_id} starts again (attempt {attempt})")
 
 
-def _leave(code: int) -> NoReturn:
+def leave(code: int) -> NoReturn:
     """End now: a thread may still be in a call that nobody waits for."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

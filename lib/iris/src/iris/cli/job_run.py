@@ -131,8 +131,7 @@ def run_job(context: CliContext, options: RunOptions, command: Sequence[str]) ->
     workspace = None if target.inside else find_workspace(Path.cwd())
     with IrisClient.of(target, workspace, user=options.user, on_warning=say, on_interrupted=say) as client:
         follower = Follower(client, terminate_on_exit=options.terminate_on_exit)
-        expected = f"{client.full_name_prefix()}/{name}"
-        with follower.guard_submission(expected):
+        with follower.guard_submission(f"{client.full_name_prefix()}/{name}"):
             job = _submit(client, options, command, name, resources)
         say(f"job {job.job_id} on {describe(target, client)}")
         if not options.wait:

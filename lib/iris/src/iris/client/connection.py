@@ -100,6 +100,11 @@ class Connection:
         """Where the controller was found last."""
         return self._endpoint.address if self._endpoint else "unknown"
 
+    @property
+    def found(self) -> bool:
+        """Whether a controller was found, so that calls may have reached it."""
+        return self._endpoint is not None
+
     def close(self) -> None:
         """Close the channel; calls under way end with Unavailable, later ones with MarinError."""
         with self._lock:

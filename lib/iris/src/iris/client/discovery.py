@@ -8,8 +8,9 @@ from typing import Final
 
 from iris.client.connection import Connection, Endpoint, Resolver, parse_address
 from iris.client.job_env import JobEnv, job_env, read_token_file
+from iris.local import WORKER_ID
 from iris.local.start import LocalCluster
-from iris.local.state import local_paths, read_record
+from iris.local.state import LocalPaths, local_paths, read_record
 from rigging.config_discovery import resolve_cluster_config
 from rigging.errors import InvalidRequest
 
@@ -116,11 +117,22 @@ def cluster_at(
         if token is not None:
             return Endpoint(target, token)
         if token_file:
-            return Endpoint(target, read_token_file(token_file))
+            return Endpoint((inside and _local_address(inside)) or target, read_token_file(token_file))
         record = read_record(local_paths(environ))
         return Endpoint(target, record.token if record and record.address == target else "")
 
     return ClusterTarget(target, resolve, inside)
+
+
+def _local_address(inside: JobEnv) -> str:
+    """Where the local cluster's controller is now, for a job of it; empty for a job of another cluster.
+
+    A controller that had to take another port after a crash tells so in a file beside its worker's directory.
+    """
+    if inside.worker_id != WORKER_ID or not inside.work_dir:
+        return ""
+    record = read_record(LocalPaths(Path(inside.work_dir).parent))
+    return record.address if record else ""
 
 
 def _configured(path: Path) -> ClusterTarget:

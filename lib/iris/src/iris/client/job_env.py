@@ -17,6 +17,7 @@ class JobEnv:
     Args:
         job_id: "/user/job". task_id: "/user/job/0". attempt_id: "/user/job/0:1".
         extras, pip_packages, bundle_digest: Of the job; child jobs inherit them.
+        work_dir: Of the worker that runs it.
         ports: Named ports that were allocated to the task.
     """
 
@@ -26,6 +27,7 @@ class JobEnv:
     attempt_id: str
     worker_id: str
     token_file: str
+    work_dir: str = ""
     bundle_digest: str = ""
     num_tasks: int = 1
     extras: tuple[str, ...] = ()
@@ -54,6 +56,7 @@ def job_env(environ: Mapping[str, str]) -> JobEnv | None:
         attempt_id=environ.get("IRIS_ATTEMPT_ID", f"{job_id}/0:0"),
         worker_id=environ.get("IRIS_WORKER_ID", ""),
         token_file=environ.get("IRIS_TOKEN_FILE", ""),
+        work_dir=environ.get("IRIS_WORK_DIR", ""),
         bundle_digest=environ.get("IRIS_BUNDLE_DIGEST", ""),
         num_tasks=int(environ.get("IRIS_NUM_TASKS", "1")),
         extras=_words(environ, "IRIS_EXTRAS"),
