@@ -110,6 +110,16 @@ def test_the_workspace_is_packed_once_for_many_jobs(controller, connection, tmp_
     assert len(controller.called("FindMissingBlobs")) == 1
 
 
+def test_a_client_for_another_workspace_is_still_inside_its_job(controller, connection, tmp_path):
+    inside = JobEnv("h:1", "/bob/parent", "/bob/parent/0", "/bob/parent/0:1", "w", "", bundle_digest="abc")
+    client = IrisClient(connection, inside=inside)
+    (tmp_path / "a.py").write_text("")
+    job = client.with_workspace(tmp_path).submit(TRUE, "child")
+    assert job.job_id == "/bob/parent/child"
+    assert controller.specs[job.job_id].bundle_digest not in ("", "abc")
+    assert controller.specs[client.submit(TRUE, "other").job_id].bundle_digest == "abc"
+
+
 def test_inside_a_job_children_get_its_name_bundle_and_packages(controller, connection):
     inside = JobEnv(
         "h:1", "/bob/parent", "/bob/parent/0", "/bob/parent/0:1", "w", "", "", "abc", 1, ("cpu",), ("einops",)

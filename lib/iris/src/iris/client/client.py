@@ -54,6 +54,9 @@ class IrisClient:
         on_warning: Callable[[str], None] | None = None,
     ) -> None:
         self._connection = connection
+        self._user = user
+        self._inside = inside
+        self._on_warning = on_warning
         self._submitter = Submitter(
             connection, Path(workspace) if workspace is not None else None, user=user, inside=inside, warn=on_warning
         )
@@ -112,6 +115,12 @@ class IrisClient:
         """A client of a cluster that was chosen; arguments as those of the class and of `Connection`."""
         connection = target.connect(on_interrupted=on_interrupted)
         return cls(connection, workspace, user=user, inside=target.inside, on_warning=on_warning)
+
+    def with_workspace(self, workspace: Path | str | None) -> "IrisClient":
+        """The same client for jobs with another workspace; it shares this one's connection, which closes both."""
+        return IrisClient(
+            self._connection, workspace, user=self._user, inside=self._inside, on_warning=self._on_warning
+        )
 
     def submit(
         self,
