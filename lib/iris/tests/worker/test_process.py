@@ -52,9 +52,9 @@ def with_runtime(
     async def run(test: Callable[[Start], Awaitable[None]]) -> None:
         loop = asyncio.get_running_loop()
         poller = Poller(loop)
-        cwd = os.getcwd() if request.param == "posix_spawn" else str(tmp_path)
-        fast_cwd = cwd if request.param == "posix_spawn" else None
-        runtime = ProcessRuntime(loop, poller, Strangers(), fast_cwd)
+        cwd = str(tmp_path)
+        own_cwd = os.getcwd() if request.param == "posix_spawn" else None
+        runtime = ProcessRuntime(loop, poller, Strangers(), own_cwd)
         count = 0
 
         def start(*argv: str, path: str = os.environ["PATH"]) -> tuple[Process, Watched]:
@@ -140,6 +140,20 @@ def test_a_script_whose_interpreter_is_missing(with_runtime: WithRuntime, tmp_pa
     async def test(start: Start) -> None:
         with pytest.raises(StartFailed, match="names an interpreter that does not exist"):
             start(str(script))
+
+    with_runtime(test)
+
+
+def test_the_command_runs_in_its_directory_and_this_process_stays_in_its_own(
+    with_runtime: WithRuntime, tmp_path: Path
+) -> None:
+    own = os.getcwd()
+
+    async def test(start: Start) -> None:
+        _, watched = start("pwd")
+        await watched.exit
+        assert watched.stdout.decode().strip() == str(tmp_path)
+        assert os.getcwd() == own
 
     with_runtime(test)
 

@@ -205,11 +205,19 @@ def check_entries(entries: Iterable[BundleEntry]) -> None:
             raise MarinError(f"link {entry.path!r} points outside of the bundle: {entry.symlink_target!r}")
 
 
-def link_top_level(bundle: Path, directory: Path) -> None:
-    """Make `directory` with links to the bundle's top-level entries: what a task writes beside them stays its own."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for entry in os.scandir(bundle):
-        (directory / entry.name).symlink_to(entry.path)
+def link_top_level(bundle: Path, directory: Path, links: Path) -> None:
+    """Make `directory` with links to the bundle's top-level entries: what a task writes beside them stays its own.
+
+    `links` is a sibling of the parent of `directory`. The entries point to one alias of the bundle in there: ext4
+    keeps targets below 60 bytes in the inode, and a longer one costs 0.4 ms.
+    """
+    alias = links / bundle.name[:16]
+    if not alias.is_symlink():
+        alias.symlink_to(bundle)
+    directory.mkdir()
+    target = f"../../{links.name}/{alias.name}"
+    for name in os.listdir(bundle):
+        os.symlink(f"{target}/{name}", f"{directory}/{name}")
 
 
 def _stays_inside(path: str, target: str) -> bool:

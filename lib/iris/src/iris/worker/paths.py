@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Final
 
 _LONGEST_NAME: Final = 180
-_DIRECTORIES: Final = ("attempts", "blobs", "bundles", "envs", "errors", "logs", "scratch", "sites", "tokens")
-_PER_ATTEMPT: Final = ("attempts", "errors", "logs", "tokens")
+_DIRECTORIES: Final = ("attempts", "blobs", "bundles", "envs", "errors", "links", "logs", "scratch", "sites", "tokens")
+_PER_ATTEMPT: Final = ("attempts", "errors", "links", "logs", "tokens")
 """Means nothing to the next worker: attempts do not outlive the worker that started them."""
 
 
@@ -20,6 +20,7 @@ class WorkPaths:
         self.bundles = root / "bundles"
         self.envs = root / "envs"
         self.errors = root / "errors"
+        self.links = root / "links"
         self.logs = root / "logs"
         self.scratch = root / "scratch"
         self.sites = root / "sites"

@@ -318,8 +318,8 @@ class Supervisor:
     def _directory(self, attempt: Attempt, ground: Ground) -> str:
         if ground.bundle_dir is None:
             return self._scratch
-        directory = self._paths.attempt(attempt.attempt_id) / "cwd"
-        link_top_level(ground.bundle_dir, directory)
+        directory = self._paths.attempt(attempt.attempt_id)
+        link_top_level(ground.bundle_dir, directory, self._paths.links)
         return str(directory)
 
     # --- small things ---

@@ -79,18 +79,19 @@ class ProcessRuntime:
     Args:
         poller: Watches pipes and exits.
         strangers: Finds descendants that left their process group.
-        fast_cwd: This process's own working directory, if it never changes: commands that run there are started by
-            posix_spawn, which cannot change directory but costs half of what subprocess does.
+        own_cwd: This process's working directory, if nothing in the process depends on it. Commands are then started
+            by posix_spawn, which costs half of what subprocess does but cannot change directory: this process steps
+            into the command's directory for that moment.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, poller: Poller, strangers: Strangers, fast_cwd: str | None = None
+        self, loop: asyncio.AbstractEventLoop, poller: Poller, strangers: Strangers, own_cwd: str | None = None
     ) -> None:
         self._loop = loop
         self._poller = poller
         self._strangers = strangers
-        self._fast_cwd = fast_cwd
-        if fast_cwd is not None:
+        self._own_cwd = own_cwd
+        if own_cwd is not None:
             _keep_descriptors_private()  # subprocess closes them in the child; posix_spawn cannot
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._processes: dict[str, Process] = {}
@@ -155,7 +156,26 @@ class ProcessRuntime:
         process.finish()
 
     def _spawn(self, executable: str, spec: ProcessSpec, out: int, err: int) -> int:
-        if spec.cwd == self._fast_cwd:
+        if self._own_cwd is not None:
+            return self._spawn_from_own_cwd(self._own_cwd, executable, spec, out, err)
+        child = subprocess.Popen(
+            spec.argv,
+            executable=executable,
+            env=spec.env,
+            cwd=spec.cwd,
+            stdin=self._null,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+        child.returncode = 0  # we reap it; Popen must neither wait for the pid nor warn that it still runs
+        return child.pid
+
+    def _spawn_from_own_cwd(self, own: str, executable: str, spec: ProcessSpec, out: int, err: int) -> int:
+        moved = spec.cwd != own
+        if moved:
+            os.chdir(spec.cwd)
+        try:
             return os.posix_spawn(
                 executable,
                 spec.argv,
@@ -169,18 +189,9 @@ class ProcessRuntime:
                 setsigmask=[],
                 setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM],
             )
-        child = subprocess.Popen(
-            spec.argv,
-            executable=executable,
-            env=spec.env,
-            cwd=spec.cwd,
-            stdin=self._null,
-            stdout=out,
-            stderr=err,
-            start_new_session=True,
-        )
-        child.returncode = 0  # we reap it; Popen must neither wait for the pid nor warn that it still runs
-        return child.pid
+        finally:
+            if moved:
+                os.chdir(own)
 
 
 class _Pipe(Enum):
