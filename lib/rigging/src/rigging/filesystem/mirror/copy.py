@@ -1,0 +1,224 @@
+"""Bringing files into the local prefix: once each, whole, verified, and paid for."""
+
+import errno
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+
+from rigging.filesystem.budget import Reservation, TransferBudget, current_budget
+from rigging.filesystem.mirror.paths import is_private
+from rigging.filesystem.mirror.plan import Settings, Wanted, Way, version_of, way
+from rigging.filesystem.mirror.regions import crosses_regions
+from rigging.filesystem.mirror.root import Root, Store, local_root, other_roots
+from rigging.filesystem.mirror.single_flight import only_copier, stripe
+from rigging.filesystem.mirror.to_gcs import rewrite_in_gcs, upload_to_gcs
+from rigging.filesystem.mirror.to_local import Moved, SourceChangedError, copy_to_local
+from rigging.filesystem.mirror.to_other import copy_under_temporary_name
+from rigging.filesystem.mirror.to_s3 import copy_in_s3, upload_to_s3
+from rigging.filesystem.mirror.union import elsewhere, in_parallel
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS = 3
+#: Files that one worker copies under one lease, before others may have it.
+_GROUP_FILES = 128
+_LOCAL_WORKERS = 2
+
+#: Told of each file that is there, and how many bytes have moved for it.
+Done = Callable[[Wanted, int], None]
+
+
+def bring(path: str, settings: Settings) -> None:
+    """Copy a file that the local prefix does not have from the first region that has it.
+
+    Raises:
+        FileNotFoundError: No region has it; the message names the prefixes.
+        IsADirectoryError: It is a directory there.
+        TransferBudgetExceeded: The budget does not allow it; nothing was copied.
+    """
+    copy_files([locate(path)], local_root(), settings)
+
+
+def bring_many(paths: Iterable[str], settings: Settings) -> None:
+    """Copy what the local prefix does not have of several files, many at once; what exists nowhere is passed over."""
+    local = local_root()
+    missing = [path for path in paths if not is_private(path)]
+    if len(missing) == 1:
+        missing = [path for path in missing if local.info(path) is None]
+    elif missing:
+        with ThreadPoolExecutor(max_workers=min(len(missing), settings.workers)) as pool:
+            known = list(pool.map(local.info, missing))
+        missing = [path for path, info in zip(missing, known, strict=True) if info is None]
+    if not missing or not other_roots():
+        return
+    if len(missing) == 1:
+        found = [_locate(missing[0])]
+    else:
+        with ThreadPoolExecutor(max_workers=min(len(missing), settings.workers)) as pool:
+            found = list(pool.map(_locate, missing))
+    copy_files([wanted for wanted in found if wanted is not None], local, settings)
+
+
+def locate(path: str) -> Wanted:
+    """Find a file in the other regions; errors as for `bring`."""
+    wanted = _locate(path)
+    if wanted is None:
+        if elsewhere(path) is not None:
+            raise IsADirectoryError(errno.EISDIR, "a directory cannot be read as a file", f"mirror://{path}")
+        searched = ", ".join(root.prefix.url for root in (local_root(), *other_roots()))
+        raise FileNotFoundError(errno.ENOENT, f"no region has this file (looked in {searched})", f"mirror://{path}")
+    return wanted
+
+
+def copy_files(files: Sequence[Wanted], destination: Root, settings: Settings, done: Done | None = None) -> None:
+    """Copy files into the local prefix, many at once; the first failure stops what has not begun, and is raised.
+
+    Args:
+        files: What to copy. What is there by the time its turn comes is not copied again.
+        destination: The local prefix.
+        settings: How.
+        done: Called in any thread after each file.
+    """
+    budget = current_budget()
+    groups = _groups(files, destination)
+    workers = _LOCAL_WORKERS if destination.store is Store.LOCAL and _all_local(files) else settings.workers
+
+    def work(group: Sequence[Wanted]) -> None:
+        _copy_group(group, destination, settings, budget, done)
+
+    if len(groups) <= 1:
+        for group in groups:
+            work(group)
+        return
+    with ThreadPoolExecutor(max_workers=min(workers, len(groups)), thread_name_prefix="mirror-copy") as pool:
+        running: list[Future[None]] = [pool.submit(work, group) for group in groups]
+        _, waiting = wait(running, return_when=FIRST_EXCEPTION)
+        for future in waiting:
+            future.cancel()
+    for future in running:
+        if not future.cancelled():
+            future.result()
+
+
+class _Bill:
+    """Charges one copy to the budget: reserved before bytes move, given back unless they moved and the copy stands."""
+
+    __slots__ = ("_budget", "_reservation", "_wanted", "bytes_moved")
+
+    def __init__(self, wanted: Wanted, budget: TransferBudget | None) -> None:
+        self._wanted = wanted
+        self._budget = budget
+        self._reservation: Reservation | None = None
+        self.bytes_moved = 0
+
+    def charge(self, n: int) -> Moved:
+        self.cancel()
+        if self._budget is not None:
+            self._reservation = self._budget.reserve(n, self._wanted.source_url)
+        return self._moved
+
+    def pay(self) -> None:
+        if self._reservation is not None:
+            self._reservation.settle(self.bytes_moved)
+
+    def cancel(self) -> None:
+        if self._reservation is not None:
+            self._reservation.release()
+        self._reservation = None
+        self.bytes_moved = 0
+
+    def _moved(self, n: int) -> None:
+        self.bytes_moved += n
+
+
+def _groups(files: Sequence[Wanted], destination: Root) -> list[list[Wanted]]:
+    """Divide files into what one worker copies in one go: of one stripe, or one file where files are claimed singly."""
+    if destination.store is Store.LOCAL:
+        size = max(1, min(_GROUP_FILES, len(files) // (4 * _LOCAL_WORKERS))) if _all_local(files) else 1
+        return [list(files[start : start + size]) for start in range(0, len(files), size)]
+    by_stripe: dict[str, list[Wanted]] = {}
+    for wanted in files:
+        by_stripe.setdefault(stripe(wanted), []).append(wanted)
+    return [
+        group[start : start + _GROUP_FILES]
+        for group in by_stripe.values()
+        for start in range(0, len(group), _GROUP_FILES)
+    ]
+
+
+def _all_local(files: Sequence[Wanted]) -> bool:
+    return all(wanted.source.store is Store.LOCAL for wanted in files)
+
+
+def _copy_group(
+    group: Sequence[Wanted], destination: Root, settings: Settings, budget: TransferBudget, done: Done | None
+) -> None:
+    if destination.store is Store.LOCAL:
+        for wanted in group:
+            _copy(wanted, destination, settings, budget, lambda: None, done)
+        return
+    with only_copier(stripe(group[0]), destination, settings) as check:
+        for wanted in group:
+            check()
+            _copy(wanted, destination, settings, budget, check, done)
+
+
+def _copy(
+    wanted: Wanted,
+    destination: Root,
+    settings: Settings,
+    budget: TransferBudget,
+    check: Callable[[], None],
+    done: Done | None,
+) -> None:
+    crosses = crosses_regions(wanted.source.prefix, destination.prefix)
+    bill = _Bill(wanted, budget if crosses else None)
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            _transfer(wanted, destination, settings, bill, check)
+        except SourceChangedError as error:
+            bill.cancel()
+            if attempt == _ATTEMPTS:
+                raise
+            logger.info("%s; starting over", error)
+            wanted = locate(wanted.path)
+        except BaseException:
+            bill.cancel()
+            raise
+        else:
+            break
+    bill.pay()
+    if bill.bytes_moved:
+        logger.debug("mirrored %s: %d bytes", wanted.source_url, bill.bytes_moved)
+    if done is not None:
+        done(wanted, bill.bytes_moved)
+
+
+def _transfer(wanted: Wanted, destination: Root, settings: Settings, bill: _Bill, check: Callable[[], None]) -> None:
+    how = way(wanted.source, destination)
+    if how is Way.TO_LOCAL_FILE:
+        copy_to_local(wanted, destination, settings, bill.charge)
+    elif how is Way.SERVER_SIDE:
+        # The store itself refuses, at no cost, what is there by now.
+        if destination.store is Store.GCS:
+            rewrite_in_gcs(wanted, destination, bill.charge, check)
+        else:
+            copy_in_s3(wanted, destination, bill.charge, check)
+    elif destination.info(wanted.path) is not None:
+        return
+    elif how is Way.UNDER_TEMPORARY_NAME:
+        copy_under_temporary_name(wanted, destination, settings, bill.charge, check)
+    elif destination.store is Store.GCS:
+        upload_to_gcs(wanted, destination, settings, bill.charge, check)
+    else:
+        upload_to_s3(wanted, destination, settings, bill.charge, check)
+
+
+def _locate(path: str) -> Wanted | None:
+    if is_private(path):
+        return None
+    others = other_roots()
+    for root, info in zip(others, in_parallel(lambda root: root.info(path), others), strict=True):
+        if info is not None and info["type"] != "directory":
+            return Wanted(path, root, version_of(info, root.url(path)))
+    return None

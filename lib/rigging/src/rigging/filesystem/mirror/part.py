@@ -1,0 +1,174 @@
+"""Local copies in the making: one part file per file version, claimed by one process at a time.
+
+The claim is a kernel lock on the part file itself. That needs no renewal, as it ends with the process however it dies;
+what the dead one had copied stays in the part file, and whoever claims it next goes on from there. A holder that is
+alive but stopped does not block others for ever: a part that has not grown for the timeout is passed by.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+import time
+
+from rigging.filesystem.atomic import TEMPORARY_PREFIX
+
+logger = logging.getLogger(__name__)
+
+_POLL_START_SECONDS = 0.0005
+_POLL_LIMIT_SECONDS = 0.02
+_NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EXDEV, errno.EMLINK)
+
+
+class Part:
+    """A claimed part file, open for writing at its end.
+
+    Args:
+        path: Where it is, beside the file that it will become.
+        descriptor: The open file, with the kernel lock.
+        size: Bytes that are in it; at first, those that an earlier copier left.
+    """
+
+    __slots__ = ("descriptor", "path", "size")
+
+    def __init__(self, path: str, descriptor: int, size: int) -> None:
+        self.path = path
+        self.descriptor = descriptor
+        self.size = size
+
+    def restart(self) -> None:
+        """Drop what is in it."""
+        os.ftruncate(self.descriptor, 0)
+        self.size = 0
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Write all of `data` at the end."""
+        left = memoryview(data)
+        while left:
+            count = os.pwrite(self.descriptor, left, self.size)
+            self.size += count
+            left = left[count:]
+
+    def publish(self, final: str) -> bool:
+        """Give the part its final name; False when a file of that name has come up meanwhile, which is left alone."""
+        try:
+            # A hard link, unlike a rename, does not replace what a user wrote meanwhile.
+            os.link(self.path, final)
+            os.unlink(self.path)
+        except FileExistsError:
+            self.discard()
+            return False
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINKS:
+                raise
+            os.rename(self.path, final)
+        return True
+
+    def discard(self) -> None:
+        """Remove the part file."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+
+    def close(self) -> None:
+        """Give up the claim; what is in the part file stays for the next claim."""
+        if self.descriptor >= 0:
+            # Closing is not enough: a child forked meanwhile has a copy of the descriptor and would keep the lock.
+            with contextlib.suppress(OSError):
+                fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def part_path(final: str, fingerprint: str) -> str:
+    """Return the name of the part file of one version of a file."""
+    directory, _, name = final.rpartition("/")
+    digest = hashlib.sha256(f"{name}|{fingerprint}".encode()).hexdigest()[:24]
+    return f"{directory}/{TEMPORARY_PREFIX}mirror-{digest}"
+
+
+def claim_part(final: str, fingerprint: str, stall_timeout: float) -> Part | None:
+    """Claim the part file of `final`, waiting for another process that is copying the same version.
+
+    Args:
+        final: The path that the copy will have.
+        fingerprint: The version that is copied.
+        stall_timeout: Seconds without growth after which the other is passed by, with a part of our own.
+
+    Returns:
+        The claimed part, or None when the file is there by now.
+    """
+    path = part_path(final, fingerprint)
+    watch = _Watch(stall_timeout)
+    while True:
+        kept = False
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            continue
+        part = Part(path, descriptor, 0)
+        try:
+            claimed = _lock(part)
+            if claimed and os.path.lexists(final):
+                part.discard()
+                return None
+            if claimed:
+                kept = True
+                return part
+            if not watch.wait(descriptor):
+                logger.warning("%s: no progress of its copier for %.0f s; copying beside it", final, stall_timeout)
+                path = f"{path}-{os.getpid()}-{os.urandom(6).hex()}"
+                watch = _Watch(stall_timeout)
+        finally:
+            if not kept:
+                part.close()
+        if os.path.lexists(final):
+            return None
+
+
+def _lock(part: Part) -> bool:
+    """Take the kernel lock; False when another has it, or the file is not any more the one under its name."""
+    try:
+        fcntl.flock(part.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    mine = os.fstat(part.descriptor)
+    try:
+        named = os.stat(part.path)
+    except FileNotFoundError:
+        return False
+    if (mine.st_ino, mine.st_dev) != (named.st_ino, named.st_dev):
+        return False
+    if mine.st_nlink != 1:
+        # Published, but its copier died before it removed this name: appending would change the published file.
+        part.discard()
+        return False
+    part.size = mine.st_size
+    return True
+
+
+class _Watch:
+    """Waits for a part file's copier, as long as the file changes."""
+
+    __slots__ = ("_interval", "_seen", "_since", "_timeout")
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._interval = _POLL_START_SECONDS
+        self._seen: tuple[int, int, int] | None = None
+        self._since = 0.0
+
+    def wait(self, descriptor: int) -> bool:
+        """Sleep a little; False when nothing has changed for the timeout."""
+        status = os.fstat(descriptor)
+        state = (status.st_ino, status.st_size, status.st_mtime_ns)
+        now = time.monotonic()
+        if state != self._seen:
+            self._seen, self._since = state, now
+        elif now - self._since >= self._timeout:
+            return False
+        time.sleep(self._interval)
+        self._interval = min(self._interval * 1.5, _POLL_LIMIT_SECONDS)
+        return True

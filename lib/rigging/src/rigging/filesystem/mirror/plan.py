@@ -1,0 +1,122 @@
+"""What to copy and how: decisions without I/O."""
+
+import base64
+import binascii
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rigging.errors import Unavailable
+from rigging.filesystem.mirror.root import Info, Root, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How copies are made.
+
+    Args:
+        chunk_bytes: Bytes moved at a time; a copy holds two to four such chunks in memory.
+        workers: Copies of small files under way at once, between object stores.
+        heartbeat_interval: Seconds between renewals of the lease on a copy.
+        heartbeat_timeout: Seconds without a renewal (of a local copy: without progress) after which others take over.
+    """
+
+    chunk_bytes: int = 8 * 2**20
+    workers: int = 64
+    heartbeat_interval: float = 30.0
+    heartbeat_timeout: float = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class FileVersion:
+    """One version of a file in one region.
+
+    Args:
+        size: In bytes.
+        mark: The store's own mark of this version (generation, ETag, modification time), "" when it has none.
+        md5: Hexadecimal, "" when the store does not give one.
+        crc32c: Hexadecimal, likewise.
+        generation: GCS's number of this version, "" elsewhere.
+    """
+
+    size: int
+    mark: str
+    md5: str = ""
+    crc32c: str = ""
+    generation: str = ""
+
+    def fingerprint(self) -> str:
+        """Return a name of this version for files that hold a part of it."""
+        return hashlib.sha256(f"{self.size}|{self.mark}".encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A file that is to be copied into the local prefix."""
+
+    path: str
+    source: Root
+    version: FileVersion
+
+    @property
+    def source_path(self) -> str:
+        """The source filesystem's own path of the file."""
+        return self.source.path(self.path)
+
+    @property
+    def source_url(self) -> str:
+        """Where the file is, in full."""
+        return self.source.url(self.path)
+
+
+class Way(StrEnum):
+    """How the bytes go."""
+
+    TO_LOCAL_FILE = "to a local file"
+    SERVER_SIDE = "server-side"
+    TO_OBJECT = "through this machine into an object"
+    UNDER_TEMPORARY_NAME = "through this machine, under a temporary name"
+
+
+def way(source: Root, destination: Root) -> Way:
+    """Decide how a file goes from one prefix to another."""
+    if destination.store is Store.LOCAL:
+        return Way.TO_LOCAL_FILE
+    if destination.store in (Store.GCS, Store.S3):
+        # The same instance means the same account and endpoint: the store can copy by itself.
+        return Way.SERVER_SIDE if source.fs is destination.fs else Way.TO_OBJECT
+    return Way.UNDER_TEMPORARY_NAME
+
+
+def version_of(info: Info, url: str) -> FileVersion:
+    """Read a store's entry of a file.
+
+    Raises:
+        Unavailable: The store does not tell the size: nobody could charge the copy, so it is refused.
+    """
+    size = info.get("size")
+    if not isinstance(size, int) or size < 0:
+        raise Unavailable(f"{url}: its size is unknown ({size!r}), so the copy cannot be charged to the budget")
+    generation = str(info.get("generation") or "")
+    etag = str(info.get("ETag") or "").strip('"')
+    times = (info[key] for key in ("mtime", "LastModified", "created") if info.get(key) is not None)
+    mark = generation or etag or str(next(times, ""))
+    md5 = _hexadecimal(info.get("md5Hash")) or (etag.lower() if _is_md5(etag) else "")
+    return FileVersion(size, mark, md5, _hexadecimal(info.get("crc32c")), generation)
+
+
+def chunks(start: int, size: int, chunk_bytes: int) -> list[tuple[int, int]]:
+    """Return the (start, end) of the pieces in which the bytes from `start` to `size` are moved."""
+    return [(offset, min(offset + chunk_bytes, size)) for offset in range(start, size, chunk_bytes)]
+
+
+def _hexadecimal(encoded: object) -> str:
+    try:
+        return base64.b64decode(encoded, validate=True).hex() if isinstance(encoded, str) else ""
+    except binascii.Error:
+        return ""
+
+
+def _is_md5(etag: str) -> bool:
+    # The ETag of an object uploaded in parts ends with -N and is no digest of the content.
+    return len(etag) == 32 and all(digit in "0123456789abcdefABCDEF" for digit in etag)

@@ -1,0 +1,185 @@
+"""Copying one file into a prefix on GCS: by the service itself, or through this machine."""
+
+from collections.abc import Callable
+from typing import Any
+
+from rigging.filesystem.mirror.digest import CorruptCopyError, Digest, check_digest, check_size
+from rigging.filesystem.mirror.journal import Journal
+from rigging.filesystem.mirror.plan import Settings, Wanted, version_of
+from rigging.filesystem.mirror.root import Root
+from rigging.filesystem.mirror.to_local import Moved, read_chunks
+
+_COMPOSE_LIMIT = 32
+_JSON = {"Content-Type": "application/json"}
+
+Charge = Callable[[int], Moved]
+Check = Callable[[], None]
+
+
+def rewrite_in_gcs(wanted: Wanted, destination: Root, charge: Charge, check: Check) -> None:
+    """Let GCS copy the object; none of its bytes come through here. It appears whole, or not at all."""
+    moved = charge(wanted.version.size)
+    journal = Journal(wanted, destination)
+    token = ""
+    try:
+        while True:
+            answer = _rewrite(wanted, destination, token)
+            if answer.get("done"):
+                break
+            if not token:
+                # Only what takes more than one call is worth looking up, and remembering.
+                remembered = journal.read()
+                token = remembered if remembered and _is_usable(wanted, destination, remembered) else ""
+            if not token:
+                token = str(answer["rewriteToken"])
+                journal.write(token)
+            check()
+        _check_object(wanted, destination, dict(answer["resource"]))
+        moved(wanted.version.size)
+    except FileExistsError:
+        pass  # somebody wrote it meanwhile: theirs stays
+    finally:
+        # A kill does not come by here; an error does, and leaves nothing.
+        if token:
+            journal.clear()
+
+
+def upload_to_gcs(wanted: Wanted, destination: Root, settings: Settings, charge: Charge, check: Check) -> None:
+    """Copy through this machine: small files by one conditional put, others by parts that are composed at the end."""
+    if wanted.version.size <= settings.chunk_bytes:
+        moved = charge(wanted.version.size)
+        digest = Digest(wanted.version)
+        data = b"".join(read_chunks(wanted, 0, settings))
+        moved(len(data))
+        digest.update(data)
+        check_size(len(data), wanted.version, wanted.source_url)
+        check_digest(digest, wanted.source, wanted.path)
+        check()
+        try:
+            destination.fs.pipe_file(destination.path(wanted.path), data, mode="create", consistency="md5")
+        except FileExistsError:
+            return
+        return
+    directory = Journal(wanted, destination).directory
+    try:
+        parts = _upload_parts(wanted, destination, directory, settings, charge, check)
+        _compose(wanted, destination, parts)
+    except Exception:
+        _remove_parts(destination, directory)
+        raise
+    _remove_parts(destination, directory)
+
+
+def _rewrite(wanted: Wanted, destination: Root, token: str) -> dict[str, Any]:
+    source_bucket, _, source_key = wanted.source_path.partition("/")
+    bucket, _, key = destination.path(wanted.path).partition("/")
+    answer: dict[str, Any] = destination.fs.call(
+        "POST",
+        "b/{}/o/{}/rewriteTo/b/{}/o/{}",
+        source_bucket,
+        source_key,
+        bucket,
+        key,
+        headers=_JSON,
+        sourceGeneration=wanted.version.generation or None,
+        ifGenerationMatch="0",
+        rewriteToken=token or None,
+        json_out=True,
+    )
+    return answer
+
+
+def _is_usable(wanted: Wanted, destination: Root, token: str) -> bool:
+    from gcsfs.retry import HttpError
+
+    try:
+        _rewrite(wanted, destination, token)
+    except (HttpError, ValueError):
+        return False  # a week old, or of a source that has changed
+    return True
+
+
+def _check_object(wanted: Wanted, destination: Root, resource: dict[str, Any]) -> None:
+    got = version_of({**resource, "size": int(resource["size"])}, destination.url(wanted.path))
+    expected = wanted.version
+    same = got.size == expected.size and got.md5 in ("", expected.md5 or got.md5)
+    if same and got.crc32c in ("", expected.crc32c or got.crc32c):
+        return
+    _delete_generation(destination, destination.path(wanted.path), got.generation)
+    raise CorruptCopyError(f"{wanted.source_url}: the copy's size or checksum is not the source's; it was discarded")
+
+
+def _delete_generation(destination: Root, path: str, generation: str) -> None:
+    bucket, _, key = path.partition("/")
+    try:
+        destination.fs.call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=generation)
+    except (FileNotFoundError, FileExistsError):
+        return  # gone, or already replaced by somebody
+
+
+def _upload_parts(
+    wanted: Wanted, destination: Root, directory: str, settings: Settings, charge: Charge, check: Check
+) -> list[str]:
+    fs = destination.fs
+    count = -(-wanted.version.size // settings.chunk_bytes)
+    names = [f"{directory}/{index:06d}" for index in range(count)]
+    try:
+        sizes = {path: entry["size"] for path, entry in fs.find(directory, detail=True).items()}
+    except FileNotFoundError:
+        sizes = {}
+    done = 0
+    while done < count - 1 and sizes.get(names[done]) == settings.chunk_bytes:
+        done += 1
+    digest = Digest(wanted.version)
+    for name in names[:done]:
+        digest.update(fs.cat_file(name))
+    begin = done * settings.chunk_bytes
+    moved = charge(wanted.version.size - begin)
+    for index, data in enumerate(read_chunks(wanted, begin, settings), start=done):
+        moved(len(data))
+        digest.update(data)
+        check()
+        fs.pipe_file(names[index], data, consistency="md5")
+    check_digest(digest, wanted.source, wanted.path)
+    return names
+
+
+def _compose(wanted: Wanted, destination: Root, parts: list[str]) -> None:
+    """Put the parts together, in a tree where there are more than one call takes; only the last call is seen."""
+    level, directory = 0, Journal(wanted, destination).directory
+    while len(parts) > _COMPOSE_LIMIT:
+        level += 1
+        groups = [parts[start : start + _COMPOSE_LIMIT] for start in range(0, len(parts), _COMPOSE_LIMIT)]
+        parts = [f"{directory}/level{level}-{index:06d}" for index in range(len(groups))]
+        for target, group in zip(parts, groups, strict=True):
+            _compose_call(destination, target, group, None)
+    try:
+        resource = _compose_call(destination, destination.path(wanted.path), parts, "0")
+    except FileExistsError:
+        return
+    _check_object(wanted, destination, resource)
+
+
+def _compose_call(destination: Root, target: str, parts: list[str], generation: str | None) -> dict[str, Any]:
+    bucket, _, key = target.partition("/")
+    sources = [{"name": part.partition("/")[2]} for part in parts]
+    answer: dict[str, Any] = destination.fs.call(
+        "POST",
+        "b/{}/o/{}/compose",
+        bucket,
+        key,
+        headers=_JSON,
+        json={"sourceObjects": sources, "destination": {"contentType": "application/octet-stream"}},
+        ifGenerationMatch=generation,
+        json_out=True,
+    )
+    return answer
+
+
+def _remove_parts(destination: Root, directory: str) -> None:
+    try:
+        paths = destination.fs.find(directory)
+        if paths:
+            destination.fs.rm(paths)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,110 @@
+"""Regions to mirror between: three prefixes on each kind of storage, the first of them the local one."""
+
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from rigging.filesystem.budget import TransferBudget, mirror_budget
+from rigging.filesystem.mirror.fs import MirrorFileSystem
+from rigging.testing.gcs_server import GcsServer
+from rigging.testing.s3_server import S3Server
+
+STORES = ("local", "memory", "gcs", "s3")
+_numbers = itertools.count()
+
+
+@dataclass
+class Regions:
+    """The prefixes in force, and a mirror over them."""
+
+    prefixes: list[str]
+    fs: MirrorFileSystem
+
+    def raw(self, region: int) -> fsspec.AbstractFileSystem:
+        """The filesystem under one region, its listings not remembered."""
+        return fsspec.core.url_to_fs(self.prefixes[region], use_listings_cache=False)[0]
+
+    def put(self, region: int, path: str, data: bytes) -> None:
+        fs, own = fsspec.core.url_to_fs(f"{self.prefixes[region]}/{path}", use_listings_cache=False)
+        if self.prefixes[region].startswith("/"):
+            fs.makedirs(os.path.dirname(own), exist_ok=True)
+        fs.pipe_file(own, data)
+
+    def has(self, region: int, path: str) -> bytes | None:
+        """The bytes that one region has, None when it has no such file."""
+        fs, own = fsspec.core.url_to_fs(f"{self.prefixes[region]}/{path}", use_listings_cache=False)
+        try:
+            content: bytes = fs.cat_file(own)
+            return content
+        except FileNotFoundError:
+            return None
+
+    def files(self, region: int) -> list[str]:
+        """Every file of one region that is not a fencing number, hidden ones included."""
+        fs, own = fsspec.core.url_to_fs(self.prefixes[region], use_listings_cache=False)
+        found = [path[len(own) :].strip("/") for path in fs.find(own)]
+        return sorted(path for path in found if not path.endswith(".lock.fence"))
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[GcsServer]:
+    with GcsServer() as server:
+        os.environ.update(server.environment())
+        yield server
+        for name in server.environment():
+            os.environ.pop(name, None)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    with S3Server() as server:
+        os.environ.update(server.environment())
+        yield server
+        for name in server.environment():
+            os.environ.pop(name, None)
+
+
+@pytest.fixture
+def make_prefix(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """Makes a fresh prefix on a store."""
+
+    def make(store: str, location: str = "us-central1") -> str:
+        number = next(_numbers)
+        if store == "local":
+            path = tmp_path / f"region-{number}"
+            path.mkdir()
+            return str(path)
+        if store == "memory":
+            return f"memory://region-{number}"
+        if store == "gcs":
+            request.getfixturevalue("gcs").create_bucket(f"region-{number}", location)
+            return f"gs://region-{number}/base"
+        request.getfixturevalue("s3").create_bucket(f"region-{number}")
+        return f"s3://region-{number}/base"
+
+    return make
+
+
+@pytest.fixture
+def make_regions(make_prefix: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Puts prefixes on these stores in force, the first as the local one."""
+
+    def make(*stores: str, **options: Any) -> Regions:
+        prefixes = [make_prefix(store) for store in stores]
+        monkeypatch.setenv("MARIN_PREFIX", prefixes[0])
+        monkeypatch.setenv("MARIN_MIRROR_PREFIXES", ",".join(prefixes))
+        return Regions(prefixes, MirrorFileSystem(**options))
+
+    return make
+
+
+@pytest.fixture
+def budget() -> Iterator[TransferBudget]:
+    with mirror_budget(1.0) as given:
+        yield given
