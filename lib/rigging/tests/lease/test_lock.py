@@ -25,10 +25,18 @@ from rigging.testing import FakeClock
 MakeLock = Callable[..., LeaseLock]
 
 
-@pytest.fixture(params=["plain", "file", "memory"])
+@pytest.fixture(params=["plain", "file", "memory", "gcs", "s3"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    root = {"plain": str(tmp_path), "file": f"file://{tmp_path}", "memory": f"memory://{tmp_path}"}[request.param]
-    return f"{root}/step/.executor_status.lock"
+    if request.param in ("gcs", "s3"):
+        request.getfixturevalue(f"{request.param}_server")
+    roots = {
+        "plain": str(tmp_path),
+        "file": f"file://{tmp_path}",
+        "memory": f"memory://{tmp_path}",
+        "gcs": f"gs://marin-us-central2/{tmp_path.name}",
+        "s3": f"s3://marin-s3-one/{tmp_path.name}",
+    }
+    return f"{roots[request.param]}/step/.executor_status.lock"
 
 
 @pytest.fixture

@@ -5,12 +5,9 @@ fencing number lives in a second file beside it. The rules are the same on every
 and deletes these two files, and says how exclusive that is.
 """
 
-import functools
 import json
 import logging
 import os
-import socket
-import threading
 import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,6 +15,7 @@ from typing import Protocol
 
 from rigging.clock import SYSTEM_CLOCK, Clock
 from rigging.errors import LeaseLost
+from rigging.lease.identity import acquisition_id
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +25,9 @@ HEARTBEAT_INTERVAL = 30.0
 HEARTBEAT_TIMEOUT = 90.0
 #: Seconds by which two machines' wall clocks may differ before one takes a live lease for a dead one.
 SKEW_ALLOWANCE = 300.0
+
+#: How often one call tries again when its own identity changes the lease elsewhere at the same time.
+_REENTRY_ATTEMPTS = 8
 
 
 class LeaseLostError(LeaseLost):
@@ -71,6 +72,14 @@ class StoredLease:
     generation: str
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A lease just taken: the lock file as written, and the fencing number of its holder."""
+
+    stored: StoredLease
+    fence: int
+
+
 class LeaseStore(Protocol):
     """Where one lock file and its fencing number are kept."""
 
@@ -94,21 +103,61 @@ class LeaseStore(Protocol):
         """Return the lock file, or None when there is none. Needs no exclusion."""
         ...
 
-    def write(self, content: bytes, replacing: StoredLease | None) -> bool:
-        """Write the lock file in place of `replacing`; False when someone else changed it meanwhile."""
+    def claim(self, lease: Lease, replacing: StoredLease | None, *, same_holder: bool) -> Claim | None:
+        """Write `lease` in place of `replacing`, and give its holder a fencing number; within `exclusive`.
+
+        Args:
+            lease: The new content.
+            replacing: What was read, None for no lock file.
+            same_holder: The holder does not change, and keeps the number it has.
+
+        Returns:
+            None when someone else changed the lock file meanwhile.
+        """
+        ...
+
+    def renew(self, lease: Lease, replacing: StoredLease) -> StoredLease | None:
+        """Write `lease` in place of `replacing`; None when someone else changed it meanwhile. Within `exclusive`."""
         ...
 
     def delete(self, stored: StoredLease) -> bool:
-        """Delete the lock file; False when it is no longer `stored`."""
+        """Delete the lock file; False when it is no longer `stored`. Within `exclusive`."""
         ...
 
     def read_fence(self) -> int:
-        """Return the fencing number last given out, 0 when none was. Called within `exclusive`."""
+        """Return the fencing number last given out, 0 when none was. Within `exclusive`."""
+        ...
+
+    def holder_is_gone(self, worker_id: str) -> bool:
+        """Say whether the holder can be seen to have ended, so that nobody need wait for its lease to run out."""
+        ...
+
+
+class FenceFile(Protocol):
+    """A store that keeps others out while it changes its two files one after the other."""
+
+    def read_fence(self) -> int:
+        """Return the fencing number last given out, 0 when none was."""
         ...
 
     def write_fence(self, number: int) -> None:
-        """Remember the fencing number. Called within `exclusive`."""
+        """Remember the fencing number."""
         ...
+
+    def renew(self, lease: Lease, replacing: StoredLease | None) -> StoredLease | None:
+        """Write `lease`; None when someone else changed the lock file meanwhile."""
+        ...
+
+
+def claim_in_turn(store: FenceFile, lease: Lease, replacing: StoredLease | None, *, same_holder: bool) -> Claim | None:
+    """Claim as `LeaseStore.claim` says, on a store that keeps others out by itself."""
+    fence = store.read_fence()
+    if not same_holder or fence == 0:
+        fence += 1
+        # Before the lock file: a number wasted by a crash in between harms nobody, one given twice does.
+        store.write_fence(fence)
+    stored = store.renew(lease, replacing)
+    return None if stored is None else Claim(stored, fence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,21 +178,19 @@ class _Observation:
 
 
 def fence_from_bytes(content: bytes, location: str) -> int:
-    """Read a fencing number: 0 when there is none, a far larger one when it is unreadable, so that it still grows."""
+    """Read a fencing number: 0 when there is none, a far larger one when it is unreadable, so that it still grows.
+
+    What follows the number after a space is not part of it.
+    """
     if not content:
         return 0
     try:
-        return int(content)
-    except ValueError:
+        return int(content.split(maxsplit=1)[0])
+    except (ValueError, IndexError):
         # Milliseconds of today are far above any count of holders.
         number = time.time_ns() // 1_000_000
         logger.warning("%s: unreadable fencing number %r; continuing from %d", location, content[:80], number)
         return number
-
-
-def acquisition_id() -> str:
-    """Return a holder id that no other process, thread or acquisition has: {host}-{pid}-{thread}-{random}."""
-    return f"{_hostname()}-{os.getpid()}-{threading.get_native_id()}-{os.urandom(6).hex()}"
 
 
 class LeaseLock:
@@ -201,23 +248,31 @@ class LeaseLock:
         return held.worker_id if held else self._worker_id or ""
 
     def try_acquire(self) -> bool:
-        """Take the lease if it is free, stale, or held by the same explicit worker_id; never waits for its holder."""
+        """Take the lease if it is free, stale, or held by the same explicit worker_id; never waits for its holder.
+
+        Raises:
+            Unavailable: The storage does not answer, or not clearly; then the lease is not held.
+        """
         with self._store.exclusive(create=True):
-            stored = self._store.read()
-            lease = self._live(stored)
-            ours = self._worker_id is not None and _holder(stored) == self._worker_id
-            if lease is not None and not ours:
-                return False
-            fence = self._store.read_fence()
-            if not ours or fence == 0:
-                fence += 1
-                # Before the lock file: a number wasted by a crash in between harms nobody, one given twice does.
-                self._store.write_fence(fence)
-            worker_id = self._worker_id or acquisition_id()
-            if not self._store.write(Lease(worker_id, self._clock.now()).to_bytes(), stored):
-                return False
-            self._held = _Held(worker_id, fence, os.getpid())
-            self._observed = None
+            for _ in range(_REENTRY_ATTEMPTS):
+                stored = self._store.read()
+                ours = self._worker_id is not None and _holder(stored) == self._worker_id
+                if self._live(stored) is not None and not ours:
+                    return False
+                if self._claim(stored, ours):
+                    return True
+                # Someone was faster; if that was the same holder elsewhere, there is room for both.
+                if self._worker_id is None:
+                    return False
+        return False
+
+    def _claim(self, stored: StoredLease | None, ours: bool) -> bool:
+        worker_id = self._worker_id or acquisition_id()
+        claim = self._store.claim(Lease(worker_id, self._clock.now()), stored, same_holder=ours)
+        if claim is None:
+            return False
+        self._held = _Held(worker_id, claim.fence, os.getpid())
+        self._observed = None
         if stored is not None and not ours:
             logger.warning("lease %s: %s took it over from %s", self.location, worker_id, _holder(stored) or "nobody")
         return True
@@ -231,8 +286,7 @@ class LeaseLock:
         with self._store.exclusive(create=False) as present:
             stored = self._store.read() if present else None
             if stored is not None and self._is_ours(stored):
-                renewed = Lease(self.worker_id, self._clock.now()).to_bytes()
-                if self._store.write(renewed, stored):
+                if self._store.renew(Lease(self.worker_id, self._clock.now()), stored) is not None:
                     return
                 stored = self._store.read()
             lost_by = self.worker_id or "nobody"
@@ -266,8 +320,8 @@ class LeaseLock:
         mine = held.worker_id if held else self._worker_id
         if mine is None or _holder(stored) != mine:
             return False
-        # The same identity may have lost the lease and taken it again elsewhere: then this hold was broken.
-        return held is None or self._store.read_fence() <= held.fence
+        # The same chosen identity may have lost the lease and taken it again elsewhere: then this hold was broken.
+        return held is None or self._worker_id is None or self._store.read_fence() <= held.fence
 
     def _live(self, stored: StoredLease | None) -> Lease | None:
         """Return the lease unless it is stale; remember what was seen, for the next look."""
@@ -278,6 +332,9 @@ class LeaseLock:
         if lease is None:
             logger.warning("lease %s: unreadable lock file %r counts as stale", self.location, stored.content[:80])
             return None
+        if self._store.holder_is_gone(lease.worker_id):
+            logger.warning("lease %s: the process of %s has ended", self.location, lease.worker_id)
+            return None
         seen = self._clock.monotonic()
         observed = self._observed
         if observed is None or observed.stored != stored:
@@ -285,11 +342,6 @@ class LeaseLock:
         if seen - observed.since >= self._timeout:
             return None
         return None if lease.is_stale(self._timeout + self._skew, self._clock.now()) else lease
-
-
-@functools.cache
-def _hostname() -> str:
-    return socket.gethostname()
 
 
 def _holder(stored: StoredLease | None) -> str | None:

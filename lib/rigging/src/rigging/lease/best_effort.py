@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 
 from rigging.filesystem import read_bytes_or_none, url_scheme, url_to_fs, write_bytes_atomic
-from rigging.lease.base import StoredLease, fence_from_bytes
+from rigging.lease.base import Claim, Lease, StoredLease, claim_in_turn, fence_from_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +41,16 @@ class BestEffortLeaseStore:
         content = read_bytes_or_none(self._url)
         return None if content is None else StoredLease(content, hashlib.sha256(content).hexdigest())
 
-    def write(self, content: bytes, replacing: StoredLease | None) -> bool:
+    def claim(self, lease: Lease, replacing: StoredLease | None, *, same_holder: bool) -> Claim | None:
+        return claim_in_turn(self, lease, replacing, same_holder=same_holder)
+
+    def renew(self, lease: Lease, replacing: StoredLease | None) -> StoredLease | None:
         if self.read() != replacing:
-            return False
+            return None
+        content = lease.to_bytes()
         write_bytes_atomic(self._url, content)
-        return read_bytes_or_none(self._url) == content
+        found = self.read()
+        return found if found is not None and found.content == content else None
 
     def delete(self, stored: StoredLease) -> bool:
         if self.read() != stored:
@@ -61,6 +66,10 @@ class BestEffortLeaseStore:
 
     def write_fence(self, number: int) -> None:
         write_bytes_atomic(self._url + FENCE_SUFFIX, str(number).encode())
+
+    def holder_is_gone(self, worker_id: str) -> bool:
+        del worker_id  # other machines may use this filesystem: nothing is known
+        return False
 
 
 @functools.cache

@@ -2,12 +2,13 @@
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Iterator
 
 from rigging.clock import SYSTEM_CLOCK, Clock
 from rigging.errors import Conflict, InvalidRequest
-from rigging.filesystem import local_path
+from rigging.filesystem import local_path, url_scheme
 from rigging.filesystem.location import Url
 from rigging.lease.base import (
     HEARTBEAT_INTERVAL,
@@ -18,10 +19,15 @@ from rigging.lease.base import (
     LeaseStore,
 )
 from rigging.lease.best_effort import BestEffortLeaseStore
+from rigging.lease.gcs import GcsObjects
 from rigging.lease.local import LocalLeaseStore
+from rigging.lease.object_store import ObjectLeaseStore
+from rigging.lease.s3 import S3Objects
 
 logger = logging.getLogger(__name__)
 
+_GCS = frozenset({"gs", "gcs"})
+_S3 = frozenset({"s3", "s3a"})
 _POLL_START_SECONDS = 0.02
 _POLL_LIMIT_SECONDS = 1.0
 
@@ -47,9 +53,23 @@ def create_lock(
         raise InvalidRequest(f"heartbeat_timeout={heartbeat_timeout}: must be above 0 seconds")
     if worker_id == "":
         raise InvalidRequest("worker_id='': must name the holder; leave it out for one of its own per acquisition")
+    return LeaseLock(
+        _store_of(path), worker_id, heartbeat_timeout=heartbeat_timeout, skew_allowance=skew_allowance, clock=clock
+    )
+
+
+def _store_of(path: Url) -> LeaseStore:
     local = local_path(path)
-    store: LeaseStore = LocalLeaseStore(local) if local is not None else BestEffortLeaseStore(str(path))
-    return LeaseLock(store, worker_id, heartbeat_timeout=heartbeat_timeout, skew_allowance=skew_allowance, clock=clock)
+    if local is not None:
+        return LocalLeaseStore(local)
+    url = os.fspath(path)
+    bucket, _, key = url.partition("://")[2].partition("/")
+    scheme = url_scheme(url)
+    if scheme not in _GCS and scheme not in _S3:
+        return BestEffortLeaseStore(url)
+    if not bucket or not key or key.endswith("/"):
+        raise InvalidRequest(f"lease {url!r}: must name an object, {scheme}://bucket/key")
+    return ObjectLeaseStore(url, key, GcsObjects(bucket) if scheme in _GCS else S3Objects(bucket))
 
 
 class HeldLease:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 from rigging.errors import Unavailable
 from rigging.filesystem import TEMPORARY_PREFIX
-from rigging.lease.base import StoredLease, fence_from_bytes
+from rigging.lease.base import Claim, Lease, StoredLease, claim_in_turn, fence_from_bytes
+from rigging.lease.identity import holder_is_gone
 
 FENCE_SUFFIX = ".fence"
 _FENCE_DIGITS = 20
@@ -39,14 +40,13 @@ class LocalLeaseStore:
     @contextlib.contextmanager
     def exclusive(self, *, create: bool) -> Iterator[bool]:
         try:
-            descriptor = self._open_sidecar(create)
+            descriptor = self._locked_sidecar(create)
         except (FileNotFoundError, NotADirectoryError):
             if create:
                 raise
             yield False
             return
         try:
-            self._lock(descriptor)
             self._descriptor = descriptor
             try:
                 yield True
@@ -63,24 +63,28 @@ class LocalLeaseStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
-            mark = os.fstat(descriptor)
-            return StoredLease(os.read(descriptor, 65536), f"{mark.st_ino}.{mark.st_mtime_ns}")
+            return _stored(descriptor, os.read(descriptor, 65536))
         finally:
             os.close(descriptor)
 
-    def write(self, content: bytes, replacing: StoredLease | None) -> bool:
+    def claim(self, lease: Lease, replacing: StoredLease | None, *, same_holder: bool) -> Claim | None:
+        return claim_in_turn(self, lease, replacing, same_holder=same_holder)
+
+    def renew(self, lease: Lease, replacing: StoredLease | None) -> StoredLease | None:
         del replacing  # nobody can have changed it: the caller has the kernel lock
+        content = lease.to_bytes()
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         descriptor = os.open(self._temporary, flags, 0o666)
         try:
             os.write(descriptor, content)
+            stored = _stored(descriptor, content)
         finally:
             os.close(descriptor)
         os.replace(self._temporary, self._path)
-        return True
+        return stored
 
     def delete(self, stored: StoredLease) -> bool:
-        del stored  # as in write
+        del stored  # as in renew
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
         return True
@@ -91,6 +95,28 @@ class LocalLeaseStore:
     def write_fence(self, number: int) -> None:
         # Fixed width: written in place by one call, there is never a shorter or longer number to be read.
         os.pwrite(self._descriptor, b"%0*d" % (_FENCE_DIGITS, number), 0)
+
+    def holder_is_gone(self, worker_id: str) -> bool:
+        return holder_is_gone(worker_id)
+
+    def _locked_sidecar(self, create: bool) -> int:
+        while True:
+            descriptor = self._open_sidecar(create)
+            try:
+                self._lock(descriptor)
+                if self._is_current(descriptor):
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            # Someone removed the whole directory meanwhile: this lock would exclude nobody.
+            os.close(descriptor)
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), os.stat(self._sidecar))
+        except FileNotFoundError:
+            return False
 
     def _open_sidecar(self, create: bool) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -115,3 +141,8 @@ class LocalLeaseStore:
                         "another process, which must be stopped or hung (see `lslocks`)"
                     ) from None
                 time.sleep(_BUSY_POLL_SECONDS)
+
+
+def _stored(descriptor: int, content: bytes) -> StoredLease:
+    mark = os.fstat(descriptor)
+    return StoredLease(content, f"{mark.st_ino}.{mark.st_mtime_ns}")

@@ -1,0 +1,85 @@
+"""Who holds a lease: ids that no two acquisitions share, and whether the process that made one is gone."""
+
+import functools
+import hashlib
+import os
+import re
+import socket
+import threading
+from dataclasses import dataclass
+
+_ID = re.compile(r".+-(?P<pid>\d+)-\d+-(?P<place>[0-9a-f]{16})\.(?P<started>\d+)-[0-9a-f]{12}")
+_BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
+_PID_NAMESPACE = "/proc/self/ns/pid"
+
+
+def acquisition_id() -> str:
+    """Return a holder id that no other process, thread or acquisition has.
+
+    It is {host}-{pid}-{thread}-{place}.{started}-{random}, or without the fourth part where the system does not tell:
+    place names this boot of this kernel and the process namespace, started is when the process began, in clock ticks.
+    """
+    pid = os.getpid()
+    born = _process(pid)
+    place = _place()
+    where = f"-{place}.{born.started}" if place and born else ""
+    return f"{_hostname()}-{pid}-{threading.get_native_id()}{where}-{os.urandom(6).hex()}"
+
+
+def holder_is_gone(worker_id: str) -> bool:
+    """Say whether `worker_id` came from `acquisition_id` in a process of this very boot and namespace that has ended.
+
+    False whenever that cannot be told for sure: other machines, containers with process ids of their own, ids that
+    people chose.
+    """
+    match = _ID.fullmatch(worker_id)
+    place = _place()
+    if match is None or place is None or match["place"] != place:
+        return False
+    pid = int(match["pid"])
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False  # it exists and belongs to another user
+    found = _process(pid)
+    return found is not None and (found.ended or found.started != int(match["started"]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    started: int
+    ended: bool
+
+
+def _process(pid: int) -> _Process | None:
+    """Return what /proc says of a process; None when it says nothing."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as handle:
+            content = handle.read(4096)
+    except OSError:
+        return None
+    # The name, in brackets, may have spaces and brackets of its own.
+    fields = content.rpartition(b")")[2].split()
+    if len(fields) < 20:
+        return None
+    # Killed but not yet waited for by its parent; the main thread alone may have ended while others run on.
+    ended = fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
+    return _Process(started=int(fields[19]), ended=ended)
+
+
+@functools.cache
+def _place() -> str | None:
+    try:
+        with open(_BOOT_ID_FILE, "rb", buffering=0) as handle:
+            boot = handle.read(64).strip()
+        namespace = os.stat(_PID_NAMESPACE).st_ino
+    except OSError:
+        return None
+    return hashlib.sha256(boot + b"/%d" % namespace).hexdigest()[:16] if boot else None
+
+
+@functools.cache
+def _hostname() -> str:
+    return socket.gethostname()

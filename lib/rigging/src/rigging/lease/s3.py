@@ -1,0 +1,106 @@
+"""Conditional objects on S3: puts with If-None-Match and If-Match, deletes with If-Match, on the ETag.
+
+Needs a store that has all three, as AWS does since 2025. botocore (which s3fs brings) makes the requests, with the
+credentials and endpoint that s3fs has: the usual AWS files and environment, and fsspec's configuration for "s3".
+"""
+
+import functools
+import os
+from typing import Any
+
+from rigging.errors import Denied, InvalidRequest, MarinError, NotFound, Unavailable
+from rigging.lease.base import StoredLease
+from rigging.lease.object_store import StoreTrouble
+
+#: Seconds to connect, and again to read.
+REQUEST_TIMEOUT = 10.0
+
+#: 409: another conditional request for the same object is being carried out.
+_PASSING = frozenset({408, 409, 429, 500, 502, 503, 504})
+_NOT_OFFERED = frozenset({405, 501})
+
+
+class S3Objects:
+    """The objects of one bucket; see `ConditionalObjects`.
+
+    Args:
+        bucket: Its name.
+    """
+
+    def __init__(self, bucket: str) -> None:
+        self._bucket = bucket
+
+    def get(self, key: str) -> StoredLease | None:
+        answer = self._call("get_object", key)
+        return None if answer is None else StoredLease(answer["content"], answer["ETag"])
+
+    def put(self, key: str, content: bytes, expected: str | None) -> str | None:
+        condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}
+        answer = self._call("put_object", key, Body=content, ContentType="application/json", **condition)
+        return None if answer is None else str(answer["ETag"])
+
+    def delete(self, key: str, expected: str) -> bool:
+        return self._call("delete_object", key, IfMatch=expected) is not None
+
+    def _call(self, operation: str, key: str, **arguments: Any) -> dict[str, Any] | None:
+        """Return the answer, None when there is no such object or not of that version."""
+        from botocore.exceptions import (  # type: ignore[import-untyped]
+            BotoCoreError,
+            ClientError,
+            HTTPClientError,
+        )
+
+        try:
+            answer: dict[str, Any] = getattr(_client(os.getpid()), operation)(Bucket=self._bucket, Key=key, **arguments)
+            if "Body" in answer:
+                answer["content"] = answer["Body"].read()
+            return answer
+        except ClientError as error:
+            failure = _error_of(error, f"{operation} s3://{self._bucket}/{key}")
+            if failure is None:
+                return None
+            raise failure from error
+        except HTTPClientError as error:
+            raise StoreTrouble(f"{operation} s3://{self._bucket}/{key}: {error}") from error
+        except BotoCoreError as error:
+            raise Unavailable(f"{operation} s3://{self._bucket}/{key}: {error}") from error
+
+
+@functools.lru_cache(maxsize=1)
+def _client(process: int) -> Any:
+    del process  # a forked child must not write into its parent's connections
+    import botocore.session  # type: ignore[import-untyped]
+    from botocore.config import Config  # type: ignore[import-untyped]
+    from fsspec.config import conf
+
+    configured: dict[str, Any] = {**conf.get("s3a", {}), **conf.get("s3", {})}
+    options = dict(configured.get("client_kwargs", {}))
+    options.setdefault("endpoint_url", configured.get("endpoint_url"))
+    credentials = {
+        "aws_access_key_id": configured.get("key", configured.get("username")),
+        "aws_secret_access_key": configured.get("secret", configured.get("password")),
+        "aws_session_token": configured.get("token"),
+    }
+    options.update({name: value for name, value in credentials.items() if value is not None})
+    settings = Config(**configured.get("config_kwargs", {})).merge(
+        # The repeating is done by the lease, which knows what may be repeated.
+        Config(retries={"total_max_attempts": 1}, connect_timeout=REQUEST_TIMEOUT, read_timeout=REQUEST_TIMEOUT)
+    )
+    session = botocore.session.Session(profile=configured.get("profile"))
+    return session.create_client("s3", config=settings, **options)
+
+
+def _error_of(error: Any, what: str) -> MarinError | None:
+    """Return what went wrong; None when there is no such object or not of that version."""
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    code = str(error.response.get("Error", {}).get("Code", ""))
+    message = f"{what}: HTTP {status} {code}: {error.response.get('Error', {}).get('Message', '')}"
+    if status == 412 or (status == 404 and code != "NoSuchBucket"):
+        return None
+    if status in _PASSING:
+        return StoreTrouble(message)
+    if status == 404:
+        return NotFound(message)
+    if status in _NOT_OFFERED:
+        return InvalidRequest(f"{message} (leases need a store with conditional puts and deletes)")
+    return Denied(message) if status in (401, 403) else Unavailable(message)
