@@ -37,7 +37,7 @@ def test_a_remote_step_runs_as_a_child_job_shown_under_its_parent(cluster, tmp_p
     summary = json.loads(cluster.iris("job", "summary", "parent", "--json").out)
     assert [child["state"] for child in summary["children"]] == ["succeeded"]
     listing = cluster.iris("job", "list").out.splitlines()
-    parent = next(i for i, line in enumerate(listing) if "/parent" in line and "hello_world" not in line)
+    parent = next(i for i, line in enumerate(listing) if line.split()[0].endswith("/parent"))
     child = listing[parent + 1]
     assert "hello_world" in child
     indent = lambda line: len(line) - len(line.lstrip())  # noqa: E731

@@ -5,13 +5,14 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from iris.client import IrisClient
 from iris.client.discovery import local_cluster
-from iris.cluster.types import Entrypoint, ResourceSpec
+from iris.cluster.types import Entrypoint, JobState, ResourceSpec
 from iris.local.start import LocalCluster
 from iris.local.state import is_locked, wait_unlocked
 from iris.local.stop import kill_cluster, wait_stopped
@@ -81,3 +82,26 @@ def test_a_former_port_that_is_taken_now_is_given_up(real, paths):
     with taken_port(int(first.address.rpartition(":")[2])):
         second = real().ensure().record
     assert second.address != first.address
+
+
+def test_a_killed_worker_is_replaced_and_the_interrupted_task_runs_again(real, paths, tmp_path):
+    with IrisClient.of(local_cluster(real())) as client:
+        marks = tmp_path / "marks"
+        # The first attempt stays; the second one, on the next worker, finds its mark and ends.
+        command = f"echo started >> {marks}; test $(wc -l < {marks}) -gt 1 || exec sleep 600"
+        job = client.submit(Entrypoint.from_command("sh", "-c", command), "twice", ResourceSpec(cpu=0.1))
+        wait_for(lambda: marks.exists() and marks.read_text())
+        first = int(paths.worker_lock.read_text())
+        os.kill(first, signal.SIGKILL)
+        assert job.wait(timeout=60).state is JobState.SUCCEEDED
+        assert int(paths.worker_lock.read_text()) != first
+        assert marks.read_text() == "started\nstarted\n"
+        (task,) = client.list_tasks(job.job_id)
+        assert (task.attempt, task.failures, task.preemptions) == (1, 0, 1)
+
+
+def wait_for(condition, timeout: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "the task did not start"
+        time.sleep(0.02)

@@ -117,4 +117,5 @@ def test_the_cluster_gets_nothing_of_the_job_it_was_started_from(paths):
         "MARIN_PREFIX": "p",
         "IRIS_STATE_DIR": "s",
     }
-    assert daemon_environment(shell, paths) == {"PATH": "/bin", "IRIS_STATE_DIR": str(paths.root)}
+    expected = {"PATH": "/bin", "IRIS_STATE_DIR": str(paths.root), "GRPC_VERBOSITY": "ERROR"}
+    assert daemon_environment(shell, paths) == expected

@@ -105,7 +105,7 @@ class IrisBackend:
         path = os.path.abspath(workspace)
         with self._lock:
             if path not in self._by_workspace:
-                self._by_workspace[path] = IrisClient(self._client.connection, path)
+                self._by_workspace[path] = self._client.with_workspace(path)
             return self._by_workspace[path]
 
     def _poll_ended(self, job_ids: Sequence[str]) -> set[str]:

@@ -47,6 +47,7 @@ async def serve(
     on_ready: Callable[[Address], None] | None = None,
     stop: asyncio.Event | None = None,
     on_worker: Callable[[WorkerId], None] | None = None,
+    on_leaving: Callable[[], None] | None = None,
 ) -> None:
     """Run a controller until it is shut down, idle for `config.idle_exit_s`, or `stop` is set.
 
@@ -56,6 +57,7 @@ async def serve(
     Args:
         on_ready: Called with the address once calls are answered.
         on_worker: Called with the id of each worker that connects (again), in the loop of this call.
+        on_leaving: Called when the end is decided, before workers hear of it.
 
     Raises:
         Conflict: The port is taken, another controller uses the state directory, or a newer release wrote it.
@@ -63,7 +65,7 @@ async def serve(
     """
     store = Store.open(config.state_dir)
     try:
-        await _Run(config, store, on_worker or _ignore).serve(on_ready, stop)
+        await _Run(config, store, on_worker or _ignore).serve(on_ready, stop, on_leaving)
     finally:
         store.close()
 
@@ -99,7 +101,12 @@ class _Run:
             request_exit=self._request_exit,
         )
 
-    async def serve(self, on_ready: Callable[[Address], None] | None, stop: asyncio.Event | None) -> None:
+    async def serve(
+        self,
+        on_ready: Callable[[Address], None] | None,
+        stop: asyncio.Event | None,
+        on_leaving: Callable[[], None] | None,
+    ) -> None:
         server, address = self._bind()
         await server.start()
         try:
@@ -111,6 +118,8 @@ class _Run:
                 on_ready(address)
             leaving = await self._wait_for_exit(stop)
             logger.info("leaving: %s", leaving.reason)
+            if on_leaving is not None:
+                on_leaving()
             self._waiters.close()
             await self._sessions.say_goodbye(leaving.reason, leaving.workers_exit, _FAREWELL_S)
         finally:

@@ -9,13 +9,12 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from typing import Final
 
-from iris.client import IrisClient
 from iris.client.names import default_user
 from iris.controller.app import Address, ControllerConfig, serve
 from iris.local import WORKER_ID
 from iris.local.state import ClusterRecord, LocalPaths, read_record, write_record
+from iris.local.worker_keeper import WorkerKeeper
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.rpc.protocol import PROTOCOL_VERSION
 from rigging.errors import Conflict
@@ -23,16 +22,19 @@ from rigging.log_setup import configure_logging
 
 logger = logging.getLogger(__name__)
 
-_WORKER_CHECK_SECONDS: Final = 0.01
-"""Pause between two looks for the worker, in this process and only while it starts."""
-
 
 def serve_local(
-    paths: LocalPaths, idle_exit_seconds: float, *, on_listening: Callable[[], None], on_ready: Callable[[], None]
+    paths: LocalPaths,
+    idle_exit_seconds: float,
+    *,
+    start_worker: Callable[[], None],
+    on_listening: Callable[[], None],
+    on_ready: Callable[[], None],
 ) -> None:
     """Serve until the controller leaves.
 
     Args:
+        start_worker: Starts another worker's process when the one there is has ended.
         on_listening: Called when cluster.json tells where the controller is.
         on_ready: Called when the worker has joined, too.
 
@@ -43,7 +45,7 @@ def serve_local(
     # A controller that comes back where the former was is found by tasks that know only the address.
     former = read_record(paths)
     port = _port_of(former.address) if former is not None else 0
-    run = _Run(paths, idle_exit_seconds, on_listening, on_ready)
+    run = _Run(paths, idle_exit_seconds, start_worker, on_listening, on_ready)
     try:
         asyncio.run(run.serve(port))
     except Conflict as error:
@@ -60,14 +62,16 @@ class _Run:
         self,
         paths: LocalPaths,
         idle_exit_seconds: float,
+        start_worker: Callable[[], None],
         on_listening: Callable[[], None],
         on_ready: Callable[[], None],
     ) -> None:
         self._paths = paths
         self._idle_exit_seconds = idle_exit_seconds
+        self._start_worker = start_worker
         self._on_listening = on_listening
         self._on_ready = on_ready
-        self._watch: asyncio.Task[None] | None = None
+        self._record: ClusterRecord | None = None
         self.listened = False
 
     async def serve(self, port: int) -> None:
@@ -77,12 +81,17 @@ class _Run:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         config = ControllerConfig(state_dir=self._paths.root, port=port, idle_exit_s=self._idle_exit_seconds)
+        keeper = WorkerKeeper(self._paths, self._start_worker)
+
+        def joined(worker_id: str) -> None:
+            del worker_id  # there is one
+            keeper.on_worker()
+            self._ready()
+
         try:
-            await serve(config, self._tell, stop)
+            await serve(config, self._tell, stop, joined, keeper.close)
         finally:
-            if self._watch is not None:
-                self._watch.cancel()
-                await asyncio.wait((self._watch,))
+            keeper.close()
 
     def _tell(self, address: Address) -> None:
         """Called by the controller once it answers."""
@@ -100,16 +109,15 @@ class _Run:
             ready=False,
         )
         write_record(self._paths, record)
+        self._record = record
         self._on_listening()
-        self._watch = asyncio.create_task(self._when_worker_joins(record))
 
-    async def _when_worker_joins(self, record: ClusterRecord) -> None:
-        with IrisClient.remote(record.address, token=record.token) as client:
-            # The controller has no event for this yet; commands wait for `on_ready` all the same.
-            while not (await asyncio.to_thread(client.cluster_status)).has_workers:  # noqa: ASYNC110
-                await asyncio.sleep(_WORKER_CHECK_SECONDS)
-        write_record(self._paths, dataclasses.replace(record, ready=True))
-        self._on_ready()
+    def _ready(self) -> None:
+        """Called when the worker has joined, again too."""
+        if self._record is not None and not self._record.ready:
+            self._record = dataclasses.replace(self._record, ready=True)
+            write_record(self._paths, self._record)
+            self._on_ready()
 
 
 def _port_of(address: str) -> int:

@@ -103,7 +103,11 @@ def run_controller_process(paths: LocalPaths, ready_fd: int, idle_exit_seconds: 
 
             starting.wait()
             serve_local(
-                paths, idle_exit_seconds, on_listening=lambda: go.say("go"), on_ready=lambda: ready.say("ready")
+                paths,
+                idle_exit_seconds,
+                start_worker=lambda: _restart_worker(paths),
+                on_listening=lambda: go.say("go"),
+                on_ready=lambda: ready.say("ready"),
             )
             if foreground:
                 stop_worker(paths)
@@ -112,6 +116,12 @@ def run_controller_process(paths: LocalPaths, ready_fd: int, idle_exit_seconds: 
         ready.say("error: " + " ".join(str(error).split()))
         return 1
     return 0
+
+
+def _restart_worker(paths: LocalPaths) -> None:
+    go, starting = _start_worker(paths)
+    starting.wait()
+    go.say("go")
 
 
 def _start_worker(paths: LocalPaths) -> tuple[Pipe, "subprocess.Popen[bytes]"]:

@@ -193,7 +193,8 @@ def foreground_command(paths: LocalPaths, idle_exit_seconds: float) -> list[str]
 def daemon_environment(environ: Mapping[str, str], paths: LocalPaths) -> dict[str, str]:
     """The submitter's environment without what belongs to one job of it."""
     kept = {name: value for name, value in environ.items() if not name.startswith(("IRIS_", "MARIN_"))}
-    return {**kept, "IRIS_STATE_DIR": str(paths.root)}
+    # gRPC's own notes about connections that come and go would fill the logs; ours say what matters.
+    return {"GRPC_VERBOSITY": "ERROR", **kept, "IRIS_STATE_DIR": str(paths.root)}
 
 
 def open_log(path: Path) -> IO[bytes]:

@@ -55,6 +55,7 @@ class Spawned:
 class SpawnFailed:
     kind: FailureKind
     error: str
+    exit_code: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +149,9 @@ def advance(life: Life, event: Event) -> Step:
         case PrepareFailed(kind, error):
             if life.phase is Phase.BUILDING:
                 return _ended_early(life, kind, error)
-        case SpawnFailed(kind, error):
+        case SpawnFailed(kind, error, exit_code):
             if life.phase in (Phase.NEW, Phase.BUILDING):
-                return _ended_early(life, kind, error)
+                return _ended_early(life, kind, error, exit_code)
         case StopAsked():
             return _stop(life, event)
         case GraceOver():
@@ -170,10 +171,10 @@ def _exited(life: Life, event: Exited) -> Step:
     )
 
 
-def _ended_early(life: Life, kind: FailureKind, error: str) -> Step:
+def _ended_early(life: Life, kind: FailureKind, error: str, exit_code: int = 0) -> Step:
     # The worker's own faults (no disk, no bundle) must not eat the user's retries.
     state = TaskState.WORKER_FAILED if kind is FailureKind.WORKER else TaskState.FAILED
-    return replace(life, phase=Phase.ENDED, state=state, error=error, failure=kind), _REPORT
+    return replace(life, phase=Phase.ENDED, state=state, error=error, failure=kind, exit_code=exit_code), _REPORT
 
 
 def _stop(life: Life, event: StopAsked) -> Step:

@@ -26,8 +26,13 @@ logger = logging.getLogger(__name__)
 _GREETING_S: Final = 30.0
 
 # Channels to one address share their back-off unless each has its own pool, and then a controller that has just come
-# up would be found late.
-_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+# up would be found late. gRPC waits at least `min_reconnect_backoff` for a listener that accepts and never answers:
+# its default is 20 s.
+_OPTIONS = (
+    *CHANNEL_OPTIONS,
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+)
 
 
 class Incompatible(Conflict):

@@ -309,7 +309,7 @@ class Supervisor:
         except StartFailed as error:
             attempt.log.feed(True, f"{error}\n".encode(errors="replace"), int(self._now() * 1000))
             self.outbox.log_grew(attempt.attempt_id)
-            self._advance(attempt, SpawnFailed(FailureKind.START, str(error)))
+            self._advance(attempt, SpawnFailed(FailureKind.START, str(error), error.exit_code))
         except OSError as error:
             self._advance(attempt, SpawnFailed(FailureKind.WORKER, f"the worker cannot start it: {error}"))
         else:

@@ -25,8 +25,21 @@ _SWEEP_AGAIN_S: Final = 0.002
 _SWEEP_TRIES: Final = 500
 
 
+NOT_EXECUTABLE: Final = 126
+NOT_FOUND: Final = 127
+"""What shells exit with for a command that cannot be started, and for one that is not there."""
+
+
 class StartFailed(MarinError, RuntimeError):
-    """The command could not be started; the message names it and where it was looked for."""
+    """The command could not be started; the message names it and where it was looked for.
+
+    Args:
+        exit_code: What a shell would have exited with.
+    """
+
+    def __init__(self, message: str, exit_code: int = NOT_EXECUTABLE) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,13 +301,14 @@ def find_executable(command: str, path: str, cwd: str) -> str:
     if "/" in command:
         candidate = os.path.join(cwd, command)
         if not os.path.exists(candidate):
-            raise StartFailed(f"command {command!r} not found: there is no file {candidate}")
+            raise StartFailed(f"command {command!r} not found: there is no file {candidate}", NOT_FOUND)
         if os.path.isdir(candidate) or not os.access(candidate, os.X_OK):
             raise StartFailed(f"command {command!r} cannot be started: {candidate} is not an executable file")
         return candidate
     found = shutil.which(command, path=path)
     if found is None:
-        raise StartFailed(f"command {command!r} not found; looked in PATH={path}")
+        searched = ":".join(dict.fromkeys(path.split(":")))
+        raise StartFailed(f"command {command!r} not found; looked in PATH={searched}", NOT_FOUND)
     return os.path.join(cwd, found)
 
 
