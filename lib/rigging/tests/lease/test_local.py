@@ -1,5 +1,4 @@
 import fcntl
-import multiprocessing
 import stat
 from pathlib import Path
 
@@ -8,43 +7,6 @@ import pytest
 from rigging.distributed_lock import LeaseLostError, create_lock
 from rigging.errors import Unavailable
 from rigging.lease import local
-from rigging.testing import compete_for_lease
-
-PROCESSES = 4
-ACQUISITIONS = 200
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_processes_exclude_each_other(method: str, tmp_path: Path) -> None:
-    context = multiprocessing.get_context(method)
-    arguments = (str(tmp_path / "x.lock"), str(tmp_path / "work"), ACQUISITIONS)
-    (tmp_path / "work").mkdir()
-    processes = [context.Process(target=compete_for_lease, args=arguments) for _ in range(PROCESSES)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0] * PROCESSES
-    numbers = [int(line) for line in (tmp_path / "work" / "journal").read_text().split()]
-    assert numbers == list(range(1, PROCESSES * ACQUISITIONS + 1)), "a fencing number was given twice or went back"
-
-
-def test_a_forked_child_has_no_share_in_its_parents_lease(tmp_path: Path) -> None:
-    lock = create_lock(str(tmp_path / "x.lock"))
-    assert lock.try_acquire()
-
-    def child() -> None:
-        assert not lock.try_acquire()
-        assert not lock.release()
-        with pytest.raises(LeaseLostError):
-            lock.refresh()
-
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    lock.refresh()
-    assert lock.release()
 
 
 def test_a_stopped_process_inside_the_kernel_lock_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

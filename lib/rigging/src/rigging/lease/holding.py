@@ -19,10 +19,7 @@ from rigging.lease.base import (
     LeaseStore,
 )
 from rigging.lease.best_effort import BestEffortLeaseStore
-from rigging.lease.gcs import GcsObjects
 from rigging.lease.local import LocalLeaseStore
-from rigging.lease.object_store import ObjectLeaseStore
-from rigging.lease.s3 import S3Objects
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +66,11 @@ def _store_of(path: Url) -> LeaseStore:
         return BestEffortLeaseStore(url)
     if not bucket or not key or key.endswith("/"):
         raise InvalidRequest(f"lease {url!r}: must name an object, {scheme}://bucket/key")
+    # Imported here: most leases are local files, and imports of this package are to be quick.
+    from rigging.lease.gcs import GcsObjects
+    from rigging.lease.object_store import ObjectLeaseStore
+    from rigging.lease.s3 import S3Objects
+
     return ObjectLeaseStore(url, key, GcsObjects(bucket) if scheme in _GCS else S3Objects(bucket))
 
 

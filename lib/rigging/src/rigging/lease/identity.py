@@ -1,14 +1,13 @@
 """Who holds a lease: ids that no two acquisitions share, and whether the process that made one is gone."""
 
 import functools
-import hashlib
 import os
 import re
-import socket
 import threading
 from dataclasses import dataclass
 
-_ID = re.compile(r".+-(?P<pid>\d+)-\d+-(?P<place>[0-9a-f]{16})\.(?P<started>\d+)-[0-9a-f]{12}")
+_ID = re.compile(r".+-(?P<pid>\d+)-\d+-(?P<place>[0-9a-f]+)\.(?P<started>\d+)-[0-9a-f]{12}")
+_BOOT_ID = re.compile("[0-9a-f]{32}")
 _BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 _PID_NAMESPACE = "/proc/self/ns/pid"
 
@@ -20,10 +19,7 @@ def acquisition_id() -> str:
     place names this boot of this kernel and the process namespace, started is when the process began, in clock ticks.
     """
     pid = os.getpid()
-    born = _process(pid)
-    place = _place()
-    where = f"-{place}.{born.started}" if place and born else ""
-    return f"{_hostname()}-{pid}-{threading.get_native_id()}{where}-{os.urandom(6).hex()}"
+    return f"{os.uname().nodename}-{pid}-{threading.get_native_id()}{_where(pid)}-{os.urandom(6).hex()}"
 
 
 def holder_is_gone(worker_id: str) -> bool:
@@ -69,17 +65,19 @@ def _process(pid: int) -> _Process | None:
     return _Process(started=int(fields[19]), ended=ended)
 
 
+@functools.lru_cache(maxsize=1)
+def _where(pid: int) -> str:
+    born, place = _process(pid), _place()
+    return f"-{place}.{born.started}" if born and place else ""
+
+
 @functools.cache
 def _place() -> str | None:
+    """Return a hexadecimal name of this boot of the kernel (random at each) and this process namespace, or None."""
     try:
         with open(_BOOT_ID_FILE, "rb", buffering=0) as handle:
-            boot = handle.read(64).strip()
+            boot = handle.read(64).decode("ascii", "replace").strip().replace("-", "")
         namespace = os.stat(_PID_NAMESPACE).st_ino
     except OSError:
         return None
-    return hashlib.sha256(boot + b"/%d" % namespace).hexdigest()[:16] if boot else None
-
-
-@functools.cache
-def _hostname() -> str:
-    return socket.gethostname()
+    return f"{boot}{namespace:x}" if _BOOT_ID.fullmatch(boot) else None

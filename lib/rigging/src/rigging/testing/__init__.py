@@ -1,6 +1,6 @@
 """Fakes and helpers that other packages' tests may use."""
 
-from rigging.testing.clock import FakeClock
-from rigging.testing.contention import compete_for_lease
+from rigging.testing.clock import FakeClock, SkewedClock
+from rigging.testing.contention import Contest, compete, race_for_takeovers, races_won
 
-__all__ = ["FakeClock", "compete_for_lease"]
+__all__ = ["Contest", "FakeClock", "SkewedClock", "compete", "race_for_takeovers", "races_won"]

@@ -1,6 +1,8 @@
-"""A clock that moves only when a test moves it."""
+"""Clocks for tests: one that moves only when a test moves it, and one that is wrong."""
 
 import threading
+import time
+from dataclasses import dataclass
 
 
 class FakeClock:
@@ -39,3 +41,19 @@ class FakeClock:
         """Set the wall clock forward or back by `seconds`, as NTP or a person does; monotonic time is untouched."""
         with self._guard:
             self._now += seconds
+
+
+@dataclass(frozen=True, slots=True)
+class SkewedClock:
+    """The machine's clocks, the wall clock off by `skew` seconds; may be sent to another process."""
+
+    skew: float
+
+    def now(self) -> float:
+        return time.time() + self.skew
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)

@@ -1,0 +1,232 @@
+"""Leases under fire from several processes: no overlap, no fencing number twice, one winner a takeover.
+
+The full counts are `slow`; the fast tier runs a share of each.
+"""
+
+import itertools
+import multiprocessing
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigging.distributed_lock import HEARTBEAT_TIMEOUT, LeaseLostError, create_lock
+from rigging.testing import Contest, FakeClock, compete, race_for_takeovers, races_won
+from rigging.testing.faults import Fault, FaultKind
+from rigging.testing.serving import TestServer
+
+LOCAL, GCS, S3 = "local", "gcs", "s3"
+#: Far more than a critical section takes on a busy machine.
+GENEROUS_SECONDS = 6.0
+SKEW = 140.0
+SOON = 100.0
+
+
+@pytest.fixture(params=[LOCAL, GCS, S3])
+def store(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def server(store: str, request: pytest.FixtureRequest) -> TestServer | None:
+    return None if store == LOCAL else request.getfixturevalue(f"{store}_server")
+
+
+@pytest.fixture
+def root(store: str, server: TestServer | None, tmp_path: Path) -> str:
+    (tmp_path / "work").mkdir()
+    return {
+        LOCAL: str(tmp_path),
+        GCS: f"gs://marin-us-central2/{tmp_path.name}",
+        S3: f"s3://marin-s3-one/{tmp_path.name}",
+    }[store]
+
+
+@pytest.fixture
+def contest(store: str, root: str, tmp_path: Path) -> Contest:
+    pause = 0.0005 if store == LOCAL else 0.02
+    return Contest(f"{root}/x.lock", str(tmp_path / "work"), acquisitions=0, pause_seconds=pause)
+
+
+class Crowd:
+    """Contending processes, each replaced by another when it is killed."""
+
+    def __init__(self, contest: Contest, method: str, size: int) -> None:
+        self._contest = contest
+        self._context: Any = multiprocessing.get_context(method)
+        self._seeds = itertools.count()
+        self.processes = [self._start() for _ in range(size)]
+
+    def _start(self) -> BaseProcess:
+        process: BaseProcess = self._context.Process(target=compete, args=(self._contest, next(self._seeds)))
+        process.start()
+        return process
+
+    def kill_and_replace(self, index: int) -> None:
+        process = self.processes[index]
+        assert process.pid is not None
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGKILL)
+            process.join()
+        if process.exitcode == -signal.SIGKILL:
+            self.processes[index] = self._start()
+
+    def finish(self) -> None:
+        for process in self.processes:
+            process.join()
+        assert [process.exitcode for process in self.processes] == [0] * len(self.processes)
+
+
+def assert_in_order(contest: Contest) -> None:
+    numbers = contest.numbers()
+    assert len(numbers) >= contest.acquisitions
+    assert all(before < after for before, after in itertools.pairwise(numbers)), "a fencing number went back"
+    every = numbers + contest.abandoned_numbers()
+    assert len(set(every)) == len(every), "a fencing number was given twice"
+
+
+def run_plain(contest: Contest, method: str, processes: int) -> None:
+    Crowd(contest, method, processes).finish()
+    assert_in_order(contest)
+    assert contest.numbers() == list(range(1, len(contest.numbers()) + 1)), "a fencing number was lost"
+
+
+def run_hostile(contest: Contest, server: TestServer | None, method: str, processes: int, kills: int) -> None:
+    """Skewed clocks, leases left by the dead, storage faults, and contenders killed at random moments."""
+    contest = replace(contest, skew=SKEW, abandoned_share=0.05, heartbeat_timeout=GENEROUS_SECONDS)
+    if server is not None:
+        for kind in (FaultKind.ERROR, FaultKind.DROP, FaultKind.APPLIED_ERROR, FaultKind.APPLIED_DROP):
+            server.inject(Fault(kind, match=r"x\.lock", probability=0.02))
+        server.inject(Fault(FaultKind.ERROR, match=r"x\.lock", status=429, probability=0.02))
+        server.inject(Fault(FaultKind.LATENCY, match=r"x\.lock", seconds=0.02, probability=0.1))
+    dice = random.Random(7)
+    crowd = Crowd(contest, method, processes)
+    for done in range(1, kills + 1):
+        # Spread over the contest by its progress, not by time.
+        wait_for(lambda done=done: len(contest.numbers()) >= done * contest.acquisitions // (kills + 1))
+        time.sleep(dice.uniform(0, 0.01))
+        crowd.kill_and_replace(dice.randrange(processes))
+    crowd.finish()
+    assert_in_order(contest)
+
+
+def run_races(root: str, directory: str, method: str, racers: int, races: int) -> None:
+    context = multiprocessing.get_context(method)
+    barrier = context.Barrier(racers)
+    arguments = (f"{root}/race-", directory, races, barrier)
+    processes = [context.Process(target=race_for_takeovers, args=(*arguments, index)) for index in range(racers)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * racers
+    won = sorted(race for index in range(racers) for race in races_won(directory, index))
+    assert won == list(range(races)), "a takeover had no winner, or several"
+
+
+def wait_for(condition: Any, seconds: float = SOON * 10) -> None:
+    give_up_at = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes_exclude_each_other(contest: Contest, store: str, method: str) -> None:
+    if store == LOCAL:
+        run_plain(replace(contest, acquisitions=400), method, 4)
+    else:
+        # Two spawned processes import the store's client anew, which takes longer than the contest.
+        run_plain(replace(contest, acquisitions=24), method, 4 if method == "fork" else 2)
+
+
+def test_nor_do_skew_crashes_kills_and_faults_let_two_in(
+    contest: Contest, server: TestServer | None, store: str
+) -> None:
+    local = store == LOCAL
+    run_hostile(replace(contest, acquisitions=400 if local else 24), server, "fork", 4, kills=4 if local else 0)
+
+
+def test_one_takeover_has_one_winner(root: str, tmp_path: Path, store: str) -> None:
+    run_races(root, str(tmp_path / "work"), "fork", 4, 100 if store == LOCAL else 10)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_5000_acquisitions_by_8_processes(contest: Contest, method: str) -> None:
+    run_plain(replace(contest, acquisitions=5000), method, 8)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_5000_hostile_acquisitions_by_8_processes(contest: Contest, server: TestServer | None, method: str) -> None:
+    run_hostile(replace(contest, acquisitions=5000), server, method, 8, kills=20)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_1000_takeover_races(root: str, tmp_path: Path) -> None:
+    run_races(root, str(tmp_path / "work"), "fork", 8, 1000)
+
+
+@pytest.fixture
+def killed_holder(root: str) -> Iterator[str]:
+    """The path of a lease whose holder was killed while it had it."""
+    path = f"{root}/killed.lock"
+    context = multiprocessing.get_context("fork")
+    parent, child = context.Pipe()
+
+    def hold() -> None:
+        child.send(create_lock(path).try_acquire())
+        threading.Event().wait()
+
+    process = context.Process(target=hold)
+    process.start()
+    assert parent.recv()
+    process.kill()
+    process.join()
+    yield path
+    parent.close()
+    child.close()
+
+
+def test_a_killed_holder_is_waited_for_only_where_it_cannot_be_seen(
+    killed_holder: str, store: str, clock: FakeClock
+) -> None:
+    clock.step_wall(time.time() - clock.now())
+    heir = create_lock(killed_holder, clock=clock)
+    if store != LOCAL:
+        assert not heir.try_acquire()
+        clock.advance(HEARTBEAT_TIMEOUT - 1)
+        assert not heir.try_acquire()
+        clock.advance(1)
+    assert heir.try_acquire()
+    assert heir.fencing_token == 2
+
+
+def test_a_forked_child_has_no_share_in_its_parents_lease(root: str) -> None:
+    lock = create_lock(f"{root}/x.lock")
+    assert lock.try_acquire()
+
+    def child() -> None:
+        assert not lock.try_acquire()
+        assert not lock.release()
+        with pytest.raises(LeaseLostError):
+            lock.refresh()
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    lock.refresh()
+    assert lock.release()
