@@ -27,8 +27,12 @@ class FakeIris:
         self.outcome = outcome or IrisJobStatus("", JobState.SUCCEEDED)
         self.submitted: list[dict[str, Any]] = []
         self.terminated: list[str] = []
-        self.connection = object()
+        self.workspaces: list[str] = []
         self.closed = False
+
+    def with_workspace(self, workspace: str) -> "FakeIris":
+        self.workspaces.append(workspace)
+        return self
 
     def submit(self, entrypoint: object, name: str, *args: object, **kwargs: object) -> SimpleNamespace:
         if any(job["name"] == name for job in self.submitted) and not kwargs["adopt_existing"]:
@@ -175,22 +179,17 @@ def test_which_cluster_a_spec_means(
     assert seen == [made]
 
 
-def test_each_workspace_has_its_client_over_one_connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake, made = FakeIris(), list[tuple[object, str]]()
-
-    def client_of(connection: object, workspace: str) -> FakeIris:
-        made.append((connection, workspace))
-        return fake
-
-    monkeypatch.setattr(backend, "IrisClient", client_of)
+def test_each_workspace_has_its_client_over_one_connection(tmp_path: Path) -> None:
+    fake = FakeIris()
     client = make(fake, inside_job=False)
     for name, workspace in (("a", tmp_path), ("b", tmp_path / "x" / ".."), ("c", tmp_path / "other")):
         client.submit(request(name, environment=EnvironmentConfig(workspace=str(workspace))))
-    assert made == [(fake.connection, str(tmp_path)), (fake.connection, str(tmp_path / "other"))]
+    assert fake.workspaces == [str(tmp_path), str(tmp_path / "other")]
+    assert [job["name"] for job in fake.submitted] == ["a", "b", "c"]
 
 
-def test_inside_a_job_its_own_workspace_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "IrisClient", None)  # would fail if it were called
+def test_inside_a_job_its_own_workspace_goes_on() -> None:
     fake = FakeIris()
     make(fake, inside_job=True).submit(request(environment=EnvironmentConfig(workspace="/elsewhere")))
     assert [job["name"] for job in fake.submitted] == ["job"]
+    assert fake.workspaces == []
