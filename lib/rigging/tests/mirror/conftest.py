@@ -108,3 +108,11 @@ def make_regions(make_prefix: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 def budget() -> Iterator[TransferBudget]:
     with mirror_budget(1.0) as given:
         yield given
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """fsspec's glob tables are long: over object stores they run in the slow tier."""
+    for item in items:
+        if "glob_edge_cases" in item.name and ("OnGcs" in item.nodeid or "OnS3" in item.nodeid):
+            item.add_marker(pytest.mark.slow)

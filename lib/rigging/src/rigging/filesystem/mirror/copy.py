@@ -22,7 +22,8 @@ logger = logging.getLogger(__name__)
 _ATTEMPTS = 3
 #: Files that one worker copies under one lease, before others may have it.
 _GROUP_FILES = 128
-_LOCAL_WORKERS = 2
+#: Between local disks a copy is a few system calls; more threads would only hand the interpreter to and fro.
+_LOCAL_WORKERS = 1
 
 #: Told of each file that is there, and how many bytes have moved for it.
 Done = Callable[[Wanted, int], None]
@@ -86,7 +87,7 @@ def copy_files(files: Sequence[Wanted], destination: Root, settings: Settings, d
     def work(group: Sequence[Wanted]) -> None:
         _copy_group(group, destination, settings, budget, done)
 
-    if len(groups) <= 1:
+    if min(workers, len(groups)) <= 1:
         for group in groups:
             work(group)
         return
@@ -153,14 +154,15 @@ def _all_local(files: Sequence[Wanted]) -> bool:
 def _copy_group(
     group: Sequence[Wanted], destination: Root, settings: Settings, budget: TransferBudget, done: Done | None
 ) -> None:
+    known: set[str] = set()
     if destination.store is Store.LOCAL:
         for wanted in group:
-            _copy(wanted, destination, settings, budget, lambda: None, done)
+            _copy(wanted, destination, settings, budget, lambda: None, done, known)
         return
     with only_copier(stripe(group[0]), destination, settings) as check:
         for wanted in group:
             check()
-            _copy(wanted, destination, settings, budget, check, done)
+            _copy(wanted, destination, settings, budget, check, done, known)
 
 
 def _copy(
@@ -170,12 +172,13 @@ def _copy(
     budget: TransferBudget,
     check: Callable[[], None],
     done: Done | None,
+    known: set[str],
 ) -> None:
     crosses = crosses_regions(wanted.source.prefix, destination.prefix)
     bill = _Bill(wanted, budget if crosses else None)
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            _transfer(wanted, destination, settings, bill, check)
+            _transfer(wanted, destination, settings, bill, check, known)
         except SourceChangedError as error:
             bill.cancel()
             if attempt == _ATTEMPTS:
@@ -194,10 +197,12 @@ def _copy(
         done(wanted, bill.bytes_moved)
 
 
-def _transfer(wanted: Wanted, destination: Root, settings: Settings, bill: _Bill, check: Callable[[], None]) -> None:
+def _transfer(
+    wanted: Wanted, destination: Root, settings: Settings, bill: _Bill, check: Callable[[], None], known: set[str]
+) -> None:
     how = way(wanted.source, destination)
     if how is Way.TO_LOCAL_FILE:
-        copy_to_local(wanted, destination, settings, bill.charge)
+        copy_to_local(wanted, destination, settings, bill.charge, known)
     elif how is Way.SERVER_SIDE:
         # The store itself refuses, at no cost, what is there by now.
         if destination.store is Store.GCS:

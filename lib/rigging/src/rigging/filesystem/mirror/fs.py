@@ -126,9 +126,11 @@ class MirrorFileSystem(UnionFileSystem):
     def cat(self, path: MirrorPath, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
         """Return the content of a file, or of several by path; see fsspec. Several are brought here at once."""
         paths = self.expand_path(path, recursive=recursive)
+        if recursive:
+            paths = [found for found in paths if not self.isdir(found)]
         if len(paths) > 1:
             self._bring_many(paths)
-        return super().cat(path, recursive=recursive, on_error=on_error, **kwargs)
+        return super().cat(paths if recursive else path, on_error=on_error, **kwargs)
 
     def cat_ranges(
         self,

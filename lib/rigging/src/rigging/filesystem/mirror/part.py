@@ -6,12 +6,15 @@ alive but stopped does not block others for ever: a part that has not grown for 
 """
 
 import contextlib
+import ctypes
 import errno
 import fcntl
+import functools
 import hashlib
 import logging
 import os
 import time
+from collections.abc import Callable
 
 from rigging.filesystem.atomic import TEMPORARY_PREFIX
 
@@ -19,7 +22,10 @@ logger = logging.getLogger(__name__)
 
 _POLL_START_SECONDS = 0.0005
 _POLL_LIMIT_SECONDS = 0.02
-_NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EXDEV, errno.EMLINK)
+#: Errors with which a filesystem says that it cannot do it at all.
+_UNSUPPORTED = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.EXDEV, errno.EMLINK)
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
 
 
 class Part:
@@ -31,12 +37,13 @@ class Part:
         size: Bytes that are in it; at first, those that an earlier copier left.
     """
 
-    __slots__ = ("descriptor", "path", "size")
+    __slots__ = ("_published", "descriptor", "path", "size")
 
     def __init__(self, path: str, descriptor: int, size: int) -> None:
         self.path = path
         self.descriptor = descriptor
         self.size = size
+        self._published = False
 
     def restart(self) -> None:
         """Drop what is in it."""
@@ -54,16 +61,11 @@ class Part:
     def publish(self, final: str) -> bool:
         """Give the part its final name; False when a file of that name has come up meanwhile, which is left alone."""
         try:
-            # A hard link, unlike a rename, does not replace what a user wrote meanwhile.
-            os.link(self.path, final)
-            os.unlink(self.path)
+            _rename_without_replacing(self.path, final)
         except FileExistsError:
             self.discard()
             return False
-        except OSError as error:
-            if error.errno not in _NO_HARD_LINKS:
-                raise
-            os.rename(self.path, final)
+        self._published = True
         return True
 
     def discard(self) -> None:
@@ -74,9 +76,10 @@ class Part:
     def close(self) -> None:
         """Give up the claim; what is in the part file stays for the next claim."""
         if self.descriptor >= 0:
-            # Closing is not enough: a child forked meanwhile has a copy of the descriptor and would keep the lock.
-            with contextlib.suppress(OSError):
-                fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+            if not self._published:
+                # Closing is not enough: a child forked meanwhile has a copy of the descriptor and would keep the lock.
+                with contextlib.suppress(OSError):
+                    fcntl.flock(self.descriptor, fcntl.LOCK_UN)
             os.close(self.descriptor)
             self.descriptor = -1
 
@@ -84,7 +87,7 @@ class Part:
 def part_path(final: str, fingerprint: str) -> str:
     """Return the name of the part file of one version of a file."""
     directory, _, name = final.rpartition("/")
-    digest = hashlib.sha256(f"{name}|{fingerprint}".encode()).hexdigest()[:24]
+    digest = hashlib.blake2b(f"{name}|{fingerprint}".encode(), digest_size=12).hexdigest()
     return f"{directory}/{TEMPORARY_PREFIX}mirror-{digest}"
 
 
@@ -147,6 +150,36 @@ def _lock(part: Part) -> bool:
         return False
     part.size = mine.st_size
     return True
+
+
+def _rename_without_replacing(path: str, final: str) -> None:
+    """Rename a file; FileExistsError when the new name is taken, perhaps by what a user wrote meanwhile."""
+    rename = _renameat2()
+    if rename is not None:
+        if rename(_AT_FDCWD, os.fsencode(path), _AT_FDCWD, os.fsencode(final), _RENAME_NOREPLACE) == 0:
+            return
+        number = ctypes.get_errno()
+        if number not in _UNSUPPORTED:
+            raise OSError(number, os.strerror(number), path, None, final)
+    try:
+        os.link(path, final)
+        os.unlink(path)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+        if os.path.lexists(final):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), final) from None
+        os.rename(path, final)
+
+
+@functools.cache
+def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
+    try:
+        function = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return None  # not Linux, or an old C library
+    function.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    return function
 
 
 class _Watch:

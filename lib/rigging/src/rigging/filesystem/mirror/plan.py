@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -46,8 +45,8 @@ class FileVersion:
     generation: str = ""
 
     def fingerprint(self) -> str:
-        """Return a name of this version for files that hold a part of it."""
-        return hashlib.sha256(f"{self.size}|{self.mark}".encode()).hexdigest()[:16]
+        """Return what tells this version of a file from others."""
+        return f"{self.size}|{self.mark}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +96,8 @@ def version_of(info: Info, url: str) -> FileVersion:
     size = info.get("size")
     if not isinstance(size, int) or size < 0:
         raise Unavailable(f"{url}: its size is unknown ({size!r}), so the copy cannot be charged to the budget")
+    if isinstance(mtime := info.get("mtime"), float):
+        return FileVersion(size, str(mtime))  # a local file
     generation = str(info.get("generation") or "")
     etag = str(info.get("ETag") or "").strip('"')
     times = (info[key] for key in ("mtime", "LastModified", "created") if info.get(key) is not None)

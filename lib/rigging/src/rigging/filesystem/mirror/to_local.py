@@ -25,7 +25,9 @@ class SourceChangedError(Unavailable):
     """The file was rewritten in its region while it was copied."""
 
 
-def copy_to_local(wanted: Wanted, destination: Root, settings: Settings, charge: Callable[[int], Moved]) -> None:
+def copy_to_local(
+    wanted: Wanted, destination: Root, settings: Settings, charge: Callable[[int], Moved], known: set[str]
+) -> None:
     """Copy a file under its final local name, unless it is there by then; if this raises, nothing is left.
 
     Args:
@@ -33,9 +35,10 @@ def copy_to_local(wanted: Wanted, destination: Root, settings: Settings, charge:
         destination: The local prefix.
         settings: Chunk size and patience.
         charge: Called with the bytes that are still to move, once, before any moves; gives what counts them.
+        known: Directories that are there; the one that the file is in is added.
     """
     final = destination.path(wanted.path)
-    made = _make_parents(final)
+    made = _make_parents(os.path.dirname(final), known)
     try:
         part = claim_part(final, wanted.version.fingerprint(), settings.heartbeat_timeout)
         if part is None:
@@ -49,6 +52,7 @@ def copy_to_local(wanted: Wanted, destination: Root, settings: Settings, charge:
         finally:
             part.close()
     except BaseException:
+        known.clear()
         for directory in reversed(made):
             # Others may have put something into it meanwhile.
             with contextlib.suppress(OSError):
@@ -166,10 +170,12 @@ def _copy_in_kernel(source: int, part: Part, size: int, moved: Moved) -> None:
         moved(done)
 
 
-def _make_parents(final: str) -> list[str]:
-    """Make the directories above a file; return those that were missing, outermost first."""
+def _make_parents(directory: str, known: set[str]) -> list[str]:
+    """Make a directory and those above it; return those that were missing, outermost first."""
+    if directory in known:
+        return []
+    known.add(directory)
     missing = []
-    directory = os.path.dirname(final)
     while not os.path.isdir(directory):
         missing.append(directory)
         directory = os.path.dirname(directory)

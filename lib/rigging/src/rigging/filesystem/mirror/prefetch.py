@@ -1,0 +1,129 @@
+"""Mirroring files and directories ahead of their use."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rigging.errors import InvalidRequest
+from rigging.filesystem.budget import current_budget
+from rigging.filesystem.mirror.copy import copy_files
+from rigging.filesystem.mirror.paths import relative_path, without_hidden
+from rigging.filesystem.mirror.plan import Settings, Wanted, version_of
+from rigging.filesystem.mirror.regions import crosses_regions
+from rigging.filesystem.mirror.root import Root, local_root, other_roots
+from rigging.filesystem.mirror.union import in_parallel
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchPlan:
+    """What a prefetch would copy.
+
+    Args:
+        files: Files that the local prefix lacks, with where each would come from.
+        present: How many files are there already.
+        bytes_total: Bytes of all files to copy.
+        bytes_charged: Those of them that count against the transfer budget.
+        destination: The local prefix.
+    """
+
+    files: tuple[Wanted, ...]
+    present: int
+    bytes_total: int
+    bytes_charged: int
+    destination: Root
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a prefetch is.
+
+    Args:
+        path: The file that has just been finished, relative to the prefix.
+        files_done: Of `files_total`.
+        files_total: Files to copy.
+        bytes_done: Of `bytes_total`.
+        bytes_total: Bytes to copy.
+        bytes_moved: Those that this process moved; others may have copied some of the files meanwhile.
+    """
+
+    path: str
+    files_done: int
+    files_total: int
+    bytes_done: int
+    bytes_total: int
+    bytes_moved: int
+
+
+def mirror_plan(*paths: str) -> PrefetchPlan:
+    """Find out what of these files and directories the local prefix lacks, without copying anything.
+
+    Raises:
+        FileNotFoundError: No region has one of the paths.
+        InvalidRequest: A path leaves the prefix, or none is given.
+    """
+    if not paths:
+        raise InvalidRequest("nothing to mirror: give at least one path")
+    local, others = local_root(), other_roots()
+    present: set[str] = set()
+    wanted: dict[str, Wanted] = {}
+    for path in paths:
+        relative = relative_path(path)
+        roots: Sequence[Root] = (local, *others)
+        here, *elsewhere = in_parallel(lambda root, below=relative: root.find(below), roots)  # type: ignore[misc]
+        if not here and not any(elsewhere) and all(root.info(relative) is None for root in roots):
+            searched = ", ".join(root.prefix.url for root in roots)
+            raise FileNotFoundError(2, f"no region has it (looked in {searched})", f"mirror://{relative}")
+        seen = set(without_hidden([*here, *(name for entries in elsewhere for name in entries)]))
+        present.update(seen.intersection(here))
+        for root, entries in zip(others, elsewhere, strict=True):
+            for name, info in entries.items():
+                if name in seen and name not in here and name not in wanted:
+                    wanted[name] = Wanted(name, root, version_of(info, root.url(name)))
+    files = tuple(wanted[name] for name in sorted(wanted))
+    charged = sum(file.version.size for file in files if crosses_regions(file.source.prefix, local.prefix))
+    return PrefetchPlan(files, len(present), sum(file.version.size for file in files), charged, local)
+
+
+def mirror_prefetch(
+    *paths: str, progress: Callable[[Progress], None] | None = None, settings: Settings | None = None
+) -> PrefetchPlan:
+    """Copy files and directories into the local prefix ahead of their use, many at once.
+
+    Args:
+        paths: As for `mirror://`, relative to the prefix; directories with all that is below them.
+        progress: Called after each file, from several threads but never at the same time.
+        settings: How to copy.
+
+    Returns:
+        What was copied (by this process or, meanwhile, by another).
+
+    Raises:
+        TransferBudgetExceeded: The whole does not fit into the budget; then nothing is copied.
+        FileNotFoundError: No region has one of the paths.
+    """
+    plan = mirror_plan(*paths)
+    if plan.bytes_charged:
+        # Better to refuse at once than after half of the money is spent.
+        with current_budget().reserve(plan.bytes_charged, ", ".join(paths)):
+            pass
+    reporter = None if progress is None else _Reporter(plan, progress)
+    copy_files(plan.files, plan.destination, settings or Settings(), reporter)
+    return plan
+
+
+class _Reporter:
+    """Counts finished files and tells of each."""
+
+    def __init__(self, plan: PrefetchPlan, progress: Callable[[Progress], None]) -> None:
+        self._plan = plan
+        self._progress = progress
+        self._guard = threading.Lock()
+        self._files = self._bytes = self._moved = 0
+
+    def __call__(self, wanted: Wanted, moved: int) -> None:
+        with self._guard:
+            self._files += 1
+            self._bytes += wanted.version.size
+            self._moved += moved
+            files, total = len(self._plan.files), self._plan.bytes_total
+            self._progress(Progress(wanted.path, self._files, files, self._bytes, total, self._moved))

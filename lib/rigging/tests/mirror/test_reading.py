@@ -1,0 +1,209 @@
+"""Reading through the mirror: what is here is read here, what is elsewhere is copied once, whole, and charged."""
+
+import errno
+import itertools
+import os
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import fsspec
+import pytest
+
+import rigging.filesystem
+from rigging.errors import InvalidRequest
+from rigging.filesystem.budget import TransferBudget, TransferBudgetExceeded, mirror_budget
+from rigging.filesystem.mirror.fs import MirrorFileSystem
+
+STORES = ("local", "memory", "gcs", "s3")
+PAIRS = tuple(itertools.product(STORES, STORES))
+DATA = bytes(range(256)) * 40
+
+
+@pytest.mark.parametrize(("here", "there"), PAIRS)
+def test_a_file_found_elsewhere_is_copied_once_and_charged_once(make_regions: Any, budget: TransferBudget, here, there):
+    regions = make_regions(here, there)
+    regions.put(1, "a/b.bin", DATA)
+    with regions.fs.open("a/b.bin") as stream:
+        assert stream.read() == DATA
+    assert regions.has(0, "a/b.bin") == DATA
+    assert regions.fs.cat_file("a/b.bin") == DATA
+    assert budget.bytes_used == len(DATA)
+    assert regions.files(0) == ["a/b.bin"], "nothing but the copy may be left"
+    assert regions.files(1) == ["a/b.bin"], "the source is only read"
+
+
+@pytest.mark.parametrize(("here", "there"), PAIRS)
+def test_a_file_of_many_chunks_arrives_whole(make_regions: Any, budget: TransferBudget, here, there):
+    regions = make_regions(here, there, chunk_bytes=5 * 2**20)
+    data = os.urandom(12 * 2**20 + 17)
+    regions.put(1, "big", data)
+    assert regions.fs.cat_file("big", 5, 25) == data[5:25]
+    assert regions.has(0, "big") == data
+    assert budget.bytes_used == len(data)
+    assert regions.files(0) == ["big"]
+
+
+@pytest.mark.parametrize(("here", "there"), [("local", "memory"), ("local", "local"), ("gcs", "s3"), ("s3", "gcs")])
+def test_an_empty_file_is_mirrored_too(make_regions: Any, here, there):
+    regions = make_regions(here, there)
+    regions.put(1, "empty", b"")
+    assert regions.fs.cat_file("empty") == b""
+    assert regions.has(0, "empty") == b""
+
+
+def test_what_is_local_is_read_without_asking_other_regions(make_regions: Any, gcs: Any, budget: TransferBudget):
+    regions = make_regions("local", "gcs")
+    regions.put(0, "x", b"here")
+    regions.put(1, "x", b"there")
+    gcs.reset_traffic()
+    with regions.fs.open("x") as stream:
+        assert stream.read() == b"here"
+    assert regions.fs.info("x")["size"] == 4
+    assert not gcs.traffic()
+    assert budget.bytes_used == 0
+
+
+def test_the_first_region_of_the_table_that_has_it_is_the_source(make_regions: Any):
+    regions = make_regions("local", "memory", "memory")
+    regions.put(2, "x", b"second")
+    assert regions.fs.cat_file("x") == b"second"
+    regions.put(1, "y", b"first")
+    regions.put(2, "y", b"second")
+    assert regions.fs.cat_file("y") == b"first"
+
+
+def test_the_protocol_is_known_to_fsspec(make_regions: Any):
+    regions = make_regions("local", "memory")
+    regions.put(1, "d/x.txt", b"one\ntwo\n")
+    with fsspec.open("mirror://d/x.txt", "r") as stream:
+        assert stream.readlines() == ["one\n", "two\n"]
+    assert isinstance(fsspec.filesystem("mirror"), rigging.filesystem.MirrorFileSystem)
+
+
+def test_a_changed_prefix_counts_at_the_next_use(make_regions: Any, make_prefix: Any, monkeypatch: pytest.MonkeyPatch):
+    regions = make_regions("local", "memory")
+    regions.put(1, "x", b"x")
+    regions.fs.cat_file("x")
+    elsewhere = make_prefix("local")
+    monkeypatch.setenv("MARIN_PREFIX", elsewhere)
+    assert regions.fs.cat_file("x") == b"x"
+    assert os.path.exists(f"{elsewhere}/x")
+    with regions.fs.open("y", "wb") as stream:
+        stream.write(b"y")
+    assert os.path.exists(f"{elsewhere}/y")
+    assert not os.path.exists(f"{regions.prefixes[0]}/y")
+
+
+def test_what_no_region_has_is_not_found_and_the_prefixes_are_named(make_regions: Any):
+    regions = make_regions("local", "memory")
+    with pytest.raises(FileNotFoundError, match="no region has this file") as caught:
+        regions.fs.open("nowhere/x")
+    assert all(prefix in str(caught.value) for prefix in regions.prefixes)
+    assert caught.value.errno == errno.ENOENT
+    assert os.listdir(regions.prefixes[0]) == []
+
+
+def test_a_directory_elsewhere_cannot_be_opened(make_regions: Any):
+    regions = make_regions("local", "memory")
+    regions.put(1, "d/x", b"x")
+    with pytest.raises(IsADirectoryError):
+        regions.fs.open("d")
+
+
+def test_a_copy_over_the_budget_is_refused_and_leaves_nothing(make_regions: Any):
+    regions = make_regions("local", "memory")
+    regions.put(1, "d/x", DATA)
+    with mirror_budget(0) as budget, pytest.raises(TransferBudgetExceeded, match=r"d/x.*10240 bytes.*MARIN_MIRROR_BUDGET"):
+        regions.fs.open("d/x")
+    assert budget.bytes_used == 0
+    assert os.listdir(regions.prefixes[0]) == []
+
+
+def test_copies_within_one_region_are_not_charged(make_prefix: Any, monkeypatch: Any, tmp_path: Any, budget: TransferBudget):
+    here, same, other = (make_prefix("local") for _ in range(3))
+    config = tmp_path / "mirror.yaml"
+    config.write_text(f"prefixes:\n  - {here}\n")
+    config.write_text(f"prefixes:\n  us-west9: {other}\n")
+    monkeypatch.setenv("MARIN_MIRROR_CONFIG", str(config))
+    monkeypatch.setenv("MARIN_PREFIX", here)
+    open(f"{other}/x", "wb").write(b"12345")
+    assert MirrorFileSystem().cat_file("x") == b"12345"
+    assert budget.bytes_used == 5
+    del same
+
+
+def test_ranges_heads_and_several_files(make_regions: Any):
+    regions = make_regions("local", "memory")
+    for number in range(5):
+        regions.put(1, f"d/{number}", bytes([number]) * 100)
+    fs = regions.fs
+    assert fs.cat_ranges(["d/0", "d/1", "d/0"], [0, 10, 98], [3, 12, 100]) == [b"\0\0\0", b"\1\1", b"\0\0"]
+    assert fs.cat_file("d/2", -3, None) == b"\2\2\2"
+    assert fs.head("d/3", 2) == b"\3\3"
+    assert fs.tail("d/3", 2) == b"\3\3"
+    assert fs.cat("d", recursive=True) == {f"d/{number}": bytes([number]) * 100 for number in range(5)}
+
+
+def test_a_tree_is_fetched_to_plain_paths(make_regions: Any, tmp_path: Any):
+    regions = make_regions("s3", "gcs")
+    for name in ("d/a", "d/e/b"):
+        regions.put(1, name, name.encode())
+    regions.fs.get("d", str(tmp_path / "out"), recursive=True)
+    assert (tmp_path / "out" / "e" / "b").read_bytes() == b"d/e/b"
+    assert regions.files(0) == ["d/a", "d/e/b"]
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_filesystem_and_open_files_are_pickled(make_regions: Any, store):
+    regions = make_regions(store, "memory")
+    regions.put(1, "x", b"0123456789")
+    fs = pickle.loads(pickle.dumps(regions.fs))
+    assert fs == regions.fs
+    assert fs.settings == regions.fs.settings
+    with fs.open("x") as stream:
+        assert stream.read(4) == b"0123"
+        if store != "memory":  # fsspec's memory files carry no position
+            assert pickle.loads(pickle.dumps(stream)).read() == b"456789"
+    assert pickle.loads(pickle.dumps(fs.open("x"))).read() == b"0123456789"
+    opened = pickle.loads(pickle.dumps(fsspec.open("mirror://x", "rt")))
+    with opened as stream:
+        assert stream.read() == "0123456789"
+
+
+def test_settings_survive_pickling():
+    fs = pickle.loads(pickle.dumps(MirrorFileSystem(chunk_bytes=123456)))
+    assert fs.settings.chunk_bytes == 123456
+
+
+def test_many_threads_copy_one_file_once(make_regions: Any, budget: TransferBudget):
+    regions = make_regions("local", "memory")
+    data = os.urandom(3 * 2**20)
+    regions.put(1, "x", data)
+    barrier = threading.Barrier(16)
+
+    def read(_: int) -> bytes:
+        barrier.wait()
+        with regions.fs.open("x") as stream:
+            content: bytes = stream.read()
+        return content
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(content == data for content in pool.map(read, range(16)))
+    assert budget.bytes_used == len(data)
+
+
+@pytest.mark.parametrize("store", ["memory", "gcs", "s3"])
+def test_many_threads_copy_one_object_once(make_regions: Any, budget: TransferBudget, store):
+    regions = make_regions(store, "local")
+    regions.put(1, "x", DATA)
+    with ThreadPoolExecutor(6) as pool:
+        assert all(content == DATA for content in pool.map(lambda _: regions.fs.cat_file("x"), range(6)))
+    assert budget.bytes_used == len(DATA)
+
+
+def test_a_mirror_cannot_be_a_region_of_itself(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MARIN_PREFIX", "mirror://x")
+    with pytest.raises(InvalidRequest, match="cannot have itself as a region"):
+        MirrorFileSystem().exists("x")
