@@ -134,7 +134,9 @@ def describe_end(status: "JobStatus") -> str:
     job = f"job {status.job_id}"
     if status.state is JobState.SUCCEEDED:
         return f"{job} succeeded" + (f" in {took}" if status.started_at_ms else "")
-    why = f": {status.error}" if status.error else ""
+    # The whole of a long error is in the task's output, which has just been shown.
+    first, _, rest = status.error.partition("\n")
+    why = f": {first}{' ...' if rest else ''}" if first else ""
     task = f" (task {status.deciding_task_id})" if status.deciding_task_id and status.replicas > 1 else ""
     after = f" after {took}" if status.started_at_ms else ""
     return f"{job} {status.state.word}{after}{why}{task}; its output: `iris job logs {status.job_id}`"

@@ -88,4 +88,4 @@ class WorkerKeeper:
 
 
 def _fresh_backoff() -> ExponentialBackoff:
-    return ExponentialBackoff(initial=0.1, maximum=30.0, factor=3.0)
+    return ExponentialBackoff(initial=0.1, maximum=5.0, factor=3.0)
