@@ -1,6 +1,10 @@
 """Storage: the prefix, regions, and opening, reading and writing URLs."""
 
+import importlib
+from typing import TYPE_CHECKING
+
 from rigging.filesystem.atomic import TEMPORARY_PREFIX, atomic_write, read_bytes_or_none, write_bytes_atomic
+from rigging.filesystem.bucket_location import get_bucket_location
 from rigging.filesystem.budget import (
     GB,
     Reservation,
@@ -11,9 +15,16 @@ from rigging.filesystem.budget import (
     mirror_budget,
     record_transfer,
 )
+from rigging.filesystem.crossing import MARIN_CROSS_REGION_OVERRIDE_ENV
+from rigging.filesystem.gcs_paths import (
+    check_gcs_paths_same_region,
+    check_path_in_region,
+    collect_gcs_paths,
+    split_gcs_path,
+)
 from rigging.filesystem.location import OBJECT_STORE_PROTOCOLS, local_path, url_scheme
 from rigging.filesystem.opening import filesystem, open_url, url_to_fs
-from rigging.filesystem.prefix import collect_gcs_paths, marin_prefix, marin_temp_bucket, split_gcs_path
+from rigging.filesystem.prefix import marin_prefix, marin_temp_bucket
 from rigging.filesystem.region import (
     REGION_TO_DATA_BUCKET,
     data_bucket,
@@ -22,25 +33,46 @@ from rigging.filesystem.region import (
     region_from_prefix,
 )
 
+if TYPE_CHECKING:
+    from rigging.filesystem.guard import CrossRegionGuardedFS
+    from rigging.filesystem.mirror.fs import MirrorFileSystem
+    from rigging.filesystem.mirror.prefetch import mirror_plan, mirror_prefetch
+
+# The guard stands on fsspec, the mirror on leases too, which stand on this package: loaded when first asked for.
+_LAZY = {
+    "CrossRegionGuardedFS": "rigging.filesystem.guard",
+    "MirrorFileSystem": "rigging.filesystem.mirror.fs",
+    "mirror_plan": "rigging.filesystem.mirror.prefetch",
+    "mirror_prefetch": "rigging.filesystem.mirror.prefetch",
+}
+
 __all__ = [
     "GB",
+    "MARIN_CROSS_REGION_OVERRIDE_ENV",
     "OBJECT_STORE_PROTOCOLS",
     "REGION_TO_DATA_BUCKET",
     "TEMPORARY_PREFIX",
+    "CrossRegionGuardedFS",
+    "MirrorFileSystem",
     "Reservation",
     "TransferBudget",
     "TransferBudgetExceeded",
     "atomic_write",
     "budget_environment",
+    "check_gcs_paths_same_region",
+    "check_path_in_region",
     "collect_gcs_paths",
     "current_budget",
     "data_bucket",
     "filesystem",
+    "get_bucket_location",
     "local_path",
     "marin_prefix",
     "marin_region",
     "marin_temp_bucket",
     "mirror_budget",
+    "mirror_plan",
+    "mirror_prefetch",
     "open_url",
     "read_bytes_or_none",
     "record_transfer",
@@ -51,3 +83,10 @@ __all__ = [
     "url_to_fs",
     "write_bytes_atomic",
 ]
+
+
+def __getattr__(name: str) -> object:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(module), name)

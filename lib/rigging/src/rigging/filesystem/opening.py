@@ -1,17 +1,28 @@
 """Opening URLs: the one way in which marin code reaches fsspec.
 
 Everything that reads or writes storage goes through these three functions, so that the rules about regions and
-budgets have a single door to stand at.
+budgets have a single door to stand at: object stores come with the cross-region guard, everything else as fsspec
+makes it. Chains such as "simplecache::gs://b/x" and "zip://a::gs://b/x.zip" have the guard inside; kinds of chains
+that cannot have it are refused when they would cross regions.
 """
 
 import os
 from typing import TYPE_CHECKING, Any
 
+from rigging.errors import Denied
+from rigging.filesystem.crossing import REGIONAL_PROTOCOLS
 from rigging.filesystem.location import OBJECT_STORE_PROTOCOLS, Url, url_scheme
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
     from fsspec.core import OpenFile
+
+    from rigging.filesystem.guard import CrossRegionGuardedFS
+
+_TAKES_A_FILESYSTEM = frozenset({"blockcache", "cached", "dir", "filecache", "simplecache"})
+_CACHES = _TAKES_A_FILESYSTEM - {"dir"}
+_TAKES_A_FILE = frozenset({"tar", "zip"})
+_OF_THE_FILE = ("compression", "encoding", "errors", "newline")
 
 
 def open_url(url: Url, mode: str = "rb", **kwargs: Any) -> "OpenFile":
@@ -26,24 +37,90 @@ def open_url(url: Url, mode: str = "rb", **kwargs: Any) -> "OpenFile":
 
     Raises:
         FileNotFoundError: On entering the `with`, when reading what does not exist.
+        TransferBudgetExceeded: On reading, when the bytes come from another region and do not fit the budget.
     """
     import fsspec
 
+    if _stored_at(url) in REGIONAL_PROTOCOLS:
+        of_the_file = {name: kwargs.pop(name) for name in _OF_THE_FILE if name in kwargs}
+        fs, path = url_to_fs(url, **kwargs)
+        return fsspec.core.OpenFile(fs, path, mode, **{"encoding": "utf8", **of_the_file})
     # Object stores have no directories; asking them to make one costs a round trip and does nothing.
     kwargs.setdefault("auto_mkdir", url_scheme(url) not in OBJECT_STORE_PROTOCOLS)
     return fsspec.open(os.fspath(url), mode, **kwargs)
 
 
 def url_to_fs(url: Url, **kwargs: Any) -> "tuple[AbstractFileSystem, str]":
-    """Return the filesystem that `url` is on and the path there, as `fsspec.core.url_to_fs` does."""
+    """Return the filesystem that `url` is on and the path there, as `fsspec.core.url_to_fs` does.
+
+    Raises:
+        Denied: A chain of filesystems would read from another region, uncharged.
+    """
     from fsspec.core import url_to_fs as fsspec_url_to_fs
 
-    fs, path = fsspec_url_to_fs(os.fspath(url), **kwargs)
-    return fs, path
+    text = os.fspath(url)
+    if _stored_at(url) not in REGIONAL_PROTOCOLS:
+        fs, path = fsspec_url_to_fs(text, **kwargs)
+        return fs, path
+    if "::" in text:
+        return _chain_to_fs(text, kwargs)
+    fs, path = fsspec_url_to_fs(text, **kwargs)
+    return _guarded(fs), path
 
 
 def filesystem(protocol: str, **kwargs: Any) -> "AbstractFileSystem":
-    """Return the filesystem of `protocol` ("file", "memory", "gs", "s3", ...), as `fsspec.filesystem` does."""
+    """Return the filesystem of `protocol` ("file", "memory", "gs", "s3", ...), as `fsspec.filesystem` does.
+
+    Raises:
+        Denied: A filesystem upon another would read from another region, uncharged.
+    """
     import fsspec
 
+    if protocol in REGIONAL_PROTOCOLS:
+        return _guarded(fsspec.filesystem(protocol, **kwargs))
+    target = kwargs.get("target_protocol")
+    if target in REGIONAL_PROTOCOLS:
+        below = _guarded(fsspec.filesystem(target, **(kwargs.get("target_options") or {})))
+        if protocol in _TAKES_A_FILESYSTEM:
+            rest = {name: value for name, value in kwargs.items() if name not in ("target_protocol", "target_options")}
+            return fsspec.filesystem(protocol, fs=below, **rest)
+        _refuse_if_crossing(below, str(kwargs.get("fo", "")), f"filesystem({protocol!r}, target_protocol={target!r})")
     return fsspec.filesystem(protocol, **kwargs)
+
+
+def _stored_at(url: Url) -> str:
+    """Return the scheme under which the bytes lie: that of the last link of a chain."""
+    return url_scheme(os.fspath(url).rpartition("::")[2])
+
+
+def _guarded(fs: "AbstractFileSystem") -> "CrossRegionGuardedFS":
+    from rigging.filesystem.guard import guarded
+
+    return guarded(fs)
+
+
+def _chain_to_fs(url: str, options: dict[str, Any]) -> "tuple[AbstractFileSystem, str]":
+    import fsspec
+
+    outer, _, stored = url.partition("::")
+    kind, _, member = outer.partition("://")
+    scheme = url_scheme(stored.rpartition("::")[2])
+    rest = dict(options)
+    if "::" not in stored and kind in _CACHES | _TAKES_A_FILE:
+        below, path = url_to_fs(stored, **rest.pop(scheme, {}))
+        own = {**rest.pop(kind, {}), **rest}
+        if kind in _CACHES:
+            return fsspec.filesystem(kind, fs=below, **own), path
+        return fsspec.filesystem(kind, fo=fsspec.core.OpenFile(below, path, "rb"), **own), member
+    below = _guarded(fsspec.filesystem(scheme, **rest.get(scheme, {})))
+    _refuse_if_crossing(below, stored.rpartition("::")[2], url)
+    fs, path = fsspec.core.url_to_fs(url, **options)
+    return fs, path
+
+
+def _refuse_if_crossing(below: "CrossRegionGuardedFS", path: str, what: str) -> None:
+    if below.is_cross_region(path):
+        raise Denied(
+            f"{what}: the data is in another region, and what this kind of chain reads cannot be charged to the "
+            "transfer budget. Open the file itself, or mirror://path, which copies it once"
+        )

@@ -1,9 +1,6 @@
 """The prefix: the storage root under which every output path lies, and what is derived from it."""
 
-import dataclasses
 import os
-from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePath
 
 from rigging.errors import InvalidRequest
 from rigging.filesystem.location import local_path
@@ -53,61 +50,6 @@ def marin_temp_bucket(ttl_days: float, prefix: str = "", *, source_prefix: str |
         path = local_path(base)
         root = f"{base if path is None else f'file://{path}'}/tmp"
     return f"{root}/{prefix.strip('/')}".rstrip("/")
-
-
-def split_gcs_path(url: str) -> tuple[str, Path]:
-    """Split `gs://bucket/a/b` into ("bucket", Path("a/b")); the path of a bare bucket is Path(".").
-
-    Raises:
-        InvalidRequest: `url` is not of that form.
-    """
-    scheme, _, rest = url.partition("://")
-    bucket, _, key = rest.partition("/")
-    if scheme != "gs" or not bucket:
-        raise InvalidRequest(f"{url!r} is not a GCS path: expected gs://BUCKET/path")
-    return bucket, Path(key)
-
-
-def collect_gcs_paths(obj: object, *, path_prefix: str = "") -> list[tuple[str, str]]:
-    """Find every `gs://` path in a config of dataclasses, mappings, sequences, sets and paths.
-
-    Args:
-        obj: The config.
-        path_prefix: Put before each key.
-
-    Returns:
-        (key, path) pairs in the order of the walk; a key is dotted, with list items as `[i]`, e.g. "data.files.[0]".
-    """
-    return list(_walk_gcs_paths(obj, path_prefix))
-
-
-def _walk_gcs_paths(obj: object, key: str) -> Iterator[tuple[str, str]]:
-    if isinstance(obj, str):
-        if obj.startswith("gs://"):
-            yield key, obj
-    elif isinstance(obj, PurePath):
-        # pathlib folds "gs://b" to "gs:/b".
-        text = str(obj)
-        if text.startswith("gs:/"):
-            yield key, "gs://" + text.removeprefix("gs:/")
-    else:
-        for name, child in _children(obj):
-            yield from _walk_gcs_paths(child, f"{key}.{name}" if key else name)
-
-
-def _children(obj: object) -> Iterator[tuple[str, object]]:
-    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
-        for field in dataclasses.fields(obj):
-            yield field.name, getattr(obj, field.name)
-    elif isinstance(obj, Mapping):
-        for name, value in obj.items():
-            yield str(name), value
-    elif isinstance(obj, list | tuple):
-        for index, value in enumerate(obj):
-            yield f"[{index}]", value
-    elif isinstance(obj, set | frozenset):
-        for index, value in enumerate(sorted(obj, key=str)):
-            yield f"[{index}]", value
 
 
 def _without_trailing_slash(prefix: str) -> str:

@@ -1,0 +1,119 @@
+"""Where buckets are: their location, asked once, and whether it is the place of a region."""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rigging.errors import NotFound, Unavailable
+from rigging.filesystem.region import region_from_prefix
+
+logger = logging.getLogger(__name__)
+
+#: How long, in seconds, it is remembered that a bucket's location could not be learned.
+UNKNOWN_FOR_SECONDS = 300.0
+
+_MULTI_REGIONS: Final = {"us": ("us-",), "eu": ("europe-",), "asia": ("asia-",)}
+# https://cloud.google.com/storage/docs/locations#predefined
+_DUAL_REGIONS: Final = {
+    "nam4": ("us-central1", "us-east1"),
+    "eur4": ("europe-north1", "europe-west4"),
+    "eur5": ("europe-west1", "europe-west2"),
+    "eur7": ("europe-west2", "europe-west3"),
+    "eur8": ("europe-west3", "europe-west6"),
+    "asia1": ("asia-northeast1", "asia-northeast2"),
+}
+
+
+def same_place(one: str, other: str) -> bool:
+    """Say whether two locations of buckets or machines are one place: equal, or one is a multi-region around the other.
+
+    The continent-wide "us", "eu" and "asia" are taken to be where any region of theirs is, dual regions such as "nam4"
+    where their two are.
+    """
+    one, other = one.lower(), other.lower()
+    return one == other or _contains(one, other) or _contains(other, one)
+
+
+def _contains(location: str, region: str) -> bool:
+    return region.startswith(_MULTI_REGIONS.get(location, ())) or region in _DUAL_REGIONS.get(location, ())
+
+
+class BucketLocations:
+    """Locations that are known, by bucket; thread-safe."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+        self._unknown_until: dict[str, float] = {}
+
+    def named(self, bucket: str) -> str | None:
+        """Return the location that the name says (`marin-...` buckets) or that was learned before, else None."""
+        return self._known.get(bucket) or region_from_prefix(f"gs://{bucket}")
+
+    def is_known_unknown(self, bucket: str) -> bool:
+        """Say whether asking failed a short while ago."""
+        return self._unknown_until.get(bucket, 0.0) > time.monotonic()
+
+    def learn(self, bucket: str, info: Mapping[str, Any] | None, error: BaseException | None = None) -> str | None:
+        """Remember and return the location in the bucket's metadata.
+
+        None there, or no metadata because of `error`, means unknown: that is logged, and remembered for a while.
+        """
+        location = (info or {}).get("location")
+        if not isinstance(location, str) or not location:
+            logger.warning(
+                "the location of gs://%s is unknown (%s): its bytes count as crossing", bucket, error or info
+            )
+            self._unknown_until[bucket] = time.monotonic() + UNKNOWN_FOR_SECONDS
+            return None
+        self._known[bucket] = location.lower()
+        return self._known[bucket]
+
+    def forget(self) -> None:
+        """Ask anew about every bucket."""
+        self._known.clear()
+        self._unknown_until.clear()
+
+
+#: What this process knows.
+BUCKET_LOCATIONS = BucketLocations()
+_asking = threading.Lock()
+
+
+def get_bucket_location(bucket_or_path: str) -> str:
+    """Return the location of a GCS bucket in lower case, such as "us-central2" or the multi-region "us".
+
+    `marin-{region}` buckets are known by name; others are asked about once per process.
+
+    Args:
+        bucket_or_path: A bucket's name or any gs:// path in it.
+
+    Raises:
+        NotFound: There is no such bucket.
+        Unavailable: The store cannot be asked, or does not let this account read the bucket's metadata.
+    """
+    bucket = bucket_or_path.removeprefix("gs://").removeprefix("gcs://").partition("/")[0]
+    known = BUCKET_LOCATIONS.named(bucket)
+    if known is not None:
+        return known
+    with _asking:
+        location = BUCKET_LOCATIONS.named(bucket) or BUCKET_LOCATIONS.learn(bucket, _bucket_info(bucket))
+    if location is None:
+        raise Unavailable(
+            f"the location of gs://{bucket} is not known: this account may not read the bucket's metadata "
+            "(storage.buckets.get), or the store could not be reached"
+        )
+    return location
+
+
+def _bucket_info(bucket: str) -> Mapping[str, Any]:
+    import fsspec
+
+    try:
+        info: Mapping[str, Any] = fsspec.filesystem("gs").info(bucket)
+    except FileNotFoundError:
+        raise NotFound(f"gs://{bucket}: there is no such bucket, or this account may not see it") from None
+    except ImportError as error:
+        raise Unavailable(f"the location of gs://{bucket} cannot be asked for: {error}") from error
+    return info

@@ -1,0 +1,54 @@
+"""Whether bytes cross regions: the question that the guard asks before each read."""
+
+import logging
+import os
+from typing import Final
+
+from rigging.filesystem.bucket_location import same_place
+from rigging.filesystem.location import OBJECT_STORE_PROTOCOLS, url_scheme
+from rigging.filesystem.region import marin_region
+
+logger = logging.getLogger(__name__)
+
+#: Names someone who takes over the cost; then nothing is charged.
+MARIN_CROSS_REGION_OVERRIDE_ENV: Final = "MARIN_I_WILL_PAY_FOR_ALL_FEES"
+#: Stores in some region or other; everything else is passed through by the guard.
+REGIONAL_PROTOCOLS: Final = OBJECT_STORE_PROTOCOLS - {"memory"}
+GCS_PROTOCOLS: Final = frozenset({"gs", "gcs"})
+
+_told: set[tuple[str, str, str]] = set()
+
+
+def guarded_region() -> str | None:
+    """Return the region that reads are charged against, None when it is unknown: then nothing crosses."""
+    return marin_region()
+
+
+def bytes_cross(location: str | None, region: str) -> bool:
+    """Say whether bytes from a bucket at `location` to `region` cross regions; an unknown location does."""
+    return location is None or not same_place(location, region)
+
+
+def is_paid_for(what: str, region: str) -> bool:
+    """Say whether someone has taken over the cost of reading `what` from another region; their name is logged."""
+    payer = os.environ.get(MARIN_CROSS_REGION_OVERRIDE_ENV, "").strip()
+    if not payer:
+        return False
+    if (payer, what, region) not in _told:
+        _told.add((payer, what, region))
+        logger.warning("reading %s from %s across regions without a budget: %s pays all fees", what, region, payer)
+    return True
+
+
+def configured_region(protocol: str, bucket: str) -> str | None:
+    """Return the region that the table of prefixes gives a bucket that is not on GCS, or None.
+
+    The bucket of the local prefix is where this machine is.
+    """
+    from rigging.filesystem.mirror.regions import local_prefix, mirror_prefixes
+
+    local = local_prefix()
+    for prefix in (local, *mirror_prefixes()):
+        if url_scheme(prefix.url) == protocol and prefix.url.partition("://")[2].partition("/")[0] == bucket:
+            return prefix.region or (marin_region() if prefix.url == local.url else None)
+    return None

@@ -1,0 +1,126 @@
+"""`gs://` paths in configs: finding them, and checking that they are where the work is."""
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePath
+
+from rigging.errors import InvalidRequest, MarinError
+from rigging.filesystem.bucket_location import get_bucket_location, same_place
+from rigging.filesystem.region import data_bucket, marin_region
+
+logger = logging.getLogger(__name__)
+
+
+def split_gcs_path(url: str) -> tuple[str, Path]:
+    """Split `gs://bucket/a/b` into ("bucket", Path("a/b")); the path of a bare bucket is Path(".").
+
+    Raises:
+        InvalidRequest: `url` is not of that form.
+    """
+    scheme, _, rest = url.partition("://")
+    bucket, _, key = rest.partition("/")
+    if scheme != "gs" or not bucket:
+        raise InvalidRequest(f"{url!r} is not a GCS path: expected gs://BUCKET/path")
+    return bucket, Path(key)
+
+
+def collect_gcs_paths(obj: object, *, path_prefix: str = "") -> list[tuple[str, str]]:
+    """Find every `gs://` path in a config of dataclasses, mappings, sequences, sets and paths.
+
+    Args:
+        obj: The config; it may contain itself.
+        path_prefix: Put before each key.
+
+    Returns:
+        (key, path) pairs in the order of the walk; a key is dotted, with list items as `[i]`, e.g. "data.files.[0]".
+    """
+    return list(_walk(obj, path_prefix, ()))
+
+
+def check_path_in_region(key: str, path: str, region: str, local_ok: bool = False) -> None:
+    """Pass when `path` is in `region`; a path whose location cannot be learned passes with a warning.
+
+    Args:
+        key: What the path is called in the config, for the message.
+        path: A gs:// path.
+        region: Where the work runs.
+        local_ok: Let paths that are not on GCS pass.
+
+    Raises:
+        InvalidRequest: It is elsewhere, or not on GCS.
+    """
+    complaint = _complaint(key, path, region, local_ok)
+    if complaint is not None:
+        raise InvalidRequest(f"{complaint}. {_remedy(region)}")
+
+
+def check_gcs_paths_same_region(obj: object, *, local_ok: bool = True, region: str | None = None) -> None:
+    """Pass when every `gs://` path in a config is in one region, where the work runs.
+
+    Args:
+        obj: The config, as for `collect_gcs_paths`.
+        local_ok: Whether it is all right that the region is unknown; nothing is cross-region then.
+        region: Where the work runs, instead of where this process does.
+
+    Raises:
+        InvalidRequest: Some are elsewhere; the message lists them all, and says how to fix it.
+    """
+    here = region or marin_region()
+    if here is None:
+        if local_ok:
+            return
+        raise InvalidRequest("this machine's region is unknown: set MARIN_PREFIX, or give `region`")
+    found = (_complaint(key, path, here, False) for key, path in collect_gcs_paths(obj))
+    complaints = [complaint for complaint in found if complaint is not None]
+    if complaints:
+        listed = "".join(f"\n  {complaint}" for complaint in complaints)
+        raise InvalidRequest(f"paths outside of {here}, where the work runs:{listed}\n{_remedy(here)}")
+
+
+def _complaint(key: str, path: str, region: str, local_ok: bool) -> str | None:
+    if not path.startswith("gs://"):
+        return None if local_ok else f"{key}: {path!r} is not a gs:// path"
+    try:
+        location = get_bucket_location(path)
+    except MarinError as error:
+        # The guard still charges what is read from there.
+        logger.warning("%s: cannot check the region of %s: %s", key, path, error)
+        return None
+    return None if same_place(location, region) else f"{key}: {path} is in {location}, not in {region}"
+
+
+def _remedy(region: str) -> str:
+    return (
+        f"Use a copy in this region (gs://{data_bucket(region)}/...), read it as mirror://path, which copies it once "
+        "within the transfer budget, or run where the data is"
+    )
+
+
+def _walk(obj: object, key: str, around: tuple[int, ...]) -> Iterator[tuple[str, str]]:
+    if isinstance(obj, str):
+        if obj.startswith("gs://"):
+            yield key, obj
+    elif isinstance(obj, PurePath):
+        # pathlib folds "gs://b" to "gs:/b".
+        text = str(obj)
+        if text.startswith("gs:/"):
+            yield key, "gs://" + text.removeprefix("gs:/")
+    elif id(obj) not in around:
+        for name, child in _children(obj):
+            yield from _walk(child, f"{key}.{name}" if key else name, (*around, id(obj)))
+
+
+def _children(obj: object) -> Iterator[tuple[str, object]]:
+    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
+        for field in dataclasses.fields(obj):
+            yield field.name, getattr(obj, field.name)
+    elif isinstance(obj, Mapping):
+        for name, value in obj.items():
+            yield str(name), value
+    elif isinstance(obj, list | tuple):
+        for index, value in enumerate(obj):
+            yield f"[{index}]", value
+    elif isinstance(obj, set | frozenset):
+        for index, value in enumerate(sorted(obj, key=str)):
+            yield f"[{index}]", value

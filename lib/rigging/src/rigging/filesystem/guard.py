@@ -1,0 +1,244 @@
+"""The cross-region guard: reading an object store of another region is charged to the transfer budget.
+
+A read is reserved in the budget in force before it begins, and settled with what came; a read that fails gives its
+reservation back. Ranges cost the range. A file that is opened is charged by the blocks that are fetched, read-ahead
+included, to the budget in force at that moment. Copies cost their size when source and destination are in different
+places, wherever this machine is. What the guard does not know it refuses (`guard_names`).
+
+This module imports fsspec; `rigging.filesystem` brings it in only when it is asked for.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from fsspec import AbstractFileSystem
+from fsspec.spec import AbstractBufferedFile
+
+from rigging.errors import Denied
+from rigging.filesystem.budget import current_budget
+from rigging.filesystem.guard_names import KINDS, NameKind
+from rigging.filesystem.guard_reads import ChargedReads, Steps, made, made_async
+
+_PLAIN = (type(None), bool, int, float, str, bytes, tuple)
+
+
+class CrossRegionGuardedFS(AbstractFileSystem):  # type: ignore[misc]
+    """A filesystem whose reads from other regions are charged; otherwise as the one under it.
+
+    Equal filesystems have one guard. It pickles with the filesystem under it; the region is that of the process in
+    which a read happens.
+
+    Args:
+        fs: The filesystem of an object store, also available as `unguarded`: reads by it are charged to nobody.
+    """
+
+    protocol = "marin-guard"
+    # Of the class, it tells fsspec to keep one instance for all threads; each instance says what its filesystem is.
+    async_impl = True
+
+    def __init__(self, fs: AbstractFileSystem) -> None:
+        super().__init__()
+        self.unguarded = fs
+        self.reads = ChargedReads(fs)
+        self.async_impl = fs.async_impl
+        self.protocol = fs.protocol
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CrossRegionGuardedFS) and bool(self.unguarded == other.unguarded)
+
+    def __hash__(self) -> int:
+        return hash((CrossRegionGuardedFS, self.unguarded))
+
+    def __repr__(self) -> str:
+        return f"CrossRegionGuardedFS({self.unguarded!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached by what neither this class nor fsspec's base class has.
+        if name.startswith("__") or "unguarded" not in self.__dict__:
+            raise AttributeError(name)
+        value = getattr(self.unguarded, name)
+        if KINDS.get(name) in (NameKind.FREE, NameKind.WRITE) or isinstance(value, _PLAIN):
+            return value
+        if callable(value):
+            return _refusing(self, name)
+        raise Denied(_refusal(self, name))
+
+    def is_cross_region(self, path: str) -> bool:
+        """Say whether reading `path` would be charged now."""
+        return bool(self._made(self.reads.crossing([path])))
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        data: bytes = self._made(self.reads.cat_file(path, start, end, kwargs))
+        return data
+
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        return await made_async(self.unguarded, self.reads.cat_file(path, start, end, kwargs))
+
+    def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
+        return self._made(self.reads.cat(path, recursive, on_error, kwargs))
+
+    async def _cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
+        return await made_async(self.unguarded, self.reads.cat(path, recursive, on_error, kwargs))
+
+    def cat_ranges(self, paths: list[str], starts: Any, ends: Any, **kwargs: Any) -> Any:
+        return self._made(self.reads.cat_ranges(paths, starts, ends, kwargs))
+
+    async def _cat_ranges(self, paths: list[str], starts: Any, ends: Any, **kwargs: Any) -> Any:
+        return await made_async(self.unguarded, self.reads.cat_ranges(paths, starts, ends, kwargs))
+
+    def get_file(self, rpath: str, lpath: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._made(self.reads.whole("get_file", rpath, (lpath, *args), kwargs))
+
+    async def _get_file(self, rpath: str, lpath: Any, *args: Any, **kwargs: Any) -> Any:
+        return await made_async(self.unguarded, self.reads.whole("get_file", rpath, (lpath, *args), kwargs))
+
+    def get(self, rpath: Any, lpath: Any, recursive: bool = False, **kwargs: Any) -> Any:
+        return self._made(self.reads.whole("get", rpath, (lpath,), {"recursive": recursive, **kwargs}))
+
+    async def _get(self, rpath: Any, lpath: Any, recursive: bool = False, **kwargs: Any) -> Any:
+        steps = self.reads.whole("get", rpath, (lpath,), {"recursive": recursive, **kwargs})
+        return await made_async(self.unguarded, steps)
+
+    def download(self, rpath: Any, lpath: Any, recursive: bool = False, **kwargs: Any) -> Any:
+        return self.get(rpath, lpath, recursive=recursive, **kwargs)
+
+    def head(self, path: str, size: int = 1024) -> bytes:
+        whole = self._made(self.reads.size_if_crossing(path))
+        if whole is None:
+            data: bytes = self.unguarded.head(path, size)
+            return data
+        return self.cat_file(path, 0, min(size, whole)) if min(size, whole) > 0 else b""
+
+    def tail(self, path: str, size: int = 1024) -> bytes:
+        whole = self._made(self.reads.size_if_crossing(path))
+        if whole is None:
+            data: bytes = self.unguarded.tail(path, size)
+            return data
+        return self.cat_file(path, max(0, whole - size), whole) if min(size, whole) > 0 else b""
+
+    def copy(self, path1: Any, path2: Any, recursive: bool = False, **kwargs: Any) -> Any:
+        return self._made(self.reads.copied("copy", path1, path2, {"recursive": recursive, **kwargs}))
+
+    async def _copy(self, path1: Any, path2: Any, recursive: bool = False, **kwargs: Any) -> Any:
+        steps = self.reads.copied("copy", path1, path2, {"recursive": recursive, **kwargs})
+        return await made_async(self.unguarded, steps)
+
+    def cp(self, path1: Any, path2: Any, **kwargs: Any) -> Any:
+        return self.copy(path1, path2, **kwargs)
+
+    def cp_file(self, path1: str, path2: str, **kwargs: Any) -> Any:
+        return self._made(self.reads.copied("cp_file", path1, path2, kwargs))
+
+    async def _cp_file(self, path1: str, path2: str, **kwargs: Any) -> Any:
+        return await made_async(self.unguarded, self.reads.copied("cp_file", path1, path2, kwargs))
+
+    def mv(self, path1: Any, path2: Any, recursive: bool = False, **kwargs: Any) -> Any:
+        return self._made(self.reads.copied("mv", path1, path2, {"recursive": recursive, **kwargs}))
+
+    async def _mv(self, path1: Any, path2: Any, recursive: bool = False, **kwargs: Any) -> Any:
+        steps = self.reads.copied("mv", path1, path2, {"recursive": recursive, **kwargs})
+        return await made_async(self.unguarded, steps)
+
+    def move(self, path1: Any, path2: Any, **kwargs: Any) -> Any:
+        return self.mv(path1, path2, **kwargs)
+
+    def rename(self, path1: Any, path2: Any, **kwargs: Any) -> Any:
+        return self.mv(path1, path2, **kwargs)
+
+    def mv_file(self, path1: str, path2: str, **kwargs: Any) -> Any:
+        return self._made(self.reads.copied("mv_file", path1, path2, kwargs))
+
+    async def _mv_file(self, path1: str, path2: str, **kwargs: Any) -> Any:
+        return await made_async(self.unguarded, self.reads.copied("mv_file", path1, path2, kwargs))
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        autocommit: bool = True,
+        cache_options: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        # How a pickled file is opened again; the size is asked for here in any case.
+        kwargs.pop("size", None)
+        if cache_options is not None:
+            kwargs["cache_options"] = cache_options
+        if "r" in mode or "a" in mode or "+" in mode:
+            size = self._made(self.reads.size_if_crossing(path, missing_ok="r" not in mode))
+            if size is not None and mode == "rb":
+                return ChargedFile(self, path, size=size, block_size=block_size or "default", **kwargs)
+            if size is not None:
+                # Appending and updating read what is there, out of sight.
+                current_budget().record(size, self.reads.url(path))
+        if not autocommit:
+            kwargs["autocommit"] = False
+        return self.unguarded.open(path, mode, block_size=block_size, **kwargs)
+
+    async def open_async(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+        if mode != "wb":
+            steps = self.reads.size_if_crossing(path, missing_ok="r" not in mode)
+            # It streams out of sight, so that it costs the whole size at once.
+            size = await made_async(self.unguarded, steps)
+            if size is not None:
+                current_budget().record(size, self.reads.url(path))
+        return await self.unguarded.open_async(path, mode, **kwargs)
+
+    def _made(self, steps: Steps[Any]) -> Any:
+        return made(self.unguarded, steps)
+
+
+class ChargedFile(AbstractBufferedFile):  # type: ignore[misc]
+    """A file of another region, open for reading: each block is charged when it is fetched.
+
+    It reads by `cat_file` of the guard, so that pickling it, and every kind of cache, keep the guard between.
+    """
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        version = {name: self.kwargs[name] for name in ("generation", "version_id") if name in self.kwargs}
+        data: bytes = self.fs.cat_file(self.path, start=start, end=end, **version)
+        return data
+
+
+def guarded(fs: AbstractFileSystem) -> CrossRegionGuardedFS:
+    """Return the guard of `fs`, or `fs` itself when it is one."""
+    return fs if isinstance(fs, CrossRegionGuardedFS) else CrossRegionGuardedFS(fs=fs)
+
+
+def _refusal(fs: CrossRegionGuardedFS, name: str) -> str:
+    return (
+        f"{type(fs.unguarded).__name__}.{name} is refused: the cross-region guard does not know whether it reads, and "
+        "would not charge it. Use open, cat_file, get or another method of fsspec"
+    )
+
+
+def _refusing(fs: CrossRegionGuardedFS, name: str) -> Callable[..., NoReturn]:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise Denied(_refusal(fs, name))
+
+    return refuse
+
+
+def _passed_on(name: str) -> property:
+    return property(lambda self: getattr(self.unguarded, name))
+
+
+def _refused(name: str) -> property:
+    return property(lambda self: _refusing(self, name))
+
+
+def close_inherited_names(cls: type[CrossRegionGuardedFS]) -> None:
+    """Give the class every name of fsspec's base classes: passed on, or refused, never inherited unseen."""
+    for name in dir(AbstractFileSystem):
+        kind = KINDS.get(name)
+        is_own = inspect.getattr_static(cls, name) is not inspect.getattr_static(AbstractFileSystem, name)
+        if name.startswith("__") or is_own or kind is NameKind.COMPOSED:
+            continue
+        if kind in (NameKind.FREE, NameKind.WRITE):
+            setattr(cls, name, _passed_on(name))
+        elif not name.startswith("_"):
+            setattr(cls, name, _refused(name))
+
+
+close_inherited_names(CrossRegionGuardedFS)
