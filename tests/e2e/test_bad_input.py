@@ -187,6 +187,24 @@ def test_ctrl_c_leaves_the_job_running_when_asked_to(cluster, sleeper):
     assert state_of(cluster, name) == "killed"
 
 
+def test_a_second_ctrl_c_leaves_at_once_and_says_how_to_stop_the_job(cluster, workspace):
+    stubborn = "trap '' TERM; echo armed; sleep 600 & while true; do wait; done"
+    process = cluster.start("job", "run", "--job-name", "stubborn", "--", "sh", "-c", stubborn, cwd=workspace)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert "armed" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    said = ""
+    while "stopping" not in said:
+        said = process.stderr.readline()
+        assert said, "the command ended without a word about stopping"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=10)
+    assert process.returncode == 130, err
+    assert "iris job stop" in err
+    assert cluster.iris("job", "stop", "stubborn").code == 0
+
+
 def test_no_wait_returns_the_id_and_says_how_to_follow_and_stop(cluster, workspace):
     result = run_job(cluster, workspace, "--no-wait", "--", "python", "count.py", "600", "0.1")
     assert result.code == 0, result.text
