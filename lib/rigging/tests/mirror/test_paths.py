@@ -134,7 +134,7 @@ def test_a_broken_table_is_refused(content, monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.delenv("MARIN_MIRROR_PREFIXES")
     (tmp_path / "t.yaml").write_text(content)
     monkeypatch.setenv("MARIN_MIRROR_CONFIG", "t.yaml")
-    with pytest.raises(InvalidRequest, match=r"t\.yaml.*expected `prefixes:`"):
+    with pytest.raises(InvalidRequest, match=r"(?s)t\.yaml.*expected `prefixes:`"):
         mirror_prefixes()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fsspec.callbacks import DEFAULT_CALLBACK, Callback
+from fsspec.core import has_magic
 from fsspec.utils import stringify_path
 
 from rigging.errors import InvalidRequest
@@ -251,10 +252,9 @@ class MirrorFileSystem(UnionFileSystem):
         """Remove a file from the local prefix."""
         relative = self._strip_protocol(path)
         root = local_root()
-        try:
-            root.fs.rm_file(root.path(relative))
-        except FileNotFoundError as error:
-            raise self._not_local(relative) from error
+        if root.info(relative) is None:
+            raise self._not_local(relative)
+        root.fs.rm_file(root.path(relative))
 
     def _rm(self, path: MirrorPath) -> None:
         self.rm_file(path)
@@ -267,9 +267,11 @@ class MirrorFileSystem(UnionFileSystem):
             raise InvalidRequest(f"refusing to remove the whole prefix {root.prefix.url}")
         for relative in paths:
             own = root.path(relative)
-            targets = (
-                root.fs.expand_path(own) if root.info(relative) is None and any(c in own for c in "*?[") else [own]
-            )
+            present = root.info(relative) is not None
+            if not present and not has_magic(own):
+                # S3 would not mind.
+                raise self._not_local(relative)
+            targets = [own] if present else root.fs.expand_path(own)
             try:
                 if maxdepth is None and root.store is Store.LOCAL:
                     root.fs.rm(targets, recursive=recursive)

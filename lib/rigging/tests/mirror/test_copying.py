@@ -1,0 +1,305 @@
+"""Copies: nobody sees a part, a failure leaves nothing, a kill is resumed, and what arrives is checked."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from rigging.errors import Unavailable
+from rigging.filesystem.budget import TransferBudget
+from rigging.filesystem.mirror.digest import CorruptCopyError
+from rigging.filesystem.mirror.part import claim_part, part_path
+from rigging.filesystem.mirror.plan import version_of
+from rigging.testing.faults import Fault, FaultKind
+
+MB = 2**20
+
+
+class WatchedFileSystem(MemoryFileSystem):
+    """A memory filesystem on which a test may act between chunks, and spoil what is read."""
+
+    protocol = "watched"
+    store: dict[str, Any] = {}
+    pseudo_dirs = [""]
+    before_read: Any = None
+    spoil: Any = None
+    sizes_unknown = False
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        return MemoryFileSystem._strip_protocol(str(path).replace("watched://", "memory://", 1))
+
+    def cat_file(self, path: str, start: Any = None, end: Any = None, **kwargs: Any) -> bytes:
+        cls = type(self)
+        if cls.before_read is not None:
+            cls.before_read(start)
+        data = super().cat_file(path, start, end)
+        return cls.spoil(start, data) if cls.spoil is not None else data
+
+    def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+        info: dict[str, Any] = super().info(path, **kwargs)
+        return {**info, "size": None} if self.sizes_unknown and info["type"] == "file" else info
+
+
+@pytest.fixture
+def watched(make_regions: Any, make_prefix: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    import fsspec
+
+    fsspec.register_implementation("watched", WatchedFileSystem, clobber=True)
+    for name in ("before_read", "spoil", "sizes_unknown"):
+        monkeypatch.setattr(WatchedFileSystem, name, None)
+    WatchedFileSystem.store.clear()
+
+    def make(here: str, data: bytes, **options: Any) -> Any:
+        regions = make_regions(here, "memory", chunk_bytes=5 * MB, **options)
+        monkeypatch.setenv("MARIN_MIRROR_PREFIXES", "watched://there")
+        WatchedFileSystem().pipe_file("/there/d/x", data)
+        return regions
+
+    return make
+
+
+HERE = ("local", "memory", "gcs", "s3")
+
+
+@pytest.mark.parametrize("here", HERE)
+def test_no_reader_ever_sees_a_part(watched: Any, here):
+    data = os.urandom(16 * MB)
+    regions = watched(here, data)
+    seen: list[Any] = []
+    WatchedFileSystem.before_read = lambda start: seen.append(regions.has(0, "d/x"))
+    assert regions.fs.cat_file("d/x") == data
+    assert seen == [None] * 4
+
+
+@pytest.mark.parametrize("here", HERE)
+@pytest.mark.parametrize("size", [1000, 16 * MB])
+def test_a_failed_copy_leaves_nothing_and_gives_its_budget_back(watched: Any, budget: TransferBudget, here, size):
+    regions = watched(here, os.urandom(size))
+
+    def fail(start: Any) -> None:
+        if not size > 5 * MB or start == 10 * MB:
+            raise ConnectionError("the link is down")
+
+    WatchedFileSystem.before_read = fail
+    with pytest.raises(ConnectionError, match="the link is down"):
+        regions.fs.cat_file("d/x")
+    assert regions.files(0) == []
+    assert budget.bytes_used == 0
+    if here == "local":
+        assert os.listdir(regions.prefixes[0]) == []
+    WatchedFileSystem.before_read = None
+    assert len(regions.fs.cat_file("d/x")) == size
+    assert budget.bytes_used == size
+    assert regions.files(0) == ["d/x"]
+
+
+@pytest.mark.parametrize("here", HERE)
+def test_short_reads_are_not_taken_for_the_whole(watched: Any, budget: TransferBudget, here):
+    regions = watched(here, os.urandom(5000))
+    WatchedFileSystem.spoil = lambda start, data: data[:1000]
+    with pytest.raises(CorruptCopyError, match="1000 bytes arrived instead of 5000"):
+        regions.fs.cat_file("d/x")
+    assert regions.files(0) == []
+    assert budget.bytes_used == 0
+
+
+@pytest.mark.parametrize("here", HERE)
+def test_a_size_that_is_unknown_is_not_copied(watched: Any, here):
+    regions = watched(here, b"123")
+    WatchedFileSystem.sizes_unknown = True
+    with pytest.raises(Unavailable, match=r"d/x: its size is unknown \(None\).*cannot be charged"):
+        regions.fs.cat_file("d/x")
+
+
+@pytest.mark.parametrize("here", HERE)
+def test_a_source_that_changes_meanwhile_is_copied_anew(watched: Any, budget: TransferBudget, here):
+    regions = watched(here, b"1" * 12 * MB)
+    new = b"2" * 11 * MB
+
+    def change(start: Any) -> None:
+        if start == 5 * MB:
+            WatchedFileSystem.before_read = None
+            WatchedFileSystem().pipe_file("/there/d/x", new)
+
+    WatchedFileSystem.before_read = change
+    assert regions.fs.cat_file("d/x") == new
+    assert regions.files(0) == ["d/x"]
+    assert budget.bytes_used == len(new)
+
+
+@pytest.mark.parametrize("here", HERE)
+def test_what_a_user_writes_meanwhile_is_not_replaced(watched: Any, here):
+    regions = watched(here, b"1" * 12 * MB)
+
+    def write(start: Any) -> None:
+        if start == 5 * MB:
+            with regions.fs.open("d/x", "wb") as stream:
+                stream.write(b"mine")
+
+    WatchedFileSystem.before_read = write
+    regions.fs.cat_file("d/x")
+    if here != "memory":  # which has no way to write only what is not there
+        assert regions.has(0, "d/x") == b"mine"
+    assert regions.files(0) == ["d/x"]
+
+
+@pytest.mark.parametrize(("there", "here"), [("gcs", "local"), ("s3", "local"), ("gcs", "s3"), ("s3", "gcs")])
+@pytest.mark.parametrize("size", [5000, 11 * MB])
+def test_checksums_of_the_store_are_compared(make_regions: Any, monkeypatch: Any, budget: Any, here, there, size):
+    regions = make_regions(here, there, chunk_bytes=5 * MB)
+    regions.put(1, "x", os.urandom(size))
+    from rigging.filesystem.mirror import to_local
+
+    read = to_local._read
+
+    def one_bit_wrong(*arguments: Any) -> bytes:
+        data = read(*arguments)
+        return bytes([data[0] ^ 1]) + data[1:]
+
+    monkeypatch.setattr(to_local, "_read", one_bit_wrong)
+    with pytest.raises(CorruptCopyError, match=r"x: the copy has md5 \w+ instead of"):
+        regions.fs.cat_file("x")
+    assert regions.files(0) == []
+    assert budget.bytes_used == 0
+
+
+@pytest.mark.parametrize(("store", "size"), [("gcs", 1000), ("gcs", 70 * MB), ("s3", 1000)])
+def test_one_store_copies_by_itself(make_regions: Any, request: Any, budget: TransferBudget, store, size):
+    regions = make_regions(store, store)
+    data = os.urandom(size)
+    regions.put(1, "d/x", data)
+    server = request.getfixturevalue(store)
+    server.reset_traffic()
+    from rigging.filesystem.mirror.copy import bring
+
+    bring("d/x", regions.fs.settings)
+    source = regions.prefixes[1].split("/")[2]
+    assert server.traffic()[source].bytes_out < 20_000, "the bytes must not come through this machine"
+    assert regions.has(0, "d/x") == data
+    assert budget.bytes_used == size
+    assert regions.files(0) == ["d/x"]
+
+
+@pytest.mark.parametrize(("here", "there"), [("gcs", "gcs"), ("gcs", "local"), ("local", "gcs"), ("s3", "s3")])
+@pytest.mark.parametrize("kind", [FaultKind.ERROR, FaultKind.DROP, FaultKind.APPLIED_ERROR, FaultKind.APPLIED_DROP])
+def test_faults_of_the_store_are_ridden_out(make_regions: Any, request: Any, budget: Any, here, there, kind):
+    regions = make_regions(here, there, chunk_bytes=MB)
+    data = os.urandom(3 * MB)
+    regions.put(1, "d/x", data)
+    server = request.getfixturevalue("s3" if here == "s3" else "gcs")
+    bucket = (regions.prefixes[0] if here != "local" else regions.prefixes[1]).split("/")[2]
+    server.inject(Fault(kind, match=rf"(POST|PUT|GET) .*{bucket}.*(d/x|compose|copies)", status=503, times=2))
+    try:
+        assert regions.fs.cat_file("d/x") == data
+    finally:
+        server.clear_faults()
+    assert regions.has(0, "d/x") == data
+    assert budget.bytes_used in (0, len(data))
+    assert regions.files(0) == ["d/x"]
+
+
+KILLED = """
+import os, signal, sys
+from rigging.filesystem.mirror.fs import MirrorFileSystem
+from rigging.filesystem.mirror import to_local
+read = to_local._read
+def read_or_die(wanted, begin, end):
+    if begin >= int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read(wanted, begin, end)
+to_local._read = read_or_die
+MirrorFileSystem(chunk_bytes=5 * 2**20, heartbeat_interval=0.2, heartbeat_timeout=1.0).cat_file("d/x")
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(("here", "there"), [("local", "gcs"), ("gcs", "s3"), ("s3", "gcs"), ("gcs", "local")])
+def test_a_killed_copy_is_taken_up_where_it_was(make_regions: Any, monkeypatch: Any, budget: Any, here, there):
+    regions = make_regions(here, there, chunk_bytes=5 * MB, heartbeat_interval=0.2, heartbeat_timeout=1.0)
+    data = os.urandom(31 * MB)
+    regions.put(1, "d/x", data)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(20 * MB)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert regions.has(0, "d/x") is None
+    from rigging.filesystem.mirror import to_local
+
+    read, begun = to_local._read, []
+
+    def counted(wanted: Any, begin: int, end: int) -> bytes:
+        begun.append(begin)
+        return read(wanted, begin, end)
+
+    monkeypatch.setattr(to_local, "_read", counted)
+    assert regions.fs.cat_file("d/x") == data
+    assert min(begun) >= 10 * MB, "what had arrived must not be fetched again"
+    assert budget.bytes_used == len(data) - min(begun)
+    assert [path for path in regions.files(0) if "locks" not in path] == ["d/x"]
+
+
+def test_a_part_is_claimed_by_one_and_goes_on_from_what_is_there(tmp_path: Path):
+    final = str(tmp_path / "x")
+    first = claim_part(final, "v1", 60)
+    assert first is not None
+    first.append(b"123")
+    claimed: list[Any] = []
+    waiting = threading.Thread(target=lambda: claimed.append(claim_part(final, "v1", 60)))
+    waiting.start()
+    waiting.join(0.05)
+    assert waiting.is_alive(), "the second must wait while the first is at work"
+    first.close()
+    waiting.join(5)
+    second = claimed[0]
+    assert second.size == 3
+    second.append(b"45")
+    assert second.publish(final)
+    second.close()
+    assert Path(final).read_bytes() == b"12345"
+    assert os.listdir(tmp_path) == ["x"]
+    assert claim_part(final, "v1", 60) is None
+
+
+def test_a_copier_that_stands_still_is_passed_by(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    final = str(tmp_path / "x")
+    still = claim_part(final, "v", 60)
+    assert still is not None
+    other = claim_part(final, "v", 0.01)
+    assert other is not None
+    assert other.path != still.path
+    assert "no progress of its copier" in caplog.text
+    other.append(b"x")
+    assert other.publish(final)
+    assert not still.publish(final), "what is published is not replaced"
+    other.close()
+    still.close()
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_a_part_that_was_published_is_never_written_again(tmp_path: Path):
+    final = tmp_path / "x"
+    final.write_bytes(b"published")
+    part = part_path(str(final), "v")
+    os.link(final, part)
+    moved = tmp_path / "archive"
+    os.rename(final, moved)
+    claimed = claim_part(str(final), "v", 60)
+    assert claimed is not None
+    assert claimed.size == 0
+    claimed.append(b"new")
+    claimed.close()
+    assert moved.read_bytes() == b"published"
+
+
+def test_marks_and_checksums_are_read_from_what_stores_say():
+    gcs = version_of({"size": 3, "md5Hash": "kAFQmDzST7DWlj99KOF/cg==", "crc32c": "NksbMw==", "generation": "7"}, "u")
+    assert (gcs.md5, gcs.mark, gcs.crc32c) == ("900150983cd24fb0d6963f7d28e17f72", "7", "364b1b33")
+    assert version_of({"size": 3, "ETag": '"900150983cd24fb0d6963f7d28e17f72"'}, "u").md5 == gcs.md5
+    parts = version_of({"size": 3, "ETag": '"900150983cd24fb0d6963f7d28e17f72-2"'}, "u")
+    assert (parts.md5, parts.mark) == ("", "900150983cd24fb0d6963f7d28e17f72-2")
+    assert version_of({"size": 3, "mtime": 0.0}, "u").mark == "0.0"
