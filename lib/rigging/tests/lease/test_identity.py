@@ -1,0 +1,97 @@
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from rigging.distributed_lock import create_lock
+from rigging.lease import identity
+from rigging.lease.identity import acquisition_id, holder_is_gone
+
+
+@pytest.fixture
+def dead_id() -> str:
+    """The id of an acquisition by a process that has ended and was waited for."""
+    program = "from rigging.lease.identity import acquisition_id; print(acquisition_id())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def forget_place() -> Iterator[None]:
+    yield
+    identity._place.cache_clear()
+    identity._where.cache_clear()
+
+
+def test_no_two_acquisitions_share_an_id() -> None:
+    found = {acquisition_id() for _ in range(100)}
+    collect = threading.Thread(target=lambda: found.update(acquisition_id() for _ in range(100)))
+    collect.start()
+    collect.join()
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        found.update(pool.starmap(acquisition_id, [()] * 100))
+    assert len(found) == 300
+    assert all(os.uname().nodename in each for each in found), "people read these"
+
+
+def test_a_living_process_is_not_gone() -> None:
+    assert not holder_is_gone(acquisition_id())
+
+
+def test_a_dead_process_is_gone(dead_id: str) -> None:
+    assert holder_is_gone(dead_id)
+
+
+def test_a_process_killed_and_not_yet_waited_for_is_gone() -> None:
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(send, acquisition_id().encode())
+        os._exit(0)
+    told = os.read(receive, 1000).decode()
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert holder_is_gone(told)
+    os.waitpid(child, 0)
+    os.close(receive)
+    os.close(send)
+
+
+def test_another_process_with_the_same_number_is_another() -> None:
+    mine = acquisition_id()
+    place, _, started = mine.rsplit("-", 2)[1].partition(".")
+    assert place, "this system does not tell"
+    assert holder_is_gone(mine.replace(f"{place}.{started}", f"{place}.{int(started) + 1}"))
+
+
+@pytest.mark.parametrize("chosen", ["w", "", "host-1-2-3", "x-999999999-1-0123456789ab", "ray-worker-2147483647"])
+def test_of_chosen_ids_nothing_is_known(chosen: str) -> None:
+    assert not holder_is_gone(chosen)
+
+
+def test_of_other_boots_machines_and_namespaces_nothing_is_known(
+    dead_id: str, forget_place: None, monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    place = dead_id.rsplit("-", 2)[1].partition(".")[0]
+    assert not holder_is_gone(dead_id.replace(place, place[:-1] + ("0" if place[-1] != "0" else "1")))
+    # Nor where the system does not tell what it is.
+    monkeypatch.setattr(identity, "_BOOT_ID_FILE", f"{tmp_path}/none")
+    identity._place.cache_clear()
+    identity._where.cache_clear()
+    assert not holder_is_gone(dead_id)
+    assert len(acquisition_id().split("-")) == len(dead_id.split("-")) - 1
+
+
+def test_a_dead_processs_lease_is_free_at_once_and_said_to_be(
+    dead_id: str, tmp_path: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = f"{tmp_path}/x.lock"
+    assert create_lock(path, dead_id).try_acquire()
+    heir = create_lock(path)
+    assert not heir.has_active_holder()
+    assert heir.try_acquire()
+    assert heir.fencing_token == 2
+    assert f"the process of {dead_id} has ended" in caplog.text
