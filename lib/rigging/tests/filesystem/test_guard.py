@@ -6,7 +6,6 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from rigging.filesystem import (
     open_url,
     url_to_fs,
 )
-from rigging.filesystem.bucket_location import BUCKET_LOCATIONS
 from rigging.filesystem.budget import GB
 from rigging.testing.gcs_server import GcsServer
 from rigging.testing.s3_server import S3Server
@@ -31,143 +29,10 @@ SIZE = 3000
 CONTENT = bytes(index % 251 for index in range(SIZE))
 
 
-@pytest.fixture
-def here(gcs_server: GcsServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
-    """A path below the local region's bucket; the same below marin-eu-west4 is away."""
-    monkeypatch.setenv("MARIN_PREFIX", "gs://marin-us-central2")
-    BUCKET_LOCATIONS.forget()
-    root = f"guard-{tmp_path.name}"
-    fs = filesystem("gs").unguarded
-    for bucket in ("marin-us-central2", "marin-eu-west4"):
-        fs.pipe({f"{bucket}/{root}/{name}": CONTENT for name in ("a", "b")})
-    fs.invalidate_cache()
-    yield f"marin-us-central2/{root}"
-    BUCKET_LOCATIONS.forget()
-
-
-@pytest.fixture
-def away(here: str) -> str:
-    return here.replace("us-central2", "eu-west4")
-
-
-@pytest.fixture
-def budget() -> Iterator[TransferBudget]:
-    with mirror_budget(1) as budget:
-        yield budget
-
-
-@pytest.fixture
-def fs(here: str) -> CrossRegionGuardedFS:
-    fs = filesystem("gs")
-    assert isinstance(fs, CrossRegionGuardedFS)
-    return fs
-
-
 def open_and_read(fs: Any, path: str) -> bytes:
     with fs.open(path) as handle:
         data: bytes = handle.read()
         return data
-
-
-def open_text(fs: Any, path: str) -> Any:
-    with fs.open(path, "r", encoding="latin-1", newline="") as handle:
-        return handle.read().encode("latin-1")
-
-
-READS: dict[str, tuple[Callable[[Any, str, Path], Any], int]] = {
-    "open": (lambda fs, p, tmp: open_and_read(fs, p), SIZE),
-    "open text": (lambda fs, p, tmp: open_text(fs, p), SIZE),
-    "read_bytes": (lambda fs, p, tmp: fs.read_bytes(p), SIZE),
-    "read_text": (lambda fs, p, tmp: fs.read_text(p, encoding="latin-1", newline=""), SIZE),
-    "read_block": (lambda fs, p, tmp: fs.read_block(p, 0, SIZE), SIZE),
-    "cat": (lambda fs, p, tmp: fs.cat(p), SIZE),
-    "cat of a glob": (lambda fs, p, tmp: fs.cat(p[:-1] + "[ab]"), 2 * SIZE),
-    "cat of a directory": (lambda fs, p, tmp: fs.cat(p[:-2], recursive=True, on_error="omit"), 2 * SIZE),
-    "cat_file": (lambda fs, p, tmp: fs.cat_file(p), SIZE),
-    "cat_file range": (lambda fs, p, tmp: fs.cat_file(p, 10, 110), 100),
-    "cat_file from": (lambda fs, p, tmp: fs.cat_file(p, start=2990), 10),
-    "cat_file last": (lambda fs, p, tmp: fs.cat_file(p, start=-7), 7),
-    "cat_file past the end": (lambda fs, p, tmp: fs.cat_file(p, 2990, 5000), 10),
-    "cat_ranges": (lambda fs, p, tmp: fs.cat_ranges([p, p], [0, 50], [20, 80]), 50),
-    "head": (lambda fs, p, tmp: fs.head(p, 33), 33),
-    "tail": (lambda fs, p, tmp: fs.tail(p, 44), 44),
-    "get": (lambda fs, p, tmp: fs.get(p, str(tmp / "x")), SIZE),
-    "get of a list": (lambda fs, p, tmp: fs.get([p], [str(tmp / "x")]), SIZE),
-    "get of a directory": (lambda fs, p, tmp: fs.get(p[:-2], str(tmp / "d"), recursive=True), 2 * SIZE),
-    "get_file": (lambda fs, p, tmp: fs.get_file(p, str(tmp / "x")), SIZE),
-    "download": (lambda fs, p, tmp: fs.download(p, str(tmp / "x")), SIZE),
-    "get_mapper": (lambda fs, p, tmp: fs.get_mapper(p[:-2])["a"], SIZE),
-    "copy": (lambda fs, p, tmp: fs.copy(p, p.replace("eu-west4", "us-central2") + "-copy"), SIZE),
-    "cp": (lambda fs, p, tmp: fs.cp(p, p.replace("eu-west4", "us-central2") + "-copy"), SIZE),
-    "cp_file": (lambda fs, p, tmp: fs.cp_file(p, p.replace("eu-west4", "us-central2") + "-copy"), SIZE),
-    "mv": (lambda fs, p, tmp: fs.mv(p, p.replace("eu-west4", "us-central2") + "-copy"), SIZE),
-    "move": (lambda fs, p, tmp: fs.move(p, p.replace("eu-west4", "us-central2") + "-copy"), SIZE),
-    "rename": (lambda fs, p, tmp: fs.rename(p, p.replace("eu-west4", "us-central2") + "-copy"), SIZE),
-    "async cat_file": (lambda fs, p, tmp: in_its_loop(fs, lambda: fs._cat_file(p)), SIZE),
-    "async range": (lambda fs, p, tmp: in_its_loop(fs, lambda: fs._cat_file(p, start=-9)), 9),
-    "async cat": (lambda fs, p, tmp: in_its_loop(fs, lambda: fs._cat([p])), SIZE),
-    "async cat_ranges": (lambda fs, p, tmp: in_its_loop(fs, lambda: fs._cat_ranges([p], [0], [20])), 20),
-    "async get": (lambda fs, p, tmp: in_its_loop(fs, lambda: fs._get(p, str(tmp / "x"))), SIZE),
-    "async get_file": (lambda fs, p, tmp: in_its_loop(fs, lambda: fs._get_file(p, str(tmp / "x"))), SIZE),
-    "async copy": (lambda fs, p, tmp: in_its_loop(fs, lambda: fs._copy(p, "marin-us-central2/copied")), SIZE),
-    "async cp_file": (lambda fs, p, tmp: in_its_loop(fs, lambda: fs._cp_file(p, "marin-us-central2/copied")), SIZE),
-}
-
-
-def in_its_loop(fs: Any, made: Callable[[], Any]) -> Any:
-    """Await in fsspec's loop, with the budget of here, as a library that speaks async does."""
-    import contextvars
-
-    context, outcome = contextvars.copy_context(), []
-    done = threading.Event()
-
-    async def awaited() -> None:
-        try:
-            outcome.append(await made())
-        except BaseException as error:
-            outcome.append(error)
-        finally:
-            done.set()
-
-    fs.loop.call_soon_threadsafe(lambda: context.run(fs.loop.create_task, awaited()))
-    assert done.wait(60)
-    if isinstance(outcome[0], BaseException):
-        raise outcome[0]
-    return outcome[0]
-
-
-@pytest.mark.parametrize("name", READS)
-def test_each_kind_of_read_costs_what_comes_from_away(
-    name: str, fs: Any, away: str, budget: TransferBudget, tmp_path: Path
-) -> None:
-    read, bytes_moved = READS[name]
-    read(fs, f"{away}/a", tmp_path)
-    assert budget.bytes_used == bytes_moved
-
-
-@pytest.mark.parametrize("name", READS)
-def test_each_kind_of_read_is_refused_before_a_byte_moves(
-    name: str, fs: Any, away: str, gcs_server: GcsServer, tmp_path: Path
-) -> None:
-    read, _ = READS[name]
-    with mirror_budget(1 / GB) as budget:
-        gcs_server.reset_traffic()
-        with pytest.raises(TransferBudgetExceeded, match="gs://marin-eu-west4/"):
-            read(fs, f"{away}/a", tmp_path)
-        assert budget.bytes_used == 0
-    traffic = gcs_server.traffic()
-    assert "marin-eu-west4" not in traffic or traffic["marin-eu-west4"].bytes_out == 0
-    assert "marin-us-central2" not in traffic, "nor was anything written"
-    assert list(tmp_path.rglob("?")) == []
-
-
-@pytest.mark.parametrize("name", [name for name in READS if "co" not in name and name not in ("cp", "cp_file")])
-def test_the_same_reads_in_the_region_are_free(
-    name: str, fs: Any, here: str, budget: TransferBudget, tmp_path: Path
-) -> None:
-    with mirror_budget(0) as budget:
-        READS[name][0](fs, f"{here}/a", tmp_path)
-    assert budget.bytes_used == 0
 
 
 def test_head_and_ranges_take_only_what_they_return(

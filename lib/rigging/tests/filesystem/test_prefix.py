@@ -1,10 +1,7 @@
-from dataclasses import dataclass, field
-from pathlib import Path
-
 import pytest
 
 from rigging.errors import InvalidRequest
-from rigging.filesystem import collect_gcs_paths, marin_prefix, marin_temp_bucket, split_gcs_path
+from rigging.filesystem import marin_prefix, marin_temp_bucket
 
 
 def test_prefix_defaults_to_a_local_directory() -> None:
@@ -55,38 +52,3 @@ def test_temp_stays_beside_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_temp_path_cannot_leave_its_root() -> None:
     with pytest.raises(InvalidRequest, match=r"'\.\.'"):
         marin_temp_bucket(1, "../x")
-
-
-def test_split_gcs_path() -> None:
-    assert split_gcs_path("gs://b/a/c.txt") == ("b", Path("a/c.txt"))
-    assert split_gcs_path("gs://b") == ("b", Path("."))
-    for wrong in ("s3://b/a", "/b/a", "gs://", "b"):
-        with pytest.raises(ValueError, match="expected gs://BUCKET"):
-            split_gcs_path(wrong)
-
-
-@dataclass
-class Inner:
-    files: list[str]
-
-
-@dataclass
-class Config:
-    a: str
-    inner: Inner
-    more: dict[str, object] = field(default_factory=dict)
-
-
-def test_collect_gcs_paths_names_where_each_was_found() -> None:
-    config = Config(
-        "gs://one/a",
-        Inner(["/local", "gs://two/b"]),
-        {"k": ("gs://three", Path("gs://four/x")), "n": 1, "s": {"gs://5"}},
-    )
-    assert collect_gcs_paths(config, path_prefix="config") == [
-        ("config.a", "gs://one/a"),
-        ("config.inner.files.[1]", "gs://two/b"),
-        ("config.more.k.[0]", "gs://three"),
-        ("config.more.k.[1]", "gs://four/x"),
-        ("config.more.s.[0]", "gs://5"),
-    ]

@@ -1,4 +1,6 @@
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -128,3 +130,13 @@ def test_only_machines_that_may_be_in_gcp_ask(tmp_path: Path) -> None:
     assert not REAL_MAY_BE_GCP({}, str(other))
     assert not REAL_MAY_BE_GCP({}, str(tmp_path / "missing"))
     assert REAL_MAY_BE_GCP({"GCE_METADATA_HOST": "localhost:1"}, str(other))
+
+
+def test_a_silent_server_costs_a_second_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{silent.getsockname()[1]}")
+        began = time.monotonic()
+        assert region_from_metadata() is None
+        took = time.monotonic() - began
+        assert region_from_metadata() is None
+    assert took < 5, "two attempts of half a second, and room for a busy machine"
