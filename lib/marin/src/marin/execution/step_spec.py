@@ -1,4 +1,11 @@
-"""A step without a config: a name, plain attributes that identify its output, and a function of the output path."""
+"""A step without a config: a name, plain attributes that identify its output, and a function of the output path.
+
+data = StepSpec(name="data", hash_attrs={"n": 100}, fn=write_numbers)
+stats = StepSpec(name="stats", deps=[data], fn=lambda output_path: summarise(data.output_path, output_path))
+StepRunner().run([stats])
+
+A spec and an ExecutorStep stand for each other: `StepSpec.as_executor_step` and `resolve_executor_step`.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +17,62 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from marin.execution.graph import dependencies_first
 from marin.execution.paths import prefix_or_default, under_prefix
-from marin.execution.step import check_relative_name, is_absolute
+from marin.execution.refs import VersionedValue
+from marin.execution.step import ExecutorStep, check_relative_name, is_absolute
 from rigging.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from fray.types import ResourceConfig
 
 HASH_DIGITS = 8
+
+
+@dataclass(frozen=True)
+class StepSpecConfig:
+    """The config of a spec that has become an executor step.
+
+    Attributes:
+        attrs: The spec's `hash_attrs`, versioned.
+        deps: Its deps, as executor steps; their output paths once instantiated.
+    """
+
+    attrs: Any
+    deps: list[Any]
+
+
+class StepSpecFunction:
+    """The function of a spec that has become an executor step: takes the config, calls with the output path.
+
+    Pickled without the spec, which may hold a large graph.
+    """
+
+    def __init__(self, spec: StepSpec | None, fn: Callable[[str], Any], output_path: str) -> None:
+        self.spec = spec
+        self.output_path = output_path
+        self.__wrapped__ = fn  # where inspection looks for the function that is really meant
+
+    def __call__(self, _config: Any) -> Any:
+        return self.__wrapped__(self.output_path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StepSpecFunction, (None, self.__wrapped__, self.output_path)
+
+
+class ExecutorStepFunction:
+    """The function of an executor step that has become a spec: takes the output path, calls with the config."""
+
+    def __init__(self, step: ExecutorStep[Any] | None, fn: Callable[[Any], Any], config: Any) -> None:
+        self.step = step
+        self.config = config
+        self.__wrapped__ = fn  # where inspection looks for the function that is really meant
+
+    def __call__(self, _output_path: str) -> Any:
+        return self.__wrapped__(self.config)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ExecutorStepFunction, (None, self.__wrapped__, self.config)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,13 +103,20 @@ class StepSpec:
         if override is not None and not is_absolute(override):
             check_relative_name(override, f"step {self.name!r}: override_output_path")
 
-    @cached_property
+    @property
     def hash_id(self) -> str:
         """The digits that stand in the output path: 8 hex of SHA-256 of name, attributes and the deps' names.
 
         Raises:
-            InvalidRequest: `hash_attrs` is not plain JSON.
+            InvalidRequest: `hash_attrs` is not plain JSON, or specs depend on each other in a circle.
         """
+        if "_own_hash" not in self.__dict__:
+            for spec in _dependencies_first(self, "_own_hash"):
+                _ = spec._own_hash  # deps first, so that none of them recurses
+        return self._own_hash
+
+    @cached_property
+    def _own_hash(self) -> str:
         content = {"name": self.name, "attrs": self.hash_attrs, "deps": sorted(self.dep_names)}
         try:
             text = json.dumps(content, sort_keys=True)
@@ -86,3 +148,62 @@ class StepSpec:
     def dep_names(self) -> list[str]:
         """Names of the deps, with hashes."""
         return [dep.name_with_hash for dep in self.deps]
+
+    def as_executor_step(self) -> ExecutorStep[Any]:
+        """The same step for an `Executor`: always the same object, its output path the spec's own.
+
+        Its version has `hash_attrs` as `attrs` and the deps as `deps.[i]`. A spec made by `resolve_executor_step` gives
+        the step that it was made from.
+        """
+        if "_own_executor_step" not in self.__dict__:
+            for spec in _dependencies_first(self, "_own_executor_step"):
+                _ = spec._own_executor_step  # deps first, so that none of them recurses
+        return self._own_executor_step
+
+    @cached_property
+    def _own_executor_step(self) -> ExecutorStep[Any]:
+        if isinstance(self.fn, ExecutorStepFunction) and self.fn.step is not None:
+            return self.fn.step
+        path = self.output_path if is_absolute(self.output_path) else os.path.abspath(self.output_path)
+        deps = [dep._own_executor_step for dep in self.deps]
+        return ExecutorStep(
+            name=self.name,
+            fn=None if self.fn is None else StepSpecFunction(self, self.fn, path),
+            config=StepSpecConfig(attrs=VersionedValue(dict(self.hash_attrs)), deps=deps),
+            override_output_path=path,
+            resources=self.resources,
+        )
+
+
+def _dependencies_first(spec: StepSpec, done: str) -> list[StepSpec]:
+    """The specs that one leads to and that do not have the attribute `done` yet, each after its deps."""
+    return list(
+        dependencies_first([spec], lambda node: node.deps, lambda node: node.name, lambda node: done in node.__dict__)
+    )
+
+
+def resolve_executor_step(
+    step: ExecutorStep[Any], config: Any, output_path: str, deps: Sequence[StepSpec] = ()
+) -> StepSpec:
+    """An executor step as a bare spec, once its config and its output path are known.
+
+    Args:
+        step: The step.
+        config: Its instantiated config, such as `executor.configs[step]`.
+        output_path: Where its output goes, such as `executor.output_paths[step]`.
+        deps: The specs of the steps that it depends on.
+
+    Returns:
+        A spec of this output path that calls the step's function with `config`, and gives `step` back from
+        `as_executor_step()`. For a step that came from a spec of this output path: that spec.
+    """
+    fn = step.fn
+    if isinstance(fn, StepSpecFunction) and fn.spec is not None and fn.output_path == output_path:
+        return fn.spec
+    return StepSpec(
+        name=step.name,
+        deps=list(deps),
+        override_output_path=output_path,
+        fn=None if fn is None else ExecutorStepFunction(step, fn, config),
+        resources=step.resources,
+    )

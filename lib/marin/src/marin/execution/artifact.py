@@ -1,0 +1,204 @@
+"""What a step returned, kept as JSON beside its output."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import json
+import os
+import pathlib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, overload
+
+from rigging.errors import InvalidRequest, NotFound
+from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+
+T = TypeVar("T")
+
+ARTIFACT_FILE = ".artifact"
+
+
+class ArtifactNotFound(NotFound, FileNotFoundError):
+    """There is no artifact at an output path: its step has not ended, or came from before artifacts were kept."""
+
+    __str__ = NotFound.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class PathMetadata:
+    """A result that is one path: what a step returns to say where its output is."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class PathsMetadata:
+    """A result that is several paths below one directory."""
+
+    parent_path: str
+    paths: list[str] = field(default_factory=list)
+
+
+class Artifact:
+    """The value that a step's function returned, in `{output path}/.artifact`."""
+
+    @staticmethod
+    def save(value: Any, path: str) -> None:
+        """Store a value at an output path, atomically.
+
+        Args:
+            value: None, plain JSON, a dataclass or a pydantic model (as its fields), or a nesting of these; enums,
+                paths and times become text.
+            path: The output path.
+
+        Raises:
+            InvalidRequest: The value has no such form; nothing is written.
+        """
+        write_bytes_atomic(artifact_path(path), artifact_bytes(value))
+
+    @overload
+    @staticmethod
+    def load(path: str) -> Any: ...
+
+    @overload
+    @staticmethod
+    def load(path: str, type: type[T]) -> T: ...
+
+    @staticmethod
+    def load(path: str, type: Any = None) -> Any:
+        """The value stored at an output path.
+
+        Args:
+            path: The output path.
+            type: What to make of it: a dataclass, a pydantic model, or a generic such as `list[PathMetadata]`; the
+                plain JSON value without.
+
+        Raises:
+            ArtifactNotFound: Nothing is stored there.
+            InvalidRequest: What is stored there is not of that type.
+        """
+        content = read_bytes_or_none(artifact_path(path))
+        if content is None:
+            raise ArtifactNotFound(f"no artifact at {artifact_path(path)}; the step that writes it has not succeeded")
+        try:
+            raw = json.loads(content)
+            return raw if type is None else _decode(type, raw)
+        except (ValueError, TypeError, KeyError, NameError) as error:
+            raise InvalidRequest(f"artifact {artifact_path(path)} cannot be read as {_label(type)}: {error}") from error
+
+
+def artifact_path(output_path: str) -> str:
+    """Where the artifact of an output path is."""
+    return os.path.join(output_path, ARTIFACT_FILE)
+
+
+def artifact_bytes(value: Any) -> bytes:
+    """The content of an artifact file.
+
+    Raises:
+        InvalidRequest: The value has no JSON form.
+    """
+    if value is None:
+        return b"null"
+    try:
+        return json.dumps(value, default=_encode).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(
+            f"a value of type {type(value).__name__} cannot be stored as JSON ({error}); return plain values, a "
+            "dataclass or a pydantic model"
+        ) from error
+
+
+def _encode(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
+    if hasattr(type(value), "model_dump"):
+        return value.model_dump(mode="json")  # pydantic, recognised without importing it
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        return value.item()  # a numpy scalar
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _label(type_: Any) -> str:
+    return "JSON" if type_ is None else getattr(type_, "__name__", str(type_))
+
+
+def _decode(type_: Any, raw: Any) -> Any:
+    """`raw` as a value of a type; of a type that says nothing about JSON, `raw` itself."""
+    origin = typing.get_origin(type_)
+    if origin is not None:
+        return _decode_generic(origin, typing.get_args(type_), raw)
+    if not isinstance(type_, type):
+        return raw
+    if dataclasses.is_dataclass(type_):
+        return _decode_dataclass(type_, raw)
+    if hasattr(type_, "model_validate"):
+        return type_.model_validate(raw)
+    if issubclass(type_, (datetime.datetime, datetime.date, datetime.time)):
+        return type_.fromisoformat(raw)
+    if issubclass(type_, datetime.timedelta):
+        return type_(seconds=raw)
+    if issubclass(type_, enum.Enum):
+        return type_(raw)
+    if issubclass(type_, (pathlib.PurePath, set, frozenset, tuple)):
+        return type_(raw)
+    expected = (int, float) if type_ is float else type_
+    if type_ in (str, int, float, bool, list, dict, types.NoneType) and not isinstance(raw, expected):
+        raise TypeError(f"expected {type_.__name__}, not {raw!r}")
+    return raw
+
+
+def _decode_dataclass(type_: type[Any], raw: Any) -> Any:
+    if not isinstance(raw, dict):
+        raise TypeError(f"expected the fields of {type_.__name__}, not {raw!r}")
+    hints = typing.get_type_hints(type_)
+    fields = {item.name: item for item in dataclasses.fields(type_)}
+    unknown = sorted(raw.keys() - fields.keys())
+    if unknown:
+        raise TypeError(f"{type_.__name__} has no field {unknown[0]!r}; it has {', '.join(fields)}")
+    return type_(**{name: _decode(hints[name], value) for name, value in raw.items() if fields[name].init})
+
+
+def _decode_generic(origin: Any, arguments: tuple[Any, ...], raw: Any) -> Any:
+    if origin in (typing.Union, types.UnionType):
+        return _decode_union(arguments, raw)
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return tuple(_decode(kind, item) for kind, item in zip(arguments, raw, strict=True))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {_decode_key(arguments[0], key): _decode(arguments[1], item) for key, item in raw.items()}
+    if origin in (list, tuple, set, frozenset):
+        return origin(_decode(arguments[0], item) for item in raw)
+    return [_decode(arguments[0], item) for item in raw] if isinstance(raw, list) else raw
+
+
+def _decode_key(type_: Any, key: str) -> Any:
+    return _decode(type_, type_(key) if type_ in (int, float) else key)
+
+
+def _decode_union(alternatives: tuple[Any, ...], raw: Any) -> Any:
+    if raw is None and types.NoneType in alternatives:
+        return None
+    problems = []
+    for alternative in alternatives:
+        if alternative is not types.NoneType:
+            try:
+                return _decode(alternative, raw)
+            except (ValueError, TypeError, KeyError) as error:
+                problems.append(str(error))
+    raise TypeError("; ".join(problems) or f"{raw!r} fits none of the alternatives")

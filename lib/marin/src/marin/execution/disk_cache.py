@@ -1,0 +1,131 @@
+"""A function whose result is kept on disk: computed once, loaded ever after."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import typing
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast, overload
+
+from marin.execution.artifact import Artifact
+from marin.execution.encode import encode
+from marin.execution.executor_step_status import (
+    STATUS_FAILED,
+    STATUS_RUNNING,
+    STATUS_SUCCESS,
+    StatusFile,
+    StepAlreadyDone,
+    step_lock,
+)
+from marin.execution.paths import prefix_or_default
+from marin.execution.remote import function_name
+from rigging.errors import InvalidRequest
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+SaveFn = Callable[[Any, str], object]
+LoadFn = Callable[[str], Any]
+
+_HASH_DIGITS = 16
+
+
+@overload
+def disk_cache(fn: Callable[P, R]) -> Callable[P, R]: ...
+
+
+@overload
+def disk_cache(
+    fn: Callable[P, R], *, output_path: str | None = None, save_fn: SaveFn | None = None, load_fn: LoadFn | None = None
+) -> Callable[P, R]: ...
+
+
+@overload
+def disk_cache(
+    fn: None = None, *, output_path: str | None = None, save_fn: SaveFn | None = None, load_fn: LoadFn | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+
+def disk_cache(
+    fn: Callable[P, R] | None = None,
+    *,
+    output_path: str | None = None,
+    save_fn: SaveFn | None = None,
+    load_fn: LoadFn | None = None,
+) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
+    """Keep a function's result: `@disk_cache`, `@disk_cache(...)` or `disk_cache(fn, ...)`.
+
+    Callers in several processes and threads compute a result once; the others wait for it. A result counts only once
+    the status at its path is SUCCESS; a computation that fails raises and is tried again by the next call.
+
+    Args:
+        fn: The function.
+        output_path: Where the result is kept, whatever the arguments. By default each set of arguments has a path of
+            its own: `{prefix}/cache/{module.function}-{hash of the arguments}`.
+        save_fn: `save_fn(value, path)` stores a result; `Artifact.save` (JSON) by default.
+        load_fn: `load_fn(path)` gives it back; by default `Artifact.load`, as the function's return annotation.
+
+    Raises:
+        InvalidRequest: (from a call) An argument has no form that is the same in every process, or the result cannot be
+            stored; only one of save_fn and load_fn was given.
+    """
+    if (save_fn is None) != (load_fn is None):
+        missing = "save_fn" if save_fn is None else "load_fn"
+        raise InvalidRequest(f"disk_cache: {missing} is missing; what one stores, the other must be able to load")
+
+    def wrap(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def cached(*args: P.args, **kwargs: P.kwargs) -> R:
+            path = output_path if output_path is not None else cache_path(function, args, kwargs)
+            load = load_fn if load_fn is not None else functools.partial(_load_artifact, function)
+            if StatusFile(path).status == STATUS_SUCCESS:
+                return cast(R, load(path))
+            try:
+                with step_lock(path, function_name(function)) as status:
+                    status.write_status(STATUS_RUNNING)
+                    try:
+                        value = function(*args, **kwargs)
+                        (save_fn or Artifact.save)(value, path)
+                    except BaseException:
+                        status.write_status(STATUS_FAILED)
+                        raise
+                    status.write_status(STATUS_SUCCESS)
+                    return value
+            except StepAlreadyDone:  # by whoever held the lock until now
+                return cast(R, load(path))
+
+        return cached
+
+    return wrap if fn is None else wrap(fn)
+
+
+def cache_path(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Where the result of a call is kept: follows from the function's name and the arguments' values.
+
+    Raises:
+        InvalidRequest: An argument has no form that is the same in every process.
+    """
+    name = function_name(fn)
+    content = [
+        encode(list(args), f"arguments of {name}", _no_step),
+        {key: encode(kwargs[key], f"argument {key} of {name}", _no_step) for key in sorted(kwargs)},
+    ]
+    digest = hashlib.md5(json.dumps(content, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
+    return os.path.join(prefix_or_default(None), "cache", f"{name}-{digest[:_HASH_DIGITS]}")
+
+
+def _no_step(reference: Any) -> str:
+    raise InvalidRequest(f"disk_cache: {reference!r} is an input of a step; give the function its path")
+
+
+def _load_artifact(fn: Callable[..., Any], path: str) -> Any:
+    try:
+        annotation = typing.get_type_hints(fn).get("return")
+    except (NameError, TypeError):
+        annotation = None  # names that only a type checker knows
+    if annotation is None or isinstance(annotation, TypeVar):
+        return Artifact.load(path)
+    return Artifact.load(path, annotation)

@@ -1,0 +1,30 @@
+"""Who watches a run: the log or a live view for people, and a file of events for programs."""
+
+from __future__ import annotations
+
+import sys
+
+from marin.execution.event_log import EventLog
+from marin.execution.log_lines import LogLines
+from marin.execution.run_events import RunObserver
+
+
+def default_observers() -> list[RunObserver]:
+    """The observers of an ordinary run, each made anew.
+
+    A live view when stderr is a terminal that can show one, else plain log lines; and the event log, which writes only
+    for runs that have an info file.
+    """
+    shown: RunObserver = LogLines()
+    if is_terminal():
+        from marin.execution.view import LiveView
+
+        shown = LiveView(sys.stderr)
+    return [shown, EventLog()]
+
+
+def is_terminal() -> bool:
+    """Whether stderr is a terminal on which lines can be drawn over."""
+    import os
+
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and "CI" not in os.environ

@@ -1,0 +1,82 @@
+"""The call of a step's function, in this process or in a job: within its transfer budget, its return value kept."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from marin.execution.artifact import Artifact
+from marin.execution.refs import InputName, MirroredValue, VersionedValue
+from marin.execution.step import ExecutorStep
+from marin.execution.walk import LEAF_TYPES, dataclass_field_names
+from rigging.errors import InvalidRequest
+
+logger = logging.getLogger(__name__)
+
+
+def call_step(fn: Callable[..., Any], args: Sequence[Any], output_path: str, budget_gb: float | None = None) -> Any:
+    """Call a step's function and store what it returns at its output path.
+
+    A value that cannot be stored is only reported: the work is done.
+
+    Args:
+        fn: The function.
+        args: What it is called with.
+        output_path: Where `.artifact` goes.
+        budget_gb: What it may copy between regions, in 2^30 bytes; None for what is in force around the call.
+    """
+    if is_ray_function(fn):
+        raise InvalidRequest(
+            f"step at {output_path}: its function is a Ray remote function, which only fray's Ray backend can run; "
+            "write it as a plain function, with marin.execution.remote.remote(fn, resources=...) around it"
+        )
+    with _budget(budget_gb):
+        value = fn(*args)
+    try:
+        Artifact.save(value, output_path)
+    except InvalidRequest as error:
+        logger.warning("step at %s is done, but its return value is not kept: %s", output_path, error)
+    return value
+
+
+def is_ray_function(fn: Any) -> bool:
+    """Whether a function is Ray's (`@ray.remote`): recognised by its attributes, without importing ray."""
+    return callable(getattr(fn, "remote", None)) and callable(getattr(fn, "options", None))
+
+
+def mirror_budget_gb(config: Any) -> float | None:
+    """The largest budget of the `mirrored()` values in a config (before it is instantiated); None without any."""
+    return max((found.budget_gb for found in _mirrored_values(config)), default=None)
+
+
+@contextlib.contextmanager
+def _budget(gb: float | None) -> Iterator[None]:
+    if gb is None:
+        yield
+        return
+    from rigging.filesystem import mirror_budget
+
+    with mirror_budget(gb):
+        yield
+
+
+def _mirrored_values(config: Any) -> Iterator[MirroredValue[Any]]:
+    stack = [config]
+    while stack:
+        obj = stack.pop()
+        kind = type(obj)
+        if kind in LEAF_TYPES:
+            continue
+        if isinstance(obj, MirroredValue):
+            yield obj
+        elif isinstance(obj, VersionedValue):
+            stack.append(obj.value)
+        elif isinstance(obj, Mapping):
+            stack.extend(obj.values())
+        elif isinstance(obj, (list, tuple, set, frozenset)):
+            stack.extend(obj)
+        elif dataclasses.is_dataclass(kind) and not isinstance(obj, (InputName, ExecutorStep)):
+            stack.extend(getattr(obj, name, None) for name in dataclass_field_names(kind))

@@ -1,0 +1,349 @@
+"""Running bare step specs: a list of them, or a generator that never ends.
+
+Only the specs that are at work, or wait for others that are, are held in memory, and the next one is asked for when
+there is room for it; what has ended is known by its status in storage. Of failures the paths are kept, because the
+error at the end lists them.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+
+from marin.execution.executor_step_status import (
+    STATUS_SUCCESS,
+    StatusFile,
+    StepAlreadyDone,
+    check_status,
+    mark_dependency_failed,
+)
+from marin.execution.graph import dependencies_first
+from marin.execution.observers import default_observers
+from marin.execution.placement import LiveJobs
+from marin.execution.run_events import (
+    RunEnded,
+    RunEvent,
+    RunObserver,
+    RunStarted,
+    StepEnd,
+    StepEnded,
+    StepQueued,
+    StepStarted,
+    notify,
+)
+from marin.execution.runner import MAX_STEP_THREADS, check_max_concurrent, describe_error
+from marin.execution.spec_attempt import Attempt, AttemptResult
+from marin.execution.step_spec import StepSpec
+from rigging.errors import InvalidRequest, MarinError, StepFailed
+
+logger = logging.getLogger(__name__)
+
+# Threads beyond those at work, which look at statuses.
+LOOKING_THREADS = 16
+# Specs held beyond those at work, so that statuses are read ahead.
+READ_AHEAD = 64
+# Outputs that are remembered to be there, so that dependants that come soon need not look.
+REMEMBERED_OUTPUTS = 20_000
+# Failed steps that the error at the end names; the rest is counted.
+LISTED_FAILURES = 100
+
+
+class StepRunner:
+    """Runs step specs whose output is not there yet, each as soon as its deps are done.
+
+    Args:
+        observers: What shows the run; by default the log, or a live view on a terminal.
+    """
+
+    def __init__(self, observers: Sequence[RunObserver] | None = None) -> None:
+        self._observers = observers
+
+    def run(
+        self,
+        steps: Iterable[StepSpec],
+        *,
+        dry_run: bool = False,
+        force_run_failed: bool = True,
+        max_concurrent: int | None = None,
+    ) -> None:
+        """Run the specs, and their deps, whose output is not there.
+
+        Args:
+            steps: The specs wanted, in any number; a generator is asked for the next one when there is room for it. It
+                is called in this thread, and may itself look at outputs that earlier specs made.
+            dry_run: Print each spec that would run, deps first, and touch no storage.
+            force_run_failed: Whether what failed in an earlier run is tried again.
+            max_concurrent: Specs at work at once; None for every ready one (up to `MAX_STEP_THREADS`).
+
+        Raises:
+            StepFailed: Some failed, after everything else has run; the first is the cause.
+            InvalidRequest: Something that is no spec, specs that depend on each other in a circle, or a limit below 1.
+        """
+        check_max_concurrent(max_concurrent)
+        checked = _checked(steps)
+        if dry_run:
+            for spec in _each_once(checked):
+                print(f"  {spec.name}  {spec.output_path}")
+            return
+        observers = default_observers() if self._observers is None else self._observers
+        _Stream(checked, observers, force_run_failed, max_concurrent).run()
+
+    def run_step(self, step: StepSpec, *, force_run_failed: bool = True) -> bool:
+        """Run one spec in this thread, its deps taken as done; whether it ran (False: its output was there).
+
+        Raises:
+            PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
+            Exception: Whatever its function raised.
+        """
+        result = Attempt(step, force_run_failed, LiveJobs()).run()
+        if result.error is not None:
+            raise result.error
+        return result.end is StepEnd.SUCCEEDED
+
+    def check_cache(self, step: StepSpec) -> bool:
+        """Whether the output of a spec is there."""
+        return StatusFile(step.output_path).status == STATUS_SUCCESS
+
+
+def _checked(steps: Iterable[StepSpec]) -> Iterator[StepSpec]:
+    for spec in steps:
+        if not isinstance(spec, StepSpec):
+            raise InvalidRequest(f"StepRunner.run(steps=...): {spec!r} is a {type(spec).__name__}, not a StepSpec")
+        yield spec
+
+
+def _each_once(steps: Iterable[StepSpec]) -> Iterator[StepSpec]:
+    seen: set[str] = set()
+    for spec in steps:
+        order = dependencies_first([spec], lambda node: node.deps, lambda node: node.name, _in(seen))
+        for node in order:
+            seen.add(node.output_path)
+            yield node
+
+
+def _in(paths: set[str]) -> Callable[[StepSpec], bool]:
+    return lambda spec: spec.output_path in paths
+
+
+@dataclass(slots=True)
+class _Node:
+    """A spec that has not ended."""
+
+    spec: StepSpec
+    path: str
+    waiting_for: set[str] = field(default_factory=set)
+    dependants: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """The status of a path was read, or could not be."""
+
+    path: str
+    status: str | None
+    error: BaseException | None = None
+
+
+class _Stream:
+    """One run; used once. Its state belongs to the thread that calls `run`; others only look, work and report."""
+
+    def __init__(
+        self,
+        steps: Iterator[StepSpec],
+        observers: Sequence[RunObserver],
+        force_run_failed: bool,
+        max_concurrent: int | None,
+    ) -> None:
+        self._steps = steps
+        self._observers = observers
+        self._force_run_failed = force_run_failed
+        self._limit = min(max_concurrent or MAX_STEP_THREADS, MAX_STEP_THREADS)
+        self._window = self._limit + READ_AHEAD
+        self._nodes: dict[str, _Node] = {}
+        self._ready: deque[_Node] = deque()
+        self._running: dict[str, Attempt] = {}
+        self._jobs = LiveJobs()
+        self._reports: SimpleQueue[_Looked | AttemptResult] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[contextvars.Context, Callable[[], _Looked | AttemptResult]] | None]
+        self._calls = SimpleQueue()
+        self._threads = 0
+        self._busy = 0
+        self._outputs: OrderedDict[str, None] = OrderedDict()
+        self._failed: set[str] = set()
+        self._listed: list[str] = []
+        self._left_out = 0
+        self._first_error: BaseException | None = None
+
+    def run(self) -> None:
+        started = time.monotonic()
+        self._tell(RunStarted(time.time(), steps=None))
+        error: str | None = None
+        try:
+            self._work_through()
+        except BaseException as caught:
+            error = describe_error(caught)
+            self._abandon()
+            raise
+        finally:
+            for _ in range(self._threads):
+                self._calls.put(None)
+            self._tell(RunEnded(time.time(), time.monotonic() - started, error))
+        self._raise_failures()
+
+    def _work_through(self) -> None:
+        exhausted = False
+        while self._nodes or not exhausted:
+            while not exhausted and len(self._nodes) < self._window and self._reports.empty():
+                spec = next(self._steps, None)
+                if spec is None:
+                    exhausted = True
+                else:
+                    self._take(spec)
+            if not self._nodes:
+                continue
+            report = self._reports.get()
+            self._busy -= 1
+            if isinstance(report, _Looked):
+                self._on_looked(report)
+            else:
+                del self._running[report.path]
+                self._end(report)
+            while self._ready and len(self._running) < self._limit:
+                self._start(self._ready.popleft())
+
+    def _take(self, spec: StepSpec) -> None:
+        path = spec.output_path
+        if path in self._nodes or path in self._failed or path in self._outputs:
+            return
+        self._nodes[path] = _Node(spec, path)
+        self._tell(StepQueued(time.time(), spec.name, path))
+        self._call(lambda: _look(path))
+
+    def _on_looked(self, looked: _Looked) -> None:
+        node = self._nodes[looked.path]
+        try:
+            if looked.error is not None:
+                raise looked.error
+            check_status(looked.status, node.spec.name, node.path, force_run_failed=self._force_run_failed)
+        except StepAlreadyDone:
+            self._end(AttemptResult(node.path, StepEnd.CACHED))
+            return
+        # Whatever a storage library raises is this step's failure.
+        except Exception as error:
+            self._end(AttemptResult(node.path, StepEnd.FAILED, error=error))
+            return
+        for dep in node.spec.deps:
+            path = dep.output_path
+            if path in self._failed:
+                self._end(AttemptResult(node.path, StepEnd.DEP_FAILED, error=_dependency_error(dep)))
+                return
+            self._take(dep)
+            if path in self._nodes and path not in node.waiting_for:
+                node.waiting_for.add(path)
+                self._nodes[path].dependants.append(node.path)
+        if not node.waiting_for:
+            self._ready.append(node)
+
+    def _start(self, node: _Node) -> None:
+        attempt = Attempt(node.spec, self._force_run_failed, self._jobs)
+        self._running[node.path] = attempt
+
+        def call() -> AttemptResult:
+            return attempt.run(on_start=lambda: self._tell(StepStarted(time.time(), node.spec.name, node.path)))
+
+        self._call(call)
+
+    def _end(self, result: AttemptResult) -> None:
+        """Book a result, and those of the steps that cannot run because of it."""
+        ended = deque([result])
+        while ended:
+            result = ended.popleft()
+            node = self._nodes.pop(result.path, None)
+            if node is None:
+                continue
+            self._book(node, result)
+            for path in node.dependants:
+                dependant = self._nodes.get(path)
+                if dependant is None:
+                    continue
+                if not result.ok:
+                    error = _dependency_error(node.spec)
+                    ended.append(AttemptResult(path, StepEnd.DEP_FAILED, error=error))
+                    continue
+                dependant.waiting_for.discard(node.path)
+                if not dependant.waiting_for:
+                    self._ready.append(dependant)
+
+    def _book(self, node: _Node, result: AttemptResult) -> None:
+        if result.ok:
+            self._outputs[node.path] = None
+            if len(self._outputs) > REMEMBERED_OUTPUTS:
+                self._outputs.popitem(last=False)
+        else:
+            self._failed.add(node.path)
+            if result.end is StepEnd.DEP_FAILED:
+                self._left_out += 1
+                _mark(node.path)
+            else:
+                self._first_error = self._first_error or result.error
+                if len(self._listed) < LISTED_FAILURES:
+                    self._listed.append(f"  {node.spec.name} -> {node.path}: {describe_error(result.error)}")
+        error = None if result.error is None else describe_error(result.error)
+        self._tell(StepEnded(time.time(), node.spec.name, node.path, result.end, result.seconds, error))
+
+    def _call(self, call: Callable[[], _Looked | AttemptResult]) -> None:
+        """Have a call made by another thread, within the context of this one."""
+        self._busy += 1
+        if self._busy > self._threads and self._threads < self._limit + LOOKING_THREADS:
+            self._threads += 1
+            threading.Thread(target=self._serve, name=f"marin-step-{self._threads}", daemon=True).start()
+        self._calls.put((contextvars.copy_context(), call))
+
+    def _serve(self) -> None:
+        while (item := self._calls.get()) is not None:
+            context, call = item
+            self._reports.put(context.run(call))
+
+    def _abandon(self) -> None:
+        self._jobs.terminate()
+        for attempt in list(self._running.values()):
+            attempt.abandon()
+
+    def _tell(self, event: RunEvent) -> None:
+        notify(self._observers, event)
+
+    def _raise_failures(self) -> None:
+        failed = len(self._failed) - self._left_out
+        if not failed:
+            return
+        lines = [f"{failed} step(s) failed:", *self._listed]
+        if failed > len(self._listed):
+            lines.append(f"  and {failed - len(self._listed)} more")
+        if self._left_out:
+            lines.append(f"not run, because a dependency failed: {self._left_out} step(s)")
+        raise StepFailed("\n".join(lines)) from self._first_error
+
+
+def _look(path: str) -> _Looked:
+    try:
+        return _Looked(path, StatusFile(path).status)
+    # Whatever a storage library raises is for the step that it concerns.
+    except Exception as error:
+        return _Looked(path, None, error)
+
+
+def _dependency_error(dep: StepSpec) -> StepFailed:
+    return StepFailed(f"dependency {dep.name} failed ({dep.output_path})")
+
+
+def _mark(path: str) -> None:
+    try:
+        mark_dependency_failed(path)
+    except (OSError, MarinError) as error:
+        logger.warning("could not write DEP_FAILED to %s: %s", path, error)

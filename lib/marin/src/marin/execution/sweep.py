@@ -1,0 +1,110 @@
+"""Sweeps: many targets under one root, shared out among workers that know nothing of each other."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from marin.execution.executor_step_status import (
+    LOCK_SUFFIX,
+    STATUS_FAILED,
+    STATUS_RUNNING,
+    STATUS_SUCCESS,
+    LockedStatus,
+    StatusFile,
+    status_path,
+)
+from marin.execution.step import check_relative_name
+from rigging.distributed_lock import lease
+from rigging.errors import Conflict, InvalidRequest, StepFailed
+
+logger = logging.getLogger(__name__)
+
+ConfigT = TypeVar("ConfigT")
+
+
+@dataclass(frozen=True)
+class SweepTarget(Generic[ConfigT]):
+    """One point of a sweep.
+
+    Attributes:
+        target_id: Names it among the sweep's targets, and its directory below the sweep's root.
+        config: What the sweep's function is called with.
+    """
+
+    target_id: str
+    config: ConfigT
+
+
+def claim_and_run(
+    sweep_root: str, targets: Iterable[SweepTarget[ConfigT]], run_fn: Callable[[ConfigT], Any]
+) -> list[str]:
+    """Run every target that is not done and that no other worker is running; start as many workers as you like.
+
+    Each target is claimed by the lease in `{sweep_root}/{target_id}` and is run by one worker at a time; one whose
+    worker died is free again after the lease's time. What failed before is tried again. Returns when no target is left
+    for this worker: others may still be at work on theirs.
+
+    Args:
+        sweep_root: The directory of statuses and leases; the same for every worker.
+        targets: The sweep, in any order.
+        run_fn: Called with each target's config.
+
+    Returns:
+        The ids of the targets that this worker ran to success.
+
+    Raises:
+        StepFailed: Some targets failed here; all of them are named, the first is the cause. The others have run.
+        InvalidRequest: Two targets have one id, or an id would leave the root.
+    """
+    done: list[str] = []
+    failures: list[tuple[str, BaseException]] = []
+    for target in _checked(targets):
+        try:
+            if _run_one(os.path.join(sweep_root, target.target_id), target, run_fn):
+                done.append(target.target_id)
+        # A target may raise anything, SystemExit included; it is that target's failure. Ctrl-C is meant for the worker.
+        except (Exception, SystemExit) as error:
+            logger.error("sweep target %s failed: %s", target.target_id, error, exc_info=True)
+            failures.append((target.target_id, error))
+    if failures:
+        lines = [f"  {target_id}: {type(error).__name__}: {error}" for target_id, error in failures]
+        raise StepFailed("\n".join([f"{len(failures)} sweep target(s) failed:", *lines])) from failures[0][1]
+    return done
+
+
+def _checked(targets: Iterable[SweepTarget[ConfigT]]) -> list[SweepTarget[ConfigT]]:
+    by_id: dict[str, SweepTarget[ConfigT]] = {}
+    for target in targets:
+        check_relative_name(target.target_id, "sweep target")
+        if target.target_id in by_id:
+            raise InvalidRequest(f"two sweep targets are called {target.target_id!r}; each needs an id of its own")
+        by_id[target.target_id] = target
+    return list(by_id.values())
+
+
+def _run_one(path: str, target: SweepTarget[ConfigT], run_fn: Callable[[ConfigT], Any]) -> bool:
+    """Run a target if it is to be had; whether it ran."""
+    if StatusFile(path).status == STATUS_SUCCESS:
+        return False
+    with contextlib.ExitStack() as stack:
+        try:
+            held = stack.enter_context(lease(status_path(path) + LOCK_SUFFIX))
+        except Conflict as error:
+            logger.info("sweep target %s: another worker is at work on it (%s)", target.target_id, error)
+            return False
+        status = LockedStatus(path, held)
+        if status.status == STATUS_SUCCESS:  # only with the lease is the answer certain
+            return False
+        status.write_status(STATUS_RUNNING)
+        try:
+            run_fn(target.config)
+        except BaseException:
+            status.write_status(STATUS_FAILED)
+            raise
+        status.write_status(STATUS_SUCCESS)
+    return True

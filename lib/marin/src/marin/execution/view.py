@@ -1,0 +1,227 @@
+"""The live view of a run on a terminal: what is at work, for how long and where it writes, below what has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from marin.execution.log_lines import end_words
+from marin.execution.run_events import RunEnded, RunEvent, RunStarted, StepEnd, StepEnded, StepQueued, StepStarted
+
+REDRAW_SECONDS = 0.2
+
+_ERASE_BELOW = "\x1b[J"
+_COLOURS = {
+    StepEnd.CACHED: "\x1b[2m",
+    StepEnd.SUCCEEDED: "\x1b[32m",
+    StepEnd.FAILED: "\x1b[31m",
+    StepEnd.LOST: "\x1b[31m",
+    StepEnd.DEP_FAILED: "\x1b[33m",
+}
+_PLAIN = "\x1b[0m"
+
+
+@dataclass(slots=True)
+class Board:
+    """What a run's view shows; built from its events, without a clock or a terminal.
+
+    Attributes:
+        started: When the run began, in seconds since the epoch.
+        total: Its steps; None when they come as they come.
+        waiting: Names of steps that wait, by path.
+        running: Name and start of steps at work, by path.
+        ended: How many ended in each way.
+    """
+
+    started: float = 0.0
+    total: int | None = None
+    waiting: dict[str, str] = field(default_factory=dict)
+    running: dict[str, tuple[str, float]] = field(default_factory=dict)
+    ended: dict[StepEnd, int] = field(default_factory=lambda: dict.fromkeys(StepEnd, 0))
+
+    def take(self, event: RunEvent) -> None:
+        """Take note of an event."""
+        match event:
+            case RunStarted(time=when, steps=steps):
+                self.started, self.total = when, steps
+            case StepQueued(path=path, name=name):
+                self.waiting[path] = name
+            case StepStarted(path=path, name=name, time=when):
+                self.waiting.pop(path, None)
+                self.running[path] = (name, when)
+            case StepEnded(path=path, status=status):
+                self.waiting.pop(path, None)
+                self.running.pop(path, None)
+                self.ended[status] += 1
+            case RunEnded():
+                pass
+
+    def lines(self, now: float, width: int, height: int) -> list[str]:
+        """The view as at most `height` lines of at most `width` characters."""
+        room = max(1, height - 2)
+        steps = list(self.running.items())
+        shown = steps if len(steps) <= room else steps[: room - 1]
+        name_width = min(40, max((len(name) for _, (name, _) in shown), default=0))
+        lines = [f"  {name:<{name_width}}  {clock_text(now - when):>7}  {path}" for path, (name, when) in shown]
+        if len(shown) < len(steps):
+            lines.append(f"  and {len(steps) - len(shown)} more at work")
+        return [line[: width - 1] for line in (*lines, self.summary(now))]
+
+    def summary(self, now: float) -> str:
+        """The counts in one line."""
+        ended = self.ended
+        failed = ended[StepEnd.FAILED] + ended[StepEnd.LOST]
+        counts = [
+            f"{len(self.running)} running",
+            f"{len(self.waiting)} waiting",
+            f"{ended[StepEnd.SUCCEEDED]} done",
+            f"{ended[StepEnd.CACHED]} cached",
+            f"{failed} failed",
+        ]
+        if ended[StepEnd.DEP_FAILED]:
+            counts.append(f"{ended[StepEnd.DEP_FAILED]} not run")
+        total = "" if self.total is None else f"{sum(ended.values())}/{self.total} steps: "
+        return f"[{clock_text(now - self.started)}] {total}{', '.join(counts)}"
+
+
+def clock_text(seconds: float) -> str:
+    """A length of time as `5.2s`, `3:05` or `1:02:03`."""
+    if seconds < 60:
+        return f"{max(0.0, seconds):.1f}s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class LiveView:
+    """Draws a run on a terminal: ended steps scroll by, what is at work stays at the bottom.
+
+    During the run, what is written to stdout and stderr (log records too) goes above the view.
+
+    Args:
+        terminal: Where to draw.
+        size: Gives the terminal's columns and lines.
+        now: Gives seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        terminal: TextIO,
+        size: Callable[[], tuple[int, int]] = lambda: tuple(shutil.get_terminal_size()),  # type: ignore[assignment,return-value]
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.board = Board()
+        self._terminal = terminal
+        self._size = size
+        self._now = now
+        self._guard = threading.RLock()
+        self._drawn = 0
+        self._line_open = False
+        self._done = threading.Event()
+        self._redirected = contextlib.ExitStack()
+
+    def on_event(self, event: RunEvent) -> None:
+        """Show an event."""
+        # Not under the guard: log handlers have locks of their own, and hold them when they write above the view.
+        if isinstance(event, RunStarted):
+            self._redirected.enter_context(self._above_the_view())
+        elif isinstance(event, RunEnded):
+            self._redirected.close()
+        with self._guard:
+            if isinstance(event, RunStarted):
+                self.board = Board()
+                self._done = threading.Event()
+                threading.Thread(target=self._redraw, args=(self._done,), name="marin-view", daemon=True).start()
+            self.board.take(event)
+            if isinstance(event, StepEnded):
+                self._write_above(f"{_COLOURS[event.status]}{end_words(event)}{_PLAIN}\n")
+            elif isinstance(event, RunEnded):
+                self._done.set()
+                self._erase()
+                end = f" (ended by {event.error})" if event.error is not None else ""
+                self._terminal.write(f"{self.board.summary(event.time)}{end}\n")
+                self._terminal.flush()
+
+    def draw(self) -> None:
+        """Draw the view anew."""
+        with self._guard:
+            self._erase()
+            if self._line_open:
+                return  # a program's own unfinished line stands where the view would begin
+            width, height = self._size()
+            lines = self.board.lines(self._now(), width, max(3, height - 1))
+            self._terminal.write("".join(line + "\n" for line in lines))
+            self._terminal.flush()
+            self._drawn = len(lines)
+
+    def write_above(self, text: str) -> None:
+        """Write what a program says, above the view."""
+        with self._guard:
+            self._write_above(text)
+
+    def _write_above(self, text: str) -> None:
+        self._erase()
+        self._terminal.write(text)
+        if text:
+            self._line_open = not text.endswith("\n")
+        self._terminal.flush()
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self._terminal.write(f"\x1b[{self._drawn}F{_ERASE_BELOW}")
+            self._drawn = 0
+
+    def _redraw(self, done: threading.Event) -> None:
+        while not done.wait(REDRAW_SECONDS):
+            with self._guard:
+                if done.is_set():
+                    return
+                try:
+                    self.draw()
+                except (OSError, ValueError):
+                    return  # the terminal is gone; the run goes on
+
+    @contextlib.contextmanager
+    def _above_the_view(self) -> Iterator[None]:
+        """Send stdout and stderr, if they are the terminal, and the handlers that write to them, above the view."""
+        streams = {stream: _Above(stream, self) for stream in (sys.stdout, sys.stderr) if stream.isatty()}
+        handlers = [
+            handler
+            for handler in logging.getLogger().handlers
+            if type(handler) is logging.StreamHandler and handler.stream in streams
+        ]
+        before = sys.stdout, sys.stderr
+        sys.stdout = streams.get(sys.stdout, sys.stdout)
+        sys.stderr = streams.get(sys.stderr, sys.stderr)
+        originals = [(handler, handler.setStream(streams[handler.stream])) for handler in handlers]
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = before
+            for handler, original in originals:
+                handler.setStream(original)
+
+
+class _Above:
+    """A terminal stream whose text goes above a view."""
+
+    def __init__(self, stream: TextIO, view: LiveView) -> None:
+        self._stream = stream
+        self._view = view
+
+    def write(self, text: str) -> int:
+        self._view.write_above(text)
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        self._view.write_above("".join(lines))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

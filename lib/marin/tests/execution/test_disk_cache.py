@@ -1,0 +1,100 @@
+"""Functions whose results are kept."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from marin.execution.artifact import PathMetadata
+from marin.execution.disk_cache import cache_path, disk_cache
+from marin.execution.executor_step_status import STATUS_FAILED, STATUS_SUCCESS, StatusFile
+from rigging.errors import InvalidRequest
+
+calls: list[object] = []
+
+
+@pytest.fixture(autouse=True)
+def _own_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls.clear()
+    monkeypatch.setenv("MARIN_PREFIX", str(tmp_path / "prefix"))
+
+
+@disk_cache
+def double(n: int, *, label: str = "") -> int:
+    calls.append((n, label))
+    return 2 * n
+
+
+def test_each_set_of_arguments_is_computed_once() -> None:
+    assert [double(2), double(2), double(3), double(2, label="x")] == [4, 4, 6, 4]
+    assert calls == [(2, ""), (3, ""), (2, "x")]
+    assert double.__name__ == "double"
+
+
+def test_a_path_of_its_own_holds_one_result(tmp_path: Path) -> None:
+    def locate(name: str) -> PathMetadata:
+        calls.append(name)
+        return PathMetadata(name)
+
+    cached = disk_cache(locate, output_path=str(tmp_path / "out"))
+    assert cached("a") == cached("b") == PathMetadata("a")
+    assert calls == ["a"]
+    assert StatusFile(str(tmp_path / "out")).status == STATUS_SUCCESS
+
+
+def test_other_ways_to_store(tmp_path: Path) -> None:
+    def save(value: bytes, path: str) -> None:
+        Path(path, "data").write_bytes(value)
+
+    @disk_cache(output_path=str(tmp_path / "out"), save_fn=save, load_fn=lambda path: Path(path, "data").read_bytes())
+    def make() -> bytes:
+        calls.append("make")
+        return b"\x00"
+
+    assert make() == make() == b"\x00"
+    assert calls == ["make"]
+    with pytest.raises(InvalidRequest, match="load_fn is missing"):
+        disk_cache(make, save_fn=save)
+
+
+def test_a_failure_is_tried_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "out")
+
+    @disk_cache(output_path=path)
+    def fragile() -> str:
+        calls.append(None)
+        if len(calls) == 1:
+            raise ValueError("bad luck")
+        return "fine"
+
+    with pytest.raises(ValueError, match="bad luck"):
+        fragile()
+    assert StatusFile(path).status == STATUS_FAILED
+    assert fragile() == fragile() == "fine"
+    assert len(calls) == 2
+
+
+def test_callers_at_once_compute_it_once(tmp_path: Path) -> None:
+    go_on = threading.Event()
+
+    @disk_cache(output_path=str(tmp_path / "out"))
+    def slow() -> int:
+        calls.append(None)
+        go_on.wait(20)
+        return 7
+
+    results: list[int] = []
+    callers = [threading.Thread(target=lambda: results.append(slow())) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    go_on.set()
+    for caller in callers:
+        caller.join(20)
+    assert results == [7] * 4
+    assert len(calls) == 1
+
+
+def test_arguments_that_differ_from_process_to_process_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="memory address"):
+        double(object())  # type: ignore[arg-type]
+    assert cache_path(double, (1,), {}) == cache_path(double, (1,), {}) != cache_path(double, (2,), {})

@@ -1,0 +1,80 @@
+"""Sweeps shared out among workers."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from marin.execution.executor_step_status import STATUS_FAILED, STATUS_SUCCESS, StatusFile
+from marin.execution.sweep import SweepTarget, claim_and_run
+from rigging.errors import Conflict, InvalidRequest, StepFailed
+
+
+def test_every_target_runs_once_whoever_asks(tmp_path: Path) -> None:
+    targets = [SweepTarget(f"lr={index}", index) for index in range(10)]
+    ran: list[int] = []
+    done: list[str] = []
+    workers = [
+        threading.Thread(target=lambda: done.extend(claim_and_run(str(tmp_path), targets, ran.append)))
+        for _ in range(4)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert sorted(ran) == list(range(10))
+    assert sorted(done) == sorted(target.target_id for target in targets)
+    assert claim_and_run(str(tmp_path), targets, ran.append) == []
+
+
+def test_a_target_that_another_works_on_is_left_to_it(tmp_path: Path) -> None:
+    holder = StatusFile(str(tmp_path / "a"), "another-machine")
+    assert holder.try_acquire_lock()
+    ran: list[str] = []
+    targets = [SweepTarget("a", "a"), SweepTarget("b", "b")]
+    assert claim_and_run(str(tmp_path), targets, ran.append) == ["b"]
+    holder.release_lock()
+    assert claim_and_run(str(tmp_path), targets, ran.append) == ["a"]
+    assert ran == ["b", "a"]
+
+
+def test_failures_are_told_together_and_tried_again(tmp_path: Path) -> None:
+    broken = {"a": ValueError("bad"), "c": SystemExit(3), "d": Conflict("its own")}
+
+    def run(name: str) -> None:
+        if name in broken:
+            raise broken.pop(name)
+
+    targets = [SweepTarget(name, name) for name in "abcd"]
+    with pytest.raises(StepFailed, match=r"3 sweep target\(s\) failed:\n  a: ValueError: bad\n  c: SystemExit: 3\n"):
+        claim_and_run(str(tmp_path), targets, run)
+    assert StatusFile(str(tmp_path / "a")).status == STATUS_FAILED
+    assert StatusFile(str(tmp_path / "b")).status == STATUS_SUCCESS
+    assert claim_and_run(str(tmp_path), targets, run) == ["a", "c", "d"]
+
+
+def test_ids_must_be_apart_and_below_the_root(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="two sweep targets are called 'a'"):
+        claim_and_run(str(tmp_path), [SweepTarget("a", 1), SweepTarget("a", 2)], print)
+    with pytest.raises(InvalidRequest, match=r"sweep target '\.\./a' has"):
+        claim_and_run(str(tmp_path), [SweepTarget("../a", 1)], print)
+
+
+WORKER = """
+import os, sys
+from marin.execution.sweep import SweepTarget, claim_and_run
+def run(name):
+    with open(os.path.join(sys.argv[1], "journal"), "a") as file:
+        file.write(name + "\\n")
+claim_and_run(os.path.join(sys.argv[1], "sweep"), [SweepTarget(f"t{i}", f"t{i}") for i in range(40)], run)
+"""
+
+
+@pytest.mark.e2e
+def test_workers_in_processes_of_their_own_run_each_target_once(tmp_path: Path) -> None:
+    workers = [subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path)], env=os.environ) for _ in range(3)]
+    assert [worker.wait(60) for worker in workers] == [0, 0, 0]
+    assert sorted((tmp_path / "journal").read_text().split()) == sorted(f"t{index}" for index in range(40))
