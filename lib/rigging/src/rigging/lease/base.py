@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rigging.clock import SYSTEM_CLOCK, Clock
@@ -144,8 +144,8 @@ class FenceFile(Protocol):
         """Remember the fencing number."""
         ...
 
-    def renew(self, lease: Lease, replacing: StoredLease | None) -> StoredLease | None:
-        """Write `lease`; None when someone else changed the lock file meanwhile."""
+    def write(self, lease: Lease, replacing: StoredLease | None) -> StoredLease | None:
+        """Write `lease` in place of `replacing`, which was read in the same turn."""
         ...
 
 
@@ -156,15 +156,16 @@ def claim_in_turn(store: FenceFile, lease: Lease, replacing: StoredLease | None,
         fence += 1
         # Before the lock file: a number wasted by a crash in between harms nobody, one given twice does.
         store.write_fence(fence)
-    stored = store.renew(lease, replacing)
+    stored = store.write(lease, replacing)
     return None if stored is None else Claim(stored, fence)
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """One acquisition: the id in the lock file, its fencing number, and the process it was made in."""
+    """One acquisition: the id in the lock file, what was last written there, the number, the process it was made in."""
 
     worker_id: str
+    stored: StoredLease
     fence: int
     process: int
 
@@ -271,7 +272,7 @@ class LeaseLock:
         claim = self._store.claim(Lease(worker_id, self._clock.now()), stored, same_holder=ours)
         if claim is None:
             return False
-        self._held = _Held(worker_id, claim.fence, os.getpid())
+        self._held = _Held(worker_id, claim.stored, claim.fence, os.getpid())
         self._observed = None
         if stored is not None and not ours:
             logger.warning("lease %s: %s took it over from %s", self.location, worker_id, _holder(stored) or "nobody")
@@ -284,23 +285,44 @@ class LeaseLock:
             LeaseLostError: It is not held any more; the message says by whom it is.
         """
         with self._store.exclusive(create=False) as present:
-            stored = self._store.read() if present else None
+            stored = self._renew() if present else None
             if stored is not None and self._is_ours(stored):
-                if self._store.renew(Lease(self.worker_id, self._clock.now()), stored) is not None:
-                    return
-                stored = self._store.read()
+                return
             lost_by = self.worker_id or "nobody"
             self._held = None
         now_held = "it was removed" if stored is None else f"now held by {_holder(stored) or 'an unreadable lock file'}"
         raise LeaseLostError(f"lease {self.location} is lost to {lost_by}: {now_held}")
 
+    def _renew(self) -> StoredLease | None:
+        """Renew the lease if it is ours; return the lock file as it is then."""
+        held = self._current()
+        lease = Lease(self.worker_id, self._clock.now())
+        # What this lock wrote last is most often still there: then there is no need to read it.
+        renewed = None if held is None else self._store.renew(lease, held.stored)
+        if renewed is None:
+            found = self._store.read()
+            if found is None or not self._is_ours(found):
+                return found
+            renewed = self._store.renew(lease, found)
+        if renewed is None:
+            return self._store.read()
+        if held is not None:
+            self._held = replace(held, stored=renewed)
+        return renewed
+
     def release(self) -> bool:
         """Give the lease up; another's is never touched. Returns whether it was still ours."""
         with self._store.exclusive(create=False) as present:
-            stored = self._store.read() if present else None
-            ours = stored is not None and self._is_ours(stored) and self._store.delete(stored)
+            released = present and self._delete()
             self._held = None
-            return ours
+            return released
+
+    def _delete(self) -> bool:
+        held = self._current()
+        if held is not None and self._store.delete(held.stored):
+            return True
+        found = self._store.read()
+        return found is not None and self._is_ours(found) and self._store.delete(found)
 
     def has_active_holder(self) -> bool:
         """Say whether somebody, this lock included, holds the lease and renews it."""
@@ -320,6 +342,8 @@ class LeaseLock:
         mine = held.worker_id if held else self._worker_id
         if mine is None or _holder(stored) != mine:
             return False
+        if held is not None and held.stored == stored:
+            return True
         # The same chosen identity may have lost the lease and taken it again elsewhere: then this hold was broken.
         return held is None or self._worker_id is None or self._store.read_fence() <= held.fence
 

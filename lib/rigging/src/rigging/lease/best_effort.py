@@ -44,7 +44,10 @@ class BestEffortLeaseStore:
     def claim(self, lease: Lease, replacing: StoredLease | None, *, same_holder: bool) -> Claim | None:
         return claim_in_turn(self, lease, replacing, same_holder=same_holder)
 
-    def renew(self, lease: Lease, replacing: StoredLease | None) -> StoredLease | None:
+    def renew(self, lease: Lease, replacing: StoredLease) -> StoredLease | None:
+        return self.write(lease, replacing)
+
+    def write(self, lease: Lease, replacing: StoredLease | None) -> StoredLease | None:
         if self.read() != replacing:
             return None
         content = lease.to_bytes()

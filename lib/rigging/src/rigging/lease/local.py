@@ -70,8 +70,11 @@ class LocalLeaseStore:
     def claim(self, lease: Lease, replacing: StoredLease | None, *, same_holder: bool) -> Claim | None:
         return claim_in_turn(self, lease, replacing, same_holder=same_holder)
 
-    def renew(self, lease: Lease, replacing: StoredLease | None) -> StoredLease | None:
-        del replacing  # nobody can have changed it: the caller has the kernel lock
+    def renew(self, lease: Lease, replacing: StoredLease) -> StoredLease | None:
+        return self.write(lease, replacing) if self.read() == replacing else None
+
+    def write(self, lease: Lease, replacing: StoredLease | None) -> StoredLease:
+        del replacing  # nobody can have changed it: the caller has the kernel lock since it was read
         content = lease.to_bytes()
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         descriptor = os.open(self._temporary, flags, 0o666)
@@ -84,7 +87,8 @@ class LocalLeaseStore:
         return stored
 
     def delete(self, stored: StoredLease) -> bool:
-        del stored  # as in renew
+        if self.read() != stored:
+            return False
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
         return True
