@@ -17,6 +17,7 @@ REQUEST_TIMEOUT = 10.0
 
 #: 409: another conditional request for the same object is being carried out.
 _PASSING = frozenset({408, 409, 429, 500, 502, 503, 504})
+_PASSING_CODES = frozenset({"RequestTimeout", "SlowDown"})
 _NOT_OFFERED = frozenset({405, 501})
 
 
@@ -44,26 +45,25 @@ class S3Objects:
 
     def _call(self, operation: str, key: str, **arguments: Any) -> dict[str, Any] | None:
         """Return the answer, None when there is no such object or not of that version."""
-        from botocore.exceptions import (  # type: ignore[import-untyped]
-            BotoCoreError,
-            ClientError,
-            HTTPClientError,
-        )
+        from botocore import exceptions as failures  # type: ignore[import-untyped]
 
+        what = f"{operation} s3://{self._bucket}/{key}"
         try:
             answer: dict[str, Any] = getattr(_client(os.getpid()), operation)(Bucket=self._bucket, Key=key, **arguments)
             if "Body" in answer:
                 answer["content"] = answer["Body"].read()
             return answer
-        except ClientError as error:
-            failure = _error_of(error, f"{operation} s3://{self._bucket}/{key}")
+        except failures.ClientError as error:
+            failure = _error_of(error, what)
             if failure is None:
                 return None
             raise failure from error
-        except HTTPClientError as error:
-            raise StoreTrouble(f"{operation} s3://{self._bucket}/{key}: {error}") from error
-        except BotoCoreError as error:
-            raise Unavailable(f"{operation} s3://{self._bucket}/{key}: {error}") from error
+        except (failures.HTTPClientError, failures.IncompleteReadError) as error:
+            raise StoreTrouble(f"{what}: {error}") from error
+        except (failures.NoCredentialsError, failures.PartialCredentialsError) as error:
+            raise Denied(f"{what}: {error}") from error
+        except failures.BotoCoreError as error:
+            raise Unavailable(f"{what}: {error}") from error
 
 
 @functools.lru_cache(maxsize=1)
@@ -97,7 +97,7 @@ def _error_of(error: Any, what: str) -> MarinError | None:
     message = f"{what}: HTTP {status} {code}: {error.response.get('Error', {}).get('Message', '')}"
     if status == 412 or (status == 404 and code != "NoSuchBucket"):
         return None
-    if status in _PASSING:
+    if status in _PASSING or code in _PASSING_CODES:
         return StoreTrouble(message)
     if status == 404:
         return NotFound(message)
