@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -25,8 +25,8 @@ class WatchedFileSystem(MemoryFileSystem):
     """A memory filesystem on which a test may act between chunks, and spoil what is read."""
 
     protocol = "watched"
-    store: dict[str, Any] = {}
-    pseudo_dirs = [""]
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
     before_read: Any = None
     spoil: Any = None
     sizes_unknown = False

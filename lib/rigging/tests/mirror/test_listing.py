@@ -30,11 +30,8 @@ def test_everything_is_answered_from_the_union(regions: Any):
     fs = regions.fs
     assert fs.ls("d", detail=False) == ["d/both", "d/here", "d/sub", "d/there"]
     assert fs.ls("", detail=False) == ["d", "e"]
-    assert {entry["name"]: (entry["size"], entry["type"]) for entry in fs.ls("mirror://d") if entry["type"] == "file"} == {
-        "d/both": (5, "file"),
-        "d/here": (1, "file"),
-        "d/there": (2, "file"),
-    }
+    sizes = {entry["name"]: entry["size"] for entry in fs.ls("mirror://d") if entry["type"] == "file"}
+    assert sizes == {"d/both": 5, "d/here": 1, "d/there": 2}
     assert fs.ls("d/there", detail=False) == ["d/there"]
     assert fs.find("d") == ["d/both", "d/here", "d/sub/deep", "d/there"]
     assert fs.find("d/there") == ["d/there"]

@@ -8,7 +8,13 @@ import pytest
 from rigging.errors import InvalidRequest
 from rigging.filesystem.mirror.fs import MirrorFileSystem
 from rigging.filesystem.mirror.paths import relative_path, without_hidden
-from rigging.filesystem.mirror.regions import canonical_url, crosses_regions, local_prefix, mirror_prefixes, other_prefixes
+from rigging.filesystem.mirror.regions import (
+    canonical_url,
+    crosses_regions,
+    local_prefix,
+    mirror_prefixes,
+    other_prefixes,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +23,9 @@ def prefixes(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.delenv("MARIN_MIRROR_CONFIG", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("MARIN_PREFIX", "/data/marin/")
-    monkeypatch.setenv("MARIN_MIRROR_PREFIXES", "gs://marin-us-central2, s3://bucket/deep/prefix,file:///data/marin/deep")
+    monkeypatch.setenv(
+        "MARIN_MIRROR_PREFIXES", "gs://marin-us-central2, s3://bucket/deep/prefix,file:///data/marin/deep"
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,7 +160,9 @@ def test_one_prefix_has_one_spelling():
 
 
 def test_only_known_equal_regions_are_free(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("MARIN_MIRROR_PREFIXES", "gs://marin-us-east1,gs://marin-us-east1/scratch,gs://marin-us-east5,/x,/y")
+    monkeypatch.setenv(
+        "MARIN_MIRROR_PREFIXES", "gs://marin-us-east1,gs://marin-us-east1/scratch,gs://marin-us-east5,/x,/y"
+    )
     east1, scratch, east5, x, y = mirror_prefixes()
     assert not crosses_regions(east1, scratch)
     assert crosses_regions(east1, east5)

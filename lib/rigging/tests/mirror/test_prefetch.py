@@ -63,7 +63,7 @@ def test_wrong_paths_are_refused(make_regions: Any):
     make_regions("local", "memory")
     with pytest.raises(FileNotFoundError, match="no region has it"):
         mirror_plan("nowhere")
-    with pytest.raises(InvalidRequest, match="'..' is refused"):
+    with pytest.raises(InvalidRequest, match=r"'\.\.' is refused"):
         mirror_prefetch("../x")
     with pytest.raises(InvalidRequest, match="at least one path"):
         mirror_prefetch()

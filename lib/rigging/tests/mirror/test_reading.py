@@ -115,23 +115,26 @@ def test_a_directory_elsewhere_cannot_be_opened(make_regions: Any):
 def test_a_copy_over_the_budget_is_refused_and_leaves_nothing(make_regions: Any):
     regions = make_regions("local", "memory")
     regions.put(1, "d/x", DATA)
-    with mirror_budget(0) as budget, pytest.raises(TransferBudgetExceeded, match=r"d/x.*10240 bytes.*MARIN_MIRROR_BUDGET"):
+    with (
+        mirror_budget(0) as budget,
+        pytest.raises(TransferBudgetExceeded, match=r"d/x.*10240 bytes.*MARIN_MIRROR_BUDGET"),
+    ):
         regions.fs.open("d/x")
     assert budget.bytes_used == 0
     assert os.listdir(regions.prefixes[0]) == []
 
 
-def test_copies_within_one_region_are_not_charged(make_prefix: Any, monkeypatch: Any, tmp_path: Any, budget: TransferBudget):
-    here, same, other = (make_prefix("local") for _ in range(3))
-    config = tmp_path / "mirror.yaml"
-    config.write_text(f"prefixes:\n  - {here}\n")
-    config.write_text(f"prefixes:\n  us-west9: {other}\n")
-    monkeypatch.setenv("MARIN_MIRROR_CONFIG", str(config))
-    monkeypatch.setenv("MARIN_PREFIX", here)
-    open(f"{other}/x", "wb").write(b"12345")
-    assert MirrorFileSystem().cat_file("x") == b"12345"
-    assert budget.bytes_used == 5
-    del same
+def test_copies_within_one_region_are_not_charged(make_prefix: Any, monkeypatch: Any, gcs: Any, budget: TransferBudget):
+    for bucket in ("marin-us-east1", "marin-us-east5"):
+        gcs.create_bucket(bucket, bucket.removeprefix("marin-"))
+    monkeypatch.setenv("MARIN_MIRROR_PREFIXES", "gs://marin-us-east1/scratch,gs://marin-us-east5")
+    monkeypatch.setenv("MARIN_PREFIX", "gs://marin-us-east1/mine")
+    fs = fsspec.filesystem("gs")
+    fs.pipe({"marin-us-east1/scratch/x": b"near", "marin-us-east5/y": b"far"})
+    assert MirrorFileSystem().cat_file("x") == b"near"
+    assert budget.bytes_used == 0
+    assert MirrorFileSystem().cat_file("y") == b"far"
+    assert budget.bytes_used == 3
 
 
 def test_ranges_heads_and_several_files(make_regions: Any):

@@ -64,7 +64,7 @@ def test_removing_touches_the_local_prefix_only(regions: Any):
     assert regions.files(0) == []
     assert fs.exists("d/there")
     for remove in (fs.rm_file, fs.rm):
-        with pytest.raises(FileNotFoundError, match="only in .*which is kept"):
+        with pytest.raises(FileNotFoundError, match=r"only in .*which is kept"):
             remove("d/there")
     fs.pipe({"d/a1": b"", "d/a2": b"", "d/b": b""})
     fs.rm("d/a*")
