@@ -1,6 +1,7 @@
 """Where buckets are: their location, asked once, and whether it is the place of a region."""
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Mapping
@@ -79,6 +80,15 @@ class BucketLocations:
 #: What this process knows.
 BUCKET_LOCATIONS = BucketLocations()
 _asking = threading.Lock()
+
+
+def _renew_lock_after_fork() -> None:
+    # Another thread of the parent may have been asking, and does not exist here.
+    global _asking
+    _asking = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock_after_fork)
 
 
 def get_bucket_location(bucket_or_path: str) -> str:

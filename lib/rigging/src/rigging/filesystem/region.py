@@ -38,6 +38,8 @@ def data_bucket(region: str) -> str:
     return f"marin-{'eu' if area == 'europe' else area}-{place}"
 
 
+# Asked for each read, of a few prefixes and buckets.
+@functools.lru_cache(maxsize=1024)
 def region_from_prefix(prefix: str | None) -> str | None:
     """Return the region of a `gs://marin-...` prefix, or None when the prefix does not name one."""
     if not prefix or not prefix.startswith(("gs://", "gcs://")):
@@ -119,3 +121,12 @@ def _region_of_this_machine() -> str | None:
             continue
         return zone.rpartition("-")[0] or None
     return None
+
+
+def _renew_lock_after_fork() -> None:
+    # Another thread of the parent may have been asking, and does not exist here.
+    global _asking
+    _asking = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock_after_fork)
