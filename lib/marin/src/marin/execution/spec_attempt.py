@@ -20,10 +20,11 @@ from marin.execution.executor_step_status import (
 )
 from marin.execution.info import STEP_INFO_FILE, plain, to_bytes
 from marin.execution.paths import prefix_or_default
-from marin.execution.placement import LiveJobs, bind
+from marin.execution.placement import LiveJobs, bind, remote_function
 from marin.execution.remote import function_name
 from marin.execution.run_events import StepEnd
 from marin.execution.step import ExecutorStep
+from marin.execution.step_call import call_step
 from marin.execution.step_spec import StepSpec
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import MarinError
@@ -120,7 +121,10 @@ class Attempt:
             write_bytes_atomic(os.path.join(path, STEP_INFO_FILE), to_bytes(spec_info(spec)))
             on_start()
             step = ExecutorStep[str](spec.name, spec.fn, path, resources=spec.resources)
-            bind(step, path, path, prefix_or_default(spec.output_path_prefix), self._jobs)()
+            if spec.fn is not None and remote_function(step) is None:
+                call_step(spec.fn, (path,), path)
+            else:
+                bind(step, path, path, prefix_or_default(spec.output_path_prefix), self._jobs)()
         except BaseException:
             # After a lost lock the output is another's to speak about; that error then comes in place of this one.
             status.write_status(STATUS_FAILED)

@@ -75,8 +75,8 @@ class StepRunner:
         """Run the specs, and their deps, whose output is not there.
 
         Args:
-            steps: The specs wanted, in any number; a generator is asked for the next one when there is room for it. It
-                is called in this thread, and may itself look at outputs that earlier specs made.
+            steps: The specs wanted, in any number; a generator is asked for the next one when there is room for it, by
+                a thread of its own, so that it may itself wait for what earlier specs make.
             dry_run: Print each spec that would run, deps first, and touch no storage.
             force_run_failed: Whether what failed in an earlier run is tried again.
             max_concurrent: Specs at work at once; None for every ready one (up to `MAX_STEP_THREADS`).
@@ -137,6 +137,7 @@ class _Node:
 
     spec: StepSpec
     path: str
+    was_asked_for: bool = False
     waiting_for: set[str] = field(default_factory=set)
     dependants: list[str] = field(default_factory=list)
 
@@ -148,6 +149,17 @@ class _Looked:
     path: str
     status: str | None
     error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The next spec; None when there are no more, or with what the generator raised."""
+
+    spec: StepSpec | None
+    error: BaseException | None = None
+
+
+_Report = _Asked | _Looked | AttemptResult
 
 
 class _Stream:
@@ -164,14 +176,14 @@ class _Stream:
         self._observers = observers
         self._force_run_failed = force_run_failed
         self._limit = min(max_concurrent or MAX_STEP_THREADS, MAX_STEP_THREADS)
-        self._window = self._limit + READ_AHEAD
+        self._room = threading.Semaphore(self._limit + READ_AHEAD)
+        self._stopped = False
         self._nodes: dict[str, _Node] = {}
         self._ready: deque[_Node] = deque()
         self._running: dict[str, Attempt] = {}
         self._jobs = LiveJobs()
-        self._reports: SimpleQueue[_Looked | AttemptResult] = SimpleQueue()
-        self._calls: SimpleQueue[tuple[contextvars.Context, Callable[[], _Looked | AttemptResult]] | None]
-        self._calls = SimpleQueue()
+        self._reports: SimpleQueue[_Report] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[contextvars.Context, Callable[[], _Report]] | None] = SimpleQueue()
         self._threads = 0
         self._busy = 0
         self._outputs: OrderedDict[str, None] = OrderedDict()
@@ -191,39 +203,64 @@ class _Stream:
             self._abandon()
             raise
         finally:
+            self._stopped = True
+            self._room.release()
             for _ in range(self._threads):
                 self._calls.put(None)
             self._tell(RunEnded(time.time(), time.monotonic() - started, error))
         self._raise_failures()
 
     def _work_through(self) -> None:
+        context = contextvars.copy_context()
+        threading.Thread(target=context.run, args=(self._ask,), name="marin-step-source", daemon=True).start()
         exhausted = False
         while self._nodes or not exhausted:
-            while not exhausted and len(self._nodes) < self._window and self._reports.empty():
-                spec = next(self._steps, None)
-                if spec is None:
+            match self._reports.get():
+                case _Asked(spec=None, error=None):
                     exhausted = True
-                else:
-                    self._take(spec)
-            if not self._nodes:
-                continue
-            report = self._reports.get()
-            self._busy -= 1
-            if isinstance(report, _Looked):
-                self._on_looked(report)
-            else:
-                del self._running[report.path]
-                self._end(report)
+                case _Asked(spec=None, error=error):
+                    assert error is not None
+                    raise error
+                case _Asked(spec=spec):
+                    assert spec is not None
+                    if not self._take(spec, was_asked_for=True):
+                        self._room.release()
+                case _Looked() as looked:
+                    self._busy -= 1
+                    self._on_looked(looked)
+                case AttemptResult() as result:
+                    self._busy -= 1
+                    del self._running[result.path]
+                    self._end(result)
             while self._ready and len(self._running) < self._limit:
                 self._start(self._ready.popleft())
 
-    def _take(self, spec: StepSpec) -> None:
+    def _ask(self) -> None:
+        """Ask for the next spec whenever there is room for one."""
+        while True:
+            self._room.acquire()
+            if self._stopped:
+                return
+            try:
+                spec = next(self._steps, None)
+            # Whatever the generator raises ends the run.
+            except BaseException as error:
+                self._reports.put(_Asked(None, error))
+                return
+            self._reports.put(_Asked(spec))
+            if spec is None:
+                return
+            del spec  # not held while there is no room for the next one
+
+    def _take(self, spec: StepSpec, was_asked_for: bool = False) -> bool:
+        """Take a spec in, unless it is known; whether it was."""
         path = spec.output_path
         if path in self._nodes or path in self._failed or path in self._outputs:
-            return
-        self._nodes[path] = _Node(spec, path)
+            return False
+        self._nodes[path] = _Node(spec, path, was_asked_for)
         self._tell(StepQueued(time.time(), spec.name, path))
         self._call(lambda: _look(path))
+        return True
 
     def _on_looked(self, looked: _Looked) -> None:
         node = self._nodes[looked.path]
@@ -268,6 +305,8 @@ class _Stream:
             if node is None:
                 continue
             self._book(node, result)
+            if node.was_asked_for:
+                self._room.release()
             for path in node.dependants:
                 dependant = self._nodes.get(path)
                 if dependant is None:
@@ -297,7 +336,7 @@ class _Stream:
         error = None if result.error is None else describe_error(result.error)
         self._tell(StepEnded(time.time(), node.spec.name, node.path, result.end, result.seconds, error))
 
-    def _call(self, call: Callable[[], _Looked | AttemptResult]) -> None:
+    def _call(self, call: Callable[[], _Report]) -> None:
         """Have a call made by another thread, within the context of this one."""
         self._busy += 1
         if self._busy > self._threads and self._threads < self._limit + LOOKING_THREADS:

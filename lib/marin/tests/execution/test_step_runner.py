@@ -1,0 +1,253 @@
+"""Running bare specs, from lists and from generators."""
+
+import json
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from marin.execution.artifact import Artifact
+from marin.execution.executor_step_status import (
+    STATUS_DEP_FAILED,
+    STATUS_FAILED,
+    STATUS_SUCCESS,
+    PreviousTaskFailedError,
+    StatusFile,
+)
+from marin.execution.run_events import RunEnded, RunEvent, RunStarted, StepEnd, StepEnded
+from marin.execution.step_runner import LOOKING_THREADS, READ_AHEAD, StepRunner
+from marin.execution.step_spec import StepSpec
+from rigging.errors import InvalidRequest, StepFailed
+
+MakeSpec = Callable[..., StepSpec]
+
+
+class Recorder:
+    """An observer that keeps every event."""
+
+    def __init__(self) -> None:
+        self.events: list[RunEvent] = []
+
+    def on_event(self, event: RunEvent) -> None:
+        self.events.append(event)
+
+    def ends(self) -> dict[str, StepEnd]:
+        return {event.name: event.status for event in self.events if isinstance(event, StepEnded)}
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def runner(recorder: Recorder) -> StepRunner:
+    return StepRunner([recorder])
+
+
+@pytest.fixture
+def journal() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def make_spec(prefix: str, journal: list[str]) -> MakeSpec:
+    """Make a spec whose function writes its name down."""
+
+    def make(name: str, *deps: StepSpec, fn: Callable[[str], object] | None = None) -> StepSpec:
+        def note(output_path: str) -> object:
+            journal.append(name)
+            return fn(output_path) if fn is not None else None
+
+        return StepSpec(name=name, output_path_prefix=prefix, deps=deps, fn=note, hash_attrs={"n": 1})
+
+    return make
+
+
+def fail(output_path: str) -> None:
+    raise ValueError("bad")
+
+
+def test_deps_first_each_once_and_then_never_again(
+    runner: StepRunner, make_spec: MakeSpec, journal: list[str], recorder: Recorder
+) -> None:
+    a = make_spec("a")
+    b, c = make_spec("b", a), make_spec("c", a)
+    d = make_spec("d", b, c)
+    assert not runner.check_cache(d)
+    runner.run([d, a, d])
+    assert journal[0] == "a"
+    assert journal[-1] == "d"
+    assert sorted(journal) == ["a", "b", "c", "d"]
+    assert recorder.ends() == dict.fromkeys("abcd", StepEnd.SUCCEEDED)
+    runner.run([d])
+    assert recorder.ends()["d"] is StepEnd.CACHED
+    assert len(journal) == 4
+    assert runner.check_cache(d)
+    assert isinstance(recorder.events[0], RunStarted)
+    assert isinstance(recorder.events[-1], RunEnded)
+
+
+def test_what_is_left_in_storage(runner: StepRunner, make_spec: MakeSpec) -> None:
+    dep = make_spec("dep")
+    spec = make_spec("n", dep, fn=lambda path: {"path": path})
+    runner.run([spec])
+    info = json.loads(Path(spec.output_path, ".executor_info").read_text())
+    fn_name = info.pop("fn_name")
+    assert fn_name.endswith("note")
+    assert info == {
+        "name": "n",
+        "config": {"n": 1},
+        "description": None,
+        "override_output_path": None,
+        "version": {},
+        "dependencies": [dep.output_path],
+        "output_path": spec.output_path,
+        "executor_version": "step_runner",
+    }
+    assert StatusFile(spec.output_path).status == STATUS_SUCCESS
+    assert not Path(spec.output_path, ".executor_status.lock").exists()
+
+
+def test_failures_and_what_depends_on_them(
+    runner: StepRunner, make_spec: MakeSpec, journal: list[str], recorder: Recorder
+) -> None:
+    bad = make_spec("bad", fn=fail)
+    after = make_spec("after", bad)
+    last = make_spec("last", after)
+    with pytest.raises(StepFailed, match=r"1 step\(s\) failed:\n  bad -> .*ValueError: bad\n.*2 step\(s\)") as caught:
+        runner.run([last, make_spec("fine"), after])
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert sorted(journal) == ["bad", "fine"]
+    assert [StatusFile(spec.output_path).status for spec in (bad, after, last)] == [
+        STATUS_FAILED,
+        STATUS_DEP_FAILED,
+        STATUS_DEP_FAILED,
+    ]
+    assert recorder.ends()["last"] is StepEnd.DEP_FAILED
+    with pytest.raises(StepFailed, match="failed previously"):
+        runner.run([bad], force_run_failed=False)
+    assert journal.count("bad") == 1
+
+
+def test_a_dependant_that_comes_after_the_failure(runner: StepRunner, make_spec: MakeSpec, journal: list[str]) -> None:
+    bad = make_spec("bad", fn=fail)
+    failed = threading.Event()
+
+    def stream() -> Iterator[StepSpec]:
+        yield bad
+        while StatusFile(bad.output_path).status != STATUS_FAILED:
+            failed.wait(0.001)
+        yield make_spec("after", bad)
+
+    with pytest.raises(StepFailed, match=r"1 step\(s\) failed"):
+        runner.run(stream())
+    assert journal == ["bad"]
+
+
+def test_a_long_stream_needs_little_memory(prefix: str, make_spec: MakeSpec) -> None:
+    alive: weakref.WeakSet[StepSpec] = weakref.WeakSet()
+    most, count = 0, 1000
+    shared = make_spec("shared")
+
+    def stream() -> Iterator[StepSpec]:
+        nonlocal most
+        for index in range(count):
+            spec = StepSpec(name=f"s{index}", output_path_prefix=prefix, deps=[shared], fn=lambda _: None)
+            alive.add(spec)
+            most = max(most, len(alive))
+            yield spec
+
+    StepRunner([]).run(stream(), max_concurrent=4)
+    assert most <= READ_AHEAD + LOOKING_THREADS + 8
+    assert len(list(Path(prefix).glob("s*_*"))) == count + 1
+
+
+def test_the_next_spec_may_depend_on_what_was_made(runner: StepRunner, make_spec: MakeSpec) -> None:
+    made = threading.Event()
+    first = make_spec("first", fn=lambda _: made.set())
+
+    def stream() -> Iterator[StepSpec]:
+        yield first
+        assert made.wait(20)
+        yield make_spec("second", first)
+
+    runner.run(stream())
+
+
+def test_at_most_max_concurrent(runner: StepRunner, make_spec: MakeSpec) -> None:
+    guard, active, most = threading.Lock(), 0, 0
+
+    def work(_: str) -> None:
+        nonlocal active, most
+        with guard:
+            active += 1
+            most = max(most, active)
+        threading.Event().wait(0.003)
+        with guard:
+            active -= 1
+
+    runner.run((make_spec(f"s{index}", fn=work) for index in range(20)), max_concurrent=2)
+    assert most <= 2
+    with pytest.raises(ValueError, match="max_concurrent=0"):
+        runner.run([], max_concurrent=0)
+
+
+def test_ready_specs_run_at_once(runner: StepRunner, make_spec: MakeSpec) -> None:
+    together = threading.Barrier(30, timeout=20)
+    runner.run([make_spec(f"s{index}", fn=lambda _: together.wait()) for index in range(30)])
+
+
+def test_a_dry_run_prints_and_touches_nothing(
+    runner: StepRunner, make_spec: MakeSpec, prefix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = make_spec("a")
+    runner.run([make_spec("b", a), a], dry_run=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["a", "b"]
+    assert a.output_path in lines[0]
+    assert not os.path.exists(prefix)
+
+
+def test_one_step(runner: StepRunner, make_spec: MakeSpec, journal: list[str]) -> None:
+    spec = make_spec("n", make_spec("dep"), fn=lambda path: [path])
+    assert runner.run_step(spec)
+    assert not runner.run_step(spec)
+    assert journal == ["n"]
+    assert Artifact.load(spec.output_path) == [spec.output_path]
+    bad = make_spec("bad", fn=fail)
+    with pytest.raises(ValueError, match="bad"):
+        runner.run_step(bad)
+    with pytest.raises(PreviousTaskFailedError):
+        runner.run_step(bad, force_run_failed=False)
+
+
+def test_an_interrupt_leaves_true_statuses(runner: StepRunner, make_spec: MakeSpec, recorder: Recorder) -> None:
+    go_on, started = threading.Event(), threading.Event()
+
+    def work(_: str) -> None:
+        started.set()
+        go_on.wait(20)
+
+    spec = make_spec("n", fn=work)
+
+    def stream() -> Iterator[StepSpec]:
+        yield spec
+        started.wait(20)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(stream())
+    assert StatusFile(spec.output_path).status == STATUS_FAILED
+    assert not StatusFile(spec.output_path).has_active_lock()
+    assert isinstance(recorder.events[-1], RunEnded)
+    assert recorder.events[-1].error == "KeyboardInterrupt"
+    go_on.set()
+
+
+def test_what_is_no_spec_is_refused(runner: StepRunner) -> None:
+    with pytest.raises(InvalidRequest, match="'text' is a str, not a StepSpec"):
+        runner.run(["text"])  # type: ignore[list-item]
