@@ -1,8 +1,10 @@
 """Steps and functions that run as jobs of their own, through fray's in-process client."""
 
+import functools
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +13,15 @@ from fray.client import JobHandle
 from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
 from fray.types import JobRequest, ResourceConfig
-from marin.execution import Executor, ExecutorStep
+from marin.execution import Executor, ExecutorStep, mirrored, versioned
+from marin.execution.artifact import Artifact
 from marin.execution.executor_step_status import STATUS_FAILED, STATUS_SUCCESS, StatusFile
 from marin.execution.placement import LiveJobs
-from marin.execution.remote import RemoteCallable, function_name, job_name, job_request, remote
-from rigging.errors import JobFailed, StepFailed
+from marin.execution.regions import RegionConflict
+from marin.execution.remote import RemoteCallable, function_name, job_name, job_request, remote, submit_step
+from marin.execution.step_call import call_step, is_ray_function, mirror_budget_gb
+from rigging.errors import InvalidRequest, JobFailed, StepFailed
+from rigging.filesystem import current_budget, mirror_budget
 
 MakeStep = Callable[..., ExecutorStep[Any]]
 MakeExecutor = Callable[[], Executor]
@@ -190,3 +196,92 @@ def test_an_interrupt_stops_jobs_before_their_locks_are_given_up(
     assert held_at_stop == [True]
     [path] = executor.output_paths.values()
     assert StatusFile(path).status == STATUS_FAILED
+
+
+def submit(client: RecordingClient, fn: Any, config: Any, path: str, **others: Any) -> JobRequest:
+    handle = submit_step(fn, "job", config, step_name="n", output_path=path, prefix="/the/prefix", **others)
+    handle.wait()
+    return client.requests[-1]
+
+
+def test_a_steps_job_stores_what_its_function_returns(client: RecordingClient, tmp_path: Path) -> None:
+    request = submit(client, remote(lambda n: {"twice": 2 * n}), 4, str(tmp_path))
+    assert Artifact.load(str(tmp_path)) == {"twice": 8}
+    assert request.environment is not None
+    assert request.environment.env_vars["MARIN_PREFIX"] == "/the/prefix"
+
+
+def test_the_budget_travels_into_the_job(
+    client: RecordingClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MARIN_MIRROR_BUDGET_GB", raising=False)
+    seen: list[float] = []
+    fn = remote(lambda _: seen.append(current_budget().limit_bytes / 2**30))
+    request = submit(client, fn, None, str(tmp_path), budget_gb=3)
+    assert seen == [3]
+    assert request.environment is not None
+    assert request.environment.env_vars["MARIN_MIRROR_BUDGET_GB"] == "3.0"
+    with mirror_budget(2) as budget:
+        budget.record(2**30, "x")
+        request = submit(client, fn, None, str(tmp_path))
+    assert request.environment is not None
+    assert request.environment.env_vars["MARIN_MIRROR_BUDGET_GB"] == "1.0"
+
+
+def test_a_job_runs_where_its_paths_are(client: RecordingClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("marin.execution.step_call.Artifact.save", lambda *_: None)
+    here, there = "gs://marin-us-central2/x", "gs://marin-us-west4/y"
+    fn = remote(note)
+    assert submit(client, fn, [here], here).resources.regions == ["us-central2"]
+    assert submit(client, fn, ["/local"], "/local").resources.regions is None
+    chosen = remote(note, resources=ResourceConfig(regions=["us-east1"]))
+    assert submit(client, chosen, [here], there).resources.regions == ["us-east1"]
+    with pytest.raises(RegionConflict, match="step 'n'"):
+        submit(client, fn, [here], there)
+
+
+class RayFunction:
+    """Has what a function under @ray.remote has."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        @functools.wraps(function)
+        def proxy(*args: Any) -> None:
+            raise AssertionError
+
+        self.remote = proxy
+
+    def options(self, **_: Any) -> "RayFunction":
+        return self
+
+
+def test_a_ray_function_is_known_but_not_run(tmp_path: Path) -> None:
+    fn = RayFunction(note)
+    assert is_ray_function(fn)
+    assert not is_ray_function(decorated)
+    assert function_name(fn) == function_name(note)
+    with pytest.raises(InvalidRequest, match="note is a Ray remote function, which only fray's Ray backend can run"):
+        call_step(fn, (None,), str(tmp_path))
+    with pytest.raises(InvalidRequest, match=r"write marin\.execution\.remote\.remote"):
+        remote(fn)(None)
+
+
+@pytest.mark.parametrize(
+    ("config", "budget"),
+    [
+        (mirrored("a"), 10),
+        ([mirrored("a", 2), {"k": (mirrored("b", budget_gb=5.5),)}], 5.5),
+        (versioned([mirrored("a", 3)]), 3),
+        (["a", None, {"k": 1}], None),
+    ],
+)
+def test_the_largest_budget_of_a_config(make_step: MakeStep, config: Any, budget: float | None) -> None:
+    assert mirror_budget_gb(make_step("n", config).config) == budget
+    other = make_step("other", mirrored("a", 100))
+    assert mirror_budget_gb([config, other, other / "f"]) == budget
+
+
+def test_the_budget_is_around_the_function(tmp_path: Path) -> None:
+    limits: list[int] = []
+    for budget in (2.0, None):
+        call_step(lambda _: limits.append(current_budget().limit_bytes), (None,), str(tmp_path), budget)
+    assert limits == [2 * 2**30, current_budget().limit_bytes]

@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 
+from marin.execution.regions import infer_region
+from marin.execution.step_call import call_step, check_not_ray, is_ray_function
+
 if TYPE_CHECKING:
     from fray.client import JobHandle
     from fray.types import JobRequest, ResourceConfig
@@ -123,15 +126,22 @@ def job_request(
     kwargs: Mapping[str, Any] | None = None,
     env_vars: Mapping[str, str] | None = None,
 ) -> JobRequest:
-    """The fray job that runs `remote_fn(*args, **kwargs)`; `env_vars` come before the function's own."""
+    """The fray job that runs `remote_fn(*args, **kwargs)`.
+
+    Its environment has this process's prefix and what is left of its transfer budget, then `env_vars`, then the
+    function's own variables; the later ones win.
+    """
     from fray.types import Entrypoint, JobRequest, create_environment
     from marin.execution.packages import split_dependency_groups
+    from rigging.filesystem import budget_environment
 
     groups = split_dependency_groups(remote_fn.pip_dependency_groups)
-    carried = {PREFIX_VARIABLE: os.environ[PREFIX_VARIABLE]} if PREFIX_VARIABLE in os.environ else {}
+    carried = budget_environment()
+    if PREFIX_VARIABLE in os.environ:
+        carried[PREFIX_VARIABLE] = os.environ[PREFIX_VARIABLE]
     return JobRequest(
         name=name,
-        entrypoint=Entrypoint.from_callable(_plain(remote_fn.fn), args=args, kwargs=kwargs),
+        entrypoint=Entrypoint.from_callable(plain_function(remote_fn.fn), args=args, kwargs=kwargs),
         resources=remote_fn.resources,
         environment=create_environment(
             extras=groups.extras,
@@ -141,9 +151,16 @@ def job_request(
     )
 
 
-def _plain(fn: Callable[..., Any]) -> Callable[..., Any]:
-    # A job that submitted itself again would never end.
-    return fn.fn if isinstance(fn, RemoteCallable) else fn
+def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that a job calls: what a remote function wraps, as a job that submitted itself would never end.
+
+    Raises:
+        InvalidRequest: It is a Ray remote function.
+    """
+    while isinstance(fn, RemoteCallable):
+        fn = fn.fn
+    check_not_ray(fn)
+    return fn
 
 
 def submit(
@@ -159,13 +176,56 @@ def submit(
     return current_client().submit(job_request(remote_fn, name, args, kwargs, env_vars))
 
 
+def submit_step(
+    remote_fn: RemoteCallable[Any],
+    name: str,
+    config: Any,
+    *,
+    step_name: str,
+    output_path: str,
+    prefix: str,
+    budget_gb: float | None = None,
+) -> JobHandle:
+    """Submit a step's function as a job and return at once; the job stores what the function returns.
+
+    Args:
+        remote_fn: The function and what its job needs. Unless that says where to run, the job runs in the region that
+            the step's inputs and output agree on.
+        name: The job's name.
+        config: The step's instantiated config.
+        step_name: For messages.
+        output_path: Where the step's output goes.
+        prefix: The run's prefix, which becomes the job's.
+        budget_gb: What the function may copy between regions; None for what is left here.
+
+    Raises:
+        RegionConflict: The inputs and the output are in different regions.
+    """
+    from rigging.filesystem.budget import MIRROR_BUDGET_ENV
+
+    resources = remote_fn.resources
+    if not resources.regions and resources.zone is None:
+        region = infer_region(step_name, config, output_path)
+        if region is not None:
+            resources = replace(resources, regions=[region])
+    env_vars = {PREFIX_VARIABLE: prefix}
+    if budget_gb is not None:
+        env_vars[MIRROR_BUDGET_ENV] = repr(float(budget_gb))
+    # The wrapper goes into the job, where the budget is to be in force and the return value is.
+    call = replace(remote_fn, fn=call_step, resources=resources)
+    return submit(call, name, (plain_function(remote_fn.fn), (config,), output_path, budget_gb), env_vars=env_vars)
+
+
 def function_name(fn: Callable[..., Any] | None) -> str:
-    """`module.qualified_name` of a function, seen through `remote()` and `functools` wrappers."""
+    """`module.qualified_name` of a function, seen through `remote()`, Ray and `functools` wrappers."""
     while fn is not None:
+        ray_proxy = getattr(fn, "remote", None) if is_ray_function(fn) else None
         if isinstance(fn, (RemoteCallable, functools.partial)):
             fn = fn.fn if isinstance(fn, RemoteCallable) else fn.func
         elif hasattr(fn, "__wrapped__"):
             fn = fn.__wrapped__
+        elif ray_proxy is not None and hasattr(ray_proxy, "__wrapped__"):
+            fn = ray_proxy.__wrapped__
         else:
             break
     if fn is None:

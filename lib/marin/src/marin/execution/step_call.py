@@ -28,11 +28,7 @@ def call_step(fn: Callable[..., Any], args: Sequence[Any], output_path: str, bud
         output_path: Where `.artifact` goes.
         budget_gb: What it may copy between regions, in 2^30 bytes; None for what is in force around the call.
     """
-    if is_ray_function(fn):
-        raise InvalidRequest(
-            f"step at {output_path}: its function is a Ray remote function, which only fray's Ray backend can run; "
-            "write it as a plain function, with marin.execution.remote.remote(fn, resources=...) around it"
-        )
+    check_not_ray(fn)
     with _budget(budget_gb):
         value = fn(*args)
     try:
@@ -45,6 +41,20 @@ def call_step(fn: Callable[..., Any], args: Sequence[Any], output_path: str, bud
 def is_ray_function(fn: Any) -> bool:
     """Whether a function is Ray's (`@ray.remote`): recognised by its attributes, without importing ray."""
     return callable(getattr(fn, "remote", None)) and callable(getattr(fn, "options", None))
+
+
+def check_not_ray(fn: Any) -> None:
+    """Refuse a Ray remote function, which cannot be called here.
+
+    Raises:
+        InvalidRequest: It is one.
+    """
+    if is_ray_function(fn):
+        name = getattr(fn.remote, "__qualname__", None) or type(fn).__name__
+        raise InvalidRequest(
+            f"{name} is a Ray remote function, which only fray's Ray backend can run, and this fray has none; take "
+            "@ray.remote off it and give the step resources, or write marin.execution.remote.remote(fn, resources=...)"
+        )
 
 
 def mirror_budget_gb(config: Any) -> float | None:
