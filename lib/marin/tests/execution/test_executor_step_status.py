@@ -13,10 +13,10 @@ from marin.execution.executor_step_status import (
     StepAlreadyDone,
     mark_dependency_failed,
     parse_status,
-    read_statuses,
     step_lock,
     worker_id,
 )
+from marin.execution.standing import read_statuses
 from rigging.distributed_lock import LeaseLostError
 
 

@@ -146,6 +146,7 @@ def test_where_a_function_runs_does_not_change_its_path(make_step: MakeStep, mak
 
 def test_a_stopped_run_terminates_its_jobs() -> None:
     class Handle:
+        job_id = "late"
         terminated = False
 
         def terminate(self) -> None:
@@ -190,7 +191,7 @@ def test_an_interrupt_stops_jobs_before_their_locks_are_given_up(
             held_at_stop.extend(StatusFile(path).has_active_lock() for path in executor.output_paths.values())
             stopped.set()
 
-    monkeypatch.setattr("marin.execution.placement.submit", lambda *_, **__: Handle())
+    monkeypatch.setattr("marin.execution.placement.submit_step", lambda *_, **__: Handle())
     with pytest.raises(KeyboardInterrupt):
         executor.run([make_step("a", fn=decorated)])
     assert held_at_stop == [True]

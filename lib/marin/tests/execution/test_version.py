@@ -5,6 +5,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ from marin.execution import (
 )
 from marin.execution.encode import OMIT_DEFAULT_METADATA
 from marin.execution.graph import DependencyCycle
+from marin.execution.remote import remote
 from marin.execution.version import VersionBook
 from rigging.errors import Conflict, InvalidRequest
 
@@ -221,11 +223,24 @@ def test_a_cycle_is_reported_with_the_names_of_its_steps(make_step: MakeStep) ->
         Executor("/p", "/p/experiments").compute_version(second)
 
 
-def test_two_versions_with_one_path_are_refused_and_both_named(make_step: MakeStep) -> None:
+def test_two_versions_on_one_pinned_path_are_intended_and_only_warned_of(
+    make_step: MakeStep, caplog: pytest.LogCaptureFixture
+) -> None:
     executor = Executor("/p", "/p/experiments")
-    executor.compute_version(make_step("one", versioned(1), override_output_path="same"))
-    with pytest.raises(Conflict, match=r"/p/same.*'one'.*'x': 1.*'two'.*'x': 2"):
-        executor.compute_version(make_step("two", versioned(2), override_output_path="same"))
+    first = make_step("one", versioned(1), override_output_path="same")
+    second = make_step("two", versioned(2), override_output_path="same")
+    executor.compute_version(first)
+    executor.compute_version(second)
+    assert executor.output_paths == {first: "/p/same", second: "/p/same"}
+    assert re.search(r"/p/same.*'one'.*'x': 1.*'two'.*'x': 2", caplog.text)
+
+
+def test_two_functions_with_one_name_and_version_are_refused(make_step: MakeStep) -> None:
+    executor = Executor("/p", "/p/experiments")
+    executor.compute_version(make_step("n", versioned(1), fn=print))
+    with pytest.raises(Conflict, match=r"two steps 'n' have one version .*, builtins.print and builtins.repr"):
+        executor.compute_version(make_step("n", versioned(1), fn=repr))
+    executor.compute_version(make_step("n", versioned(1), fn=remote(print)))  # the same function, elsewhere
 
 
 def test_a_real_collision_of_six_digits_is_refused() -> None:
@@ -236,7 +251,7 @@ def test_a_real_collision_of_six_digits_is_refused() -> None:
         number += 1
     executor = Executor("/p", "/p/experiments")
     executor.compute_version(ExecutorStep(name="n", fn=None, config=versioned(seen[path])))
-    with pytest.raises(Conflict, match="two different versions"):
+    with pytest.raises(Conflict, match=r"/p/n-.*'n' \(version \w+, config .* and step 'n' .*rename one"):
         executor.compute_version(ExecutorStep(name="n", fn=None, config=versioned(number)))
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import math
 import os
 import socket
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, overload
 
 from rigging.distributed_lock import HeldLease, LeaseLock, create_lock, lease
 from rigging.errors import Conflict, StepFailed
-from rigging.filesystem import local_path, read_bytes_or_none, write_bytes_atomic
+from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 STATUS_SUCCESS = "SUCCESS"
 STATUS_FAILED = "FAILED"
@@ -25,9 +28,6 @@ STATUS_DEP_FAILED = "DEP_FAILED"
 
 STATUS_FILE = ".executor_status"
 LOCK_SUFFIX = ".lock"
-
-# Requests in flight while the statuses of a run are read from an object store.
-_STATUS_READERS = 64
 
 
 class StepAlreadyDone(Exception):
@@ -64,17 +64,6 @@ def parse_status(content: bytes | None) -> str | None:
         except (ValueError, KeyError, TypeError):
             continue  # the writer was killed within this line
     return None
-
-
-def read_statuses(output_paths: Sequence[str]) -> dict[str, str | None]:
-    """The status of many output paths: one read each, in parallel where a read is a round trip."""
-    urls = [status_path(path) for path in output_paths]
-    if len(urls) < 2 or all(local_path(url) is not None for url in urls):
-        contents = [read_bytes_or_none(url) for url in urls]
-    else:
-        with ThreadPoolExecutor(min(_STATUS_READERS, len(urls)), thread_name_prefix="step-status") as pool:
-            contents = list(pool.map(read_bytes_or_none, urls))
-    return {path: parse_status(content) for path, content in zip(output_paths, contents, strict=True)}
 
 
 class StatusFile:
@@ -199,3 +188,49 @@ def mark_dependency_failed(output_path: str) -> None:
             status_file.write_status(STATUS_DEP_FAILED)
     finally:
         status_file.release_lock()
+
+
+@overload
+def distributed_lock(fn: Callable[..., T], *, force_run_failed: bool = True) -> Callable[..., T]: ...
+
+
+@overload
+def distributed_lock(
+    fn: None = None, *, force_run_failed: bool = True
+) -> Callable[[Callable[..., T]], Callable[..., T]]: ...
+
+
+def distributed_lock(
+    fn: Callable[..., T] | None = None, *, force_run_failed: bool = True
+) -> Callable[..., T] | Callable[[Callable[..., T]], Callable[..., T]]:
+    """Run a function of an output path (its first argument) under that path's lock: `@distributed_lock`, or called.
+
+    A call waits for whoever holds the lock, in any process on any machine; writes RUNNING before and SUCCESS or FAILED
+    after the function, and never SUCCESS once the lock was lost.
+
+    Args:
+        fn: The function.
+        force_run_failed: Whether an output that failed before is tried again.
+
+    Raises:
+        StepAlreadyDone: (from a call) The output is there; the function was not called.
+        PreviousTaskFailedError: (from a call) It failed previously, and `force_run_failed` is off.
+        LeaseLostError: (from a call) The lock was lost on the way: the work was unprotected.
+    """
+
+    def wrap(function: Callable[..., T]) -> Callable[..., T]:
+        @functools.wraps(function)
+        def locked(output_path: str, *args: Any, **kwargs: Any) -> T:
+            with step_lock(output_path, force_run_failed=force_run_failed) as status:
+                status.write_status(STATUS_RUNNING)
+                try:
+                    result = function(output_path, *args, **kwargs)
+                except BaseException:
+                    status.write_status(STATUS_FAILED)
+                    raise
+                status.write_status(STATUS_SUCCESS)
+                return result
+
+        return locked
+
+    return wrap if fn is None else wrap(fn)

@@ -12,12 +12,15 @@ import json
 import os
 import pathlib
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from marin.execution.version import StepVersion
 
 STEP_INFO_FILE = ".executor_info"
+
+_string_text = json.encoder.encode_basestring_ascii
 
 # Modules whose frames lie between a script and the executor.
 _OWN_MODULES = ("marin", "draccus")
@@ -49,10 +52,15 @@ class ExecutorStepInfo:
 
     def to_json(self) -> dict[str, Any]:
         """The content of `.executor_info`."""
-        fields = {
-            item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name != "description"
+        return {
+            "name": self.name,
+            "fn_name": self.fn_name,
+            "config": plain(self.config),
+            "override_output_path": self.override_output_path,
+            "version": self.version,
+            "dependencies": self.dependencies,
+            "output_path": self.output_path,
         }
-        return {name: plain(value) for name, value in fields.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +78,72 @@ class ExecutorInfo:
 
     def to_json(self) -> dict[str, Any]:
         """The content of the run's info file."""
-        fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name != "steps"}
-        return {**fields, "steps": [step.to_json() for step in self.steps]}
+        return {**self._head(), "steps": [step.to_json() for step in self.steps]}
 
-    def file_name(self) -> str:
+    def to_bytes(self, steps: Sequence[StepText]) -> bytes:
+        """The text of the run's info file, from those of its steps, which are large and there already."""
+        head = _indented(self._head(), "\n").removesuffix("\n}")
+        texts = ",\n    ".join(step.indented.decode().replace("\n", "\n    ") for step in steps)
+        return f'{head},\n  "steps": {f"[{chr(10)}    {texts}{chr(10)}  ]" if steps else "[]"}\n}}'.encode()
+
+    def file_name(self, steps: Sequence[StepText]) -> str:
         """`{script name}-{6 hex}.json`; the digits follow from the steps alone."""
-        steps = json.dumps([step.to_json() for step in self.steps], sort_keys=True)
-        digest = hashlib.md5(steps.encode(), usedforsecurity=False).hexdigest()
+        text = "[" + ", ".join(step.canonical for step in steps) + "]"
+        digest = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
         return f"{pathlib.PurePath(self.caller_path).stem}-{digest[:6]}.json"
+
+    def _head(self) -> dict[str, Any]:
+        return {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name != "steps"}
+
+
+@dataclass(frozen=True, slots=True)
+class StepText:
+    """The JSON texts of one step's info.
+
+    Attributes:
+        indented: The content of its `.executor_info`.
+        canonical: With sorted keys, in one line.
+    """
+
+    indented: bytes
+    canonical: str
+
+    @classmethod
+    def of(cls, info: ExecutorStepInfo) -> StepText:
+        """Make both texts."""
+        content = info.to_json()
+        return cls(to_bytes(content), json.dumps(content, sort_keys=True))
 
 
 def to_bytes(content: dict[str, Any]) -> bytes:
-    """An info file's text."""
-    return json.dumps(content, indent=2).encode()
+    """An info file's text: `json.dumps(content, indent=2)`, for which the json module has no fast way."""
+    return _indented(content, "\n").encode()
+
+
+def _indented(value: Any, newline: str) -> str:
+    kind = type(value)
+    if kind is str:
+        return _string_text(value)
+    if kind is dict:
+        if not value:
+            return "{}"
+        inner = newline + "  "
+        items = [f"{_key_text(key)}: {_indented(item, inner)}" for key, item in value.items()]
+        return "{" + inner + ("," + inner).join(items) + newline + "}"
+    if kind is list or kind is tuple:
+        if not value:
+            return "[]"
+        inner = newline + "  "
+        return "[" + inner + ("," + inner).join([_indented(item, inner) for item in value]) + newline + "]"
+    return json.dumps(value, indent=2).replace("\n", newline)
+
+
+def _key_text(key: Any) -> str:
+    return _string_text(key) if type(key) is str else json.dumps({key: 0})[1:-4]
 
 
 def bounded_version(version: StepVersion, hashed_names: list[str], pseudo_hashed_names: list[str]) -> dict[str, Any]:
-    """The version, its dependencies by name and hash when their texts are so long that the version shares them."""
-    if version.text.is_flat:
-        return version.version
+    """A version with its dependencies by name and hash."""
     short = {**version.version, "dependencies": hashed_names}
     if pseudo_hashed_names:
         short["pseudo_dependencies"] = pseudo_hashed_names

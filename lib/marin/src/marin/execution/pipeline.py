@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
+import time
 import urllib.parse
 from collections.abc import Sequence
 from typing import Any
 
-from marin.execution.executor_step_status import read_statuses, worker_id
+from marin.execution.collision import Planned, check_existing
+from marin.execution.executor_step_status import worker_id
 from marin.execution.graph import reachable
 from marin.execution.info import (
     STEP_INFO_FILE,
     ExecutorInfo,
     ExecutorStepInfo,
+    StepText,
     caller_path,
     git_commit,
     now_text,
-    to_bytes,
     user_name,
 )
+from marin.execution.observers import default_observers
 from marin.execution.placement import LiveJobs, bind, remote_function
 from marin.execution.plan import Plan, StepsByVersionText, VersionTexts
+from marin.execution.run_events import RunEnded, RunObserver, RunStarted, notify
 from marin.execution.runner import Outcome, StepResult, StepRun, StepTask, check_max_concurrent, describe_error
+from marin.execution.standing import read_standings, statuses_of
 from marin.execution.step import ExecutorStep
+from marin.execution.step_lease import DEFAULT_TERMS, LeaseTerms
 from marin.execution.version import Step
 from rigging.errors import InvalidRequest, StepFailed
 from rigging.filesystem import write_bytes_atomic
@@ -57,6 +64,8 @@ class Executor:
         executor_info: What is written down about the run (after `get_infos`).
         executor_info_path: Where (after `write_infos`).
         results: What became of each output in the last `run`.
+        observers: Who is told what happens in a run; None for `default_observers()`, made anew for each run.
+        lease_terms: How the leases of steps are kept.
     """
 
     def __init__(self, prefix: str, executor_info_base_path: str, description: str | None = None) -> None:
@@ -76,6 +85,9 @@ class Executor:
         self.executor_info: ExecutorInfo | None = None
         self.executor_info_path: str | None = None
         self.results: list[StepResult] = []
+        self.observers: Sequence[RunObserver] | None = None
+        self.lease_terms: LeaseTerms = DEFAULT_TERMS
+        self._texts: dict[str, StepText] = {}
 
     @property
     def steps(self) -> list[Step]:
@@ -121,6 +133,7 @@ class Executor:
             InvalidRequest: Wrong arguments, or steps that cannot be versioned; nothing has run.
         """
         check_max_concurrent(max_concurrent)
+        self.results = []
         for step in steps:
             if not isinstance(step, ExecutorStep):
                 raise InvalidRequest(f"run(steps=...): {step!r} is a {type(step).__name__}, not an ExecutorStep")
@@ -129,18 +142,35 @@ class Executor:
         if dry_run:
             self._print_plan(chosen)
             return dict(self.output_paths)
-        self._write_run_info()
-        jobs = LiveJobs()
-        run = StepRun(
-            [self._task(step, jobs) for step in chosen],
-            read_statuses([self.output_paths[step] for step in chosen]),
-            force_run_failed=force_run_failed,
-            max_concurrent=max_concurrent,
-            stop_work=jobs.terminate,
-        )
-        self.results = run.run()
+        self._run_chosen(chosen, force_run_failed, max_concurrent)
         raise_failures(self.results)
         return dict(self.output_paths)
+
+    def _run_chosen(self, chosen: Sequence[Step], force_run_failed: bool, max_concurrent: int | None) -> None:
+        self.get_infos()
+        standings = read_standings([self.output_paths[step] for step in chosen])
+        check_existing([self._planned(step) for step in chosen], standings)
+        self._write_run_info()
+        observers = self.observers if self.observers is not None else default_observers()
+        started = time.monotonic()
+        notify(observers, RunStarted(time.time(), len(chosen), self.description, self.executor_info_path))
+        error: str | None = None
+        jobs = LiveJobs()
+        try:
+            self.results = StepRun(
+                [self._task(step, jobs) for step in chosen],
+                statuses_of(standings),
+                force_run_failed=force_run_failed,
+                max_concurrent=max_concurrent,
+                stop_work=jobs.terminate,
+                terms=self.lease_terms,
+                observers=observers,
+            ).run()
+        except BaseException as caught:
+            error = describe_error(caught)
+            raise
+        finally:
+            notify(observers, RunEnded(time.time(), time.monotonic() - started, error))
 
     def get_infos(self) -> None:
         """Collect `step_infos` and `executor_info`."""
@@ -149,6 +179,7 @@ class Executor:
             for step in self.steps
             if not self.is_pseudo_dep[step] and self.canonicalize(step) is step
         ]
+        self._texts = {info.output_path: StepText.of(info) for info in self.step_infos}
         path = caller_path()
         self.executor_info = ExecutorInfo(
             worker_id=worker_id(),
@@ -163,9 +194,10 @@ class Executor:
 
     def write_infos(self) -> None:
         """Write the run's info file, and each step's into its output path."""
+        self.get_infos()
         self._write_run_info()
-        for step_info in self.step_infos:
-            _write_step_info(step_info)
+        for path, text in self._texts.items():
+            _write_step_info(path, text)
 
     def get_experiment_url(self) -> str:
         """Where to look at the run: its page in the data browser when one is configured, else its info file.
@@ -181,10 +213,16 @@ class Executor:
         return f"{browser.rstrip('/')}/experiment?path={urllib.parse.quote(self.executor_info_path, safe='')}"
 
     def _write_run_info(self) -> None:
-        self.get_infos()
         assert self.executor_info is not None
-        self.executor_info_path = os.path.join(self.executor_info_base_path, self.executor_info.file_name())
-        write_bytes_atomic(self.executor_info_path, to_bytes(self.executor_info.to_json()))
+        texts = list(self._texts.values())
+        path = os.path.join(self.executor_info_base_path, self.executor_info.file_name(texts))
+        write_bytes_atomic(path, self.executor_info.to_bytes(texts))
+        self.executor_info_path = path
+
+    def _planned(self, step: Step) -> Planned:
+        path = self.output_paths[step]
+        info = self._texts[path].indented
+        return Planned(step, self.plan.version_of(step), path, info, self.plan.written_version(step))
 
     def _chosen(self, steps: Sequence[Step], run_only: Sequence[str] | None) -> list[Step]:
         """The canonical steps to run, in order."""
@@ -204,7 +242,9 @@ class Executor:
             output_path=path,
             dependencies=frozenset(self.output_paths[dependency] for dependency in self.dependencies[step]),
             work=bind(step, self.configs[step], path, self.prefix, jobs),
-            prepare=lambda: _write_step_info(self.plan.info(step)),
+            prepare=functools.partial(_write_step_info, path, self._texts[path]),
+            stop=functools.partial(jobs.terminate_one, path),
+            log=functools.partial(jobs.log_of, path),
         )
 
     def _print_plan(self, chosen: Sequence[Step]) -> None:
@@ -221,8 +261,8 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
         raise InvalidRequest(f"run_only: {error.pattern!r} is not a regular expression: {error}") from None
 
 
-def _write_step_info(step_info: ExecutorStepInfo) -> None:
-    write_bytes_atomic(os.path.join(step_info.output_path, STEP_INFO_FILE), to_bytes(step_info.to_json()))
+def _write_step_info(output_path: str, text: StepText) -> None:
+    write_bytes_atomic(f"{output_path}/{STEP_INFO_FILE}", text.indented)
 
 
 def raise_failures(results: Sequence[StepResult]) -> None:
@@ -231,7 +271,7 @@ def raise_failures(results: Sequence[StepResult]) -> None:
     Raises:
         StepFailed: with the first failure as its cause.
     """
-    failed = [result for result in results if result.outcome is Outcome.FAILED]
+    failed = [result for result in results if result.outcome in (Outcome.FAILED, Outcome.LOST)]
     if not failed:
         return
     lines = [f"{len(failed)} step(s) failed:"]

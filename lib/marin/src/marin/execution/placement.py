@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from marin.execution.remote import PREFIX_VARIABLE, RemoteCallable, job_name, remote, submit
+from marin.execution.remote import RemoteCallable, job_name, remote, submit_step
 from marin.execution.step import ExecutorStep
+from marin.execution.step_call import call_step, mirror_budget_gb
 from rigging.errors import MarinError
 
 if TYPE_CHECKING:
@@ -20,36 +21,55 @@ logger = logging.getLogger(__name__)
 
 
 class LiveJobs:
-    """The jobs that this run waits for, so that they can be stopped with it."""
+    """The jobs that this run waits for, so that they can be stopped with it or one by one."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._handles: list[JobHandle] = []
+        self._handles: dict[str, JobHandle] = {}
+        self._ids: dict[str, str] = {}
         self._stopped = False
 
-    def wait(self, handle: JobHandle) -> None:
-        """Wait for a job to succeed; it is terminated at once when the run has been stopped."""
+    def wait(self, handle: JobHandle, output_path: str = "") -> None:
+        """Wait for the job that makes an output to succeed; it is terminated at once when the run has been stopped."""
         with self._guard:
             stopped = self._stopped
-            self._handles.append(handle)
+            self._handles[output_path] = handle
+            self._ids[output_path] = str(handle.job_id)
         if stopped:
             handle.terminate()
         try:
             handle.wait()
         finally:
             with self._guard:
-                self._handles.remove(handle)
+                self._handles.pop(output_path, None)
+
+    def log_of(self, output_path: str) -> str | None:
+        """Where the log of the job that made an output is; None when there was no job."""
+        job_id = self._ids.get(output_path)
+        return None if job_id is None else f"job {job_id}"
 
     def terminate(self) -> None:
         """Stop every job that is waited for, and every later one; one that cannot be stopped is named in the log."""
         with self._guard:
             self._stopped = True
-            handles = list(self._handles)
+            handles = list(self._handles.values())
         for handle in handles:
-            try:
-                handle.terminate()
-            except (MarinError, OSError) as error:
-                logger.warning("could not stop job %s: %s", handle.job_id, error)
+            _terminate(handle)
+
+    def terminate_one(self, output_path: str) -> None:
+        """Stop the job that makes an output, if there is one."""
+        with self._guard:
+            handle = self._handles.get(output_path)
+        if handle is not None:
+            logger.warning("stopping job %s: its step lost the lease on %s", handle.job_id, output_path)
+            _terminate(handle)
+
+
+def _terminate(handle: JobHandle) -> None:
+    try:
+        handle.terminate()
+    except (MarinError, OSError) as error:
+        logger.warning("could not stop job %s: %s", handle.job_id, error)
 
 
 def remote_function(step: ExecutorStep[Any]) -> RemoteCallable[Any] | None:
@@ -75,9 +95,17 @@ def bind(step: ExecutorStep[Any], config: Any, output_path: str, prefix: str, jo
     if fn is None:
         return lambda: None
     remote_fn = remote_function(step)
+    budget_gb = mirror_budget_gb(step.config)
     if remote_fn is None:
-        return lambda: fn(config)
+        return lambda: call_step(fn, (config,), output_path, budget_gb)
     # The hash keeps the name of one output's job the same from run to run, and apart from every other's.
     unique = hashlib.md5(output_path.encode(), usedforsecurity=False).hexdigest()
     name = job_name(remote_fn.name or step.name, unique)
-    return lambda: jobs.wait(submit(remote_fn, name, (config,), env_vars={PREFIX_VARIABLE: prefix}))
+
+    def run_job() -> None:
+        handle = submit_step(
+            remote_fn, name, config, step_name=step.name, output_path=output_path, prefix=prefix, budget_gb=budget_gb
+        )
+        jobs.wait(handle, output_path)
+
+    return run_job

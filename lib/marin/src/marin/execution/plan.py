@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from marin.execution.collision import check_same_version, describe
 from marin.execution.graph import dependencies_first, reachable
 from marin.execution.info import ExecutorStepInfo, bounded_version
 from marin.execution.instantiate import instantiate_config
@@ -41,7 +42,7 @@ class Plan:
 
         Raises:
             InvalidRequest: A config cannot be versioned, or steps depend on each other in a circle.
-            Conflict: Two different versions have one output path.
+            Conflict: Two different versions have one output path, or two functions one name and version.
         """
         # Versions first: they find a cycle before anything else follows it.
         self._book.version_of(step)
@@ -68,20 +69,26 @@ class Plan:
 
     def info(self, step: Step) -> ExecutorStepInfo:
         """What is written down about a step."""
-        version = self.version_of(step)
         return ExecutorStepInfo(
             name=step.name,
             fn_name=function_name(step.fn),
             config=self.configs[step],
             description=step.description,
             override_output_path=step.override_output_path,
-            version=bounded_version(
-                version,
-                [self.version_of(dependency).hashed_name for dependency in version.dependencies],
-                [self.version_of(dependency).hashed_name for dependency in version.pseudo_dependencies],
-            ),
+            version=self.written_version(step),
             dependencies=[self.output_paths[dependency] for dependency in self.dependencies[step]],
             output_path=self.output_paths[step],
+        )
+
+    def written_version(self, step: Step) -> dict[str, Any]:
+        """The version as it is written down: with dependencies by name where it would be very long."""
+        version = self.version_of(step)
+        if version.text.is_flat:
+            return version.version
+        return bounded_version(
+            version,
+            [self.version_of(dependency).hashed_name for dependency in version.dependencies],
+            [self.version_of(dependency).hashed_name for dependency in version.pseudo_dependencies],
         )
 
     def _references(self, step: Step) -> Iterator[Step]:
@@ -94,7 +101,8 @@ class Plan:
         path = output_path_for(step, version, self.prefix)
         canonical = self._canonical.setdefault(path, step)
         if canonical is not step:
-            self._check_same_version(canonical, step, path)
+            check_same_version(canonical, self._book.version_of(canonical), step, version, path)
+            _check_same_function(canonical, step, version)
         self.output_paths[step] = path
         self.is_pseudo_dep[step] = True
         self.versions[step] = version.version
@@ -102,19 +110,16 @@ class Plan:
         self.dependencies[step] = [self.canonicalize(dependency) for dependency in version.dependencies]
         self.configs[step] = instantiate_config(step.config, path, self.output_paths, self.prefix)
 
-    def _check_same_version(self, first: Step, second: Step, path: str) -> None:
-        one, other = self._book.version_of(first), self._book.version_of(second)
-        if one.digest != other.digest:
-            raise Conflict(
-                f"two different versions have the output path {path}: step {first.name!r} ({_describe(one)}) and "
-                f"step {second.name!r} ({_describe(other)}); rename one of them, or give one an override_output_path "
-                "of its own"
-            )
 
-
-def _describe(version: StepVersion) -> str:
-    text = str(version.version["config"])
-    return f"version {version.digest}, config {text if len(text) <= 300 else text[:297] + '...'}"
+def _check_same_function(first: Step, second: Step, version: StepVersion) -> None:
+    if first.fn is None or second.fn is None or first.fn is second.fn:
+        return
+    one, other = function_name(first.fn), function_name(second.fn)
+    if one != other and second.override_output_path is None and first.override_output_path is None:
+        raise Conflict(
+            f"two steps {first.name!r} have one version ({describe(version)}) but different functions, {one} and "
+            f"{other}; give one of them another name, or a versioned value that tells them apart"
+        )
 
 
 class VersionTexts(Mapping[Step, str]):

@@ -10,26 +10,29 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from queue import SimpleQueue
 from typing import Any
 
 from marin.execution.executor_step_status import (
     STATUS_FAILED,
-    STATUS_RUNNING,
     STATUS_SUCCESS,
-    LockedStatus,
     PreviousTaskFailedError,
     StepAlreadyDone,
     check_status,
     mark_dependency_failed,
-    step_lock,
 )
-from rigging.errors import InvalidRequest
+from marin.execution.lease_keeper import LeaseKeeper
+from marin.execution.run_events import RunObserver, StepEnd, StepEnded, StepQueued, StepStarted, notify
+from marin.execution.step_lease import DEFAULT_TERMS, LeaseTerms, StepLease, open_step_lease, set_step_lease
+from rigging.distributed_lock import LeaseLostError
+from rigging.errors import InvalidRequest, MarinError, StepFailed
 
 logger = logging.getLogger(__name__)
 
 # Steps that run in this process have a thread each. A thread is cheap, but a process may have only so many.
 MAX_STEP_THREADS = 800
+
+# While steps are ready that no thread has taken up for this long, there are too few threads: then their number doubles.
+_STALL_SECONDS = 0.001
 
 
 class Outcome(StrEnum):
@@ -39,6 +42,16 @@ class Outcome(StrEnum):
     ALREADY_DONE = "already done"
     FAILED = "failed"
     DEPENDENCY_FAILED = "not run: a dependency failed"
+    LOST = "lost its lease"
+
+
+STEP_ENDS = {
+    Outcome.RAN: StepEnd.SUCCEEDED,
+    Outcome.ALREADY_DONE: StepEnd.CACHED,
+    Outcome.FAILED: StepEnd.FAILED,
+    Outcome.DEPENDENCY_FAILED: StepEnd.DEP_FAILED,
+    Outcome.LOST: StepEnd.LOST,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +63,9 @@ class StepTask:
         output_path: Where its output goes; identifies the task.
         dependencies: Output paths that must be there first; those that are not tasks of this run are taken as there.
         work: Makes the output.
-        prepare: Called before `work`, with the lock held: writes the step's info.
+        prepare: Called before `work`, with the lease held: writes the step's info.
+        stop: Called when the lease is lost while `work` is on: stops what runs outside this process.
+        log: Where the work's own log can be read, once it has ended; None for this process's log.
     """
 
     name: str
@@ -58,6 +73,8 @@ class StepTask:
     dependencies: frozenset[str]
     work: Callable[[], Any]
     prepare: Callable[[], None] = lambda: None
+    stop: Callable[[], None] = lambda: None
+    log: Callable[[], str | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +112,18 @@ def check_max_concurrent(max_concurrent: int | None) -> None:
 class StepRun:
     """One run over a set of tasks; used once.
 
+    Threads take up tasks, and take up the next when they are done: what follows a task needs no hand-over. There are
+    as many threads as it takes for every ready task to be at work within moments.
+
     Args:
         tasks: The tasks, any order, no cycles.
         statuses: Status of each output path at the start.
         force_run_failed: Whether what failed in an earlier run is tried again.
-        max_concurrent: Tasks at work at once; None for every ready one (up to `MAX_STEP_THREADS`).
-        stop_work: Called on an interrupt, before any lock is given up: stops what runs outside this process.
+        max_concurrent: Tasks at work at once; None for every ready one (up to `MAX_STEP_THREADS`). A task that waits
+            for another run to make its output is not at work.
+        stop_work: Called on an interrupt, before any lease is given up: stops what runs outside this process.
+        terms: How leases are kept.
+        observers: Who is told what happens.
     """
 
     def __init__(
@@ -111,6 +134,8 @@ class StepRun:
         force_run_failed: bool = True,
         max_concurrent: int | None = None,
         stop_work: Callable[[], None] = lambda: None,
+        terms: LeaseTerms = DEFAULT_TERMS,
+        observers: Sequence[RunObserver] = (),
     ) -> None:
         check_max_concurrent(max_concurrent)
         self._tasks = {task.output_path: task for task in tasks}
@@ -118,59 +143,126 @@ class StepRun:
         self._force_run_failed = force_run_failed
         self._limit = min(max_concurrent or MAX_STEP_THREADS, MAX_STEP_THREADS)
         self._stop_work = stop_work
+        self._terms = terms
+        self._observers = observers
+        self._keeper = LeaseKeeper(terms, is_local=not any("://" in path for path in self._tasks))
+        self._context = contextvars.copy_context()
         self._results: dict[str, StepResult] = {}
-        self._completions: SimpleQueue[StepResult] = SimpleQueue()
-        self._work: SimpleQueue[tuple[StepTask, contextvars.Context] | None] = SimpleQueue()
+        self._waiting_for: dict[str, set[str]] = {}
+        self._dependants: dict[str, list[str]] = {path: [] for path in self._tasks}
+        # Below, everything changes under one of these two conditions, which share a lock.
+        guard = threading.Lock()
+        self._work_or_end = threading.Condition(guard)
+        self._supervision = threading.Condition(guard)
+        self._ready: deque[str] = deque()
+        self._leases: dict[str, StepLease] = {}
+        self._at_work: set[StepLease] = set()
+        self._taken = 0
         self._threads = 0
-        self._active_guard = threading.Lock()
-        self._active: dict[str, LockedStatus] = {}
+        self._idle = 0
+        self._closed = False
+        self._trouble: BaseException | None = None
 
     def run(self) -> list[StepResult]:
         """Run every task whose output is not there, and return the results in the order of the tasks.
 
         An interrupt of this thread (Ctrl-C, SystemExit from a signal handler) leaves the status FAILED for what was at
-        work, gives its locks up and is raised again; work in this process cannot be stopped and ends with the process.
+        work, gives its leases up and is raised again; work in this process cannot be stopped, only told
+        (`step_lease().lost`), and ends with the process.
         """
-        waiting_for = {
-            path: {dependency for dependency in task.dependencies if dependency in self._tasks}
-            for path, task in self._tasks.items()
-        }
-        dependants: dict[str, list[str]] = {path: [] for path in self._tasks}
-        for path, dependencies in waiting_for.items():
-            for dependency in dependencies:
-                dependants[dependency].append(path)
-        ready = deque(path for path, dependencies in waiting_for.items() if not dependencies)
-        running = 0
+        for path, task in self._tasks.items():
+            self._waiting_for[path] = waiting = {other for other in task.dependencies if other in self._tasks}
+            for dependency in waiting:
+                self._dependants[dependency].append(path)
+            self._tell_queued(task)
         try:
-            while ready or running:
-                while ready and running < self._limit:
-                    path = ready.popleft()
-                    result = self._settled(self._tasks[path])
-                    if result is None:
-                        self._start(self._tasks[path], running)
-                        running += 1
-                    else:
-                        ready.extend(self._finish(result, waiting_for, dependants))
-                if running:
-                    result = self._completions.get()
-                    running -= 1
-                    ready.extend(self._finish(result, waiting_for, dependants))
+            self._settle([path for path, waiting in self._waiting_for.items() if not waiting])
+            self._supervise()
         except BaseException:
             self._abandon()
             raise
         finally:
-            for _ in range(self._threads):
-                self._work.put(None)
+            with self._work_or_end:
+                self._closed = True
+                self._work_or_end.notify_all()
+            self._keeper.stop()
         return [self._results[path] for path in self._tasks]
+
+    def _supervise(self) -> None:
+        """Wait for the end, and have threads started while too few take up what is ready."""
+        growth = 1
+        with self._supervision:
+            while len(self._results) < len(self._tasks):
+                if self._trouble is not None:
+                    raise self._trouble
+                if not self._ready or self._threads - self._idle >= self._limit:
+                    growth = 1
+                    self._supervision.wait()
+                    continue
+                if self._threads:
+                    taken = self._taken
+                    self._supervision.wait(_STALL_SECONDS)
+                    if self._taken != taken:
+                        continue
+                wanted = min(growth, len(self._ready), self._limit - (self._threads - self._idle))
+                growth *= 2
+                self._work_or_end.notify(wanted)
+                for _ in range(wanted - self._idle):
+                    self._threads += 1
+                    threading.Thread(target=self._serve, name=f"marin-step-{self._threads}", daemon=True).start()
+
+    def _serve(self) -> None:
+        """A thread: one ready task after the other, until the run is over."""
+        try:
+            while (path := self._take()) is not None:
+                result = self._context.copy().run(self._attempt, self._tasks[path])
+                if result is not None:
+                    self._finish(result)
+        # A defect of the run itself: to be raised by the run, and not lost with this thread.
+        except BaseException as error:
+            with self._supervision:
+                self._trouble = error
+                self._supervision.notify()
+
+    def _take(self) -> str | None:
+        with self._work_or_end:
+            while not self._closed:
+                if self._ready:
+                    self._taken += 1
+                    return self._ready.popleft()
+                self._idle += 1
+                try:
+                    self._work_or_end.wait()
+                finally:
+                    self._idle -= 1
+            return None
+
+    def _settle(self, paths: Sequence[str]) -> None:
+        """Book the results of tasks that need no work, and of those that follow; the others become ready."""
+        unsettled = list(paths)
+        ready = []
+        while unsettled:
+            path = unsettled.pop()
+            result = self._settled(self._tasks[path])
+            if result is None:
+                ready.append(path)
+            else:
+                unsettled += self._book(result)
+        ready.reverse()
+        with self._supervision:
+            self._ready.extend(ready)
+            # One of them is taken up by the thread that made it ready.
+            if len(self._ready) > (threading.current_thread() is not threading.main_thread()):
+                self._supervision.notify()
 
     def _settled(self, task: StepTask) -> StepResult | None:
         """The result of a task that needs no work; None when it does."""
+        status = self._statuses.get(task.output_path)
         failed = [self._results[path] for path in task.dependencies if path in self._results]
         failed = [result for result in failed if not result.ok]
+        if failed and status != STATUS_SUCCESS:
+            return StepResult(task, Outcome.DEPENDENCY_FAILED, error=_dependency_error(failed[0]))
         try:
-            status = self._statuses.get(task.output_path)
-            if failed and status != STATUS_SUCCESS:
-                return StepResult(task, Outcome.DEPENDENCY_FAILED, error=failed[0].error)
             check_status(status, task.name, task.output_path, force_run_failed=self._force_run_failed)
         except StepAlreadyDone:
             return StepResult(task, Outcome.ALREADY_DONE)
@@ -178,101 +270,131 @@ class StepRun:
             return StepResult(task, Outcome.FAILED, error=error)
         return None
 
-    def _finish(
-        self, result: StepResult, waiting_for: dict[str, set[str]], dependants: dict[str, list[str]]
-    ) -> list[str]:
-        """Book a result and give the tasks that it makes ready."""
+    def _finish(self, result: StepResult) -> None:
+        """Book the result of work, and go on from there."""
+        with self._work_or_end:
+            closed = self._closed
+        if not closed:  # else nobody waits for it any more
+            self._settle(self._book(result))
+
+    def _book(self, result: StepResult) -> list[str]:
+        """Book a result and give the tasks that it leaves waiting for nothing."""
         task = result.task
-        self._results[task.output_path] = result
-        _log_result(result)
         if result.outcome is Outcome.DEPENDENCY_FAILED:
             _mark_dependency_failed(task)
-        ready = []
-        for path in dependants[task.output_path]:
-            waiting_for[path].discard(task.output_path)
-            if not waiting_for[path]:
-                ready.append(path)
-        return ready
+        self._tell_ended(result)
+        if result.outcome is Outcome.FAILED and result.error is not None:
+            error = result.error
+            logger.error("step %s failed -> %s", task.name, task.output_path, exc_info=error)
+        with self._supervision:
+            # Before the dependants are freed, as they look at it.
+            self._results[task.output_path] = result
+            free = []
+            for path in self._dependants[task.output_path]:
+                self._waiting_for[path].discard(task.output_path)
+                if not self._waiting_for[path]:
+                    free.append(path)
+            if len(self._results) == len(self._tasks):
+                self._supervision.notify()
+        return free
 
-    def _start(self, task: StepTask, running: int) -> None:
-        if running >= self._threads:
-            self._threads += 1
-            threading.Thread(target=self._serve, name=f"marin-step-{self._threads}", daemon=True).start()
-        # A step inherits what is set around the run: the fray client, budgets.
-        self._work.put((task, contextvars.copy_context()))
-
-    def _serve(self) -> None:
-        while (item := self._work.get()) is not None:
-            task, context = item
-            self._completions.put(context.run(self._attempt, task))
-
-    def _attempt(self, task: StepTask) -> StepResult:
+    def _attempt(self, task: StepTask) -> StepResult | None:
+        """Make a task's output; None when somebody else is at work on it: it will be ready again after that."""
         started = time.monotonic()
+        path = task.output_path
+        lease = self._leases.get(path) or open_step_lease(path, task.name, self._terms)
         try:
-            with step_lock(task.output_path, task.name, force_run_failed=self._force_run_failed) as status:
-                with self._active_guard:
-                    self._active[task.output_path] = status
-                try:
-                    started = time.monotonic()
-                    _make(task, status)
-                finally:
-                    with self._active_guard:
-                        self._active.pop(task.output_path, None)
+            is_fresh = path in self._statuses and self._statuses[path] is None and path not in self._leases
+            if not lease.begin(force_run_failed=self._force_run_failed, is_fresh=is_fresh):
+                self._wait_for_another(task, lease)
+                return None
+            with self._work_or_end:
+                self._at_work.add(lease)
+            self._keeper.keep(lease, task.stop)
+            started = time.monotonic()
+            self._make(task, lease)
         except StepAlreadyDone:
             return StepResult(task, Outcome.ALREADY_DONE)
+        except LeaseLostError as error:
+            return StepResult(task, Outcome.LOST, time.monotonic() - started, error)
         # A step may raise anything, SystemExit and KeyboardInterrupt included; all of it is that step's failure.
         except BaseException as error:
             return StepResult(task, Outcome.FAILED, time.monotonic() - started, error)
+        finally:
+            self._keeper.drop(lease)
+            with self._work_or_end:
+                self._at_work.discard(lease)
         return StepResult(task, Outcome.RAN, time.monotonic() - started)
+
+    def _make(self, task: StepTask, lease: StepLease) -> None:
+        """Do a task's work and end its lease with a true status."""
+        set_step_lease(lease)
+        try:
+            task.prepare()
+            if self._observers:
+                notify(self._observers, StepStarted(time.time(), task.name, task.output_path))
+            task.work()
+        except BaseException as error:
+            try:
+                lease.end(STATUS_FAILED)
+            except LeaseLostError as lost:
+                raise lost from error  # the output is another's to speak about now
+            raise
+        lease.end(STATUS_SUCCESS)
+
+    def _wait_for_another(self, task: StepTask, lease: StepLease) -> None:
+        if task.output_path not in self._leases:
+            logger.info("step %s: another run is at work on %s, waiting for it", task.name, task.output_path)
+            self._leases[task.output_path] = lease
+
+        def again() -> None:
+            with self._supervision:
+                self._ready.append(task.output_path)
+                self._supervision.notify()
+
+        self._keeper.watch(lease, again)
 
     def _abandon(self) -> None:
         """Tell the truth about what is at work when the run is interrupted."""
         self._stop_work()
-        with self._active_guard:
-            active = list(self._active.values())
-        for status in active:
-            logger.warning("interrupted: %s is marked FAILED", status.output_path)
+        with self._work_or_end:
+            self._closed = True
+            self._ready.clear()
+            active = list(self._at_work)
+        for lease in active:
+            logger.warning("interrupted: %s is marked FAILED", lease.output_path)
             try:
-                status.write_status(STATUS_FAILED)
-            except (OSError, RuntimeError) as error:
-                logger.warning("could not write the status of %s: %s", status.output_path, error)
-            status.held.lost.set()  # the thread that is still at work must not write SUCCESS any more
-            status.held.lock.release()
+                lease.abandon()
+            except (OSError, MarinError) as error:
+                logger.warning("could not write the status of %s: %s", lease.output_path, error)
+
+    def _tell_queued(self, task: StepTask) -> None:
+        if self._observers:
+            notify(self._observers, StepQueued(time.time(), task.name, task.output_path))
+
+    def _tell_ended(self, result: StepResult) -> None:
+        if not self._observers:
+            return
+        task = result.task
+        error = None if result.error is None else describe_error(result.error)
+        end = StepEnded(
+            time.time(), task.name, task.output_path, STEP_ENDS[result.outcome], result.seconds, error, task.log()
+        )
+        notify(self._observers, end)
 
 
-def _make(task: StepTask, status: LockedStatus) -> None:
-    """Do a task's work between a true RUNNING and a true SUCCESS or FAILED."""
-    status.write_status(STATUS_RUNNING)
-    try:
-        task.prepare()
-        logger.info("step %s: running -> %s", task.name, task.output_path)
-        task.work()
-    except BaseException:
-        # After a lost lock the output is another's to speak about; that error then comes in place of this one.
-        status.write_status(STATUS_FAILED)
-        raise
-    status.write_status(STATUS_SUCCESS)
+def _dependency_error(failed: StepResult) -> BaseException:
+    if failed.outcome is Outcome.DEPENDENCY_FAILED and failed.error is not None:
+        return failed.error
+    task = failed.task
+    return StepFailed(f"dependency {task.name} failed ({task.output_path}): {describe_error(failed.error)}")
 
 
 def _mark_dependency_failed(task: StepTask) -> None:
     try:
         mark_dependency_failed(task.output_path)
-    except OSError as error:
+    except (OSError, MarinError) as error:
         logger.warning("step %s: could not write DEP_FAILED to %s: %s", task.name, task.output_path, error)
-
-
-def _log_result(result: StepResult) -> None:
-    task = result.task
-    if result.outcome is Outcome.RAN:
-        logger.info("step %s: done in %.2f s -> %s", task.name, result.seconds, task.output_path)
-    elif result.outcome is Outcome.ALREADY_DONE:
-        logger.info("step %s: already done -> %s", task.name, task.output_path)
-    elif result.outcome is Outcome.DEPENDENCY_FAILED:
-        logger.error("step %s: not run, because a dependency failed -> %s", task.name, task.output_path)
-    else:
-        error = result.error
-        trace = (type(error), error, error.__traceback__) if error is not None else None
-        logger.error("step %s: failed -> %s: %s", task.name, task.output_path, describe_error(error), exc_info=trace)
 
 
 def describe_error(error: BaseException | None) -> str:

@@ -1,0 +1,223 @@
+"""One attempt to make one output: its lease and its status, changed together, in as few storage operations as possible.
+
+On local files both change under the kernel lock of the lease, so that no status is ever written by somebody who lost
+the lease. On object stores that can write on condition, each status is written on condition that the status before it
+is still the one this attempt saw or wrote: whoever took the lease over has written its own, and the late write fails.
+Elsewhere the lease is as good as `rigging.distributed_lock` says.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from marin.execution.executor_step_status import LOCK_SUFFIX, STATUS_FAILED, check_status, status_path
+from rigging.distributed_lock import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, Lease, LeaseLostError
+from rigging.errors import InvalidRequest
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerms:
+    """How leases are kept.
+
+    Attributes:
+        renew_seconds: Between renewals.
+        timeout_seconds: Without a renewal, after which others may take the lease; one value for all that share storage.
+    """
+
+    renew_seconds: float = HEARTBEAT_INTERVAL
+    timeout_seconds: float = HEARTBEAT_TIMEOUT
+
+    def __post_init__(self) -> None:
+        if not 0 < self.renew_seconds < self.timeout_seconds:
+            raise InvalidRequest(
+                f"renew_seconds={self.renew_seconds}: must be above 0 and below timeout_seconds={self.timeout_seconds}"
+            )
+
+
+DEFAULT_TERMS = LeaseTerms()
+
+
+class StepLease(ABC):
+    """The lease and the status of one output path, for one attempt at a time.
+
+    Args:
+        output_path: The output path.
+        label: What to call the step in messages.
+        terms: How the lease is kept.
+
+    Attributes:
+        lost_event: Set as soon as the lease is lost, or could not be renewed for so long that others may take it.
+    """
+
+    def __init__(self, output_path: str, label: str, terms: LeaseTerms) -> None:
+        self.output_path = output_path
+        self.label = label
+        self.terms = terms
+        self.lost_event = threading.Event()
+        # Renewals, the end and an interrupt come from different threads.
+        self._turn = threading.Lock()
+        self._held = False
+        self._renewed_at = 0.0
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease is lost: what is made now does not count, and another may be making it."""
+        return self.lost_event.is_set()
+
+    def check(self) -> None:
+        """Raise LeaseLostError when the lease is lost."""
+        if self.lost:
+            raise LeaseLostError(
+                f"step {self.label}: its lease on {self.output_path} was lost, so another run may be making this output"
+            )
+
+    def begin(self, *, force_run_failed: bool, is_fresh: bool = False) -> bool:
+        """Take the lease and write RUNNING, unless somebody else is at work on this output.
+
+        Args:
+            force_run_failed: Whether an output that failed before is to be tried again.
+            is_fresh: There was no status a moment ago; saves a request where reading costs one.
+
+        Returns:
+            Whether the lease is held now. If not, see `is_free`.
+
+        Raises:
+            StepAlreadyDone: The output is there; the lease is not held.
+            PreviousTaskFailedError: It failed previously, and `force_run_failed` is off; the lease is not held.
+        """
+        with self._turn:
+            started = time.monotonic()
+            self.lost_event.clear()
+            self._held = self._begin(force_run_failed, is_fresh)
+            self._renewed_at = started
+            return self._held
+
+    def end(self, status: str) -> None:
+        """Write the last word and give the lease up; nothing is written without the lease.
+
+        Raises:
+            LeaseLostError: The lease was lost on the way; the status is its new holder's.
+        """
+        with self._turn:
+            if not self._held:
+                self.lost_event.set()
+                self.check()
+            self._held = False
+            # What others were told is lost stays lost, even if nobody came to take it.
+            if not self._end(STATUS_FAILED if self.lost else status):
+                self.lost_event.set()
+            self.check()
+
+    def abandon(self) -> None:
+        """Write FAILED and give the lease up, if it is held, while the function may still be at work."""
+        with self._turn:
+            held, self._held = self._held, False
+            self.lost_event.set()  # tells the function, and keeps its thread from writing anything
+            if held:
+                self._end(STATUS_FAILED)
+
+    def renew(self) -> None:
+        """Renew the lease now; raises LeaseLostError, and sets `lost_event`, when it is not held any more."""
+        with self._turn:
+            if not self._held:
+                return
+            started = time.monotonic()
+            if self._renew():
+                self._renewed_at = started
+                return
+            self._held = False
+            self.lost_event.set()
+        self.check()
+
+    def seconds_left(self) -> float:
+        """For how long nobody may take the lease even if it is not renewed; below 0 when they may already."""
+        return self._renewed_at + self.terms.timeout_seconds - time.monotonic()
+
+    @abstractmethod
+    def is_free(self) -> bool:
+        """Whether `begin` may succeed now: nobody holds the lease and renews it."""
+
+    @abstractmethod
+    def _begin(self, force_run_failed: bool, is_fresh: bool) -> bool: ...
+
+    @abstractmethod
+    def _end(self, status: str) -> bool:
+        """Write the status and give the lease up; False when it was not held any more."""
+
+    @abstractmethod
+    def _renew(self) -> bool:
+        """Renew; False when the lease was not held any more."""
+
+    def _check_status(self, status: str | None, force_run_failed: bool) -> None:
+        check_status(status, self.label, self.output_path, force_run_failed=force_run_failed)
+
+
+def holder_of(content: bytes | None) -> str | None:
+    """Whose lease a lock file is; None when there is none or it is unreadable."""
+    lease = None if content is None else Lease.from_bytes(content)
+    return None if lease is None else lease.worker_id
+
+
+class _NoLease(StepLease):
+    """What a function sees that runs outside of any run: never lost."""
+
+    def is_free(self) -> bool:
+        return True
+
+    def _begin(self, *_: object) -> bool:
+        return True
+
+    def _end(self, *_: object) -> bool:
+        return True
+
+    def _renew(self) -> bool:
+        return True
+
+
+_NO_LEASE = _NoLease("", "(none)", DEFAULT_TERMS)
+_current: contextvars.ContextVar[StepLease] = contextvars.ContextVar("marin_step_lease", default=_NO_LEASE)
+
+
+def step_lease() -> StepLease:
+    """The lease of the step whose function this is called in; of use to functions that run for long in this process.
+
+    Look at `.lost` now and then, or call `.check()`, and stop: a step that lost its lease cannot succeed any more, and
+    another run may be writing to the same output path.
+    """
+    return _current.get()
+
+
+def set_step_lease(lease: StepLease) -> None:
+    """Make `step_lease()` give this lease in the present context."""
+    _current.set(lease)
+
+
+def open_step_lease(output_path: str, label: str, terms: LeaseTerms = DEFAULT_TERMS) -> StepLease:
+    """The lease and status of an output path; nothing is read or written yet."""
+    from rigging.filesystem import local_path, url_scheme
+
+    path = status_path(output_path)
+    local = local_path(path)
+    if local is not None:
+        from marin.execution.step_lease_file import ExclusiveStepLease, StatusOnDisk
+        from rigging.lease.local import LocalLeaseStore
+
+        return ExclusiveStepLease(output_path, label, terms, LocalLeaseStore(local + LOCK_SUFFIX), StatusOnDisk(local))
+    scheme = url_scheme(path)
+    if scheme in ("gs", "gcs", "s3", "s3a"):
+        from marin.execution.step_lease_object import ObjectStepLease, bucket_objects
+
+        bucket, _, key = os.fspath(path).partition("://")[2].partition("/")
+        return ObjectStepLease(output_path, label, terms, bucket_objects(scheme, bucket), key)
+    from marin.execution.step_lease_file import ExclusiveStepLease, StatusAtUrl
+    from rigging.lease.best_effort import BestEffortLeaseStore
+
+    return ExclusiveStepLease(output_path, label, terms, BestEffortLeaseStore(path + LOCK_SUFFIX), StatusAtUrl(path))

@@ -1,0 +1,148 @@
+"""A step's lease and status where one lock excludes everybody else: local files, and the best that others offer."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import Protocol
+
+from marin.execution.executor_step_status import STATUS_RUNNING, STATUS_SUCCESS, parse_status
+from marin.execution.step_lease import LeaseTerms, StepLease, holder_of
+from rigging.distributed_lock import Lease, LeaseLock
+from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from rigging.lease.base import LeaseStore
+from rigging.lease.identity import acquisition_id
+
+logger = logging.getLogger(__name__)
+
+_MAX_STATUS_BYTES = 1 << 20
+
+
+class StatusCell(Protocol):
+    """Where the status is kept."""
+
+    def read(self) -> str | None:
+        """The status, None when there is none."""
+        ...
+
+    def write(self, status: str, previous: str | None) -> None:
+        """Replace the status, which is `previous`."""
+        ...
+
+
+class StatusOnDisk:
+    """A status file at an absolute path of this machine."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def read(self) -> str | None:
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            return parse_status(os.read(descriptor, _MAX_STATUS_BYTES))
+        finally:
+            os.close(descriptor)
+
+    def write(self, status: str, previous: str | None) -> None:
+        # Renaming a new file over an old one makes ext4 write the new one out first, which costs more than all the
+        # rest of a step. Only these two cases matter: no file yet, where an empty one still means "no status"; and
+        # RUNNING -> SUCCESS, two words of one length, put in place by one call. No part of them is a status.
+        content = status.encode()
+        if previous is None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        elif (status, previous) == (STATUS_SUCCESS, STATUS_RUNNING):
+            flags = os.O_WRONLY | os.O_CLOEXEC
+        else:
+            write_bytes_atomic(self._path, content)
+            return
+        try:
+            descriptor = os.open(self._path, flags, 0o666)
+        except (FileExistsError, FileNotFoundError):
+            write_bytes_atomic(self._path, content)
+            return
+        try:
+            in_place = previous is None or os.fstat(descriptor).st_size == len(content)
+            if in_place:
+                os.write(descriptor, content)
+        finally:
+            os.close(descriptor)
+        if not in_place:
+            write_bytes_atomic(self._path, content)
+
+
+class StatusAtUrl:
+    """A status file on any fsspec filesystem."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def read(self) -> str | None:
+        return parse_status(read_bytes_or_none(self._url))
+
+    def write(self, status: str, previous: str | None) -> None:
+        del previous
+        write_bytes_atomic(self._url, status.encode())
+
+
+class ExclusiveStepLease(StepLease):
+    """Changes lease and status together, under the exclusion that the store of the lease offers.
+
+    Args:
+        output_path: The output path.
+        label: What to call the step in messages.
+        terms: How the lease is kept.
+        store: The lock file.
+        status: The status file beside it.
+    """
+
+    def __init__(self, output_path: str, label: str, terms: LeaseTerms, store: LeaseStore, status: StatusCell) -> None:
+        super().__init__(output_path, label, terms)
+        self._store = store
+        self._status = status
+        self._worker_id = ""
+        self._watch: LeaseLock | None = None
+
+    def is_free(self) -> bool:
+        if self._watch is None:
+            # Keeps what it has seen of the holder from one look to the next: a lease that stands still is dead.
+            self._watch = LeaseLock(self._store, heartbeat_timeout=self.terms.timeout_seconds)
+        return not self._watch.has_active_holder()
+
+    def _begin(self, force_run_failed: bool, is_fresh: bool) -> bool:
+        del is_fresh  # a look costs next to nothing here
+        with self._store.exclusive(create=True):
+            stored = self._store.read()
+            if stored is not None and not self.is_free():
+                return False
+            status = self._status.read()
+            self._check_status(status, force_run_failed)
+            worker_id = acquisition_id()
+            if self._store.claim(Lease(worker_id, time.time()), stored, same_holder=False) is None:
+                return False
+            self._worker_id = worker_id
+            if stored is not None:
+                logger.warning("step %s: lease taken over from %s", self.label, holder_of(stored.content) or "nobody")
+            self._status.write(STATUS_RUNNING, status)
+        return True
+
+    def _end(self, status: str) -> bool:
+        with self._store.exclusive(create=False) as present:
+            stored = self._store.read() if present else None
+            if stored is None or holder_of(stored.content) != self._worker_id:
+                return False
+            try:
+                self._status.write(status, STATUS_RUNNING)
+            finally:
+                deleted = self._store.delete(stored)
+            return deleted
+
+    def _renew(self) -> bool:
+        with self._store.exclusive(create=False) as present:
+            stored = self._store.read() if present else None
+            if stored is None or holder_of(stored.content) != self._worker_id:
+                return False
+            return self._store.renew(Lease(self._worker_id, time.time()), stored) is not None
