@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from marin.execution.explain import ExplainRequest, explain_request, explain_steps, explanation_lines
 from marin.execution.paths import prefix_or_default
 from marin.execution.pipeline import Executor
 from marin.execution.runner import Outcome, StepResult, check_max_concurrent, describe_error
@@ -44,6 +45,12 @@ class ExecutorMainConfig:
     max_concurrent: int | None = None
     """Steps at work at once (default: every ready one)."""
 
+    explain: bool = False
+    """Say for each step whether it would run and why, and run nothing."""
+
+    step: str | None = None
+    """With --explain: only the steps whose name matches this regex."""
+
 
 def executor_main(
     config: ExecutorMainConfig | None = None,
@@ -54,7 +61,7 @@ def executor_main(
     """Run an experiment: what a script calls with its steps.
 
     Without a config, the script's command line is read: `--prefix`, `--executor_info_base_path`, `--dry_run`,
-    `--force_run_failed`, `--run_only`, `--max_concurrent`.
+    `--force_run_failed`, `--run_only`, `--max_concurrent`, `--explain`, `--step`.
 
     Args:
         config: The options, instead of the command line's.
@@ -75,6 +82,10 @@ def executor_main(
     prefix = prefix_or_default(options.prefix)
     base_path = options.executor_info_base_path or os.path.join(prefix, "experiments")
     executor = Executor(prefix, base_path, description)
+    request = explain_request() or (ExplainRequest(options.step) if options.explain else None)
+    if request is not None:
+        _explain(executor, steps, options, request)
+        return dict(executor.output_paths)
     try:
         with _terminate_as_exit():
             return executor.run(
@@ -87,6 +98,20 @@ def executor_main(
     finally:
         for line in summary_lines(executor.results, executor.executor_info_path):
             print(line, flush=True)
+
+
+def _explain(
+    executor: Executor, steps: Sequence[ExecutorStep[Any]], options: ExecutorMainConfig, request: ExplainRequest
+) -> None:
+    explanations = explain_steps(
+        executor,
+        steps,
+        run_only=options.run_only,
+        force_run_failed=options.force_run_failed,
+        show=request.step,
+    )
+    for line in explanation_lines(explanations):
+        print(line, flush=True)
 
 
 def parse_command_line(arguments: Sequence[str]) -> ExecutorMainConfig:
@@ -111,7 +136,7 @@ def _as_draccus_reads(arguments: Sequence[str]) -> list[str]:
             word = json.dumps([word])
         read.append(word)
         has_value = index + 1 < len(words) and not words[index + 1].startswith("--")
-        if word == "--dry_run" and not has_value:
+        if word in ("--dry_run", "--explain") and not has_value:
             read.append("true")
     return read
 

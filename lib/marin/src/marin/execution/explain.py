@@ -1,0 +1,238 @@
+"""Why a step would run: whether its output is there, and if not, what differs from the nearest output that is.
+
+Reads storage, and runs and writes nothing.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from marin.execution.executor_step_status import (
+    STATUS_DEP_FAILED,
+    STATUS_FAILED,
+    STATUS_RUNNING,
+    STATUS_SUCCESS,
+    StatusFile,
+)
+from marin.execution.graph import reachable
+from marin.execution.info import STEP_INFO_FILE
+from marin.execution.pipeline import Executor
+from marin.execution.step import ExecutorStep
+from marin.execution.version import HASH_DIGITS
+from marin.execution.version_diff import Difference, differences
+from rigging.errors import InvalidRequest
+from rigging.filesystem import read_bytes_or_none
+
+Step = ExecutorStep[Any]
+T = TypeVar("T")
+R = TypeVar("R")
+
+_READERS = 32
+# Earlier outputs of one name that are compared with.
+MOST_SIBLINGS = 200
+
+
+class Fate(StrEnum):
+    """What a run would do about a step."""
+
+    CACHED = "cached"
+    RUN = "run"
+    WAIT = "wait"
+    """Another run is at work on it: this one would wait for that."""
+    FAIL = "fail"
+    """It failed previously, and `force_run_failed` is off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a run would do about one step, and why.
+
+    Attributes:
+        name: The step's name.
+        path: Its output path.
+        fate: What would be done.
+        reason: Why.
+        nearest: The earlier output of that name (or, of a pinned path, its present content) that differs least.
+        differences: What differs from that one; empty when there is none, or nothing differs.
+    """
+
+    name: str
+    path: str
+    fate: Fate
+    reason: str
+    nearest: str | None = None
+    differences: list[Difference] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """The explanation for people."""
+        lines = [f"{self.fate:<6}  {self.name}  {self.path}", f"          {self.reason}"]
+        if self.nearest is not None and self.differences:
+            lines.append(f"          differs from {self.nearest} in")
+            lines += [f"            {difference}" for difference in self.differences]
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainRequest:
+    """That experiments are to be explained instead of run: names of steps to show (`re.search`), None for all."""
+
+    step: str | None = None
+
+
+_requested: ContextVar[ExplainRequest | None] = ContextVar("marin_explain", default=None)
+
+
+@contextmanager
+def explaining(request: ExplainRequest) -> Iterator[None]:
+    """Make every `executor_main` within the block explain instead of run."""
+    token = _requested.set(request)
+    try:
+        yield
+    finally:
+        _requested.reset(token)
+
+
+def explain_request() -> ExplainRequest | None:
+    """What is asked for around this call, if anything."""
+    return _requested.get()
+
+
+def explain_steps(
+    executor: Executor,
+    steps: Sequence[Step],
+    *,
+    run_only: Sequence[str] | None = None,
+    force_run_failed: bool = True,
+    show: str | None = None,
+) -> list[Explanation]:
+    """Say for every step of an experiment whether a run would run it, and why.
+
+    Args:
+        executor: Where they would run.
+        steps: The steps wanted; what they depend on comes with them.
+        run_only: As for `Executor.run`.
+        force_run_failed: As for `Executor.run`.
+        show: Explain only the steps whose name matches this regex.
+
+    Raises:
+        InvalidRequest: `show` or `run_only` is not a regular expression, or matches no step.
+    """
+    for step in steps:
+        executor.compute_version(step)
+    chosen = _chosen(executor, steps, run_only)
+    if show is not None:
+        chosen = _matching(chosen, [show], "--step")
+    paths = [executor.output_paths[step] for step in chosen]
+    statuses = dict(zip(paths, _each(lambda path: StatusFile(path).status, paths), strict=True))
+    return [_explain(executor, step, statuses[executor.output_paths[step]], force_run_failed) for step in chosen]
+
+
+def explanation_lines(explanations: Sequence[Explanation]) -> list[str]:
+    """All explanations for people, those that are cached in one line each."""
+    count = sum(explanation.fate is not Fate.CACHED for explanation in explanations)
+    lines = [f"explain: {len(explanations)} step(s), {count} without a finished output"]
+    for explanation in explanations:
+        told = explanation.lines()
+        is_plain = explanation.fate is Fate.CACHED and not explanation.differences
+        lines += told[:1] if is_plain else told
+    return lines
+
+
+def _chosen(executor: Executor, steps: Sequence[Step], run_only: Sequence[str] | None) -> list[Step]:
+    needed = reachable([executor.canonicalize(step) for step in steps], executor.dependencies.__getitem__)
+    if run_only is not None:
+        needed = reachable(_matching(list(needed), run_only, "run_only"), executor.dependencies.__getitem__)
+    return [step for step in executor.steps if step in needed]
+
+
+def _matching(steps: Sequence[Step], patterns: Sequence[str], what: str) -> list[Step]:
+    try:
+        found = [step for step in steps if any(re.search(pattern, step.name) for pattern in patterns)]
+    except re.error as error:
+        raise InvalidRequest(f"{what}: {error.pattern!r} is not a regular expression: {error}") from None
+    if not found:
+        names = ", ".join(sorted({step.name for step in steps})) or "none"
+        raise InvalidRequest(f"{what}={list(patterns)}: no step has such a name; there are: {names}")
+    return found
+
+
+def _explain(executor: Executor, step: Step, status: str | None, force_run_failed: bool) -> Explanation:
+    path = executor.output_paths[step]
+    version = executor.plan.info(step).version
+    is_pinned = step.override_output_path is not None
+    if status == STATUS_SUCCESS:
+        found = _compare_with([path], version) if is_pinned else None
+        if found is None or not found[1]:
+            return Explanation(step.name, path, Fate.CACHED, "its output is there")
+        reason = "the output at its pinned path is there, but another version made it"
+        return Explanation(step.name, path, Fate.CACHED, reason, *found)
+    if status in (STATUS_FAILED, STATUS_RUNNING, STATUS_DEP_FAILED):
+        return Explanation(step.name, path, *_unfinished(path, status, force_run_failed))
+    siblings = [sibling for sibling in _siblings(executor.prefix, step.name) if sibling != path]
+    found = _compare_with(siblings, version)
+    if found is None:
+        return Explanation(step.name, path, Fate.RUN, "no output of this name is there yet")
+    if not found[1]:
+        return Explanation(step.name, path, Fate.RUN, f"its output path is pinned; {found[0]} has the same version")
+    return Explanation(step.name, path, Fate.RUN, "no output of this version is there yet", *found)
+
+
+def _unfinished(path: str, status: str, force_run_failed: bool) -> tuple[Fate, str]:
+    if StatusFile(path).has_active_lock():
+        return Fate.WAIT, f"another run is at work on it (status {status})"
+    if status == STATUS_FAILED and not force_run_failed:
+        return Fate.FAIL, "it failed previously, and force_run_failed is off"
+    why = {
+        STATUS_FAILED: "it failed in an earlier run",
+        STATUS_DEP_FAILED: "an earlier run did not come to it, because a dependency failed",
+        STATUS_RUNNING: "a run that was at work on it ended without finishing it",
+    }
+    return Fate.RUN, why[status]
+
+
+def _siblings(prefix: str, name: str) -> list[str]:
+    """Output paths of other versions of a step."""
+    from marin.utils import fsspec_glob
+
+    stem = os.path.join(prefix, name)
+    try:
+        return fsspec_glob(f"{glob.escape(stem)}-{'[0-9a-f]' * HASH_DIGITS}")
+    except FileNotFoundError:
+        return []
+
+
+def _compare_with(paths: Sequence[str], version: dict[str, Any]) -> tuple[str, list[Difference]] | None:
+    """Of the outputs that say what made them, the one that differs least, and how."""
+    recent = list(paths)[:MOST_SIBLINGS]
+    compared = []
+    for path, info in zip(recent, _each(_read_info, recent), strict=True):
+        if info is not None and isinstance(info.get("version"), dict) and info["version"]:
+            compared.append((path, differences(info["version"], version)))
+    return min(compared, key=lambda found: (len(found[1]), found[0]), default=None)
+
+
+def _read_info(path: str) -> dict[str, Any] | None:
+    content = read_bytes_or_none(os.path.join(path, STEP_INFO_FILE))
+    try:
+        info = None if content is None else json.loads(content)
+    except ValueError:
+        return None  # not ours, or cut short by an older writer
+    return info if isinstance(info, dict) else None
+
+
+def _each(read: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Read many things at once: each may be a round trip."""
+    if len(items) < 2:
+        return [read(item) for item in items]
+    with ThreadPoolExecutor(min(_READERS, len(items)), thread_name_prefix="explain") as pool:
+        return list(pool.map(read, items))

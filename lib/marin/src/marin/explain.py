@@ -1,0 +1,53 @@
+"""Explain an experiment instead of running it.
+
+python -m marin.explain experiments/hello_world.py
+python -m marin.explain experiments.hello_world --step stats --prefix gs://marin-us-central2
+
+For every step: whether a run would run it, and if so, which versioned field or dependency differs from the nearest
+earlier output of that name. Words that are not this tool's own go to the script.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+
+from marin.execution.explain import ExplainRequest, explaining
+from rigging.errors import MarinError
+
+_FAILED_EXIT_CODE = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m marin.explain",
+        description="Explain which steps of an experiment would run, and why; runs and writes nothing.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("script", metavar="SCRIPT", help="a script's path, or a module's dotted name")
+    parser.add_argument("--step", metavar="REGEX", help="only the steps whose name matches")
+    options, others = parser.parse_known_args(arguments)
+    before = sys.argv, list(sys.path)
+    sys.argv = [options.script, *others]
+    try:
+        with explaining(ExplainRequest(options.step)):
+            if options.script.endswith(".py") or os.path.exists(options.script):
+                sys.path.insert(0, os.path.dirname(os.path.abspath(options.script)))  # as `python SCRIPT` does
+                runpy.run_path(options.script, run_name="__main__")
+            else:
+                sys.path.insert(0, os.getcwd())  # as `python -m` does
+                runpy.run_module(options.script, run_name="__main__", alter_sys=True)
+    except (MarinError, ImportError, FileNotFoundError) as error:
+        print(f"explain: {type(error).__name__}: {error}", file=sys.stderr)
+        return _FAILED_EXIT_CODE
+    finally:
+        sys.argv, sys.path[:] = before
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

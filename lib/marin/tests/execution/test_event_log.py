@@ -1,0 +1,140 @@
+"""The file of a run's events."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from marin.execution.event_log import EventLog, event_line, event_log_path
+from marin.execution.log_lines import LogLines
+from marin.execution.run_events import (
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    StepEnd,
+    StepEnded,
+    StepQueued,
+    StepStarted,
+    notify,
+)
+
+EVENTS: list[RunEvent] = [
+    StepQueued(1.0, "a", "/p/a-1"),
+    StepStarted(2.0, "a", "/p/a-1"),
+    StepEnded(3.0, "a", "/p/a-1", StepEnd.FAILED, 1.0, "ValueError: bad", "job 7"),
+    StepEnded(3.0, "b", "/p/b-1", StepEnd.CACHED),
+    RunEnded(4.0, 3.0),
+]
+
+
+def test_each_event_is_a_line(tmp_path: Path) -> None:
+    log = EventLog()
+    info_path = str(tmp_path / "experiments" / "script-0a1b2c.json")
+    for event in [RunStarted(0.5, 2, "d", info_path), *EVENTS]:
+        log.on_event(event)
+    assert log.path is not None
+    path = Path(log.path)
+    assert path.parent == tmp_path / "experiments"
+    assert path.name.startswith("script-0a1b2c-19700101T000000.500000Z-")
+    assert path.name.endswith(".events.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["event"] for line in lines] == [
+        "run_started",
+        "step_queued",
+        "step_started",
+        "step_ended",
+        "step_ended",
+        "run_ended",
+    ]
+    assert lines[3] == {
+        "event": "step_ended",
+        "time": 3.0,
+        "name": "a",
+        "path": "/p/a-1",
+        "status": "failed",
+        "seconds": 1.0,
+        "error": "ValueError: bad",
+        "log": "job 7",
+    }
+
+
+def test_a_reader_sees_an_event_before_the_runs_end(tmp_path: Path) -> None:
+    log = EventLog()
+    log.on_event(RunStarted(0.5, 2, None, str(tmp_path / "i.json")))
+    log.on_event(EVENTS[0])
+    assert log.path is not None
+    for _ in range(2000):
+        if Path(log.path).exists() and event_line(EVENTS[0]) in Path(log.path).read_text():
+            break
+        _wait()
+    else:
+        pytest.fail("the event was not written")
+    log.on_event(EVENTS[-1])
+
+
+def _wait() -> None:
+    import threading
+
+    threading.Event().wait(0.005)
+
+
+def test_an_object_store_has_it_whole_at_the_end_in_few_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[bytes] = []
+    monkeypatch.setattr("marin.execution.event_log.write_bytes_atomic", lambda _, data: writes.append(data))
+    log = EventLog()
+    for event in [RunStarted(0.5, 2, None, "gs://bucket/experiments/i.json"), *EVENTS]:
+        log.on_event(event)
+    assert len(writes) == 1
+    assert writes[0].count(b"\n") == 6
+    assert log.path == event_log_path("gs://bucket/experiments/i.json", 0.5, _pid())
+
+
+def _pid() -> int:
+    import os
+
+    return os.getpid()
+
+
+def test_what_cannot_be_written_is_only_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    log = EventLog()
+    for event in [RunStarted(0.5, 2, None, str(tmp_path / "file" / "i.json")), *EVENTS]:
+        log.on_event(event)
+    assert "cannot be written" in caplog.text
+
+
+def test_a_run_without_an_info_file_has_none() -> None:
+    log = EventLog()
+    for event in [RunStarted(0.5, None), *EVENTS]:
+        log.on_event(event)
+    assert log.path is None
+
+
+def test_plain_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    lines = LogLines()
+    for event in [RunStarted(0.5, 2, None, "/i.json"), *EVENTS]:
+        lines.on_event(event)
+    assert [record.getMessage() for record in caplog.records] == [
+        "run: 2 step(s), info at /i.json",
+        "step a: running -> /p/a-1",
+        "step a: failed -> /p/a-1: ValueError: bad (log: job 7)",
+        "step b: already done -> /p/b-1",
+    ]
+
+
+def test_an_observer_that_fails_does_not_end_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        def on_event(self, event: RunEvent) -> None:
+            raise ValueError("broken")
+
+    seen: list[RunEvent] = []
+
+    class Fine:
+        def on_event(self, event: RunEvent) -> None:
+            seen.append(event)
+
+    notify([Broken(), Fine()], EVENTS[0])
+    assert seen == EVENTS[:1]
+    assert "Broken failed on" in caplog.text
