@@ -15,7 +15,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from marin.execution.explain import ExplainRequest, explaining
+from marin.execution.explain_mode import ExplainRequest, explaining
 from rigging.errors import MarinError
 
 _FAILED_EXIT_CODE = 1

@@ -11,8 +11,8 @@ from marin.execution.executor_step_status import (
     PreviousTaskFailedError,
     StatusFile,
     StepAlreadyDone,
+    distributed_lock,
 )
-from marin.execution.step_locking import distributed_lock
 
 
 def test_it_runs_once_under_a_true_status(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from marin.execution.refs import (
     versioned,
 )
 from marin.execution.step import ExecutorStep, get_executor_step, output_path_of
+from marin.execution.step_spec import resolve_executor_step
 from marin.execution.walk import (
     InputNameEvent,
     VersionedEvent,
@@ -56,6 +57,7 @@ __all__ = [
     "materialize",
     "mirrored",
     "output_path_of",
+    "resolve_executor_step",
     "resolve_local_placeholders",
     "this_output_path",
     "unwrap_versioned_value",

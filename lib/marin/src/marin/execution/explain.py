@@ -9,10 +9,8 @@ import glob
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -80,31 +78,6 @@ class Explanation:
             lines.append(f"          differs from {self.nearest} in")
             lines += [f"            {difference}" for difference in self.differences]
         return lines
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainRequest:
-    """That experiments are to be explained instead of run: names of steps to show (`re.search`), None for all."""
-
-    step: str | None = None
-
-
-_requested: ContextVar[ExplainRequest | None] = ContextVar("marin_explain", default=None)
-
-
-@contextmanager
-def explaining(request: ExplainRequest) -> Iterator[None]:
-    """Make every `executor_main` within the block explain instead of run."""
-    token = _requested.set(request)
-    try:
-        yield
-    finally:
-        _requested.reset(token)
-
-
-def explain_request() -> ExplainRequest | None:
-    """What is asked for around this call, if anything."""
-    return _requested.get()
 
 
 def explain_steps(

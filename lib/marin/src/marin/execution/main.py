@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from marin.execution.explain import ExplainRequest, explain_request, explain_steps, explanation_lines
+from marin.execution.explain import explain_steps, explanation_lines
+from marin.execution.explain_mode import ExplainRequest, explain_request
 from marin.execution.paths import prefix_or_default
 from marin.execution.pipeline import Executor
 from marin.execution.runner import Outcome, StepResult, check_max_concurrent, describe_error

@@ -23,6 +23,7 @@ from marin.execution.executor_step_status import (
     check_status,
     mark_dependency_failed,
 )
+from marin.execution.explain_mode import explain_request
 from marin.execution.graph import dependencies_first
 from marin.execution.observers import default_observers
 from marin.execution.placement import LiveJobs
@@ -87,7 +88,7 @@ class StepRunner:
         """
         check_max_concurrent(max_concurrent)
         checked = _checked(steps)
-        if dry_run:
+        if dry_run or explain_request() is not None:
             for spec in _each_once(checked):
                 print(f"  {spec.name}  {spec.output_path}")
             return
