@@ -3,12 +3,14 @@
 import json
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from fray.types import ResourceConfig
 from marin.execution.artifact import Artifact
 from marin.execution.executor_step_status import (
     STATUS_DEP_FAILED,
@@ -18,6 +20,7 @@ from marin.execution.executor_step_status import (
     StatusFile,
 )
 from marin.execution.run_events import RunEnded, RunEvent, RunStarted, StepEnd, StepEnded
+from marin.execution.step_lease import step_lease
 from marin.execution.step_runner import LOOKING_THREADS, READ_AHEAD, StepRunner
 from marin.execution.step_spec import StepSpec
 from rigging.errors import InvalidRequest, StepFailed
@@ -251,3 +254,46 @@ def test_an_interrupt_leaves_true_statuses(runner: StepRunner, make_spec: MakeSp
 def test_what_is_no_spec_is_refused(runner: StepRunner) -> None:
     with pytest.raises(InvalidRequest, match="'text' is a str, not a StepSpec"):
         runner.run(["text"])  # type: ignore[list-item]
+
+
+def test_a_function_sees_its_lease(runner: StepRunner, make_spec: MakeSpec) -> None:
+    seen: list[str] = []
+    spec = make_spec("n", fn=lambda _: seen.append(step_lease().output_path))
+    runner.run_step(spec)
+    assert seen == [spec.output_path]
+    assert step_lease().output_path != spec.output_path
+
+
+def test_a_spec_that_lost_its_lease_does_not_count(runner: StepRunner, make_spec: MakeSpec, recorder: Recorder) -> None:
+    def lose_lock(path: str) -> None:
+        Path(path, ".executor_status.lock").write_text(json.dumps({"worker_id": "thief", "timestamp": time.time()}))
+
+    spec = make_spec("n", fn=lose_lock)
+    with pytest.raises(StepFailed, match="LeaseLost"):
+        runner.run([spec])
+    assert recorder.ends() == {"n": StepEnd.LOST}
+    assert StatusFile(spec.output_path).status != STATUS_SUCCESS
+
+
+def test_a_spec_that_another_makes_is_waited_for(
+    runner: StepRunner, make_spec: MakeSpec, journal: list[str], recorder: Recorder
+) -> None:
+    spec = make_spec("n")
+    holder = StatusFile(spec.output_path, "another-machine")
+    assert holder.try_acquire_lock()
+    run = threading.Thread(target=runner.run, args=([spec],))
+    run.start()
+    holder.write_status(STATUS_SUCCESS)
+    holder.release_lock()
+    run.join(20)
+    assert journal == []
+    assert recorder.ends() == {"n": StepEnd.CACHED}
+
+
+def test_the_job_of_a_spec_that_fails_is_named(make_spec: MakeSpec, prefix: str, recorder: Recorder) -> None:
+    spec = StepSpec(name="n", output_path_prefix=prefix, fn=fail, resources=ResourceConfig(cpu=1))
+    with pytest.raises(StepFailed, match="ValueError: bad"):
+        StepRunner([recorder]).run([spec])
+    [end] = [event for event in recorder.events if isinstance(event, StepEnded)]
+    assert end.log is not None
+    assert end.log.startswith("job ")

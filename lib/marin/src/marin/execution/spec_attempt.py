@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import os
 import threading
@@ -10,21 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from marin.execution.executor_step_status import (
-    STATUS_FAILED,
-    STATUS_RUNNING,
-    STATUS_SUCCESS,
-    LockedStatus,
-    StepAlreadyDone,
-    step_lock,
-)
+from marin.execution.executor_step_status import STATUS_FAILED, STATUS_SUCCESS, StepAlreadyDone
 from marin.execution.info import STEP_INFO_FILE, plain, to_bytes
+from marin.execution.lease_keeper import LeaseKeeper
 from marin.execution.paths import prefix_or_default
-from marin.execution.placement import LiveJobs, bind, remote_function
+from marin.execution.placement import LiveJobs, bind
 from marin.execution.remote import function_name
 from marin.execution.run_events import StepEnd
 from marin.execution.step import ExecutorStep
-from marin.execution.step_call import call_step
+from marin.execution.step_lease import open_step_lease, set_step_lease
 from marin.execution.step_spec import StepSpec
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import MarinError
@@ -65,71 +60,95 @@ class Attempt:
         spec: The spec.
         force_run_failed: Whether it is tried again when it failed before.
         jobs: Where its job is kept meanwhile, if it is one.
+        keeper: Keeps its lease.
     """
 
-    def __init__(self, spec: StepSpec, force_run_failed: bool, jobs: LiveJobs) -> None:
+    def __init__(self, spec: StepSpec, force_run_failed: bool, jobs: LiveJobs, keeper: LeaseKeeper) -> None:
         self._spec = spec
+        self._path = spec.output_path
         self._force_run_failed = force_run_failed
         self._jobs = jobs
+        self._keeper = keeper
+        self._lease = open_step_lease(self._path, spec.name)
         self._guard = threading.Lock()
-        self._held: LockedStatus | None = None
+        self._held = False
+        self._abandoned = False
+        self._go_on = threading.Event()
 
     def run(self, on_start: Callable[[], None] = lambda: None) -> AttemptResult:
         """Make the output, waiting for whoever else is making it; never raises."""
-        path = self._spec.output_path
         started = time.monotonic()
         try:
-            with step_lock(path, self._spec.name, force_run_failed=self._force_run_failed) as status:
-                self._hold(status)
-                try:
-                    started = time.monotonic()
-                    self._make(status, on_start)
-                finally:
-                    self._hold(None)
+            self._take_lease()
+            started = time.monotonic()
+            self._make(on_start)
         except StepAlreadyDone:
-            return AttemptResult(path, StepEnd.CACHED)
+            return AttemptResult(self._path, StepEnd.CACHED)
         except LeaseLostError as error:
-            return AttemptResult(path, StepEnd.LOST, time.monotonic() - started, error)
+            return AttemptResult(self._path, StepEnd.LOST, time.monotonic() - started, error)
         # A step may raise anything, SystemExit and KeyboardInterrupt included; all of it is that step's failure.
         except BaseException as error:
-            logger.error("step %s failed", self._spec.name, exc_info=True)
-            return AttemptResult(path, StepEnd.FAILED, time.monotonic() - started, error)
-        return AttemptResult(path, StepEnd.SUCCEEDED, time.monotonic() - started)
+            logger.error("step %s failed -> %s", self._spec.name, self._path, exc_info=True)
+            return AttemptResult(self._path, StepEnd.FAILED, time.monotonic() - started, error)
+        finally:
+            self._keeper.drop(self._lease)
+        return AttemptResult(self._path, StepEnd.SUCCEEDED, time.monotonic() - started)
+
+    def log(self) -> str | None:
+        """Where the log of the attempt's job is; None when there was no job."""
+        return self._jobs.log_of(self._path)
 
     def abandon(self) -> None:
         """Leave a true status behind when the run is interrupted; what the function still does counts no more."""
         with self._guard:
-            status = self._held
-        if status is None:
+            self._abandoned = True
+            held = self._held
+        self._go_on.set()
+        if not held:
             return
-        logger.warning("interrupted: %s is marked FAILED", status.output_path)
+        logger.warning("interrupted: %s is marked FAILED", self._path)
         try:
-            status.write_status(STATUS_FAILED)
+            self._lease.abandon()
         except (OSError, MarinError) as error:
-            logger.warning("could not write the status of %s: %s", status.output_path, error)
-        status.held.lost.set()  # the thread that is still at work must not write SUCCESS any more
-        status.held.lock.release()
+            logger.warning("could not write the status of %s: %s", self._path, error)
 
-    def _hold(self, status: LockedStatus | None) -> None:
+    def _take_lease(self) -> None:
+        while not self._lease.begin(force_run_failed=self._force_run_failed):
+            self._go_on.clear()
+            self._keeper.watch(self._lease, self._go_on.set)
+            if self._abandoned:
+                self._go_on.set()
+            self._go_on.wait()
+            if self._abandoned:
+                raise LeaseLostError(f"step {self._spec.name}: the run was interrupted while it waited for another")
         with self._guard:
-            self._held = status
+            self._held = True
+        self._keeper.keep(self._lease, lambda: self._jobs.terminate_one(self._path))
 
-    def _make(self, status: LockedStatus, on_start: Callable[[], None]) -> None:
-        spec, path = self._spec, status.output_path
-        status.write_status(STATUS_RUNNING)
+    def _make(self, on_start: Callable[[], None]) -> None:
         try:
-            write_bytes_atomic(os.path.join(path, STEP_INFO_FILE), to_bytes(spec_info(spec)))
+            write_bytes_atomic(os.path.join(self._path, STEP_INFO_FILE), to_bytes(spec_info(self._spec)))
             on_start()
-            step = ExecutorStep[str](spec.name, spec.fn, path, resources=spec.resources)
-            if spec.fn is not None and remote_function(step) is None:
-                call_step(spec.fn, (path,), path)
-            else:
-                bind(step, path, path, prefix_or_default(spec.output_path_prefix), self._jobs)()
-        except BaseException:
-            # After a lost lock the output is another's to speak about; that error then comes in place of this one.
-            status.write_status(STATUS_FAILED)
+            # The function sees its own lease, and nobody else does.
+            contextvars.copy_context().run(self._call)
+        except BaseException as error:
+            try:
+                self._end(STATUS_FAILED)
+            except LeaseLostError as lost:
+                raise lost from error  # the output is another's to speak about now
             raise
-        status.write_status(STATUS_SUCCESS)
+        self._end(STATUS_SUCCESS)
+
+    def _call(self) -> None:
+        spec = self._spec
+        set_step_lease(self._lease)
+        step = ExecutorStep[str](spec.name, spec.fn, self._path, resources=spec.resources)
+        bind(step, self._path, self._path, prefix_or_default(spec.output_path_prefix), self._jobs)()
+
+    def _end(self, status: str) -> None:
+        with self._guard:
+            self._held = False
+        self._lease.end(status)
 
 
 def spec_info(spec: StepSpec) -> dict[str, Any]:

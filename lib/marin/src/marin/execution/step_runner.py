@@ -25,6 +25,7 @@ from marin.execution.executor_step_status import (
 )
 from marin.execution.explain_mode import explain_request
 from marin.execution.graph import dependencies_first
+from marin.execution.lease_keeper import LeaseKeeper
 from marin.execution.observers import default_observers
 from marin.execution.placement import LiveJobs
 from marin.execution.run_events import (
@@ -102,7 +103,11 @@ class StepRunner:
             PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
             Exception: Whatever its function raised.
         """
-        result = Attempt(step, force_run_failed, LiveJobs()).run()
+        keeper = LeaseKeeper()
+        try:
+            result = Attempt(step, force_run_failed, LiveJobs(), keeper).run()
+        finally:
+            keeper.stop()
         if result.error is not None:
             raise result.error
         return result.end is StepEnd.SUCCEEDED
@@ -183,6 +188,8 @@ class _Stream:
         self._ready: deque[_Node] = deque()
         self._running: dict[str, Attempt] = {}
         self._jobs = LiveJobs()
+        # Specs may be anywhere, so other runs' leases are not looked at more often than suits an object store.
+        self._keeper = LeaseKeeper(is_local=False)
         self._reports: SimpleQueue[_Report] = SimpleQueue()
         self._calls: SimpleQueue[tuple[contextvars.Context, Callable[[], _Report]] | None] = SimpleQueue()
         self._threads = 0
@@ -205,6 +212,7 @@ class _Stream:
             raise
         finally:
             self._stopped = True
+            self._keeper.stop()
             self._room.release()
             for _ in range(self._threads):
                 self._calls.put(None)
@@ -231,8 +239,8 @@ class _Stream:
                     self._on_looked(looked)
                 case AttemptResult() as result:
                     self._busy -= 1
-                    del self._running[result.path]
-                    self._end(result)
+                    attempt = self._running.pop(result.path)
+                    self._end(result, attempt.log())
             while self._ready and len(self._running) < self._limit:
                 self._start(self._ready.popleft())
 
@@ -289,7 +297,7 @@ class _Stream:
             self._ready.append(node)
 
     def _start(self, node: _Node) -> None:
-        attempt = Attempt(node.spec, self._force_run_failed, self._jobs)
+        attempt = Attempt(node.spec, self._force_run_failed, self._jobs, self._keeper)
         self._running[node.path] = attempt
 
         def call() -> AttemptResult:
@@ -297,7 +305,7 @@ class _Stream:
 
         self._call(call)
 
-    def _end(self, result: AttemptResult) -> None:
+    def _end(self, result: AttemptResult, log: str | None = None) -> None:
         """Book a result, and those of the steps that cannot run because of it."""
         ended = deque([result])
         while ended:
@@ -305,7 +313,8 @@ class _Stream:
             node = self._nodes.pop(result.path, None)
             if node is None:
                 continue
-            self._book(node, result)
+            self._book(node, result, log)
+            log = None  # those that follow had no attempt
             if node.was_asked_for:
                 self._room.release()
             for path in node.dependants:
@@ -320,7 +329,7 @@ class _Stream:
                 if not dependant.waiting_for:
                     self._ready.append(dependant)
 
-    def _book(self, node: _Node, result: AttemptResult) -> None:
+    def _book(self, node: _Node, result: AttemptResult, log: str | None) -> None:
         if result.ok:
             self._outputs[node.path] = None
             if len(self._outputs) > REMEMBERED_OUTPUTS:
@@ -335,7 +344,7 @@ class _Stream:
                 if len(self._listed) < LISTED_FAILURES:
                     self._listed.append(f"  {node.spec.name} -> {node.path}: {describe_error(result.error)}")
         error = None if result.error is None else describe_error(result.error)
-        self._tell(StepEnded(time.time(), node.spec.name, node.path, result.end, result.seconds, error))
+        self._tell(StepEnded(time.time(), node.spec.name, node.path, result.end, result.seconds, error, log))
 
     def _call(self, call: Callable[[], _Report]) -> None:
         """Have a call made by another thread, within the context of this one."""
