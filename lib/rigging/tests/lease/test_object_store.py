@@ -107,6 +107,14 @@ def test_a_store_that_stays_away_is_reported_and_nothing_is_held(url: str, serve
     assert mine.try_acquire()
 
 
+def test_a_machine_that_stood_still_tries_again(url: str, server: TestServer, scheme: str) -> None:
+    """Time alone, without attempts, is no reason to give up."""
+    key = url.partition("://")[2].partition("/")[2]
+    lock = LeaseLock(ObjectLeaseStore(url, key, _objects_of(scheme), patience_seconds=0.0))
+    fail(server, READ + LOCK, FaultKind.ERROR, times=2)
+    assert lock.try_acquire()
+
+
 def test_what_will_not_pass_is_said_at_once(url: str, server: TestServer, scheme: str) -> None:
     with pytest.raises(NotFound, match="no-such-bucket"):
         create_lock(f"{scheme}://no-such-bucket/x.lock").try_acquire()

@@ -25,6 +25,7 @@ FENCE_SUFFIX = ".fence"
 #: How long one read, write or delete is tried, seconds; well below the time after which a lease may be taken over.
 PATIENCE_SECONDS = 20.0
 
+_LEAST_ATTEMPTS = 4
 _MARK_BITS = 64
 _BLANKS = b" \t"
 
@@ -174,26 +175,30 @@ class ObjectLeaseStore:
 class _Patience:
     """Pauses between the attempts of one request, up to a limit.
 
-    Attributes:
-        tried: Whether an attempt has failed already.
+    A few attempts are made however long they take: a machine that stood still has not found out anything.
     """
 
     def __init__(self, what: str, seconds: float) -> None:
-        self.tried = False
+        self._failures = 0
         self._what = what
         self._seconds = seconds
         self._ends_at = time.monotonic() + seconds
         self._backoff = ExponentialBackoff(initial=0.02, maximum=2.0, factor=2.0, jitter=0.5)
 
+    @property
+    def tried(self) -> bool:
+        """Whether an attempt has failed already."""
+        return self._failures > 0
+
     def wait(self, trouble: StoreTrouble | None) -> None:
         """Pause after an attempt that failed by `trouble` (None: refused); raises Unavailable when time is up."""
-        self.tried = True
+        self._failures += 1
         left = self._ends_at - time.monotonic()
-        if left <= 0:
+        if left <= 0 and self._failures >= _LEAST_ATTEMPTS:
             why = trouble or "refused again and again, though the object is as expected"
             raise Unavailable(f"{self._what}, tried for {self._seconds:g} s: {why}") from trouble
         logger.debug("%s, will try again: %s", self._what, trouble or "refused")
-        time.sleep(min(self._backoff.next_interval(), left))
+        time.sleep(min(self._backoff.next_interval(), max(left, 0.0)))
 
 
 def _holder_of_number(content: bytes) -> str:

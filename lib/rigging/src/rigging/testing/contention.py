@@ -1,5 +1,6 @@
 """Contenders for leases, to be run in several processes at once (importable, so that spawned ones find them)."""
 
+import contextlib
 import fcntl
 import os
 import random
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rigging.distributed_lock import HEARTBEAT_TIMEOUT, SKEW_ALLOWANCE, LeaseLock, create_lock
+from rigging.errors import Unavailable
 from rigging.testing.clock import SkewedClock
 
 _LINE_BYTES = 21
@@ -73,8 +75,9 @@ class Contest:
     def abandon(self) -> None:
         """Take the lease, if it is free, as one who died long ago; the others may take it over at once."""
         lock = create_lock(self.path, heartbeat_timeout=self.heartbeat_timeout, clock=_LONG_AGO)
-        if lock.try_acquire():
-            _append(self._journal + "-abandoned", lock.fencing_token)
+        with contextlib.suppress(Unavailable):
+            if lock.try_acquire():
+                _append(self._journal + "-abandoned", lock.fencing_token)
 
     @property
     def _journal(self) -> str:
@@ -89,7 +92,11 @@ def compete(contest: Contest, seed: int) -> None:
     while not contest.is_over():
         if dice.random() < contest.abandoned_share:
             contest.abandon()
-        if not lock.try_acquire():
+        try:
+            acquired = lock.try_acquire()
+        except Unavailable:
+            acquired = False  # as whoever waits for a lease would take it
+        if not acquired:
             time.sleep(dice.uniform(0.0, contest.pause_seconds))
             continue
         contest.run_critical_section(lock)
