@@ -88,6 +88,15 @@ def test_what_is_said_goes_above_the_view() -> None:
     ]
 
 
+def test_cached_steps_are_only_counted() -> None:
+    terminal = io.StringIO()
+    view = LiveView(terminal, size=lambda: (80, 24), now=lambda: 101.0)
+    view.on_event(RunStarted(100.0, 1))
+    view.on_event(StepEnded(100.0, "a", "/p/a", StepEnd.CACHED))
+    view.on_event(RunEnded(101.0, 1.0))
+    assert screen(terminal.getvalue()) == ["[1.0s] 1/1 steps: 0 running, 0 waiting, 0 done, 1 cached, 0 failed", ""]
+
+
 SCRIPT = """
 import logging, sys
 from marin.execution.step_runner import StepRunner
@@ -95,6 +104,8 @@ from marin.execution.step_spec import StepSpec
 logging.basicConfig(level=logging.INFO)
 def work(path):
     print("said by the step")
+    inner = [] if path.endswith("inner") else [StepSpec(name="i", override_output_path=sys.argv[1] + "/inner", fn=work)]
+    StepRunner().run(inner)
     logging.info("logged by the step")
 StepRunner().run([StepSpec(name="a", output_path_prefix=sys.argv[1], fn=work)])
 print("after the run")
@@ -127,5 +138,8 @@ def test_a_terminal_has_a_view_and_a_file_has_lines(tmp_path: Path, is_terminal:
     text = output.decode()
     for expected in ("said by the step", "logged by the step", "after the run", "a: done in"):
         assert expected in text
-    assert ("1 done, 0 cached, 0 failed" in text) == is_terminal
+    # The run within the step has plain lines, on a terminal too: two views would draw over each other.
+    assert "step i: done in" in text
+    assert ("0 running, 0 waiting, 1 done, 0 cached, 0 failed" in text) == is_terminal
+    assert ("step a: done in" in text) != is_terminal
     assert ("\x1b[" in text) == is_terminal

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from marin.execution.explain import explain_steps, explanation_lines
 from marin.execution.explain_mode import ExplainRequest, explain_request
 from marin.execution.paths import prefix_or_default
 from marin.execution.pipeline import Executor
@@ -104,6 +103,8 @@ def executor_main(
 def _explain(
     executor: Executor, steps: Sequence[ExecutorStep[Any]], options: ExecutorMainConfig, request: ExplainRequest
 ) -> None:
+    from marin.execution.explain import explain_steps, explanation_lines
+
     explanations = explain_steps(
         executor,
         steps,

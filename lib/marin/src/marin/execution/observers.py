@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from marin.execution.event_log import EventLog
@@ -24,7 +25,10 @@ def default_observers() -> list[RunObserver]:
 
 
 def is_terminal() -> bool:
-    """Whether stderr is a terminal on which lines can be drawn over."""
-    import os
+    """Whether stderr is a terminal on which lines can be drawn over, and no view is drawn on it yet.
 
-    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and "CI" not in os.environ
+    A run inside a step of another run has plain lines, above the view of that one.
+    """
+    if os.environ.get("TERM", "dumb") == "dumb" or "CI" in os.environ:
+        return False
+    return sys.stderr.isatty() and not getattr(sys.stderr, "has_view", False)

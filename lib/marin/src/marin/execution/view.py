@@ -1,4 +1,7 @@
-"""The live view of a run on a terminal: what is at work, for how long and where it writes, below what has ended."""
+"""The live view of a run on a terminal: what is at work, for how long and where it writes, below what has ended.
+
+Steps whose output was there are only counted: an experiment may have thousands of them.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +143,7 @@ class LiveView:
                 self._done = threading.Event()
                 threading.Thread(target=self._redraw, args=(self._done,), name="marin-view", daemon=True).start()
             self.board.take(event)
-            if isinstance(event, StepEnded):
+            if isinstance(event, StepEnded) and event.status is not StepEnd.CACHED:
                 self._write_above(f"{_COLOURS[event.status]}{end_words(event)}{_PLAIN}\n")
             elif isinstance(event, RunEnded):
                 self._done.set()
@@ -210,7 +213,13 @@ class LiveView:
 
 
 class _Above:
-    """A terminal stream whose text goes above a view."""
+    """A terminal stream whose text goes above a view.
+
+    Attributes:
+        has_view: Tells other runs that there is a view on this terminal.
+    """
+
+    has_view = True
 
     def __init__(self, stream: TextIO, view: LiveView) -> None:
         self._stream = stream
