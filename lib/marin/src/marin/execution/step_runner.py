@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from marin.execution.executor_step_status import (
     STATUS_SUCCESS,
@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 # Threads beyond those at work, which look at statuses.
 LOOKING_THREADS = 16
+# When nothing happens for this long although calls wait, there are too few threads; then their number doubles.
+_STALL_SECONDS = 0.001
 # Specs held beyond those at work, so that statuses are read ahead.
 READ_AHEAD = 64
 # Outputs that are remembered to be there, so that dependants that come soon need not look.
@@ -193,7 +195,7 @@ class _Stream:
         self._reports: SimpleQueue[_Report] = SimpleQueue()
         self._calls: SimpleQueue[tuple[contextvars.Context, Callable[[], _Report]] | None] = SimpleQueue()
         self._threads = 0
-        self._busy = 0
+        self._growth = 1
         self._outputs: OrderedDict[str, None] = OrderedDict()
         self._failed: set[str] = set()
         self._listed: list[str] = []
@@ -224,7 +226,7 @@ class _Stream:
         threading.Thread(target=context.run, args=(self._ask,), name="marin-step-source", daemon=True).start()
         exhausted = False
         while self._nodes or not exhausted:
-            match self._reports.get():
+            match self._next_report():
                 case _Asked(spec=None, error=None):
                     exhausted = True
                 case _Asked(spec=None, error=error):
@@ -235,10 +237,8 @@ class _Stream:
                     if not self._take(spec, was_asked_for=True):
                         self._room.release()
                 case _Looked() as looked:
-                    self._busy -= 1
                     self._on_looked(looked)
                 case AttemptResult() as result:
-                    self._busy -= 1
                     attempt = self._running.pop(result.path)
                     self._end(result, attempt.log())
             while self._ready and len(self._running) < self._limit:
@@ -348,11 +348,25 @@ class _Stream:
 
     def _call(self, call: Callable[[], _Report]) -> None:
         """Have a call made by another thread, within the context of this one."""
-        self._busy += 1
-        if self._busy > self._threads and self._threads < self._limit + LOOKING_THREADS:
+        self._calls.put((contextvars.copy_context(), call))
+        if not self._threads:
+            self._add_threads(1)
+
+    def _next_report(self) -> _Report:
+        """Wait for the next report; there are more threads, up to the limit, while calls wait and nothing happens."""
+        while not self._calls.empty() and self._threads < self._limit + LOOKING_THREADS:
+            try:
+                return self._reports.get(timeout=_STALL_SECONDS)
+            except Empty:
+                self._add_threads(min(self._growth, self._calls.qsize(), self._limit + LOOKING_THREADS - self._threads))
+                self._growth *= 2
+        self._growth = 1
+        return self._reports.get()
+
+    def _add_threads(self, count: int) -> None:
+        for _ in range(count):
             self._threads += 1
             threading.Thread(target=self._serve, name=f"marin-step-{self._threads}", daemon=True).start()
-        self._calls.put((contextvars.copy_context(), call))
 
     def _serve(self) -> None:
         while (item := self._calls.get()) is not None:
