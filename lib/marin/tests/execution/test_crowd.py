@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -78,7 +79,7 @@ def check(prefix: Path, steps: int, killed: dict[int, int]) -> int:
     cut_off = 0
     for number in range(steps):
         attempts = sorted(attempts_at(prefix / "journal" / f"s{number}", killed), key=lambda attempt: attempt.begin)
-        for one, next_one in zip(attempts, attempts[1:], strict=False):
+        for one, next_one in itertools.pairwise(attempts):
             assert one.end <= next_one.begin, f"two attempts at step {number} at once"
             assert one.process in killed, f"step {number} ran again although it had succeeded"
         assert attempts[-1].completed

@@ -161,8 +161,8 @@ def test_all_failures_are_reported_and_the_rest_runs(
     assert isinstance(caught.value.__cause__, ValueError)
     message = str(caught.value)
     for expected in (
-        f"bad -> {executor.output_paths[bad]}: ValueError: bad luck",
-        f"worse -> {executor.output_paths[worse]}: ValueError: bad news",
+        f"bad    {executor.output_paths[bad]}    ValueError: bad luck  [this process's log]",
+        f"worse  {executor.output_paths[worse]}  ValueError: bad news  [this process's log]",
         "because a dependency failed: after, last",
     ):
         assert expected in message

@@ -21,6 +21,7 @@ from marin.execution.version import StepVersion
 STEP_INFO_FILE = ".executor_info"
 
 _string_text = json.encoder.encode_basestring_ascii
+_canonical = json.JSONEncoder(sort_keys=True).encode
 
 # Modules whose frames lie between a script and the executor.
 _OWN_MODULES = ("marin", "draccus")
@@ -112,7 +113,7 @@ class StepText:
     def of(cls, info: ExecutorStepInfo) -> StepText:
         """Make both texts."""
         content = info.to_json()
-        return cls(to_bytes(content), json.dumps(content, sort_keys=True))
+        return cls(to_bytes(content), _canonical(content))
 
 
 def to_bytes(content: dict[str, Any]) -> bytes:
@@ -135,6 +136,12 @@ def _indented(value: Any, newline: str) -> str:
             return "[]"
         inner = newline + "  "
         return "[" + inner + ("," + inner).join([_indented(item, inner) for item in value]) + newline + "]"
+    if value is None:
+        return "null"
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is int:
+        return int.__repr__(value)
     return json.dumps(value, indent=2).replace("\n", newline)
 
 

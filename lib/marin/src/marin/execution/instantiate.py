@@ -20,6 +20,8 @@ T = TypeVar("T")
 MIRROR_SCHEME = "mirror://"
 _PLACEHOLDERS = (ExecutorStep, InputName, OutputName, VersionedValue, MirroredValue)
 
+_UNSET = object()  # a field with init=False may not have been set yet
+
 Resolve = Callable[[Any], Any]
 
 
@@ -160,8 +162,15 @@ def _rebuild_dict(obj: dict[Any, Any], resolve: Resolve) -> dict[Any, Any]:
 
 
 def _rebuild_dataclass(obj: Any, resolve: Resolve) -> Any:
-    before = {name: getattr(obj, name) for name in dataclass_field_names(type(obj)) if hasattr(obj, name)}
-    changed = {name: new for name, old in before.items() if (new := _rebuild(old, resolve)) is not old}
+    before = {}
+    changed = {}
+    for name in dataclass_field_names(type(obj)):
+        old = getattr(obj, name, _UNSET)
+        if old is _UNSET:
+            continue
+        before[name] = old
+        if type(old) not in LEAF_TYPES and (new := _rebuild(old, resolve)) is not old:
+            changed[name] = new
     if not changed:
         return obj
     if hasattr(type(obj), "__post_init__") and not _needs_init_only_values(type(obj)):
@@ -172,10 +181,33 @@ def _rebuild_dataclass(obj: Any, resolve: Resolve) -> Any:
             if name not in init_fields and not hasattr(result, name):
                 object.__setattr__(result, name, changed.get(name, old))
         return result
-    result = copy.copy(obj)
+    result = _copy(obj)
     for name, new in changed.items():
         object.__setattr__(result, name, new)
     return result
+
+
+def _copy(obj: Any) -> Any:
+    """`copy.copy(obj)`, which takes its time; the instances of most dataclasses are just their `__dict__`."""
+    kind = type(obj)
+    is_plain = _is_plain.get(kind)
+    if is_plain is None:
+        is_plain = _is_plain[kind] = _has_plain_instances(kind)
+    if not is_plain:
+        return copy.copy(obj)
+    result = object.__new__(kind)
+    result.__dict__.update(obj.__dict__)
+    return result
+
+
+_is_plain: dict[type, bool] = {}
+_COPY_HOOKS = ("__new__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__", "__getnewargs__")
+
+
+def _has_plain_instances(kind: type) -> bool:
+    changes_copying = any(getattr(kind, hook, None) is not getattr(object, hook, None) for hook in _COPY_HOOKS)
+    has_slots = any("__slots__" in vars(base) for base in kind.__mro__[:-1] if vars(base).get("__slots__", ()) != ())
+    return not changes_copying and not has_slots and hasattr(kind, "__dict__") and kind.__dictoffset__ != 0
 
 
 def _needs_init_only_values(cls: type) -> bool:

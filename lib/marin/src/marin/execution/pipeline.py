@@ -241,7 +241,7 @@ class Executor:
             name=step.name,
             output_path=path,
             dependencies=frozenset(self.output_paths[dependency] for dependency in self.dependencies[step]),
-            work=bind(step, self.configs[step], path, self.prefix, jobs),
+            work=lambda: bind(step, self.configs[step], path, self.prefix, jobs)(),
             prepare=functools.partial(_write_step_info, path, self._texts[path]),
             stop=functools.partial(jobs.terminate_one, path),
             log=functools.partial(jobs.log_of, path),
@@ -274,8 +274,17 @@ def raise_failures(results: Sequence[StepResult]) -> None:
     failed = [result for result in results if result.outcome in (Outcome.FAILED, Outcome.LOST)]
     if not failed:
         return
+    rows = [("step", "path", "error", "log")]
+    for result in failed:
+        task = result.task
+        rows.append((task.name, task.output_path, describe_error(result.error), task.log() or "this process's log"))
+    widths = [max(len(row[column].partition("\n")[0]) for row in rows) for column in range(2)]
     lines = [f"{len(failed)} step(s) failed:"]
-    lines += [f"  {result.task.name} -> {result.task.output_path}: {describe_error(result.error)}" for result in failed]
+    for name, path, error, log in rows:
+        # An error may have many lines: the ones after the first stand below it.
+        first, _, rest = error.partition("\n")
+        lines.append(f"  {name:<{widths[0]}}  {path:<{widths[1]}}  {first}  [{log}]")
+        lines += [f"      {line}" for line in rest.splitlines()]
     left_out = [result.task.name for result in results if result.outcome is Outcome.DEPENDENCY_FAILED]
     if left_out:
         lines.append(f"not run, because a dependency failed: {', '.join(left_out)}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from marin.execution.collision import check_same_version, describe
-from marin.execution.graph import dependencies_first, reachable
+from marin.execution.graph import dependencies_first
 from marin.execution.info import ExecutorStepInfo, bounded_version
 from marin.execution.instantiate import instantiate_config
 from marin.execution.paths import output_path_for
@@ -46,11 +46,23 @@ class Plan:
         """
         # Versions first: they find a cycle before anything else follows it.
         self._book.version_of(step)
-        for node in dependencies_first([step], self._references, lambda s: s.name, self.output_paths.__contains__):
-            self._add_one(node)
+        if all(reference in self.output_paths for reference in self._references(step)):
+            if step not in self.output_paths:
+                self._add_one(step)
+        else:
+            for node in dependencies_first([step], self._references, lambda s: s.name, self.output_paths.__contains__):
+                self._add_one(node)
         if not is_pseudo_dep:
-            needed = reachable([step], lambda node: (s for s in self.dependencies[node] if self.is_pseudo_dep[s]))
-            self.is_pseudo_dep.update(dict.fromkeys(needed, False))
+            self._need(step)
+
+    def _need(self, step: Step) -> None:
+        """Note that a step is to run, and so is what it depends on."""
+        stack = [step]
+        while stack:
+            node = stack.pop()
+            if self.is_pseudo_dep[node]:
+                self.is_pseudo_dep[node] = False
+                stack += self.dependencies[node]
 
     def version_of(self, step: Step) -> StepVersion:
         """The version of a step."""

@@ -39,11 +39,15 @@ class Rope:
         return len(self.pieces) == 1 and isinstance(self.pieces[0], bytes)
 
     def __bytes__(self) -> bytes:
-        return b"".join(self.chunks())
+        only = self.pieces[0] if len(self.pieces) == 1 else None
+        return only if type(only) is bytes else b"".join(self.chunks())
 
 
 def rope(pieces: list[bytes | Rope]) -> Rope:
     """Join pieces, flat when the whole is small."""
-    length = sum(piece.length if isinstance(piece, Rope) else len(piece) for piece in pieces)
-    joined = Rope(tuple(pieces), length)
-    return Rope((bytes(joined),), length) if length <= FLAT_BYTES else joined
+    length = 0
+    for piece in pieces:
+        length += len(piece) if type(piece) is bytes else piece.length  # type: ignore[union-attr]
+    if length > FLAT_BYTES:
+        return Rope(tuple(pieces), length)
+    return Rope((b"".join([piece if type(piece) is bytes else bytes(piece) for piece in pieces]),), length)

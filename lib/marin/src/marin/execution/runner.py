@@ -31,8 +31,14 @@ logger = logging.getLogger(__name__)
 # Steps that run in this process have a thread each. A thread is cheap, but a process may have only so many.
 MAX_STEP_THREADS = 800
 
-# While steps are ready that no thread has taken up for this long, there are too few threads: then their number doubles.
+# A function that takes longer than this holds its thread up, so that others must take up what is ready. Trivial ones
+# do not: handing the next step over to another thread would cost more than they do.
 _STALL_SECONDS = 0.001
+_MOST_PAUSE_SECONDS = 0.008
+
+# Threads that take leases and write statuses at once. On local files more only get into each other's way; on an object
+# store they spend their time waiting for answers.
+_STARTERS = {True: 1, False: 64}
 
 
 class Outcome(StrEnum):
@@ -145,7 +151,9 @@ class StepRun:
         self._stop_work = stop_work
         self._terms = terms
         self._observers = observers
-        self._keeper = LeaseKeeper(terms, is_local=not any("://" in path for path in self._tasks))
+        is_local = not any("://" in path for path in self._tasks)
+        self._keeper = LeaseKeeper(terms, is_local=is_local)
+        self._starters = _STARTERS[is_local]
         self._context = contextvars.copy_context()
         self._results: dict[str, StepResult] = {}
         self._waiting_for: dict[str, set[str]] = {}
@@ -157,7 +165,7 @@ class StepRun:
         self._ready: deque[str] = deque()
         self._leases: dict[str, StepLease] = {}
         self._at_work: set[StepLease] = set()
-        self._taken = 0
+        self._working: dict[str, float] = {}
         self._threads = 0
         self._idle = 0
         self._closed = False
@@ -190,26 +198,32 @@ class StepRun:
 
     def _supervise(self) -> None:
         """Wait for the end, and have threads started while too few take up what is ready."""
-        growth = 1
+        pause = _STALL_SECONDS
         with self._supervision:
             while len(self._results) < len(self._tasks):
                 if self._trouble is not None:
                     raise self._trouble
-                if not self._ready or self._threads - self._idle >= self._limit:
-                    growth = 1
+                if not self._ready:
                     self._supervision.wait()
                     continue
-                if self._threads:
-                    taken = self._taken
-                    self._supervision.wait(_STALL_SECONDS)
-                    if self._taken != taken:
-                        continue
-                wanted = min(growth, len(self._ready), self._limit - (self._threads - self._idle))
-                growth *= 2
-                self._work_or_end.notify(wanted)
-                for _ in range(wanted - self._idle):
-                    self._threads += 1
-                    threading.Thread(target=self._serve, name=f"marin-step-{self._threads}", daemon=True).start()
+                # Looking often at threads that get on well would slow them down.
+                pause = _STALL_SECONDS if self._add_threads() else min(2 * pause, _MOST_PAUSE_SECONDS)
+                self._supervision.wait(pause)
+
+    def _add_threads(self) -> bool:
+        """Have as many threads take up tasks as storage deserves, beside those that are held up by their functions."""
+        stuck_since = time.monotonic() - _STALL_SECONDS
+        stuck = sum(since < stuck_since for since in list(self._working.values()))
+        active = self._threads - self._idle
+        wanted = min(self._starters - (active - stuck), len(self._ready), self._limit - active)
+        if wanted <= 0:
+            return False
+        new = wanted - self._idle
+        self._work_or_end.notify(wanted)
+        for _ in range(new):
+            self._threads += 1
+            threading.Thread(target=self._serve, name=f"marin-step-{self._threads}", daemon=True).start()
+        return True
 
     def _serve(self) -> None:
         """A thread: one ready task after the other, until the run is over."""
@@ -228,7 +242,6 @@ class StepRun:
         with self._work_or_end:
             while not self._closed:
                 if self._ready:
-                    self._taken += 1
                     return self._ready.popleft()
                 self._idle += 1
                 try:
@@ -333,7 +346,11 @@ class StepRun:
             task.prepare()
             if self._observers:
                 notify(self._observers, StepStarted(time.time(), task.name, task.output_path))
-            task.work()
+            self._working[task.output_path] = time.monotonic()
+            try:
+                task.work()
+            finally:
+                del self._working[task.output_path]
         except BaseException as error:
             try:
                 lease.end(STATUS_FAILED)

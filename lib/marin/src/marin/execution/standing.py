@@ -35,7 +35,8 @@ _MOST_PAGES = 16
 _STEPS_PER_PAGE = 50
 
 _COMMON_PREFIX = ".executor_"
-_MAX_FILE_BYTES = 1 << 26
+# One read of this size brings most files; a far larger one would cost more in memory than in time.
+_CHUNK_BYTES = 1 << 14
 
 
 def md5_of(content: bytes) -> str:
@@ -105,7 +106,11 @@ def _read_file(path: str) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        return os.read(descriptor, _MAX_FILE_BYTES)
+        content = os.read(descriptor, _CHUNK_BYTES)
+        if len(content) == _CHUNK_BYTES:
+            while chunk := os.read(descriptor, _CHUNK_BYTES):
+                content += chunk
+        return content
     finally:
         os.close(descriptor)
 

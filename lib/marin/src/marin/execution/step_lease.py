@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from marin.execution.executor_step_status import LOCK_SUFFIX, STATUS_FAILED, check_status, status_path
 from rigging.distributed_lock import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, Lease, LeaseLostError
 from rigging.errors import InvalidRequest
+from rigging.filesystem import local_path, url_scheme
 
 logger = logging.getLogger(__name__)
 
@@ -202,10 +203,9 @@ def set_step_lease(lease: StepLease) -> None:
 
 def open_step_lease(output_path: str, label: str, terms: LeaseTerms = DEFAULT_TERMS) -> StepLease:
     """The lease and status of an output path; nothing is read or written yet."""
-    from rigging.filesystem import local_path, url_scheme
-
     path = status_path(output_path)
-    local = local_path(path)
+    # Most paths are plain ones; asking what they are takes a while.
+    local = path if path.startswith("/") else local_path(path)
     if local is not None:
         from marin.execution.step_lease_file import ExclusiveStepLease, StatusOnDisk
         from rigging.lease.local import LocalLeaseStore

@@ -16,7 +16,8 @@ from rigging.lease.identity import acquisition_id
 
 logger = logging.getLogger(__name__)
 
-_MAX_STATUS_BYTES = 1 << 20
+# Of the older form with a line for each change; the last one counts, and no file has come near this.
+_MAX_STATUS_BYTES = 1 << 14
 
 
 class StatusCell(Protocol):

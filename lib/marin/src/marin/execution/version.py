@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +14,18 @@ from marin.execution.rope import FLAT_BYTES, Rope, rope
 from marin.execution.step import ExecutorStep
 from marin.execution.walk import CollectedConfig, collect_dependencies_and_version
 from rigging.errors import InvalidRequest
+from rigging.filesystem import region_from_prefix
+
+logger = logging.getLogger(__name__)
 
 # A dependency whose own chain of blocking dependencies is longer than this is quoted by name and hash alone.
 MAX_QUOTED_DEPTH = 4
 HASH_DIGITS = 6
+
+# Every region's bucket has a name of this beginning, by whichever scheme it is written.
+_REGIONAL = b"://marin-"
+
+_canonical = json.JSONEncoder(sort_keys=True).encode
 
 Step = ExecutorStep[Any]
 
@@ -79,8 +89,11 @@ class VersionBook:
             InvalidRequest: a versioned value has no stable encoding (step and field are named), or there is a cycle.
         """
         if step not in self._versions:
-            for node in dependencies_first([step], self._references, lambda s: s.name, self._versions.__contains__):
-                self._versions[node] = self._compute(node)
+            if all(reference in self._versions for reference in self._references(step)):
+                self._versions[step] = self._compute(step)
+            else:
+                for node in dependencies_first([step], self._references, _name_of, self._versions.__contains__):
+                    self._versions[node] = self._compute(node)
         return self._versions[step]
 
     def _references(self, step: Step) -> list[Step]:
@@ -112,16 +125,24 @@ class VersionBook:
             version["pseudo_dependencies"] = [quote.quoted for quote in pseudo_quotes]
 
         # The text of json.dumps(version, sort_keys=True), spliced from texts that exist already.
-        config_text = json.dumps(collected.version, sort_keys=True).encode()
-        beginning = rope([b'{"config": ', config_text, b', "dependencies": ', *_list_text(quotes)])
+        config_text = _canonical(collected.version).encode()
+        if _REGIONAL in config_text:
+            _warn_of_regions(step.name, collected.version)
+        beginning = [b'{"config": ', config_text, b', "dependencies": ', *_list_text(quotes)]
         ending: list[bytes | Rope] = [b', "name": ', json.dumps(step.name).encode()]
         if pseudo_quotes:
             ending += [b', "pseudo_dependencies": ', *_list_text(pseudo_quotes)]
         ending.append(b"}")
+        text = rope([*beginning, *ending])
+        if not text.is_flat:
+            shared = rope(beginning)
+            text, digest = rope([shared, *ending]), self._digest(config_text, dependencies, shared, rope(ending))
+        else:
+            digest = hashlib.md5(bytes(text), usedforsecurity=False).hexdigest()
         return StepVersion(
             version=version,
-            text=rope([beginning, *ending]),
-            digest=self._digest(config_text, dependencies, beginning, rope(ending)),
+            text=text,
+            digest=digest,
             depth=1 + max(quote.depth for quote in quotes) if quotes else 0,
             dependencies=dependencies,
             pseudo_dependencies=pseudo_dependencies,
@@ -141,6 +162,42 @@ class VersionBook:
         for chunk in ending.chunks():
             hasher.update(chunk)
         return hasher.hexdigest()
+
+
+def _warn_of_regions(step_name: str, config: dict[str, Any]) -> None:
+    """Say which versioned fields name one region's bucket: elsewhere the same step would have another path."""
+    for field, value in config.items():
+        for text in _texts_in(value):
+            region = region_from_prefix(text)
+            if region is None:
+                continue
+            _, _, path = text.partition("://")[2].partition("/")
+            logger.warning(
+                "step %r: field %r names the bucket of region %s in its version (%s), so the same pipeline starts anew "
+                "in another region; write it relative to the prefix: mirrored(versioned(%r)), or "
+                "InputName.hardcoded(%r)",
+                step_name,
+                field,
+                region,
+                text,
+                path,
+                path,
+            )
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _texts_in(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts_in(item)
+
+
+def _name_of(step: Step) -> str:
+    return step.name
 
 
 def _list_text(quotes: list[StepVersion]) -> list[bytes | Rope]:
