@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, executor_main, versioned
@@ -94,6 +95,26 @@ def test_only_some_steps(make_step: MakeStep, explain: Explain) -> None:
     assert set(explain(b, other, show="^b$")) == {"b"}
     with pytest.raises(InvalidRequest, match="no step has such a name; there are: a, b, other"):
         explain(b, other, show="nothing")
+
+
+def test_each_directory_is_listed_once(
+    make_step: MakeStep, make_executor: MakeExecutor, explain: Explain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_executor().run([make_step(f"d{index % 2}/s{index}", versioned(1)) for index in range(20)])
+    listed: list[str] = []
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: (listed.append(path), listdir(path))[1])
+    found = explain(*(make_step(f"d{index % 2}/s{index}", versioned(2)) for index in range(20)))
+    assert all(explanation.differences == [Difference("x", "1", "2")] for explanation in found.values())
+    assert len(listed) == 2
+
+
+def test_outputs_of_an_object_store(make_step: MakeStep, explain: Explain) -> None:
+    with fsspec.open("memory://explained/dir/n-123456/.executor_info", "w") as file:
+        file.write('{"version": {"name": "dir/n", "config": {"x": 1}, "dependencies": []}}')
+    [found] = explain_steps(Executor("memory://explained", "memory://i"), [make_step("dir/n", versioned(2))])
+    assert found.nearest == "memory://explained/dir/n-123456"
+    assert found.differences == [Difference("x", "1", "2")]
 
 
 def test_it_writes_nothing(make_step: MakeStep, explain: Explain, prefix: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marin.execution.executor_step_status import STATUS_FAILED, STATUS_SUCCESS, StatusFile
+from marin.execution.executor_step_status import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS, StatusFile
 from marin.execution.sweep import SweepTarget, claim_and_run
 from rigging.errors import Conflict, InvalidRequest, StepFailed
 
@@ -78,3 +78,19 @@ def test_workers_in_processes_of_their_own_run_each_target_once(tmp_path: Path) 
     workers = [subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path)], env=os.environ) for _ in range(3)]
     assert [worker.wait(60) for worker in workers] == [0, 0, 0]
     assert sorted((tmp_path / "journal").read_text().split()) == sorted(f"t{index}" for index in range(40))
+
+
+KILLED = """
+import os, signal, sys
+from marin.execution.sweep import SweepTarget, claim_and_run
+claim_and_run(sys.argv[1], [SweepTarget("a", 1)], lambda _: os.kill(os.getpid(), signal.SIGKILL))
+"""
+
+
+@pytest.mark.e2e
+def test_the_target_of_a_killed_worker_is_free_again(tmp_path: Path) -> None:
+    assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=60).returncode == -9
+    assert StatusFile(str(tmp_path / "a")).status == STATUS_RUNNING
+    ran: list[int] = []
+    assert claim_and_run(str(tmp_path), [SweepTarget("a", 1)], ran.append) == ["a"]
+    assert ran == [1]

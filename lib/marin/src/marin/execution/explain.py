@@ -5,7 +5,6 @@ Reads storage, and runs and writes nothing.
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import re
@@ -29,13 +28,14 @@ from marin.execution.step import ExecutorStep
 from marin.execution.version import HASH_DIGITS
 from marin.execution.version_diff import Difference, differences
 from rigging.errors import InvalidRequest
-from rigging.filesystem import read_bytes_or_none
+from rigging.filesystem import local_path, read_bytes_or_none, url_to_fs
 
 Step = ExecutorStep[Any]
 T = TypeVar("T")
 R = TypeVar("R")
 
 _READERS = 32
+_OUTPUT = re.compile(rf"(?P<stem>.+)-[0-9a-f]{{{HASH_DIGITS}}}", re.DOTALL)
 # Earlier outputs of one name that are compared with.
 MOST_SIBLINGS = 200
 
@@ -107,7 +107,10 @@ def explain_steps(
         chosen = _matching(chosen, [show], "--step")
     paths = [executor.output_paths[step] for step in chosen]
     statuses = dict(zip(paths, _each(lambda path: StatusFile(path).status, paths), strict=True))
-    return [_explain(executor, step, statuses[executor.output_paths[step]], force_run_failed) for step in chosen]
+    earlier = EarlierOutputs(executor.prefix)
+    return [
+        _explain(executor, step, statuses[executor.output_paths[step]], force_run_failed, earlier) for step in chosen
+    ]
 
 
 def explanation_lines(explanations: Sequence[Explanation]) -> list[str]:
@@ -139,7 +142,9 @@ def _matching(steps: Sequence[Step], patterns: Sequence[str], what: str) -> list
     return found
 
 
-def _explain(executor: Executor, step: Step, status: str | None, force_run_failed: bool) -> Explanation:
+def _explain(
+    executor: Executor, step: Step, status: str | None, force_run_failed: bool, earlier: EarlierOutputs
+) -> Explanation:
     path = executor.output_paths[step]
     version = executor.plan.info(step).version
     is_pinned = step.override_output_path is not None
@@ -151,8 +156,7 @@ def _explain(executor: Executor, step: Step, status: str | None, force_run_faile
         return Explanation(step.name, path, Fate.CACHED, reason, *found)
     if status in (STATUS_FAILED, STATUS_RUNNING, STATUS_DEP_FAILED):
         return Explanation(step.name, path, *_unfinished(path, status, force_run_failed))
-    siblings = [sibling for sibling in _siblings(executor.prefix, step.name) if sibling != path]
-    found = _compare_with(siblings, version)
+    found = _compare_with([other for other in earlier.of(step.name) if other != path], version)
     if found is None:
         return Explanation(step.name, path, Fate.RUN, "no output of this name is there yet")
     if not found[1]:
@@ -173,14 +177,39 @@ def _unfinished(path: str, status: str, force_run_failed: bool) -> tuple[Fate, s
     return Fate.RUN, why[status]
 
 
-def _siblings(prefix: str, name: str) -> list[str]:
-    """Output paths of other versions of a step."""
-    from marin.utils import fsspec_glob
+class EarlierOutputs:
+    """The outputs of other versions of steps, by name; each directory is listed once, when it is first asked about."""
 
-    stem = os.path.join(prefix, name)
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._by_stem: dict[str, dict[str, list[str]]] = {}
+
+    def of(self, name: str) -> list[str]:
+        """The output paths of every version of a step."""
+        directory, _, stem = os.path.join(self._prefix, name).rpartition("/")
+        if directory not in self._by_stem:
+            self._by_stem[directory] = _outputs_in(directory)
+        return self._by_stem[directory].get(stem, [])
+
+
+def _outputs_in(directory: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for entry in sorted(_entries(directory)):
+        match = _OUTPUT.fullmatch(entry)
+        if match is not None:
+            found.setdefault(match["stem"], []).append(f"{directory}/{entry}")
+    return found
+
+
+def _entries(directory: str) -> list[str]:
+    """The names in a directory; none when there is no such directory."""
+    local = local_path(directory)
     try:
-        return fsspec_glob(f"{glob.escape(stem)}-{'[0-9a-f]' * HASH_DIGITS}")
-    except FileNotFoundError:
+        if local is not None:
+            return os.listdir(local)
+        fs, remote = url_to_fs(directory)
+        return [str(path).rstrip("/").rpartition("/")[2] for path in fs.ls(remote, detail=False)]
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 
