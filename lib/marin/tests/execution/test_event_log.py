@@ -121,7 +121,34 @@ def test_plain_lines(caplog: pytest.LogCaptureFixture) -> None:
         "step a: running -> /p/a-1",
         "step a: failed -> /p/a-1: ValueError: bad (log: job 7)",
         "step b: already done -> /p/b-1",
+        "run: 0 done, 1 cached, 1 failed, in 3.0 s",
     ]
+
+
+def test_of_a_large_run_the_cached_steps_are_only_counted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    lines = LogLines()
+    cached = [StepEnded(3.0, f"s{index}", f"/p/s{index}", StepEnd.CACHED) for index in range(99)]
+    for event in [RunStarted(0.5, 100), *cached, EVENTS[2], RunEnded(4.0, 3.0, "KeyboardInterrupt")]:
+        lines.on_event(event)
+    assert [record.getMessage() for record in caplog.records] == [
+        "run: 100 step(s)",
+        "step a: failed -> /p/a-1: ValueError: bad (log: job 7)",
+        "run: 0 done, 99 cached, 1 failed, ended by KeyboardInterrupt after 3.0 s",
+    ]
+
+
+def test_lines_are_json_whatever_is_in_them() -> None:
+    for event in (
+        StepQueued(1.5, 'quo"te\n', "/p/ü"),
+        StepEnded(1e-7, "a", "/p", StepEnd.LOST, 0.0, "line\nline\u2028", None),
+        RunEnded(1.0, 2.0, 'er"ror'),
+    ):
+        line = event_line(event)
+        assert "\n" not in line
+        fields = json.loads(line)
+        assert fields.pop("event")
+        assert fields == {name: getattr(event, name) for name in type(event).__slots__}
 
 
 def test_an_observer_that_fails_does_not_end_the_run(caplog: pytest.LogCaptureFixture) -> None:

@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 # An object store has no append: the whole file is written again, so not for every event.
 UPLOAD_SECONDS = 30.0
 
+_quoted = json.encoder.encode_basestring_ascii
+
 _NAMES: dict[type[object], str] = {
     RunStarted: "run_started",
     StepQueued: "step_queued",
@@ -34,8 +36,21 @@ _NAMES: dict[type[object], str] = {
 
 def event_line(event: RunEvent) -> str:
     """One event as a line of JSON, without the newline."""
+    # Experiments have thousands of steps that only are queued and end: their lines are put together by hand.
+    if isinstance(event, (StepQueued, StepStarted, StepEnded)):
+        name = _NAMES[type(event)]
+        step = f'"name": {_quoted(event.name)}, "path": {_quoted(event.path)}'
+        line = f'{{"event": "{name}", "time": {event.time!r}, {step}'
+        if not isinstance(event, StepEnded):
+            return line + "}"
+        error, log = _quoted_or_null(event.error), _quoted_or_null(event.log)
+        return f'{line}, "status": "{event.status}", "seconds": {event.seconds!r}, "error": {error}, "log": {log}}}'
     fields = {name: getattr(event, name) for name in type(event).__slots__}
     return json.dumps({"event": _NAMES[type(event)], **fields})
+
+
+def _quoted_or_null(text: str | None) -> str:
+    return "null" if text is None else _quoted(text)
 
 
 def event_log_path(info_path: str, started: float, process_id: int) -> str:

@@ -3,31 +3,57 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Mapping
 
 from marin.execution.run_events import RunEnded, RunEvent, RunStarted, StepEnd, StepEnded, StepQueued, StepStarted
 
 logger = logging.getLogger(__name__)
 
 
+# In a larger run, steps whose output was there are only counted: a line for each would bury what is new.
+MOST_CACHED_LINES = 50
+
+
 class LogLines:
     """Writes a log line for each thing that happens: what starts, what ends and how, and where each output is."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._ended = dict.fromkeys(StepEnd, 0)
+        self._names_cached = True
 
     def on_event(self, event: RunEvent) -> None:
         """Log an event; that a step is queued is not news."""
         match event:
-            case RunStarted(steps=steps, info_path=info_path):
-                count = "steps as they come" if steps is None else f"{steps} step(s)"
-                logger.info("run: %s%s", count, f", info at {info_path}" if info_path else "")
             case StepQueued():
                 pass
+            case StepEnded(status=status):
+                with self._guard:
+                    self._ended[status] += 1
+                if status is StepEnd.CACHED and not self._names_cached:
+                    return
+                level = logging.INFO if status in (StepEnd.CACHED, StepEnd.SUCCEEDED) else logging.ERROR
+                logger.log(level, "step %s", end_words(event))
             case StepStarted(name=name, path=path):
                 logger.info("step %s: running -> %s", name, path)
-            case StepEnded():
-                level = logging.INFO if event.status in (StepEnd.CACHED, StepEnd.SUCCEEDED) else logging.ERROR
-                logger.log(level, "step %s", end_words(event))
+            case RunStarted(steps=steps, info_path=info_path):
+                self._names_cached = steps is not None and steps <= MOST_CACHED_LINES
+                count = "steps as they come" if steps is None else f"{steps} step(s)"
+                logger.info("run: %s%s", count, f", info at {info_path}" if info_path else "")
+            case RunEnded(error=None, seconds=seconds):
+                logger.info("run: %s, in %.1f s", count_words(self._ended), seconds)
             case RunEnded(error=error, seconds=seconds):
-                if error is not None:
-                    logger.error("run: ended by %s after %.1f s", error, seconds)
+                logger.error("run: %s, ended by %s after %.1f s", count_words(self._ended), error, seconds)
+
+
+def count_words(ended: Mapping[StepEnd, int]) -> str:
+    """How many steps ended in each way: `3 done, 2 cached, 1 failed`."""
+    failed = ended[StepEnd.FAILED] + ended[StepEnd.LOST]
+    words = [f"{ended[StepEnd.SUCCEEDED]} done", f"{ended[StepEnd.CACHED]} cached", f"{failed} failed"]
+    if ended[StepEnd.DEP_FAILED]:
+        words.append(f"{ended[StepEnd.DEP_FAILED]} not run")
+    return ", ".join(words)
 
 
 def end_words(event: StepEnded) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from marin.execution.log_lines import end_words
+from marin.execution.log_lines import count_words, end_words
 from marin.execution.run_events import RunEnded, RunEvent, RunStarted, StepEnd, StepEnded, StepQueued, StepStarted
 
 REDRAW_SECONDS = 0.2
@@ -79,19 +79,9 @@ class Board:
 
     def summary(self, now: float) -> str:
         """The counts in one line."""
-        ended = self.ended
-        failed = ended[StepEnd.FAILED] + ended[StepEnd.LOST]
-        counts = [
-            f"{len(self.running)} running",
-            f"{len(self.waiting)} waiting",
-            f"{ended[StepEnd.SUCCEEDED]} done",
-            f"{ended[StepEnd.CACHED]} cached",
-            f"{failed} failed",
-        ]
-        if ended[StepEnd.DEP_FAILED]:
-            counts.append(f"{ended[StepEnd.DEP_FAILED]} not run")
-        total = "" if self.total is None else f"{sum(ended.values())}/{self.total} steps: "
-        return f"[{clock_text(now - self.started)}] {total}{', '.join(counts)}"
+        counts = f"{len(self.running)} running, {len(self.waiting)} waiting, {count_words(self.ended)}"
+        total = "" if self.total is None else f"{sum(self.ended.values())}/{self.total} steps: "
+        return f"[{clock_text(now - self.started)}] {total}{counts}"
 
 
 def clock_text(seconds: float) -> str:
