@@ -118,6 +118,7 @@ class SpecStream:
         self._calls: SimpleQueue[tuple[contextvars.Context, Callable[[], _Report]] | None] = SimpleQueue()
         self._threads = 0
         self._growth = 1
+        self._calls_under_way = 0
         self._outputs: OrderedDict[str, None] = OrderedDict()
         self._failed: set[str] = set()
         self._listed: list[str] = []
@@ -160,8 +161,10 @@ class SpecStream:
                     if not self._take(spec, was_asked_for=True):
                         self._room.release()
                 case _Looked() as looked:
+                    self._calls_under_way -= 1
                     self._on_looked(looked)
                 case AttemptResult() as result:
+                    self._calls_under_way -= 1
                     attempt = self._running.pop(result.path)
                     self._end(result, attempt.log())
             while self._ready and len(self._running) < self._limit:
@@ -271,17 +274,19 @@ class SpecStream:
 
     def _call(self, call: Callable[[], _Report]) -> None:
         """Have a call made by another thread, within the context of this one."""
+        self._calls_under_way += 1
         self._calls.put((contextvars.copy_context(), call))
         if not self._threads:
             self._add_threads(1)
 
     def _next_report(self) -> _Report:
         """Wait for the next report; there are more threads, up to the limit, while calls wait and nothing happens."""
-        while not self._calls.empty() and self._threads < self._limit + LOOKING_THREADS:
+        useful = min(self._calls_under_way, self._limit + LOOKING_THREADS)
+        while not self._calls.empty() and self._threads < useful:
             try:
                 return self._reports.get(timeout=_STALL_SECONDS)
             except Empty:
-                self._add_threads(min(self._growth, self._calls.qsize(), self._limit + LOOKING_THREADS - self._threads))
+                self._add_threads(min(self._growth, useful - self._threads))
                 self._growth *= 2
         self._growth = 1
         return self._reports.get()
