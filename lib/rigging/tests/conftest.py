@@ -1,3 +1,4 @@
+import os
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -8,6 +9,9 @@ from rigging.testing import FakeClock
 from rigging.testing.gcs_server import GcsServer
 from rigging.testing.s3_server import S3Server
 from rigging.testing.serving import TestServer
+
+# gcsfs reads it when it is imported, by whichever test; else it asks a Google service about each bucket for a minute.
+os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
 Server = TypeVar("Server", bound=TestServer)
 
