@@ -96,7 +96,9 @@ class LeaseKeeper:
         with ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="marin-lease-keeper") as pool:
             while True:
                 with self._changed:
-                    self._changed.wait(self._pause())
+                    # A stop that came before this thread waits would not wake it.
+                    if not self._stopped:
+                        self._changed.wait(self._pause())
                     if self._stopped:
                         return
                     now = time.monotonic()

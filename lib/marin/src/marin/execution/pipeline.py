@@ -13,6 +13,7 @@ from typing import Any
 
 from marin.execution.collision import Planned, check_existing
 from marin.execution.executor_step_status import worker_id
+from marin.execution.explain_mode import explain_request
 from marin.execution.graph import reachable
 from marin.execution.info import (
     STEP_INFO_FILE,
@@ -139,7 +140,8 @@ class Executor:
                 raise InvalidRequest(f"run(steps=...): {step!r} is a {type(step).__name__}, not an ExecutorStep")
             self.compute_version(step, is_pseudo_dep=False)
         chosen = self._chosen(steps, run_only)
-        if dry_run:
+        # A script that runs its Executor itself must not run it when it is only asked to explain.
+        if dry_run or explain_request() is not None:
             self._print_plan(chosen)
             return dict(self.output_paths)
         self._run_chosen(chosen, force_run_failed, max_concurrent)
