@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 # An object store has no append: the whole file is written again, so not for every event.
 UPLOAD_SECONDS = 30.0
 
+# On a local disk, how long events are gathered before they are written.
+_GATHER_SECONDS = 0.02
+
 _quoted = json.encoder.encode_basestring_ascii
 
 _NAMES: dict[type[object], str] = {
@@ -77,18 +80,21 @@ class EventLog:
         self.path: str | None = None
         self._upload_seconds = upload_seconds
         self._events: SimpleQueue[RunEvent] = SimpleQueue()
+        self._ended = threading.Event()
         self._writer: threading.Thread | None = None
 
     def on_event(self, event: RunEvent) -> None:
         """Take an event to be written by a thread of its own; the run's end waits until all are written."""
         if isinstance(event, RunStarted) and event.info_path is not None:
             self.path = event_log_path(event.info_path, event.time, os.getpid())
+            self._ended.clear()
             self._writer = threading.Thread(target=self._write, args=(self.path,), name="marin-event-log", daemon=True)
             self._writer.start()
         if self._writer is None:
             return
         self._events.put(event)
         if isinstance(event, RunEnded):
+            self._ended.set()
             self._writer.join()
             self._writer = None
 
@@ -133,6 +139,8 @@ class EventLog:
         lines: list[str] = []
         try:
             event = self._events.get(timeout=timeout)
+            # To wake up for each event would cost a run of many short steps more than the events themselves.
+            self._ended.wait(_GATHER_SECONDS)
             while True:
                 lines.append(event_line(event) + "\n")
                 if isinstance(event, RunEnded):

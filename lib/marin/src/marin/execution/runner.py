@@ -211,13 +211,19 @@ class StepRun:
                 self._supervision.wait(pause)
 
     def _add_threads(self) -> bool:
-        """Have as many threads take up tasks as storage deserves, beside those that are held up by their functions."""
+        """Have as many threads take up tasks as storage deserves, beside those that are held up by their functions.
+
+        The more are held up, the more are to come: their number doubles from look to look.
+
+        Returns:
+            Whether functions hold threads up.
+        """
         stuck_since = time.monotonic() - _STALL_SECONDS
         stuck = sum(since < stuck_since for since in list(self._working.values()))
         active = self._threads - self._idle
-        wanted = min(self._starters - (active - stuck), len(self._ready), self._limit - active)
+        wanted = min(max(self._starters, stuck) - (active - stuck), len(self._ready), self._limit - active)
         if wanted <= 0:
-            return False
+            return stuck > 0
         new = wanted - self._idle
         self._work_or_end.notify(wanted)
         for _ in range(new):

@@ -1,0 +1,332 @@
+"""The executor's figures, beside doit and bare file operations in the same run.
+
+usage: uv run python tests/benchmarks/executor.py [NAME]... [--no-peer]
+
+    wide       1,000 independent trivial steps, leases and info files included: first run and all-cached run, ms a step
+    chain      500 steps, each after the one before: ms a step
+    six        a chain of 6 steps of 0.2 s: s
+    sleeps     24 steps of 0.5 s at once: s
+    layers     a dry run of 10 full layers of 20 and of 40 full layers of 50: s and MB
+    path       compute_output_path of a config with 1,000 fields: ms
+    import     import marin.execution, in a process of its own: s
+    requests   requests at an object store: for a step that runs, for a cached one, for 1,000 statuses
+
+Prints one JSON line a measurement: medians, the target, and ratios to what was measured beside it: doit (fetched by
+`uv run --with doit` into an environment of its own; whole process, no locks between pipelines) or the floor, the file
+operations that a step cannot do without, made one after the other by themselves.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, make_dataclass
+from pathlib import Path
+from typing import Any
+
+from marin.execution import Executor, ExecutorStep, compute_output_path, output_path_of, this_output_path, versioned
+
+REPEATS = 3
+FOLDER = tempfile.TemporaryDirectory(prefix="marin-benchmark-")
+
+DOIT_WIDE = """
+from doit.tools import run_once
+def nothing(): pass
+def task_step():
+    for index in range({count}):
+        yield {{"name": f"s{{index}}", "actions": [(nothing,)], "uptodate": [run_once]}}
+"""
+DOIT_CHAIN = """
+from doit.tools import run_once
+def nothing(): pass
+def task_step():
+    for index in range({count}):
+        before = [f"step:s{{index - 1}}"] if index else []
+        yield {{"name": f"s{{index}}", "actions": [(nothing,)], "uptodate": [run_once], "task_dep": before}}
+"""
+
+# Runs where uv has put doit, so that uv's own start is not counted.
+TIME_DOIT = """
+import json, subprocess, sys, time
+seconds = []
+for _ in range(2):
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "doit", "-v0"], check=True, stdout=subprocess.DEVNULL)
+    seconds.append(time.perf_counter() - begin)
+print(json.dumps(seconds))
+"""
+
+
+@dataclass(frozen=True)
+class Config:
+    number: int
+    output_path: str
+    inputs: Any = None
+
+
+def do_nothing(_config: Config) -> None:
+    """A trivial step."""
+
+
+def sleep_fifth(_config: Config) -> None:
+    time.sleep(0.2)
+
+
+def sleep_half(_config: Config) -> None:
+    time.sleep(0.5)
+
+
+def step(name: str, number: int, fn: Callable[[Config], None] = do_nothing, inputs: Any = None) -> ExecutorStep[Config]:
+    return ExecutorStep(name=name, fn=fn, config=Config(versioned(number), this_output_path(), inputs))
+
+
+def wide(count: int, fn: Callable[[Config], None] = do_nothing) -> list[ExecutorStep[Config]]:
+    return [step(f"wide/s{index}", index, fn) for index in range(count)]
+
+
+def chain(count: int, fn: Callable[[Config], None] = do_nothing) -> list[ExecutorStep[Config]]:
+    last = step("chain/s0", 0, fn)
+    for index in range(1, count):
+        last = step(f"chain/s{index}", index, fn, output_path_of(last))
+    return [last]
+
+
+def layers(depth: int, width: int) -> list[ExecutorStep[Any]]:
+    layer: list[ExecutorStep[Any]] = []
+    for level in range(depth):
+        layer = [
+            step(f"layer{level}/s{index}", index, inputs=[output_path_of(s) for s in layer]) for index in range(width)
+        ]
+    return layer
+
+
+def run_seconds(prefix: str, steps: list[ExecutorStep[Any]], **options: Any) -> float:
+    begin = time.perf_counter()
+    executor = Executor(prefix, f"{prefix}/experiments")
+    executor.run(steps, **options)
+    return time.perf_counter() - begin
+
+
+@contextlib.contextmanager
+def fresh_prefix() -> Iterator[str]:
+    # Deleted only when all is measured: ext4 without a journal is slow at making files for minutes after deleting many.
+    yield tempfile.mkdtemp(prefix="prefix-", dir=FOLDER.name)
+
+
+def floor_seconds(count: int) -> float:
+    """What the files of `count` steps take alone: directory, lock, its sidecar, status twice, info, artifact."""
+    with fresh_prefix() as prefix:
+        begin = time.perf_counter()
+        for index in range(count):
+            directory = f"{prefix}/s{index}"
+            os.mkdir(directory)
+            for name, renamed in (("fence", 0), ("lock", 1), ("status", 0), ("info", 1), ("artifact", 1)):
+                write_file(f"{directory}/{name}", b"x" * 300, bool(renamed))
+            write_file(f"{directory}/status", b"SUCCESS", renamed=False)
+            os.unlink(f"{directory}/lock")
+        return time.perf_counter() - begin
+
+
+def write_file(path: str, content: bytes, renamed: bool) -> None:
+    target = path + ".tmp" if renamed else path
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT, 0o666)
+    os.write(descriptor, content)
+    os.close(descriptor)
+    if renamed:
+        os.rename(target, path)
+
+
+def doit_seconds(dodo: str, count: int) -> tuple[float, float] | None:
+    """First run and all-cached run."""
+    if "--no-peer" in sys.argv:
+        return None
+    with fresh_prefix() as folder:
+        Path(folder, "dodo.py").write_text(dodo.format(count=count))
+        command = ["uv", "run", "--quiet", "--no-project", "--with", "doit", "python", "-c", TIME_DOIT]
+        done = subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=300)
+    first, cached = json.loads(done.stdout)
+    return first, cached
+
+
+def report(name: str, value: float, unit: str, target: float, **beside: float | None) -> None:
+    line: dict[str, Any] = {"bench": f"executor-{name}", "value": round(value, 3), "unit": unit, "target": target}
+    for peer, figure in beside.items():
+        if figure is not None:
+            line[peer] = round(figure, 3)
+            line[f"ratio_to_{peer}"] = round(value / figure, 2)
+    line["holds"] = value <= target
+    print(json.dumps(line), flush=True)
+
+
+def median_of(seconds: Callable[[], float]) -> float:
+    return statistics.median(seconds() for _ in range(REPEATS))
+
+
+def bench_wide(count: int = 1000) -> None:
+    first, cached, cpu, floors, firsts, cacheds = [], [], [], [], [], []
+    for _ in range(REPEATS):  # taking turns, as the machine's speed drifts
+        with fresh_prefix() as prefix:
+            used = time.process_time()
+            first.append(run_seconds(prefix, wide(count)))
+            cpu.append(time.process_time() - used)
+            cached.append(run_seconds(prefix, wide(count)))
+        floors.append(floor_seconds(count))
+        peer = doit_seconds(DOIT_WIDE, count)
+        if peer is not None:
+            firsts.append(peer[0])
+            cacheds.append(peer[1])
+    ms = {
+        name: statistics.median(times) / count * 1e3 if times else None
+        for name, times in (
+            ("first", first),
+            ("cached", cached),
+            ("cpu", cpu),
+            ("floor", floors),
+            ("doit_first", firsts),
+            ("doit_cached", cacheds),
+        )
+    }
+    report("wide-first", ms["first"], "ms/step", 0.7, doit=ms["doit_first"], floor=ms["floor"], own_cpu=ms["cpu"])
+    report("wide-cached", ms["cached"], "ms/step", 0.1, doit=ms["doit_cached"])
+
+
+def bench_chain(count: int = 500) -> None:
+    def once() -> float:
+        with fresh_prefix() as prefix:
+            return run_seconds(prefix, chain(count))
+
+    ours = median_of(once)
+    floor = median_of(lambda: floor_seconds(count))
+    peer = doit_seconds(DOIT_CHAIN, count)
+    doit = None if peer is None else peer[0] / count * 1e3
+    report("chain", ours / count * 1e3, "ms/step", 2.0, doit=doit, floor=floor / count * 1e3)
+
+
+def bench_six() -> None:
+    with fresh_prefix() as prefix:
+        report("six", run_seconds(prefix, chain(6, sleep_fifth)), "s", 1.25, sleeping=1.2)
+
+
+def bench_sleeps() -> None:
+    with fresh_prefix() as prefix:
+        report("sleeps", run_seconds(prefix, wide(24, sleep_half)), "s", 0.7, sleeping=0.5)
+
+
+def bench_layers() -> None:
+    """The stated format quotes whole versions four deep: the sixth layer's texts are long, and MD5 must read them."""
+    rate = md5_bytes_per_second()
+    for depth, width, target, repeats in ((10, 20, 0.2, REPEATS), (40, 50, 3.0, 1)):
+        steps = layers(depth, width)
+        with contextlib.redirect_stdout(None):
+            seconds = statistics.median(run_seconds("/prefix", steps, dry_run=True) for _ in range(repeats))
+        report(f"layers-{depth}x{width}", seconds, "s", target, md5_alone=hashed_bytes(steps) / rate)
+    memory = []
+    for depth in (20, 40):
+        steps = layers(depth, 30)
+        tracemalloc.start()
+        with contextlib.redirect_stdout(None):
+            Executor("/prefix", "/prefix/experiments").run(steps, dry_run=True)
+        memory.append(tracemalloc.get_traced_memory()[1] / 2**20)
+        tracemalloc.stop()
+    report("layers-memory-of-40x30", memory[1], "MB", 2.5 * memory[0], of_20x30=memory[0])
+
+
+def hashed_bytes(steps: list[ExecutorStep[Any]]) -> int:
+    """How many bytes of text MD5 must read: one text a layer, as the steps of a layer differ at the end only."""
+    from marin.execution.version import VersionBook
+
+    book = VersionBook()
+    total, layer = 0, steps
+    while layer:
+        version = book.version_of(layer[0])
+        total += version.text.length
+        layer = list(version.dependencies)
+    return total
+
+
+def md5_bytes_per_second() -> float:
+    chunk = bytes(1 << 26)
+    return len(chunk) / median_of(lambda: timed(lambda: hashlib.md5(chunk, usedforsecurity=False)))
+
+
+def bench_path() -> None:
+    names = [f"field_{index}" for index in range(1000)]
+    kind = make_dataclass("Wide", names, frozen=True)
+    config = kind(**{name: versioned(index) for index, name in enumerate(names)})
+    seconds = statistics.median(timed(lambda: compute_output_path("n", config, prefix="/p")) for _ in range(30))
+    content = {name: index for index, name in enumerate(names)}
+    floor = statistics.median(timed(lambda: json.dumps(content, sort_keys=True)) for _ in range(30))
+    report("path-of-1000-fields", seconds * 1e3, "ms", 2.0, json_alone=floor * 1e3)
+
+
+def timed(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def bench_import() -> None:
+    def once(code: str) -> float:
+        return timed(lambda: subprocess.run([sys.executable, "-c", code], check=True))
+
+    bare = median_of(lambda: once("pass"))
+    ours = median_of(lambda: once("import marin.execution"))
+    report("import", ours - bare, "s", 0.25, bare_python=bare)
+
+
+def bench_requests(count: int = 100) -> None:
+    from rigging.testing.gcs_server import GcsServer
+
+    with GcsServer() as server:
+        os.environ.update(server.environment())
+        server.create_bucket("benchmark")
+        root = "gs://benchmark/prefix"
+
+        def requests(work: Callable[[], object]) -> int:
+            server.reset_traffic()
+            work()
+            return sum(traffic.requests.total() for traffic in server.traffic().values())
+
+        from marin.execution.standing import read_statuses
+
+        run_seconds(root, [step("warm-up", 0)])
+        nothing = requests(lambda: run_seconds(root, [step("warm-up", 0)]))
+        first = requests(lambda: run_seconds(root, wide(count)))
+        cached = requests(lambda: run_seconds(root, wide(count)))
+        statuses = requests(lambda: read_statuses([f"{root}/all/s{index}-abcdef" for index in range(1000)]))
+    report("requests-of-a-run-beside-its-steps", nothing, "requests", 6)
+    report("requests-of-a-step", (first - nothing) / count, "requests", 6)
+    report("requests-of-a-cached-step", (cached - nothing) / count, "requests", 1)
+    report("requests-for-1000-statuses", statuses, "requests", 20)
+
+
+BENCHMARKS = {
+    "wide": bench_wide,
+    "chain": bench_chain,
+    "six": bench_six,
+    "sleeps": bench_sleeps,
+    "layers": bench_layers,
+    "path": bench_path,
+    "import": bench_import,
+    "requests": bench_requests,
+}
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.ERROR)
+    chosen = [word for word in sys.argv[1:] if not word.startswith("--")] or list(BENCHMARKS)
+    for name in chosen:
+        BENCHMARKS[name]()
+    FOLDER.cleanup()
+
+
+if __name__ == "__main__":
+    main()
