@@ -178,3 +178,27 @@ def test_migrations_are_numbered_without_gaps_and_applied_once(tmp_path: Path) -
     applied = [version for (version,) in connection.execute("SELECT version FROM schema_version ORDER BY version")]
     connection.close()
     assert applied == [number for number, _ in migrations()] == list(range(1, len(applied) + 1))
+
+
+def test_a_lean_load_leaves_the_tasks_of_ended_jobs_to_be_asked_for(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    ended = make_job(FULL_SPEC, state=JobState.SUCCEEDED, finished_at_ms=9)
+    live = make_job(PLAIN_SPEC, sequence=2)
+    done = make_tasks(FULL_SPEC, state=TaskState.SUCCEEDED, attempt=0, causes=("one", "two"))
+    store.commit([ended, live], [*done, *make_tasks(PLAIN_SPEC)], [])
+    stored = store.load(lean=True)
+    assert stored.jobs == (ended, live)
+    assert list(stored.tasks) == make_tasks(PLAIN_SPEC)
+    assert store.tasks_of(FULL_SPEC.job_id) == done
+    assert store.tasks_of(JobId("/ann/none")) == []
+    store.close()
+
+
+def test_equal_specs_share_their_parts_in_memory(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    specs = [replace(FULL_SPEC, job_id=JobId(f"/ann/{name}")) for name in "ab"]
+    store.commit([make_job(spec, sequence=number + 1) for number, spec in enumerate(specs)], [], [])
+    first, second = (job.spec for job in store.load().jobs)
+    store.close()
+    assert [first, second] == specs
+    assert first.env_vars is second.env_vars

@@ -76,8 +76,8 @@ class _Run:
     def __init__(self, config: ControllerConfig, store: Store, on_worker: Callable[[WorkerId], None]) -> None:
         self._config = config
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        stored = store.load()
-        view = ClusterView.load(stored.jobs, stored.tasks, stored.workers)
+        stored = store.load(lean=True)
+        view = ClusterView.load(stored.jobs, stored.tasks, stored.workers, store.tasks_of)
         self._engine = Engine(view, store, _clock_ms, _die)
         self._hub = LogHub(view, LogStore(config.state_dir / "logs"))
         self._sessions = Sessions(self._engine, self._hub, config.worker_timeout_s, config.log_wait_s, on_worker)

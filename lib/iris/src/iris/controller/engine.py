@@ -201,7 +201,16 @@ class Engine:
         if batch.effects:
             for listener in self._listeners:
                 listener(batch.effects)
+            self._shelve(batch.effects)
         return True
+
+    def _shelve(self, effects: Sequence[Effect]) -> None:
+        # After the commit: only what the store has may leave the memory.
+        tasks = self.view.tasks
+        for effect in effects:
+            if isinstance(effect, JobSettled):
+                tasks.shelve(effect.job_id)
+        tasks.trim()
 
     def _schedule(self, turn: Turn) -> None:
         if not self.view.queue:

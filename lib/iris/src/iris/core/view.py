@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from iris.core.changes import Changes, Stopping
 from iris.core.deadlines import Deadlines
 from iris.core.load import Booking, WorkerLoad
+from iris.core.task_table import Archive, TaskTable
 from iris.domain.constraints import Constraint
 from iris.domain.entities import Job, JobSpec, Task, Worker
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, attempt_id, parent_of, parse_task_id
@@ -28,7 +29,7 @@ class ClusterView:
     """Jobs, tasks and workers as immutable records, with indexes. Only `apply` and `load` change it.
 
     Attributes are for reading:
-        jobs, workers: Records by id. tasks: Each job's tasks, in order of index.
+        jobs, workers: Records by id. tasks: Each job's tasks, in order of index; see TaskTable for ended jobs.
         live_jobs: Jobs that have not ended, oldest first. children: Live children of each job that has any.
         job_of_key: Job of each idempotency key.
         queue: (band, sequence, job id) of every job with pending tasks, in the order in which they are served.
@@ -39,9 +40,9 @@ class ClusterView:
         deadlines: Limits of jobs that will run out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, archive: Archive | None = None) -> None:
         self.jobs: dict[JobId, Job] = {}
-        self.tasks: dict[JobId, list[Task]] = {}
+        self.tasks = TaskTable(self.jobs, archive)
         self.workers: dict[WorkerId, Worker] = {}
         self.live_jobs: dict[JobId, None] = {}
         self.children: dict[JobId, dict[JobId, None]] = {}
@@ -77,7 +78,7 @@ class ClusterView:
             NotFound: There is none. InvalidRequest: It is no task id.
         """
         job_id, index = parse_task_id(task_id)
-        tasks = self.tasks.get(job_id)
+        tasks: list[Task] | None = self.tasks.get(job_id)
         if tasks is None:
             raise NotFound(f"task {task_id} does not exist: there is no job {job_id}")
         if index >= len(tasks):
@@ -88,7 +89,7 @@ class ClusterView:
         """The task and number of an attempt id; the task is None when there is none or the id is malformed."""
         task_name, _, number = name.rpartition(":")
         job_id, _, index = task_name.rpartition("/")
-        tasks = self.tasks.get(JobId(job_id))
+        tasks: list[Task] | None = self.tasks.get(JobId(job_id))
         if tasks is None or not (number.isascii() and number.isdigit() and index.isascii() and index.isdigit()):
             return None, -1
         position = int(index)
@@ -114,9 +115,16 @@ class ClusterView:
     # ---- changing ----
 
     @classmethod
-    def load(cls, jobs: Iterable[Job], tasks: Iterable[Task], workers: Iterable[Worker]) -> "ClusterView":
-        """Build the view from stored records, in any order. What was stopping or lending is learnt from the workers."""
-        view = cls()
+    def load(
+        cls, jobs: Iterable[Job], tasks: Iterable[Task], workers: Iterable[Worker], archive: Archive | None = None
+    ) -> "ClusterView":
+        """Build the view from stored records, in any order. What was stopping or lending is learnt from the workers.
+
+        Args:
+            tasks: Of all jobs, or, with an archive, of those that have not ended.
+            archive: Has the tasks of ended jobs.
+        """
+        view = cls(archive)
         first = Changes()
         first.workers.update((worker.worker_id, worker) for worker in workers)
         first.jobs.update((job.spec.job_id, job) for job in sorted(jobs, key=lambda job: job.sequence))
@@ -141,7 +149,9 @@ class ClusterView:
             else:
                 self._move_task(task, changes.stopping)
         for job_id, tasks in fresh.items():
-            self._fill_job(changes.jobs[job_id], tasks)
+            # A job that was loaded without its tasks has ended: they stay where they are.
+            if tasks or not changes.jobs[job_id].state.is_terminal:
+                self._fill_job(changes.jobs[job_id], tasks)
         for job in changes.jobs.values():
             self._move_job(job, fresh)
         for name, stopping in changes.stopping.items():

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.entities import NO_TASKS, CallableEntrypoint, CommandEntrypoint, Entrypoint, Job, JobSpec, Task, Worker
-from iris.domain.ids import JobId, TaskId, WorkerId, task_id
+from iris.domain.ids import JobId, TaskId, WorkerId
 from iris.domain.resources import Device, Resources
 from iris.domain.states import JobState, PriorityBand, TaskState
 
@@ -22,6 +24,8 @@ TASK_COLUMNS: Final = (
 )  # fmt: skip
 WORKER_COLUMNS: Final = ("worker_id", "instance_id", "capacity", "attributes", "last_seen_at_ms")
 
+_TASK_STATES: Final = {int(state): state for state in TaskState}
+
 
 def job_row(job: Job) -> Row:
     return (
@@ -32,7 +36,6 @@ def job_row(job: Job) -> Row:
 
 
 def job_of(row: Row, spec: JobSpec) -> Job:
-    counts = tuple(json.loads(row[11]))
     return Job(
         spec=spec,
         sequence=row[1],
@@ -45,10 +48,16 @@ def job_of(row: Row, spec: JobSpec) -> Job:
         exit_signal=row[8],
         deciding_task_id=None if row[9] is None else TaskId(row[9]),
         idempotency_key=row[10],
-        # A release that adds a task state makes the tuple longer; older rows are padded.
-        task_counts=counts + NO_TASKS[len(counts) :],
+        task_counts=_counts_of(row[11]),
         first_attempt=row[12],
     )
+
+
+@lru_cache(maxsize=4096)  # few of them differ, and equal ones need not be in memory twice
+def _counts_of(text: str) -> tuple[int, ...]:
+    counts = tuple(json.loads(text))
+    # A release that adds a task state makes the tuple longer; older rows are padded.
+    return counts + NO_TASKS[len(counts) :]
 
 
 def task_row(task: Task) -> Row:
@@ -60,22 +69,22 @@ def task_row(task: Task) -> Row:
 
 
 def task_of(row: Row) -> Task:
-    job_id = JobId(row[0])
+    # Positional, and without the checks of `task_id`: a restart reads them by the hundred thousand.
     return Task(
-        task_id=task_id(job_id, row[1]),
-        job_id=job_id,
-        index=row[1],
-        state=TaskState(row[2]),
-        attempt=row[3],
-        worker_id=None if row[4] is None else WorkerId(row[4]),
-        failures=row[5],
-        preemptions=row[6],
-        exit_code=row[7],
-        exit_signal=row[8],
-        error=row[9],
-        started_at_ms=row[10],
-        finished_at_ms=row[11],
-        causes=() if row[12] == "[]" else tuple(json.loads(row[12])),
+        TaskId(f"{row[0]}/{row[1]}"),
+        row[0],
+        row[1],
+        _TASK_STATES[row[2]],
+        row[3],
+        row[4],
+        row[5],
+        row[6],
+        row[7],
+        row[8],
+        row[9],
+        row[10],
+        row[11],
+        () if row[12] == "[]" else tuple(json.loads(row[12])),
     )
 
 
@@ -155,6 +164,20 @@ def spec_of(job_id: JobId, text: str) -> JobSpec:
         ports=tuple(fields.get("ports", ())),
         band=PriorityBand(fields["band"]),
     )
+
+
+class SpecReader:
+    """Reads many specs; equal ones share their parts, as most jobs of a day ask for the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, JobSpec] = {}
+
+    def read(self, job_id: JobId, text: str) -> JobSpec:
+        known = self._known.get(text)
+        if known is None:
+            known = self._known[text] = spec_of(job_id, text)
+            return known
+        return replace(known, job_id=job_id)
 
 
 def _entrypoint_of(fields: Mapping[str, Any]) -> Entrypoint:

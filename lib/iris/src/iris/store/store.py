@@ -9,14 +9,15 @@ from typing import Final
 
 from iris.domain.entities import Job, Task, Worker
 from iris.domain.ids import JobId
+from iris.domain.states import JobState
 from iris.store.db import connect, lock
 from iris.store.rows import (
     JOB_COLUMNS,
     TASK_COLUMNS,
     WORKER_COLUMNS,
+    SpecReader,
     job_of,
     job_row,
-    spec_of,
     spec_to_json,
     task_of,
     task_row,
@@ -39,6 +40,18 @@ _UPSERT_JOB: Final = _upsert("jobs", ("job_id",), JOB_COLUMNS)
 _UPSERT_SPEC: Final = _upsert("job_specs", ("job_id",), ("job_id", "spec"))
 _UPSERT_TASK: Final = _upsert("tasks", ("job_id", "task_index"), TASK_COLUMNS)
 _UPSERT_WORKER: Final = _upsert("workers", ("worker_id",), WORKER_COLUMNS)
+
+_TASK_LIST: Final = ", ".join(f"tasks.{name}" for name in TASK_COLUMNS)
+_SELECT_JOBS: Final = (
+    f"SELECT {', '.join(f'jobs.{name}' for name in JOB_COLUMNS)}, job_specs.spec "
+    "FROM jobs JOIN job_specs USING (job_id) ORDER BY sequence"
+)
+_SELECT_TASKS: Final = f"SELECT {_TASK_LIST} FROM tasks ORDER BY job_id, task_index"
+_SELECT_LIVE_TASKS: Final = (
+    f"SELECT {_TASK_LIST} FROM jobs CROSS JOIN tasks USING (job_id) "
+    f"WHERE jobs.state < {int(JobState.SUCCEEDED)} ORDER BY tasks.job_id, task_index"
+)
+_SELECT_TASKS_OF_JOB: Final = f"SELECT {_TASK_LIST} FROM tasks WHERE job_id = ? ORDER BY task_index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +119,24 @@ class Store:
         for job in fresh:
             self._spec_of_sequence[job.job_id] = job.sequence
 
-    def load(self) -> Stored:
-        """Read all records."""
+    def load(self, lean: bool = False) -> Stored:
+        """Read all records.
+
+        Args:
+            lean: Without the tasks of jobs that have ended, which `tasks_of` gives one job at a time.
+        """
         execute = self._connection.execute
-        specs = dict(execute("SELECT job_id, spec FROM job_specs"))
-        jobs = tuple(
-            job_of(row, spec_of(JobId(row[0]), specs[row[0]]))
-            for row in execute(f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs ORDER BY sequence")
-        )
-        tasks = tuple(
-            task_of(row) for row in execute(f"SELECT {', '.join(TASK_COLUMNS)} FROM tasks ORDER BY job_id, task_index")
-        )
+        readers = SpecReader()
+        jobs = tuple(job_of(row, readers.read(JobId(row[0]), row[-1])) for row in execute(_SELECT_JOBS))
+        tasks = tuple(map(task_of, execute(_SELECT_LIVE_TASKS if lean else _SELECT_TASKS)))
         workers = tuple(
             worker_of(row) for row in execute(f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers ORDER BY worker_id")
         )
         return Stored(jobs, tasks, workers)
+
+    def tasks_of(self, job_id: JobId) -> list[Task]:
+        """The committed tasks of a job, in order of index; empty when there is no such job."""
+        return [task_of(row) for row in self._connection.execute(_SELECT_TASKS_OF_JOB, (job_id,))]
 
     def close(self) -> None:
         """Close the database and let another process have it."""
