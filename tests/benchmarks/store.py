@@ -28,7 +28,7 @@ from iris.domain.events import AttemptObserved, JobSubmitted, WorkerConnected
 from iris.domain.ids import JobId, WorkerId, task_id
 from iris.domain.resources import Resources
 from iris.domain.states import JobState, TaskState
-from iris.store.store import Store
+from iris.store.store import Forgotten, Store
 
 REPEATS = 3
 BATCH = 500
@@ -77,7 +77,7 @@ def fill(state_dir: Path, task_count: int, tasks_per_job: int) -> None:
     """A database as a busy cluster leaves it."""
     store = Store.open(state_dir)
     turn_workers = ClusterView()
-    turn = Turn(turn_workers, now_ms(), Batch())
+    turn = Turn(turn_workers, now_ms(), Batch(), Forgotten())
     turn.apply(WorkerConnected(WorkerId("w"), "one", HOST))
     store.commit([], [], list(turn.batch.changes.workers.values()))
     jobs: list[Job] = []

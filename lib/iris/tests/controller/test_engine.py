@@ -14,6 +14,7 @@ from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, Worker
 from iris.domain.events import JobSubmitted, StopRequested, WorkerConnected
 from iris.domain.ids import JobId, WorkerId
 from iris.domain.resources import Resources
+from iris.store.store import Forgotten
 from rigging.errors import NotFound, Unavailable
 
 
@@ -23,7 +24,9 @@ class RecordingStore:
         self.story = story
         self.fails = False
 
-    def commit(self, jobs: Sequence[Job], tasks: Sequence[Task], workers: Sequence[Worker]) -> None:
+    def commit(
+        self, jobs: Sequence[Job], tasks: Sequence[Task], workers: Sequence[Worker], forgotten: Forgotten
+    ) -> None:
         if self.fails:
             raise OSError(28, "No space left on device")
         self.commits.append((len(jobs), len(tasks), len(workers)))

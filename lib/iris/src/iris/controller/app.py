@@ -17,6 +17,7 @@ from iris.controller.idle import IdleWatch
 from iris.controller.log_hub import LogHub
 from iris.controller.logs import LogStore
 from iris.controller.parts import Controller, Exit
+from iris.controller.retention import Retention
 from iris.controller.sessions import Sessions
 from iris.controller.waiters import JobWaiters
 from iris.core.view import ClusterView
@@ -89,6 +90,7 @@ class _Run:
         self._engine.watch(self._hub.is_followed)
         blobs = BlobStore(config.state_dir / "blobs")
         blobs.remove_leftovers()
+        self._retention = Retention(config, self._engine, self._hub.store, blobs)
         self._controller = Controller(
             config=config,
             secret=load_or_create_secret(config.state_dir / "secret"),
@@ -109,10 +111,12 @@ class _Run:
     ) -> None:
         server, address = self._bind()
         await server.start()
+        retention: asyncio.Task[None] | None = None
         try:
             self._sessions.start()
             self._idle.start()
             self._engine.kick()
+            retention = asyncio.create_task(self._retention.run())
             logger.info("serving on %s, state in %s", address, self._config.state_dir)
             if on_ready is not None:
                 on_ready(address)
@@ -123,6 +127,8 @@ class _Run:
             self._waiters.close()
             await self._sessions.say_goodbye(leaving.reason, leaving.workers_exit, _FAREWELL_S)
         finally:
+            if retention is not None:
+                retention.cancel()
             self._idle.close()
             self._sessions.stop_timers()
             self._waiters.close()

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from rigging.errors import InvalidRequest
+
+DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,10 @@ class ControllerConfig:
         heartbeat_interval_s: Of both sides of a worker's session.
         worker_timeout_s: A worker that was not heard for this long is lost, and its attempts with it.
         stop_grace_s: Between SIGTERM and SIGKILL of a stopped attempt.
+        history_max_age_s: Jobs that ended so long ago are forgotten, with their logs; so are workers not seen since.
+        history_max_jobs: So many ended jobs of each user are kept, the latest; older ones are forgotten once they
+            ended `history_min_age_s` ago.
+        blob_grace_s: A blob that no job names any more is removed when nobody asked for it for so long.
         log_wait_s: How long the end of an attempt waits for the rest of its log.
     """
 
@@ -39,6 +46,10 @@ class ControllerConfig:
     worker_timeout_s: float = 60
     stop_grace_s: float = 5
     log_wait_s: float = 30
+    history_max_age_s: float = 30 * DAY_S
+    history_max_jobs: int = 10_000
+    history_min_age_s: float = 3600
+    blob_grace_s: float = DAY_S
 
     def __post_init__(self) -> None:
         if self.heartbeat_interval_s <= 0 or self.worker_timeout_s <= self.heartbeat_interval_s:

@@ -270,6 +270,8 @@ class Sessions:
             self._timers.pop(worker_id).cancel()
         else:
             del self._timers[worker_id]
+        if worker_id not in self._engine.view.workers:
+            return  # forgotten meanwhile
         reason = f"worker {worker_id} was not heard for {self._worker_timeout_s:g} s"
         logger.warning("%s: it is lost", reason)
         self._engine.post(WorkerLost(worker_id, reason))

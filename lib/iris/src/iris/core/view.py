@@ -161,6 +161,20 @@ class ClusterView:
             if booking is not None:
                 self.loads[booking.worker_id].set_waits(booking, waits)
 
+    def forget_job(self, job_id: JobId) -> None:
+        """Know nothing more of a job that has settled; those below it are to be forgotten first."""
+        job = self.jobs.pop(job_id)
+        if dict.__contains__(self.tasks, job_id):
+            del self.tasks[job_id]
+        self.demands.pop(job_id, None)
+        if self.job_of_key.get(job.idempotency_key) == job_id:
+            del self.job_of_key[job.idempotency_key]
+
+    def forget_worker(self, worker_id: WorkerId) -> None:
+        """Know nothing more of a worker on which nothing is booked."""
+        del self.workers[worker_id]
+        del self.loads[worker_id]
+
     def _open_job(self, known: Job | None, job: Job) -> list[Task]:
         if known is not None:
             self.job_of_key.pop(known.idempotency_key, None)

@@ -3,12 +3,12 @@
 import os
 import sqlite3
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from iris.domain.entities import Job, Task, Worker
-from iris.domain.ids import JobId
+from iris.domain.ids import JobId, WorkerId
 from iris.domain.states import JobState
 from iris.store.db import connect, lock
 from iris.store.rows import (
@@ -63,6 +63,20 @@ class Stored:
     workers: tuple[Worker, ...]
 
 
+@dataclass(slots=True)
+class Forgotten:
+    """What is to be removed. It goes before the records of the same commit: a name may have been used again."""
+
+    jobs: set[JobId] = field(default_factory=set)
+    workers: set[WorkerId] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.workers)
+
+
+NOTHING_FORGOTTEN: Final = Forgotten()
+
+
 class Store:
     """The one writer of the database in a state directory. Use `Store.open`."""
 
@@ -87,20 +101,26 @@ class Store:
             raise
 
     def commit(
-        self, jobs: Collection[Job] = (), tasks: Collection[Task] = (), workers: Collection[Worker] = ()
+        self,
+        jobs: Collection[Job] = (),
+        tasks: Collection[Task] = (),
+        workers: Collection[Worker] = (),
+        forgotten: Forgotten = NOTHING_FORGOTTEN,
     ) -> None:
         """Write these records in one transaction; when this returns they survive a loss of power.
 
         A job with another sequence than the stored one of its name replaces it, with its spec and tasks.
         Raises sqlite3.Error when nothing was written.
         """
-        if not (jobs or tasks or workers):
+        if not (jobs or tasks or workers or forgotten):
             return
         execute, execute_many = self._connection.execute, self._connection.executemany
         execute("BEGIN IMMEDIATE")
         try:
-            fresh = [job for job in jobs if self._spec_of_sequence.get(job.job_id) != job.sequence]
-            replaced = [(job.job_id,) for job in fresh if job.job_id in self._spec_of_sequence]
+            self._remove(forgotten)
+            known = self._spec_of_sequence
+            fresh = [job for job in jobs if known.get(job.job_id) != job.sequence]
+            replaced = [(job.job_id,) for job in fresh if job.job_id in known]
             if replaced:
                 execute_many("DELETE FROM tasks WHERE job_id = ?", replaced)
             if fresh:
@@ -116,8 +136,18 @@ class Store:
             if self._connection.in_transaction:
                 execute("ROLLBACK")
             raise
+        for job_id in forgotten.jobs:
+            self._spec_of_sequence.pop(job_id, None)
         for job in fresh:
             self._spec_of_sequence[job.job_id] = job.sequence
+
+    def _remove(self, forgotten: Forgotten) -> None:
+        jobs = [(job_id,) for job_id in forgotten.jobs]
+        for table in ("tasks", "job_specs", "jobs") if jobs else ():
+            self._connection.executemany(f"DELETE FROM {table} WHERE job_id = ?", jobs)
+        if forgotten.workers:
+            workers = [(worker_id,) for worker_id in forgotten.workers]
+            self._connection.executemany("DELETE FROM workers WHERE worker_id = ?", workers)
 
     def load(self, lean: bool = False) -> Stored:
         """Read all records.
