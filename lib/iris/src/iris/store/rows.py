@@ -111,7 +111,7 @@ def worker_of(row: Row) -> Worker:
 
 
 def spec_to_json(spec: JobSpec) -> str:
-    """The spec as JSON; fields at their default are left out."""
+    """The spec as JSON, without env_vars, which are kept apart; fields at their default are left out."""
     entrypoint = spec.entrypoint
     if isinstance(entrypoint, CommandEntrypoint):
         entry: dict[str, object] = {"argv": entrypoint.argv}
@@ -122,7 +122,6 @@ def spec_to_json(spec: JobSpec) -> str:
         "resources": _resources_to_json(spec.resources),
         "extras": spec.extras,
         "pip_packages": spec.pip_packages,
-        "env_vars": dict(spec.env_vars),
         "bundle_digest": spec.bundle_digest,
         "replicas": spec.replicas,
         "max_retries_failure": spec.max_retries_failure,
@@ -141,7 +140,11 @@ def spec_to_json(spec: JobSpec) -> str:
 _ALWAYS: Final = frozenset({"entrypoint", "replicas", "max_retries_preemption", "band"})
 
 
-def spec_of(job_id: JobId, text: str) -> JobSpec:
+def env_vars_to_json(spec: JobSpec) -> str:
+    return _dump(dict(spec.env_vars))
+
+
+def spec_of(job_id: JobId, text: str, env_vars: str | None = None) -> JobSpec:
     fields = json.loads(text)
     return JobSpec(
         job_id=job_id,
@@ -149,7 +152,7 @@ def spec_of(job_id: JobId, text: str) -> JobSpec:
         resources=_resources_of(fields.get("resources", {})),
         extras=tuple(fields.get("extras", ())),
         pip_packages=tuple(fields.get("pip_packages", ())),
-        env_vars=fields.get("env_vars", {}),
+        env_vars=json.loads(env_vars) if env_vars else {},
         bundle_digest=fields.get("bundle_digest", ""),
         replicas=fields["replicas"],
         max_retries_failure=fields.get("max_retries_failure", 0),
@@ -170,12 +173,12 @@ class SpecReader:
     """Reads many specs; equal ones share their parts, as most jobs of a day ask for the same."""
 
     def __init__(self) -> None:
-        self._known: dict[str, JobSpec] = {}
+        self._known: dict[tuple[str, str | None], JobSpec] = {}
 
-    def read(self, job_id: JobId, text: str) -> JobSpec:
-        known = self._known.get(text)
+    def read(self, job_id: JobId, text: str, env_vars: str | None) -> JobSpec:
+        known = self._known.get((text, env_vars))
         if known is None:
-            known = self._known[text] = spec_of(job_id, text)
+            known = self._known[text, env_vars] = spec_of(job_id, text, env_vars)
             return known
         return replace(known, job_id=job_id)
 

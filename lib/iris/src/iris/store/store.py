@@ -16,6 +16,7 @@ from iris.store.rows import (
     TASK_COLUMNS,
     WORKER_COLUMNS,
     SpecReader,
+    env_vars_to_json,
     job_of,
     job_row,
     spec_to_json,
@@ -38,13 +39,15 @@ def _upsert(table: str, key: tuple[str, ...], columns: tuple[str, ...]) -> str:
 
 _UPSERT_JOB: Final = _upsert("jobs", ("job_id",), JOB_COLUMNS)
 _UPSERT_SPEC: Final = _upsert("job_specs", ("job_id",), ("job_id", "spec"))
+_UPSERT_ENV_VARS: Final = _upsert("job_env_vars", ("job_id",), ("job_id", "env_vars"))
 _UPSERT_TASK: Final = _upsert("tasks", ("job_id", "task_index"), TASK_COLUMNS)
 _UPSERT_WORKER: Final = _upsert("workers", ("worker_id",), WORKER_COLUMNS)
 
 _TASK_LIST: Final = ", ".join(f"tasks.{name}" for name in TASK_COLUMNS)
+_WITH_ENV_VARS: Final = "job_env_vars.job_id = jobs.job_id"
 _SELECT_JOBS: Final = (
-    f"SELECT {', '.join(f'jobs.{name}' for name in JOB_COLUMNS)}, job_specs.spec "
-    "FROM jobs JOIN job_specs USING (job_id) ORDER BY sequence"
+    f"SELECT {', '.join(f'jobs.{name}' for name in JOB_COLUMNS)}, job_specs.spec, job_env_vars.env_vars "
+    "FROM jobs JOIN job_specs USING (job_id) LEFT JOIN job_env_vars ON {} ORDER BY sequence"
 )
 _SELECT_TASKS: Final = f"SELECT {_TASK_LIST} FROM tasks ORDER BY job_id, task_index"
 _SELECT_LIVE_TASKS: Final = (
@@ -123,8 +126,12 @@ class Store:
             replaced = [(job.job_id,) for job in fresh if job.job_id in known]
             if replaced:
                 execute_many("DELETE FROM tasks WHERE job_id = ?", replaced)
+                execute_many("DELETE FROM job_env_vars WHERE job_id = ?", replaced)
             if fresh:
                 execute_many(_UPSERT_SPEC, [(job.job_id, spec_to_json(job.spec)) for job in fresh])
+                execute_many(
+                    _UPSERT_ENV_VARS, [(job.job_id, env_vars_to_json(job.spec)) for job in fresh if job.spec.env_vars]
+                )
             if jobs:
                 execute_many(_UPSERT_JOB, [job_row(job) for job in jobs])
             if tasks:
@@ -143,7 +150,7 @@ class Store:
 
     def _remove(self, forgotten: Forgotten) -> None:
         jobs = [(job_id,) for job_id in forgotten.jobs]
-        for table in ("tasks", "job_specs", "jobs") if jobs else ():
+        for table in ("tasks", "job_env_vars", "job_specs", "jobs") if jobs else ():
             self._connection.executemany(f"DELETE FROM {table} WHERE job_id = ?", jobs)
         if forgotten.workers:
             workers = [(worker_id,) for worker_id in forgotten.workers]
@@ -153,11 +160,16 @@ class Store:
         """Read all records.
 
         Args:
-            lean: Without the tasks of jobs that have ended, which `tasks_of` gives one job at a time.
+            lean: Without the env_vars of jobs that have ended, and without their tasks, which `tasks_of` gives one
+                job at a time.
         """
         execute = self._connection.execute
-        readers = SpecReader()
-        jobs = tuple(job_of(row, readers.read(JobId(row[0]), row[-1])) for row in execute(_SELECT_JOBS))
+        specs = SpecReader()
+        only_live = f" AND jobs.state < {int(JobState.SUCCEEDED)}" if lean else ""
+        jobs = tuple(
+            job_of(row, specs.read(JobId(row[0]), row[-2], row[-1]))
+            for row in execute(_SELECT_JOBS.format(_WITH_ENV_VARS + only_live))
+        )
         tasks = tuple(map(task_of, execute(_SELECT_LIVE_TASKS if lean else _SELECT_TASKS)))
         workers = tuple(
             worker_of(row) for row in execute(f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers ORDER BY worker_id")
