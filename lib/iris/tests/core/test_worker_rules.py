@@ -131,7 +131,7 @@ class TestReconcile:
         cluster.reconnect("w", "a", inventory)
         assert isinstance(cluster.effects[-1], StopAttempt)
         assert cluster.view.committed(W).cpu_millis == 3000
-        assert cluster.schedule().reasons == {"/u/waits": "needs 2 cores; worker w has 1 of 4 free"}
+        assert cluster.schedule().reasons == {"/u/waits": "waits for attempts on w to end"}
         cluster.observe("/u/stopped/0:0", TaskState.KILLED)
         assert cluster.schedule().assignments == [("/u/waits/0", "w")]
         cluster.submit("/u/new")

@@ -10,7 +10,7 @@ reads the view calls `settled` first.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from iris.core.batch import Batch
@@ -107,7 +107,7 @@ class Engine:
         on_fatal: Callable[[Exception], None],
     ) -> None:
         self.view = view
-        self.reasons: dict[JobId, str] = {}
+        self.reasons: Mapping[JobId, str] = {}
         self._store = store
         self._clock_ms = clock_ms
         self._on_fatal = on_fatal
@@ -252,6 +252,8 @@ class Engine:
             self.reasons = {}
             return
         plan = plan_round(self.view, turn.now_ms)
+        for preempted in plan.preemptions:
+            turn.apply(preempted)
         for task_id, worker_id in plan.assignments:
             turn.apply(Assigned(task_id, worker_id))
         self.reasons = plan.reasons

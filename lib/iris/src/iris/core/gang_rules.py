@@ -2,13 +2,8 @@
 
 from iris.core.draft import Draft
 from iris.core.task_rules import requeue
-from iris.domain.entities import JobSpec, Task
+from iris.domain.entities import Task
 from iris.domain.states import LIVE_TASK_STATES, TaskState
-
-
-def is_gang(spec: JobSpec) -> bool:
-    """Whether the job's tasks must run together."""
-    return bool(spec.coscheduling_group_by) and spec.replicas > 1
 
 
 def restart_with(draft: Draft, member: Task) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from iris.core.load import WorkerLoad
 from iris.core.view import ClusterView
-from iris.domain.entities import Job, Task
+from iris.domain.entities import Job, Task, is_gang
 from iris.domain.errors import InvariantViolation
 from iris.domain.ids import JobId, WorkerId, parent_of
 from iris.domain.resources import Resources
@@ -76,6 +76,9 @@ def _queue(view: ClusterView) -> Iterator[str]:
     if waiting != view.pending:
         yield f"pending index {view.pending}, tasks {waiting}"
     expected = sorted((int(view.jobs[name].spec.band), view.jobs[name].sequence, name) for name in waiting)
+    gangs = {name for name in waiting if is_gang(view.jobs[name].spec)}
+    if gangs != view.waiting_gangs.keys():
+        yield f"waiting gangs {list(view.waiting_gangs)}, should be {gangs}"
     if expected != view.queue:
         yield f"queue {view.queue}, tasks {expected}"
 
@@ -127,6 +130,11 @@ def _worker(view: ClusterView, worker_id: WorkerId) -> Iterator[str]:
             granted.add(booking)
     if load.committed(capacity) != fresh.committed(capacity) or load.bookings != fresh.bookings:
         yield f"{worker_id}: committed {load.committed(capacity)}, bookings add up to {fresh.committed(capacity)}"
+    gangs = {booking.job_id for booking in granted.bookings.values() if booking.is_gang}
+    if len(gangs) > 1:
+        yield f"{worker_id}: shared by the gangs {sorted(gangs)}"
+    if load.gang_attempts != fresh.gang_attempts or load.stopping != fresh.stopping:
+        yield f"{worker_id}: gangs {load.gang_attempts}, {load.stopping} stopping; bookings say {fresh.gang_attempts}"
     lent = sum(booking.cpu_millis for booking in granted.bookings.values() if booking.has_lent)
     held = granted.committed(capacity)
     # Lent cpu that is taken back may be in other hands by then; nothing else may go over.

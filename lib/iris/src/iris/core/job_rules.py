@@ -6,11 +6,11 @@ from iris.core import gang_rules
 from iris.core.draft import Draft
 from iris.core.task_rules import Verdict, kill
 from iris.domain.effects import JobChanged, JobEnded
-from iris.domain.entities import NO_TASKS, Job, Task
+from iris.domain.entities import NO_TASKS, Job, JobSpec, Task, is_gang
 from iris.domain.events import JobSubmitted, StopRequested, TimedOut
-from iris.domain.ids import JobId, parent_of, task_id
+from iris.domain.ids import JobId, parent_of, task_id, user_of
 from iris.domain.states import TERMINAL_TASK_STATES, JobState, TaskState, TimeoutKind
-from rigging.errors import AlreadyExists, Conflict, NotFound
+from rigging.errors import AlreadyExists, Conflict, Denied, NotFound
 
 
 def submit(draft: Draft, event: JobSubmitted) -> None:
@@ -18,6 +18,7 @@ def submit(draft: Draft, event: JobSubmitted) -> None:
 
     Raises:
         AlreadyExists: A live job has that name. NotFound: The parent does not exist. Conflict: The parent has ended.
+        Denied: The user may not use that band.
     """
     view, spec = draft.view, event.spec
     if event.idempotency_key and event.idempotency_key in view.job_of_key:
@@ -28,6 +29,7 @@ def submit(draft: Draft, event: JobSubmitted) -> None:
             f"job {spec.job_id} exists and is {known.state.word}; stop it, adopt it, or choose another name"
         )
     _check_parent(draft, spec.job_id)
+    _check_band(draft, spec)
     last_attempt = -1
     if known is not None:
         # Attempt numbers fence reports of the ended job of that name: no number is ever used twice.
@@ -52,6 +54,14 @@ def submit(draft: Draft, event: JobSubmitted) -> None:
         name = task_id(spec.job_id, index)
         tasks[name] = Task(name, spec.job_id, index, TaskState.PENDING, last_attempt)
     draft.effects.append(JobChanged(spec.job_id))
+
+
+def _check_band(draft: Draft, spec: JobSpec) -> None:
+    user = user_of(spec.job_id)
+    budget = draft.view.budgets.get(user)
+    if budget is not None and spec.band < budget.max_band:
+        allowed = f"the most urgent allowed is {budget.max_band.word}"
+        raise Denied(f"user {user} may not submit in the {spec.band.word} band; {allowed}")
 
 
 def _check_parent(draft: Draft, job_id: JobId) -> None:
@@ -98,7 +108,7 @@ def follow_task(draft: Draft, task: Task, verdict: Verdict) -> None:
     if verdict is Verdict.FINAL:
         _end_for_task(draft, job, task)
         return
-    if verdict is Verdict.RETRY and gang_rules.is_gang(job.spec):
+    if verdict is Verdict.RETRY and is_gang(job.spec):
         gang_rules.restart_with(draft, task)
     counts = draft.counts(task.job_id)
     if counts[TaskState.SUCCEEDED] == job.spec.replicas:
@@ -123,6 +133,12 @@ def _end_for_task(draft: Draft, job: Job, task: Task) -> None:
     if task.state is TaskState.WORKER_FAILED:
         times = f" {task.preemptions} times (max_retries_preemption={job.spec.max_retries_preemption})"
         error = f"task {task.index} lost its worker{times if task.preemptions > 1 else ''}: {task.error}"
+        end_job(draft, job, JobState.WORKER_FAILED, error, task)
+        return
+    if task.state is TaskState.PREEMPTED:
+        times = f" {task.preemptions} times" if task.preemptions > 1 else ""
+        limit = f"max_retries_preemption={job.spec.max_retries_preemption}"
+        error = f"task {task.index} was preempted{times} ({limit}): {task.error}"
         end_job(draft, job, JobState.WORKER_FAILED, error, task)
         return
     tries = f" (the last of {task.failures} failed attempts)" if task.failures > 1 else ""

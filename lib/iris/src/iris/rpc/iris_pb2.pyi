@@ -175,6 +175,10 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     FAILURE_KIND_WORKER: _FailureKind.ValueType  # 4
     """the worker's fault: bundle unreachable, disk full, worker restarted"""
     FAILURE_KIND_OOM: _FailureKind.ValueType  # 5
+    FAILURE_KIND_DEVICE: _FailureKind.ValueType  # 6
+    """the accelerator failed or was held by somebody else"""
+    FAILURE_KIND_PREEMPTED: _FailureKind.ValueType  # 7
+    """the platform took the host away"""
 
 class FailureKind(_FailureKind, metaclass=_FailureKindEnumTypeWrapper): ...
 
@@ -188,6 +192,10 @@ FAILURE_KIND_START: FailureKind.ValueType  # 3
 FAILURE_KIND_WORKER: FailureKind.ValueType  # 4
 """the worker's fault: bundle unreachable, disk full, worker restarted"""
 FAILURE_KIND_OOM: FailureKind.ValueType  # 5
+FAILURE_KIND_DEVICE: FailureKind.ValueType  # 6
+"""the accelerator failed or was held by somebody else"""
+FAILURE_KIND_PREEMPTED: FailureKind.ValueType  # 7
+"""the platform took the host away"""
 Global___FailureKind: _TypeAlias = FailureKind  # noqa: Y015
 
 @_typing.final

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from iris.core.gang_rules import is_gang
 from iris.domain.constraints import evaluate
-from iris.domain.entities import JobSpec
+from iris.domain.entities import JobSpec, is_gang
 from iris.domain.ids import WorkerId
 from iris.domain.resources import Resources, shortfalls
 from iris.sched.explain import amount_text, explain_constraints, explain_device, has_device
