@@ -1,9 +1,11 @@
 """How a controller is told to run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from iris.store.replicate.replicator import Pace
 from rigging.errors import InvalidRequest
 
 DAY_S: Final = 86_400.0
@@ -18,6 +20,13 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Durability(StrEnum):
+    """Where an acknowledged submit is."""
+
+    LOCAL = "local"  # on the disk of the controller
+    REMOTE = "remote"  # also in the remote state directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,8 @@ class ControllerConfig:
         history_max_jobs: So many ended jobs of each user are kept, the latest; older ones are forgotten once they
             ended `history_min_age_s` ago.
         blob_grace_s: A blob that no job names any more is removed when nobody asked for it for so long.
+        remote_state_dir: Where the state is kept off the machine (docs/durability.md): any fsspec URL; empty: nowhere.
+        durability: What an acknowledged submit has survived. pace: Of what is written to `remote_state_dir`.
         log_wait_s: How long the end of an attempt waits for the rest of its log.
     """
 
@@ -50,8 +61,13 @@ class ControllerConfig:
     history_max_jobs: int = 10_000
     history_min_age_s: float = 3600
     blob_grace_s: float = DAY_S
+    remote_state_dir: str = ""
+    durability: Durability = Durability.LOCAL
+    pace: Pace = field(default_factory=Pace)
 
     def __post_init__(self) -> None:
+        if self.durability is Durability.REMOTE and not self.remote_state_dir:
+            raise InvalidRequest("durability is 'remote', but remote_state_dir is empty: set it, or choose 'local'")
         if self.heartbeat_interval_s <= 0 or self.worker_timeout_s <= self.heartbeat_interval_s:
             raise InvalidRequest(
                 f"worker_timeout_s ({self.worker_timeout_s}) must be longer than heartbeat_interval_s "
