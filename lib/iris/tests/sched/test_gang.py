@@ -124,7 +124,7 @@ def test_a_gang_that_lost_a_host_restarts_whole_elsewhere(slices):
     slices.do(WorkerLost(WorkerId("s1-1"), "slice s1 preempted"))
     tasks = slices.view.tasks["/u/job"]
     assert [task.state for task in tasks] == [TaskState.PENDING] * 2
-    why = "attempt 0 on s1-0: restarted with its gang: task 1: attempt 0 on s1-1: slice s1 preempted"
+    why = "attempt 0 on s1-0: taken back: gang restarted because task 1 lost worker s1-1: slice s1 preempted"
     assert tasks[0].causes == (why,)
     assert placed(slices.schedule()) == ["s2-0", "s2-1"]
 

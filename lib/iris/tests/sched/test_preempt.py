@@ -86,9 +86,8 @@ def test_a_gang_goes_whole_and_only_when_nothing_cheaper_will_do(cluster):
     assert victims(plan) == ["/low/gang/0:0"]
     gang = cluster.view.tasks["/low/gang"]
     assert [task.state for task in gang] == [TaskState.PENDING] * 2
-    assert (
-        gang[1].causes[0].startswith("attempt 0 on b: restarted with its gang: task 0: attempt 0 on a: preempted for")
-    )
+    why = "killed: gang restarted because task 0 lost worker a: preempted for /u/two (interactive)"
+    assert gang[1].causes == (f"attempt 0 on b: {why}",)
 
 
 def test_a_gang_makes_its_room_in_the_cheapest_group_and_keeps_it(cluster):

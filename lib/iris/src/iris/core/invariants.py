@@ -53,18 +53,27 @@ def _states(job: Job, tasks: list[Task]) -> Iterator[str]:
         living = [task.task_id for task in tasks if not task.state.is_terminal]
         if living:
             yield f"{job.job_id}: {job.state.word} with tasks that have not ended: {living}"
-        if (job.state is JobState.SUCCEEDED) != all(task.state is TaskState.SUCCEEDED for task in tasks):
+        failed = sum(task.state is TaskState.FAILED for task in tasks)
+        succeeded = sum(task.state is TaskState.SUCCEEDED for task in tasks)
+        good = succeeded + failed == len(tasks) and failed <= job.spec.max_task_failures
+        if (job.state is JobState.SUCCEEDED) != good:
             yield f"{job.job_id}: {job.state.word}, tasks {job.counts}"
         if job.state is not JobState.SUCCEEDED and not job.error:
             yield f"{job.job_id}: {job.state.word} without a reason"
         if not job.finished_at_ms or job.finished_at_ms < job.started_at_ms:
             yield f"{job.job_id}: ended at {job.finished_at_ms}, started at {job.started_at_ms}"
-    elif any(task.state.is_terminal and task.state is not TaskState.SUCCEEDED for task in tasks):
+    elif _lost_for_good(job, tasks):
         yield f"{job.job_id}: {job.state.word} with a task that failed for good"
     elif job.state is JobState.RUNNING and not job.started_at_ms:
         yield f"{job.job_id}: running without a start"
     elif job.state is JobState.PENDING and job.count(TaskState.PENDING) != job.spec.replicas:
         yield f"{job.job_id}: pending with tasks {job.counts}"
+
+
+def _lost_for_good(job: Job, tasks: list[Task]) -> bool:
+    ended = [task.state for task in tasks if task.state.is_terminal and task.state is not TaskState.SUCCEEDED]
+    tolerated = 0 if is_gang(job.spec) else job.spec.max_task_failures
+    return len(ended) > tolerated or any(state is not TaskState.FAILED for state in ended)
 
 
 def _queue(view: ClusterView) -> Iterator[str]:

@@ -98,7 +98,8 @@ def observe(draft: Draft, event: AttemptObserved) -> tuple[Task | None, Verdict]
     if state is TaskState.FAILED and event.failure_kind not in HOST_FAULTS:
         return fail(draft, task, event)
     # KILLED without having been asked to is the worker's doing, like PREEMPTED and WORKER_FAILED.
-    return lose(draft, task, describe_end(event) if event.error else f"{state.word} by its worker")
+    is_told = event.error or event.failure_kind in _WORDS
+    return lose(draft, task, describe_end(event) if is_told else f"{state.word} by its worker")
 
 
 def _observe_stale(draft: Draft, event: AttemptObserved, task: Task | None) -> None:

@@ -9,8 +9,9 @@ from iris.domain.constraints import Constraint, evaluate
 from iris.domain.entities import JobSpec
 from iris.domain.ids import JobId, WorkerId
 from iris.domain.resources import Device, Resources, format_bytes, format_cores, shortfalls
+from iris.domain.tpu import SLICE_ATTRIBUTE
 from iris.sched.fit import Host
-from iris.sched.gang import SLICE_ATTRIBUTE, Groups, usable
+from iris.sched.gang import Groups, usable
 
 _MAX_NAMED = 5
 

@@ -8,11 +8,9 @@ from iris.domain.constraints import soft_score
 from iris.domain.entities import JobSpec
 from iris.domain.ids import JobId, WorkerId
 from iris.domain.resources import Resources
+from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts
 from iris.sched.fit import Host, Pool
-from rigging.errors import InvalidRequest
-from rigging.topology import get_tpu_topology
 
-SLICE_ATTRIBUTE: Final = "tpu-name"
 ORDER_ATTRIBUTE: Final = "tpu-worker-id"
 
 
@@ -21,12 +19,8 @@ def group_size(spec: JobSpec) -> int:
 
     A job over several slices of a known type (multislice) has its tasks in whole slices, the first ones in the first.
     """
-    device = spec.resources.accelerator
-    if spec.coscheduling_group_by != SLICE_ATTRIBUTE or device is None or device.kind != "tpu" or not device.variant:
-        return spec.replicas
-    try:
-        hosts = get_tpu_topology(device.variant).vm_count
-    except InvalidRequest:
+    hosts = slice_hosts(spec.resources.accelerator)
+    if spec.coscheduling_group_by != SLICE_ATTRIBUTE or hosts is None:
         return spec.replicas
     return hosts if spec.replicas % hosts == 0 else spec.replicas
 
