@@ -10,7 +10,7 @@ from iris.controller.engine import Engine, Turn
 from iris.core.task_table import TaskTable
 from iris.core.view import ClusterView
 from iris.domain.effects import Effect, StartAttempt
-from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, Worker
+from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, UserBudget, Worker
 from iris.domain.events import JobSubmitted, StopRequested, WorkerConnected
 from iris.domain.ids import JobId, WorkerId
 from iris.domain.resources import Resources
@@ -25,7 +25,12 @@ class RecordingStore:
         self.fails = False
 
     def commit(
-        self, jobs: Sequence[Job], tasks: Sequence[Task], workers: Sequence[Worker], forgotten: Forgotten
+        self,
+        jobs: Sequence[Job],
+        tasks: Sequence[Task],
+        workers: Sequence[Worker],
+        forgotten: Forgotten,
+        budgets: Sequence[UserBudget],
     ) -> None:
         if self.fails:
             raise OSError(28, "No space left on device")

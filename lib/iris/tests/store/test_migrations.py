@@ -37,6 +37,7 @@ def test_everything_in_an_older_database_is_there_after_the_migration(dump: Path
     assert job.spec.resources.device.alternatives == ("v4-8",)
     assert (plain.job_id, plain.spec.env_vars) == ("/ann/plain", {})
     assert [task.state for task in stored.tasks] == [TaskState.PENDING, *[TaskState.FAILED] * 3]
+    assert (stored.workers[0].cordon_reason, stored.workers[0].strikes, stored.budgets) == ("", 0, ())
     assert stored.tasks[1].causes == ("attempt 4 on w1: lost", 'a "quoted" one')
     assert [(worker.worker_id, worker.attributes) for worker in stored.workers] == [("w1", {"zone": "a"})]
     # And it is of use: what is committed now is read again.

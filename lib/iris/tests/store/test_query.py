@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, Worker
+from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, UserBudget, Worker
 from iris.domain.ids import JobId, WorkerId, task_id
 from iris.domain.resources import Device, Resources
 from iris.domain.states import JobState, PriorityBand, TaskState
@@ -39,6 +39,7 @@ def state_dir(tmp_path: Path) -> Iterator[Path]:
         [job, Job(child, JobState.RUNNING, 4, sequence=2)],
         [*tasks, Task(task_id(child.job_id, 0), child.job_id, 0)],
         [Worker(WorkerId("w1"), "one", Resources(8000, 2**34), {"zone": "a"}, False, 9)],
+        budgets=[UserBudget("ann", 4)],
     )
     yield tmp_path
     store.close()
@@ -142,7 +143,7 @@ def test_rows_beyond_the_limit_are_cut_off_and_that_is_told(state_dir: Path) -> 
         ("SELEC 1", 'near "SELEC": syntax error'),
         ("SELECT 1; SELECT 2", "one statement"),
         ("  ", "the query is empty"),
-        ("SELECT * FROM job", "no such table: job; there are the tables jobs, tasks, workers and states"),
+        ("SELECT * FROM job", "no such table: job; there are the tables jobs, tasks, workers, budgets and states"),
         ("SELECT nme FROM jobs", "no such column: nme"),
         ("SELECT zeroblob(1000000000)", "too big"),
         ("SELECT ?", "binding"),

@@ -110,7 +110,7 @@ class _Run:
         self._config = config
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         stored = store.load(lean=True)
-        view = ClusterView.load(stored.jobs, stored.tasks, stored.workers, store.tasks_of)
+        view = ClusterView.load(stored.jobs, stored.tasks, stored.workers, store.tasks_of, stored.budgets)
         self._engine = Engine(view, store, _clock_ms, _die)
         self._hub = LogHub(view, LogStore(config.state_dir / "logs"))
         remote = replicator if config.durability is Durability.REMOTE else None

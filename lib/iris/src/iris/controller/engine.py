@@ -18,7 +18,7 @@ from iris.core.reduce import reduce
 from iris.core.timers import expired, next_deadline
 from iris.core.view import ClusterView
 from iris.domain.effects import Effect, JobChanged, JobEnded, JobForgotten, JobSettled, StartAttempt, StopAttempt
-from iris.domain.entities import Job, Task, Worker
+from iris.domain.entities import Job, Task, UserBudget, Worker
 from iris.domain.events import Assigned, Event
 from iris.domain.ids import JobId, WorkerId
 from iris.sched.plan import plan_round
@@ -45,6 +45,7 @@ class Committer(Protocol):
         tasks: Sequence[Task],
         workers: Sequence[Worker],
         forgotten: Forgotten,
+        budgets: Sequence[UserBudget],
     ) -> None: ...
 
 
@@ -228,6 +229,7 @@ class Engine:
                     list(changes.tasks.values()),
                     list(changes.workers.values()),
                     forgotten,
+                    list(changes.budgets.values()),
                 )
             except Exception as error:  # whatever it was, memory is now ahead of the disk
                 self._closed = True

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from iris.store.rows import JOB_COLUMNS, TASK_COLUMNS, WORKER_COLUMNS, Row
+from iris.store.rows import BUDGET_COLUMNS, JOB_COLUMNS, TASK_COLUMNS, WORKER_COLUMNS, Row
 from rigging.errors import MarinError
 
 SPEC_COLUMNS: Final = ("job_id", "spec")
@@ -18,6 +18,7 @@ TABLES: Final = {
     "job_env_vars": (("job_id",), ENV_VARS_COLUMNS),
     "tasks": (("job_id", "task_index"), TASK_COLUMNS),
     "workers": (("worker_id",), WORKER_COLUMNS),
+    "budgets": (("user",), BUDGET_COLUMNS),
 }
 """Key and columns of every table that a commit may change."""
 

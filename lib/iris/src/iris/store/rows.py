@@ -7,7 +7,17 @@ from functools import lru_cache
 from typing import Any, Final
 
 from iris.domain.constraints import Constraint, ConstraintOp
-from iris.domain.entities import NO_TASKS, CallableEntrypoint, CommandEntrypoint, Entrypoint, Job, JobSpec, Task, Worker
+from iris.domain.entities import (
+    NO_TASKS,
+    CallableEntrypoint,
+    CommandEntrypoint,
+    Entrypoint,
+    Job,
+    JobSpec,
+    Task,
+    UserBudget,
+    Worker,
+)
 from iris.domain.ids import JobId, TaskId, WorkerId
 from iris.domain.resources import Device, Resources
 from iris.domain.states import JobState, PriorityBand, TaskState
@@ -22,7 +32,10 @@ TASK_COLUMNS: Final = (
     "job_id", "task_index", "state", "attempt", "worker_id", "failures", "preemptions", "exit_code", "exit_signal",
     "error", "started_at_ms", "finished_at_ms", "causes",
 )  # fmt: skip
-WORKER_COLUMNS: Final = ("worker_id", "instance_id", "capacity", "attributes", "last_seen_at_ms")
+WORKER_COLUMNS: Final = (
+    "worker_id", "instance_id", "capacity", "attributes", "last_seen_at_ms", "cordon_reason", "strikes",
+)  # fmt: skip
+BUDGET_COLUMNS: Final = ("user", "max_weight", "max_band")
 
 _TASK_STATES: Final = {int(state): state for state in TaskState}
 
@@ -95,6 +108,8 @@ def worker_row(worker: Worker) -> Row:
         _dump(_resources_to_json(worker.capacity)),
         _dump(dict(worker.attributes)),
         worker.last_seen_at_ms,
+        worker.cordon_reason,
+        worker.strikes,
     )
 
 
@@ -107,7 +122,17 @@ def worker_of(row: Row) -> Worker:
         attributes=json.loads(row[3]),
         connected=False,
         last_seen_at_ms=row[4],
+        cordon_reason=row[5],
+        strikes=row[6],
     )
+
+
+def budget_row(budget: UserBudget) -> Row:
+    return budget.user, budget.max_weight, int(budget.max_band)
+
+
+def budget_of(row: Row) -> UserBudget:
+    return UserBudget(row[0], row[1], PriorityBand(row[2]))
 
 
 def spec_to_json(spec: JobSpec) -> str:
@@ -126,6 +151,7 @@ def spec_to_json(spec: JobSpec) -> str:
         "replicas": spec.replicas,
         "max_retries_failure": spec.max_retries_failure,
         "max_retries_preemption": spec.max_retries_preemption,
+        "max_task_failures": spec.max_task_failures,
         "timeout_ms": spec.timeout_ms,
         "scheduling_timeout_ms": spec.scheduling_timeout_ms,
         "constraints": [[c.key, int(c.op), c.values, c.soft] for c in spec.constraints],
@@ -157,6 +183,7 @@ def spec_of(job_id: JobId, text: str, env_vars: str | None = None) -> JobSpec:
         replicas=fields["replicas"],
         max_retries_failure=fields.get("max_retries_failure", 0),
         max_retries_preemption=fields["max_retries_preemption"],
+        max_task_failures=fields.get("max_task_failures", 0),
         timeout_ms=fields.get("timeout_ms", 0),
         scheduling_timeout_ms=fields.get("scheduling_timeout_ms", 0),
         constraints=tuple(

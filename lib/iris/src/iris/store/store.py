@@ -7,17 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from iris.domain.entities import Job, Task, Worker
+from iris.domain.entities import Job, Task, UserBudget, Worker
 from iris.domain.ids import JobId, WorkerId
 from iris.domain.states import JobState
 from iris.store.db import connect, lock
 from iris.store.journal import Journal
 from iris.store.ops import Delete, Op, execute, upsert
 from iris.store.rows import (
+    BUDGET_COLUMNS,
     JOB_COLUMNS,
     TASK_COLUMNS,
     WORKER_COLUMNS,
     SpecReader,
+    budget_of,
+    budget_row,
     env_vars_to_json,
     job_of,
     job_row,
@@ -62,6 +65,7 @@ class Stored:
     jobs: tuple[Job, ...]
     tasks: tuple[Task, ...]
     workers: tuple[Worker, ...]
+    budgets: tuple[UserBudget, ...] = ()
 
 
 @dataclass(slots=True)
@@ -112,16 +116,19 @@ class Store:
         tasks: Collection[Task] = (),
         workers: Collection[Worker] = (),
         forgotten: Forgotten = NOTHING_FORGOTTEN,
+        budgets: Collection[UserBudget] = (),
     ) -> None:
         """Write these records in one transaction; when this returns they survive a loss of power.
 
         A job with another sequence than the stored one of its name replaces it, with its spec and tasks.
         Raises sqlite3.Error when nothing was written.
         """
-        if not (jobs or tasks or workers or forgotten):
+        if not (jobs or tasks or workers or forgotten or budgets):
             return
         fresh = [job for job in jobs if self._spec_of_sequence.get(job.job_id) != job.sequence]
         ops = self._removals(fresh, forgotten) + _writes(jobs, fresh, tasks, workers)
+        if budgets:
+            ops.append(upsert("budgets", [budget_row(budget) for budget in budgets]))
         self._run(ops)
         for job_id in forgotten.jobs:
             self._spec_of_sequence.pop(job_id, None)
@@ -179,7 +186,8 @@ class Store:
         workers = tuple(
             worker_of(row) for row in execute(f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers ORDER BY worker_id")
         )
-        return Stored(jobs, tasks, workers)
+        budgets = tuple(map(budget_of, execute(f"SELECT {', '.join(BUDGET_COLUMNS)} FROM budgets ORDER BY user")))
+        return Stored(jobs, tasks, workers, budgets)
 
     def tasks_of(self, job_id: JobId) -> list[Task]:
         """The committed tasks of a job, in order of index; empty when there is no such job."""
