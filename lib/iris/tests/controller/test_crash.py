@@ -45,6 +45,13 @@ class Load:
     def stubs(self) -> Stubs:
         return Stubs(self.address, call_metadata(make_token(self._secret, PrincipalKind.USER, "ann")))
 
+    def wait_for_more(self) -> None:
+        """Return once another submit was acknowledged: every life has something to lose."""
+        before, deadline = len(self.acknowledged), time.monotonic() + 30
+        while len(self.acknowledged) == before:
+            assert time.monotonic() < deadline, "no submit was acknowledged for 30 s"
+            time.sleep(0.005)
+
     def stop_submitting(self) -> None:
         self._resting.set()
         for thread in self._threads[:SUBMITTERS]:
@@ -68,9 +75,12 @@ class Load:
             )
             request = pb.SubmitJobRequest(spec=spec, idempotency_key=name)
             try:
-                stubs.jobs.SubmitJob(request, timeout=5, wait_for_ready=True)
+                stubs.jobs.SubmitJob(request, timeout=2, wait_for_ready=True)
             except grpc.RpcError:
-                continue  # the same job under the same key, until somebody says yes
+                # The same job under the same key, until somebody says yes; gRPC's back-off would sit out whole lives.
+                stubs.close()
+                stubs = self.stubs()
+                continue
             self.acknowledged.add(name)
             count += 1
         stubs.close()
@@ -110,7 +120,8 @@ def promises_hold_through(kills: int, tmp_path: Path, remote: str = "") -> None:
     load = Load(controller, load_or_create_secret(state_dir / "secret"))
     try:
         for _ in range(kills):
-            time.sleep(chance.uniform(0.02, 0.4))  # the moment of the kill is what is varied here
+            load.wait_for_more()
+            time.sleep(chance.uniform(0, 0.3))  # the moment of the kill is what is varied here
             controller.kill()
             if remote:
                 shutil.rmtree(state_dir)
