@@ -155,6 +155,8 @@ class ClusterView:
         first.jobs.update((job.spec.job_id, job) for job in sorted(jobs, key=lambda job: job.sequence))
         first.tasks.update((task.task_id, task) for task in sorted(tasks, key=lambda task: task.index))
         view.apply(first)
+        for booking in view.bookings.values():
+            booking.has_lent = True  # nobody knows any more: its cpu may be in other hands
         return view
 
     def apply(self, changes: Changes) -> None:
