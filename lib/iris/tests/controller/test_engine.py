@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from iris.controller.engine import Engine, Turn
+from iris.core.task_table import TaskTable
 from iris.core.view import ClusterView
 from iris.domain.effects import Effect, StartAttempt
-from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, Worker
+from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, UserBudget, Worker
 from iris.domain.events import JobSubmitted, StopRequested, WorkerConnected
 from iris.domain.ids import JobId, WorkerId
 from iris.domain.resources import Resources
+from iris.store.store import Forgotten
 from rigging.errors import NotFound, Unavailable
 
 
@@ -22,7 +24,14 @@ class RecordingStore:
         self.story = story
         self.fails = False
 
-    def commit(self, jobs: Sequence[Job], tasks: Sequence[Task], workers: Sequence[Worker]) -> None:
+    def commit(
+        self,
+        jobs: Sequence[Job],
+        tasks: Sequence[Task],
+        workers: Sequence[Worker],
+        forgotten: Forgotten,
+        budgets: Sequence[UserBudget],
+    ) -> None:
         if self.fails:
             raise OSError(28, "No space left on device")
         self.commits.append((len(jobs), len(tasks), len(workers)))
@@ -167,5 +176,26 @@ def test_an_open_batch_is_committed_at_the_end() -> None:
         await asyncio.sleep(0)
         rig.engine.close()
         assert rig.store.commits == [(1, 1, 0)]
+
+    with_rig(test)
+
+
+def test_tasks_leave_the_memory_only_once_their_end_is_committed() -> None:
+    async def test(rig: Rig) -> None:
+        view = rig.engine.view
+        view.tasks = TaskTable(view.jobs, lambda job_id: rig.story.append(f"fetch {job_id}") or [], shelf_tasks=0)
+        view.tasks._shelf_tasks = 0
+        await rig.engine.submit(submitted("/ann/a"))
+        job_id = JobId("/ann/a")
+
+        def stop(turn: Turn) -> bool:
+            turn.apply(StopRequested(job_id))
+            return job_id in view.tasks
+
+        assert await rig.engine.decide(stop)
+        assert job_id not in view.tasks
+        assert rig.story == ["commit", "effects"] * 2
+        assert view.tasks[job_id] == []
+        assert rig.story[-1] == "fetch /ann/a"
 
     with_rig(test)

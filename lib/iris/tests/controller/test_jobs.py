@@ -305,3 +305,24 @@ def test_status_tells_what_there_is(user: Any, worker: ScriptedWorker) -> None:
     assert (status.protocol_version, status.pending_tasks, status.running_tasks) == (1, 0, 1)
     (info,) = status.workers
     assert (info.worker_id, info.connected, info.committed.cpu_millis, info.running_tasks) == ("w1", True, 2000, 2)
+
+
+def test_a_query_sees_what_was_acknowledged_and_only_users_may_ask(
+    controller: RunningController, user: Any, worker: ScriptedWorker, connect: Any
+) -> None:
+    user.submit("/ann/a", env_vars={"TOKEN": "hunter2"})
+    query = pb.QueryRequest(sql="SELECT job_id, state, 1.5, NULL, x'00ff' FROM jobs")
+    answer = user.cluster.Query(query)
+    assert list(answer.columns)[:2] == ["job_id", "state"]
+    (row,) = answer.rows
+    assert [value.WhichOneof("kind") for value in row.values] == ["text", "integer", "real", None, "blob"]
+    assert row.values[0].text == "/ann/a"
+    with pytest.raises(grpc.RpcError) as refused:
+        user.cluster.Query(pb.QueryRequest(sql="DELETE FROM jobs"))
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    with pytest.raises(grpc.RpcError) as invalid:
+        user.cluster.Query(pb.QueryRequest(sql="SELECT"))
+    assert invalid.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    with pytest.raises(grpc.RpcError) as not_for_jobs:
+        connect(controller, PrincipalKind.JOB, "/ann/a").cluster.Query(query)
+    assert not_for_jobs.value.code() is grpc.StatusCode.PERMISSION_DENIED

@@ -3,10 +3,11 @@
 import pytest
 
 from iris.core.timers import expired, next_deadline
+from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.effects import JobChanged, JobEnded, JobSettled, StopAttempt
 from iris.domain.events import TimedOut, WorkerLost
 from iris.domain.ids import JobId, WorkerId
-from iris.domain.states import JobState, TaskState, TimeoutKind
+from iris.domain.states import FailureKind, JobState, TaskState, TimeoutKind
 from iris.sched.testing import InMemoryCluster, resources
 from rigging.errors import AlreadyExists, Conflict, NotFound
 
@@ -275,7 +276,7 @@ class TestGangs:
         tasks = gang.view.tasks[JobId("/u/job")]
         assert [task.state for task in tasks] == [TaskState.PENDING] * 3
         assert [(task.failures, task.preemptions) for task in tasks] == [(0, 0), (0, 0), (1, 0)]
-        why = "restarted with its gang: task 2: attempt 0 on w3: exit code 3"
+        why = "killed: gang restarted because task 2 failed on w3: exit code 3"
         assert tasks[1].causes == (f"attempt 0 on w2: {why}",)
         assert gang.schedule().reasons == {"/u/job": "waits for 1 earlier attempt to end"}
         gang.observe("/u/job/1:0", TaskState.KILLED)
@@ -294,3 +295,72 @@ class TestGangs:
         gang.observe("/u/job/2:1", TaskState.FAILED, exit_code=4)
         assert gang.job().state is JobState.FAILED
         assert gang.job().error == "task 2 failed: exit code 4 (the last of 2 failed attempts)"
+
+
+class TestToleratedFailures:
+    def test_the_others_go_on_and_the_job_succeeds(self, cluster):
+        cluster.submit(replicas=3, max_task_failures=1)
+        cluster.schedule()
+        cluster.observe("/u/job/0:0", TaskState.FAILED, exit_code=3)
+        assert cluster.job().state is JobState.RUNNING
+        cluster.observe("/u/job/1:0", TaskState.SUCCEEDED)
+        cluster.observe("/u/job/2:0", TaskState.SUCCEEDED)
+        assert cluster.job().state is JobState.SUCCEEDED
+        assert cluster.task("/u/job/0").state is TaskState.FAILED
+
+    def test_one_too_many_ends_it_with_the_count(self, cluster):
+        cluster.submit(replicas=4, max_task_failures=1)
+        cluster.schedule()
+        cluster.observe("/u/job/0:0", TaskState.FAILED, exit_code=3)
+        cluster.observe("/u/job/3:0", TaskState.FAILED, failure_kind=FailureKind.OOM)
+        job = cluster.job()
+        assert job.state is JobState.FAILED
+        assert job.error == "2 tasks failed for good (max_task_failures=1); the last: task 3 failed: out of memory"
+
+    def test_a_gang_cannot_do_without_a_member(self):
+        cluster = InMemoryCluster()
+        cluster.connect("w", resources(4, 16), slice="s")
+        cluster.submit(replicas=2, coscheduling_group_by="slice", max_task_failures=2)
+        cluster.schedule()
+        cluster.observe("/u/job/0:0", TaskState.FAILED, exit_code=3)
+        assert cluster.job().state is JobState.FAILED
+
+
+class TestEvidence:
+    @pytest.mark.parametrize(
+        ("state", "kind", "failures", "preemptions", "words"),
+        [
+            (TaskState.FAILED, FailureKind.USER, 1, 0, "exit code 1"),
+            (TaskState.FAILED, FailureKind.OOM, 1, 0, "out of memory"),
+            (TaskState.FAILED, FailureKind.START, 1, 0, "the command could not be started"),
+            (TaskState.FAILED, FailureKind.ENVIRONMENT, 1, 0, "the environment could not be built"),
+            (TaskState.FAILED, FailureKind.DEVICE, 0, 1, "device error"),
+            (TaskState.FAILED, FailureKind.PREEMPTED, 0, 1, "the platform took the host away"),
+            (TaskState.WORKER_FAILED, FailureKind.WORKER, 0, 1, "worker_failed by its worker"),
+            (TaskState.KILLED, FailureKind.UNSPECIFIED, 0, 1, "killed by its worker"),
+            (TaskState.PREEMPTED, FailureKind.PREEMPTED, 0, 1, "the platform took the host away"),
+        ],
+    )
+    def test_each_end_is_charged_to_its_budget(self, cluster, state, kind, failures, preemptions, words):
+        cluster.submit(max_retries_failure=5)
+        cluster.schedule()
+        cluster.observe("/u/job/0:0", TaskState.RUNNING)
+        cluster.observe("/u/job/0:0", state, exit_code=1, failure_kind=kind)
+        task = cluster.task()
+        assert (task.state, task.failures, task.preemptions) == (TaskState.PENDING, failures, preemptions)
+        assert task.causes == (f"attempt 0 on w: {words}",)
+
+
+class TestPlace:
+    def test_children_inherit_region_and_zone_unless_they_name_their_own(self, cluster):
+        region = Constraint("region", ConstraintOp.EQ, ("eu",))
+        zone = Constraint("zone", ConstraintOp.IN, ("a", "b"))
+        other = Constraint("disk", ConstraintOp.EXISTS)
+        own = Constraint("zone", ConstraintOp.EQ, ("c",))
+        cluster.submit(constraints=(region, zone, other))
+        cluster.submit("/u/job/child")
+        cluster.submit("/u/job/own", constraints=(own,))
+        cluster.submit("/u/job/child/grandchild")
+        assert cluster.job("/u/job/child").spec.constraints == (region, zone)
+        assert cluster.job("/u/job/own").spec.constraints == (own, region)
+        assert cluster.job("/u/job/child/grandchild").spec.constraints == (region, zone)

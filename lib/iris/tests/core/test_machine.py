@@ -1,32 +1,49 @@
-"""Any events in any order: the reducer, the view, the scheduler and reconciliation keep every promise."""
+"""Any events in any order: the reducer, the view, the scheduler and reconciliation keep every promise.
+
+That the machine can fail is shown by `test_a_planted_fault_is_caught` (slow), which plants, one at a time
+(see the fixture `plant`):
+
+- leak: what an attempt held in memory is not given back when it ends
+- fence: reports of former attempts are believed
+- lone_restart: a gang's other members go on when one restarts
+- shared_hosts: a gang is placed on hosts where another one is
+- sideways: work of the same band is preempted
+- cordon: cordoned workers still get work
+"""
 
 from dataclasses import replace
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from iris.core.reduce import reduce
 from iris.core.timers import expired, next_deadline
 from iris.core.view import ClusterView
 from iris.domain.constraints import Constraint, ConstraintOp, evaluate
 from iris.domain.effects import JobEnded, JobSettled, StartAttempt
-from iris.domain.entities import CommandEntrypoint, JobSpec
+from iris.domain.entities import CommandEntrypoint, JobSpec, UserBudget, is_gang
 from iris.domain.events import (
     AttemptMissing,
     AttemptObserved,
+    BudgetSet,
     Event,
     JobSubmitted,
     LendCpu,
     StopRequested,
+    WorkerCordoned,
     WorkerDisconnected,
     WorkerLost,
+    WorkerUncordoned,
 )
 from iris.domain.ids import AttemptId, JobId, WorkerId, parent_of
 from iris.domain.resources import Device, Resources
 from iris.domain.states import FailureKind, PriorityBand, TaskState
+from iris.sched.plan import Plan
+from iris.sched.reserve import RESERVE_AFTER_MS
 from iris.sched.testing import GB, InMemoryCluster, resources
-from rigging.errors import AlreadyExists, Conflict, NotFound
+from rigging.errors import AlreadyExists, Conflict, MarinError, NotFound
 
 CAPACITIES = {
     "w1": (resources(2, 4, 10), {"slice": "a"}),
@@ -65,6 +82,7 @@ specs = st.builds(
     constraints=st.sampled_from([(), (), (), (Constraint("slice", ConstraintOp.EQ, ("a",)),)]),
     coscheduling_group_by=st.sampled_from(["", "", "slice"]),
     band=st.sampled_from(PriorityBand),
+    max_task_failures=st.sampled_from([0, 0, 1]),
 )
 
 
@@ -78,9 +96,9 @@ class Anything(RuleBasedStateMachine):
         for name, (capacity, attributes) in CAPACITIES.items():
             self.cluster.connect(name, capacity, **attributes)
         self.submit(JobSpec(JobId("/u/a"), CommandEntrypoint(("true",)), resources(1), replicas=3), "")
-        self.submit(
-            JobSpec(JobId("/u/a/c"), CommandEntrypoint(("true",)), resources(1), coscheduling_group_by="slice"), ""
-        )
+        for name in ("/u/a/c", "/u/b"):
+            gang_spec = JobSpec(JobId(name), CommandEntrypoint(("true",)), resources(0.25, 0), replicas=2)
+            self.submit(replace(gang_spec, coscheduling_group_by="slice", max_retries_failure=2), "")
         self.schedule()
 
     # ---- promises about each single event ----
@@ -102,6 +120,8 @@ class Anything(RuleBasedStateMachine):
                 continue
             new = view.tasks[old.job_id][old.index]
             assert new.attempt >= old.attempt
+            assert new.failures <= job.spec.max_retries_failure + 1, f"{new} failed too often"
+            assert new.preemptions <= job.spec.max_retries_preemption + 1, f"{new} was preempted too often"
             if old.state.is_terminal and new != old and job.sequence == jobs[old.job_id].sequence:
                 assert job.spec.coscheduling_group_by, f"{old} became {new}"
                 assert (old.state, new.state) == (TaskState.SUCCEEDED, TaskState.PENDING)
@@ -145,20 +165,63 @@ class Anything(RuleBasedStateMachine):
     def schedule(self) -> None:
         cluster = self.cluster
         before = len(cluster.effects)
-        plan = cluster.schedule()
+        bands = {name: cluster.view.jobs[booking.job_id].spec.band for name, booking in cluster.view.bookings.items()}
+        was_ending = any(booking.stopping for booking in cluster.view.bookings.values())
+        found = cluster.schedule()
+        self.check_preemptions(found, bands)
+        for job_id in cluster.view.live_jobs:
+            spec, waiting = cluster.view.jobs[job_id].spec, cluster.view.pending.get(job_id, ())
+            if is_gang(spec):
+                assert len(waiting) in (0, spec.replicas), f"{job_id} runs in part: {waiting}"
+                assert len({task.attempt for task in cluster.view.tasks[job_id]}) == 1, f"{job_id} restarted in part"
         new = [effect for effect in cluster.effects[before:] if isinstance(effect, StartAttempt)]
         assert not {effect.attempt_id for effect in new} & {name for name, _ in self.started}, "a number came twice"
         self.started.extend((effect.attempt_id, effect.worker_id) for effect in new)
-        assert set(plan.reasons) == set(cluster.view.pending)
-        for job_id, reason in plan.reasons.items():
+        moved = {cluster.view.find_attempt(event.attempt_id)[0].job_id for event in found.preemptions}
+        assert set(found.reasons) <= set(cluster.view.pending)
+        assert set(cluster.view.pending) - moved <= set(found.reasons), "a job waits and nobody knows why"
+        is_kept = any("kept free" in reason for reason in found.reasons.values())
+        for job_id, reason in found.reasons.items():
             assert reason
             spec = cluster.view.jobs[job_id].spec
             if job_id in cluster.view.held_counts or spec.coscheduling_group_by:
                 continue
+            if found.preemptions or was_ending or is_kept:
+                continue  # what is free may be promised to somebody who comes first
             for worker in cluster.view.workers.values():
-                willing = worker.connected and evaluate(spec.constraints, worker.attributes)
+                willing = worker.is_open and evaluate(spec.constraints, worker.attributes)
                 fits = spec.resources.fits(cluster.view.free(worker.worker_id))
                 assert not (willing and fits), f"{job_id} would fit on {worker.worker_id}, but {reason}"
+
+    def check_preemptions(self, found: Plan, bands: dict[AttemptId, PriorityBand]) -> None:
+        """Only downward, never production, and only for somebody who waits for it then."""
+        urgent = min((self.cluster.view.jobs[name].spec.band for name in found.reasons), default=PriorityBand.BATCH)
+        for event in found.preemptions:
+            assert bands[event.attempt_id] > urgent, f"{event} is not downward"
+            assert bands[event.attempt_id] is not PriorityBand.PRODUCTION
+            beneficiary = JobId(event.reason.split()[2])
+            assert self.cluster.view.jobs[beneficiary].spec.band < bands[event.attempt_id]
+            assert beneficiary in found.reasons
+
+    @rule(worker_id=workers, drain=st.booleans())
+    def cordon(self, worker_id: WorkerId, drain: bool) -> None:
+        self.do(WorkerCordoned(worker_id, "looks bad", drain))
+        if drain:
+            assert all(booking.stopping for booking in self.cluster.view.attempts_on(worker_id))
+
+    @rule(worker_id=workers)
+    def uncordon(self, worker_id: WorkerId) -> None:
+        self.do(WorkerUncordoned(worker_id))
+
+    @rule(limit=st.sampled_from([0.0, 0.5, 2.0]))
+    def set_budget(self, limit: float) -> None:
+        self.do(BudgetSet(UserBudget("u", limit)))
+
+    @rule()
+    def grow_old(self) -> None:
+        """Everything that waits has waited long."""
+        if next_deadline(self.cluster.view) is None:
+            self.cluster.now_ms += RESERVE_AFTER_MS
 
     @rule(
         data=st.data(),
@@ -179,6 +242,8 @@ class Anything(RuleBasedStateMachine):
             self.do(event)
         if event.worker_id != picked[1]:
             assert self.cluster.view.find_attempt(picked[0])[0] == before, "believed a worker that never had it"
+        if before is not None and before.attempt_id != picked[0]:
+            assert self.cluster.view.task(before.task_id) == before, "believed a report of a former attempt"
         assert not reduce(self.cluster.view, event, self.cluster.now_ms).changes, "a repeated report changed something"
 
     @rule(data=st.data(), state=st.sampled_from(SEEN), kind=st.sampled_from(FailureKind))
@@ -273,7 +338,9 @@ class Anything(RuleBasedStateMachine):
         """Only stored records survive; what lives, waits and is due is the same as before."""
         old = self.cluster.view
         tasks = [task for of_job in old.tasks.values() for task in of_job]
-        self.cluster.view = new = ClusterView.load(old.jobs.values(), tasks, old.workers.values())
+        self.cluster.view = new = ClusterView.load(
+            old.jobs.values(), tasks, old.workers.values(), budgets=old.budgets.values()
+        )
         assert (new.jobs, new.tasks, new.workers) == (old.jobs, old.tasks, old.workers)
         assert (new.queue, new.pending, new.live_jobs, new.children) == (
             old.queue,
@@ -301,6 +368,23 @@ class Anything(RuleBasedStateMachine):
             assert not load.bookings
             left = (load.cpu_millis, load.memory_bytes, load.disk_bytes, load.device_count)
             assert left == (0, 0, 0, 0), f"{worker_id} leaks {left}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["leak", "fence", "lone_restart", "shared_hosts", "sideways", "cordon"])
+def test_a_planted_fault_is_caught(fault, plant):
+    plant(fault)
+    search = settings(
+        max_examples=300,
+        stateful_step_count=50,
+        deadline=None,
+        phases=[Phase.generate],
+        database=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    with pytest.raises((AssertionError, MarinError, KeyError, IndexError)):
+        run_state_machine_as_test(Anything, settings=search)
 
 
 Anything.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None, print_blob=True)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from iris.core import invariants
 from iris.core.view import ClusterView
 from iris.domain.effects import ForgetAttempt, StopAttempt
 from iris.domain.events import AttemptMissing, AttemptObserved, LendCpu, WorkerDisconnected, WorkerLost
@@ -131,7 +132,7 @@ class TestReconcile:
         cluster.reconnect("w", "a", inventory)
         assert isinstance(cluster.effects[-1], StopAttempt)
         assert cluster.view.committed(W).cpu_millis == 3000
-        assert cluster.schedule().reasons == {"/u/waits": "needs 2 cores; worker w has 1 of 4 free"}
+        assert cluster.schedule().reasons == {"/u/waits": "waits for attempts on w to end"}
         cluster.observe("/u/stopped/0:0", TaskState.KILLED)
         assert cluster.schedule().assignments == [("/u/waits/0", "w")]
         cluster.submit("/u/new")
@@ -186,3 +187,14 @@ class TestLentCpu:
 
     def test_unknown_attempts_lend_nothing(self, cluster):
         assert not cluster.do(LendCpu(AttemptId("/u/none/0:0"), True)).changes
+
+
+def test_cpu_that_was_lent_before_a_restart_of_the_controller_is_no_contradiction(cluster):
+    cluster.submit("/u/lends", resources(4))
+    cluster.schedule()
+    cluster.do(LendCpu(AttemptId("/u/lends/0:0"), True))
+    cluster.submit("/u/borrows", resources(4))
+    assert len(cluster.schedule().assignments) == 1
+    old = cluster.view
+    tasks = [task for of_job in old.tasks.values() for task in of_job]
+    invariants.check(ClusterView.load(old.jobs.values(), tasks, old.workers.values()))

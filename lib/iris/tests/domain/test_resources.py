@@ -106,7 +106,7 @@ def test_the_three_ways_to_ask_whether_it_fits_agree(need, capacity, taken):
     load.add(Booking(AttemptId("/u/j/0:0"), JobId("/u/j"), WorkerId("w"), taken))
     worker = Worker(WorkerId("w"), "a", capacity, {}, True)
     expected = need.fits(capacity.sub(load.committed(capacity)))
-    host = Host(worker, load)
+    host = Host(worker, load, 0)
     assert load.has_room(need, capacity) is expected
     assert host.fits(need) is expected
     assert (host.room_for(need, 1) == 1) is expected

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from iris.domain.constraints import Constraint, ConstraintOp
-from iris.domain.entities import NO_TASKS, CallableEntrypoint, CommandEntrypoint, Job, JobSpec, Task, Worker
+from iris.domain.entities import NO_TASKS, CallableEntrypoint, CommandEntrypoint, Job, JobSpec, Task, UserBudget, Worker
 from iris.domain.ids import JobId, TaskId, WorkerId, task_id
 from iris.domain.resources import Device, Resources
 from iris.domain.states import JobState, PriorityBand, TaskState
@@ -24,6 +24,7 @@ FULL_SPEC = JobSpec(
     replicas=3,
     max_retries_failure=2,
     max_retries_preemption=0,
+    max_task_failures=4,
     timeout_ms=1000,
     scheduling_timeout_ms=2000,
     constraints=(Constraint("zone", ConstraintOp.IN, ("a", "b"), True),),
@@ -42,7 +43,7 @@ def make_tasks(spec: JobSpec, **fields: object) -> list[Task]:
     return [replace(Task(task_id(spec.job_id, i), spec.job_id, i), **fields) for i in range(spec.replicas)]
 
 
-WORKER = Worker(WorkerId("w1"), "one", Resources(2000, 1, 2), {"zone": "a"}, False, 77)
+WORKER = Worker(WorkerId("w1"), "one", Resources(2000, 1, 2), {"zone": "a"}, False, 77, "device errors", 3)
 
 
 def test_everything_committed_comes_back_equal_after_a_restart(tmp_path: Path) -> None:
@@ -178,3 +179,36 @@ def test_migrations_are_numbered_without_gaps_and_applied_once(tmp_path: Path) -
     applied = [version for (version,) in connection.execute("SELECT version FROM schema_version ORDER BY version")]
     connection.close()
     assert applied == [number for number, _ in migrations()] == list(range(1, len(applied) + 1))
+
+
+def test_a_lean_load_leaves_the_tasks_of_ended_jobs_to_be_asked_for(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    ended = make_job(FULL_SPEC, state=JobState.SUCCEEDED, finished_at_ms=9)
+    live = make_job(PLAIN_SPEC, sequence=2)
+    done = make_tasks(FULL_SPEC, state=TaskState.SUCCEEDED, attempt=0, causes=("one", "two"))
+    store.commit([ended, live], [*done, *make_tasks(PLAIN_SPEC)], [])
+    stored = store.load(lean=True)
+    # Nor are their env_vars needed any more.
+    assert stored.jobs == (replace(ended, spec=replace(FULL_SPEC, env_vars={})), live)
+    assert list(stored.tasks) == make_tasks(PLAIN_SPEC)
+    assert store.tasks_of(FULL_SPEC.job_id) == done
+    assert store.tasks_of(JobId("/ann/none")) == []
+    store.close()
+
+
+def test_equal_specs_share_their_parts_in_memory(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    specs = [replace(FULL_SPEC, job_id=JobId(f"/ann/{name}")) for name in "ab"]
+    store.commit([make_job(spec, sequence=number + 1) for number, spec in enumerate(specs)], [], [])
+    first, second = (job.spec for job in store.load().jobs)
+    store.close()
+    assert [first, second] == specs
+    assert first.env_vars is second.env_vars
+
+
+def test_budgets_are_kept(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    store.commit(budgets=[UserBudget("ann", 12.5, PriorityBand.BATCH), UserBudget("bob")])
+    store.commit(budgets=[UserBudget("bob", 3)])
+    assert store.load().budgets == (UserBudget("ann", 12.5, PriorityBand.BATCH), UserBudget("bob", 3))
+    store.close()

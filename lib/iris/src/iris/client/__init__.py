@@ -4,7 +4,7 @@ from iris.client.client import IrisClient
 from iris.client.context import IrisContext, get_iris_ctx, iris_ctx
 from iris.client.errors import ControllerUnreachable, JobAlreadyExists, JobFailedError
 from iris.client.job import Job, Task
-from iris.client.types import ClusterStatus, JobStatus, LogLine, TaskStatus, WorkerStatus
+from iris.client.types import ClusterStatus, JobStatus, LogLine, QueryResult, TaskStatus, WorkerStatus
 
 __all__ = [
     "ClusterStatus",
@@ -16,6 +16,7 @@ __all__ = [
     "JobFailedError",
     "JobStatus",
     "LogLine",
+    "QueryResult",
     "Task",
     "TaskStatus",
     "WorkerStatus",

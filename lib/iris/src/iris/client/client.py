@@ -13,8 +13,8 @@ from iris.client.job import Job
 from iris.client.job_env import JobEnv
 from iris.client.log_stream import LogQuery, read_logs
 from iris.client.submission import JobPlan, Submitter
-from iris.client.types import ClusterStatus, JobStatus, LogLine, TaskStatus
-from iris.client.wire import cluster_status, job_status, task_status
+from iris.client.types import ClusterStatus, JobStatus, LogLine, QueryResult, TaskStatus
+from iris.client.wire import cluster_status, job_status, query_result, task_status
 from iris.cluster.constraints import Constraint
 from iris.cluster.types import (
     CoschedulingConfig,
@@ -306,6 +306,20 @@ class IrisClient:
         request = pb.ClusterStatusRequest()
         return cluster_status(
             self._connection.run(lambda c: c.cluster.Status(request, timeout=c.timeout, metadata=c.metadata))
+        )
+
+    def query(self, sql: str, max_rows: int = 0) -> QueryResult:
+        """Answer one SELECT over the controller's tables (docs/query.md).
+
+        Args:
+            max_rows: Give at most so many rows; 0: 1,000.
+
+        Raises:
+            InvalidRequest: It is no valid SELECT. Denied: It is not a mere SELECT. BudgetExceeded: It took too long.
+        """
+        request = pb.QueryRequest(sql=sql, max_rows=max_rows)
+        return query_result(
+            self._connection.run(lambda c: c.cluster.Query(request, timeout=c.timeout, metadata=c.metadata))
         )
 
     def stop_cluster(self, *, stop_jobs: bool = False) -> list[str]:

@@ -163,6 +163,18 @@ class WorkerStatus:
         }
 
 
+QueryValue = None | int | float | str | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """The answer to a query; `truncated`: there is more than was asked for or may be sent."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[QueryValue, ...], ...]
+    truncated: bool
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
     """The controller and its workers; `idle_exit_seconds` 0 means that it never leaves by itself."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from iris.client.types import ClusterStatus, JobStatus, LogLine, TaskStatus, WorkerStatus
+from iris.client.types import ClusterStatus, JobStatus, LogLine, QueryResult, QueryValue, TaskStatus, WorkerStatus
 from iris.cluster.constraints import Constraint
 from iris.cluster.types import (
     CoschedulingConfig,
@@ -171,3 +171,14 @@ def _worker_status(message: pb.WorkerInfo) -> WorkerStatus:
         running_tasks=message.running_tasks,
         attributes=dict(message.attributes),
     )
+
+
+def query_result(message: pb.QueryResponse) -> QueryResult:
+    """The answer to a query."""
+    rows = tuple(tuple(map(_query_value, row.values)) for row in message.rows)
+    return QueryResult(tuple(message.columns), rows, message.truncated)
+
+
+def _query_value(value: pb.QueryValue) -> QueryValue:
+    kind = value.WhichOneof("kind")
+    return None if kind is None else getattr(value, kind)

@@ -11,12 +11,14 @@ from typing import Final, NoReturn
 import grpc.aio
 
 from iris.controller.blobs import BlobStore
-from iris.controller.config import Address, ControllerConfig
+from iris.controller.config import Address, ControllerConfig, Durability
 from iris.controller.engine import Engine
 from iris.controller.idle import IdleWatch
 from iris.controller.log_hub import LogHub
 from iris.controller.logs import LogStore
 from iris.controller.parts import Controller, Exit
+from iris.controller.remote_gate import RemoteGate
+from iris.controller.retention import Retention
 from iris.controller.sessions import Sessions
 from iris.controller.waiters import JobWaiters
 from iris.core.view import ClusterView
@@ -29,6 +31,8 @@ from iris.rpc.services_blobs import BlobService
 from iris.rpc.services_cluster import ClusterService
 from iris.rpc.services_jobs import JobService
 from iris.rpc.services_worker import WorkerService
+from iris.store.replicate.begin import Reign, begin
+from iris.store.replicate.replicator import Replicator
 from iris.store.store import Store
 from rigging.errors import Conflict
 
@@ -37,6 +41,7 @@ __all__ = ["Address", "ControllerConfig", "serve"]
 logger = logging.getLogger(__name__)
 
 COMMIT_FAILED_EXIT_CODE: Final = 70
+DEPOSED_EXIT_CODE: Final = 71
 
 _FAREWELL_S: Final = 12.0
 _LAST_ANSWERS_S: Final = 1.0
@@ -63,32 +68,71 @@ async def serve(
         Conflict: The port is taken, another controller uses the state directory, or a newer release wrote it.
         MarinError: The state directory is damaged.
     """
-    store = Store.open(config.state_dir)
+    reign = None
+    if config.remote_state_dir:
+        reign = await asyncio.to_thread(begin, config.remote_state_dir, config.state_dir, config.pace.lease_timeout_s)
+    store, replicator = _open(config, reign)
     try:
-        await _Run(config, store, on_worker or _ignore).serve(on_ready, stop, on_leaving)
+        if replicator is not None:
+            await asyncio.to_thread(replicator.start)
+        await _Run(config, store, replicator, on_worker or _ignore).serve(on_ready, stop, on_leaving)
     finally:
+        if replicator is not None:
+            await asyncio.to_thread(replicator.close)
         store.close()
+
+
+def _open(config: ControllerConfig, reign: Reign | None) -> tuple[Store, Replicator | None]:
+    if reign is None:
+        return Store.open(config.state_dir), None
+    try:
+        store = Store.open(config.state_dir, reign.generation)
+    except BaseException:
+        reign.lock.release()
+        raise
+    assert store.journal is not None  # it has a generation
+    secret = config.state_dir / "secret"
+    load_or_create_secret(secret)
+    reign.remote.put_secret(secret.read_bytes())
+    return store, Replicator(reign, config.state_dir, store.journal, config.pace, _deposed)
 
 
 class _Run:
     """One life of a controller."""
 
-    def __init__(self, config: ControllerConfig, store: Store, on_worker: Callable[[WorkerId], None]) -> None:
+    def __init__(
+        self,
+        config: ControllerConfig,
+        store: Store,
+        replicator: Replicator | None,
+        on_worker: Callable[[WorkerId], None],
+    ) -> None:
         self._config = config
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        stored = store.load()
-        view = ClusterView.load(stored.jobs, stored.tasks, stored.workers)
+        stored = store.load(lean=True)
+        view = ClusterView.load(stored.jobs, stored.tasks, stored.workers, store.tasks_of, stored.budgets)
         self._engine = Engine(view, store, _clock_ms, _die)
         self._hub = LogHub(view, LogStore(config.state_dir / "logs"))
-        self._sessions = Sessions(self._engine, self._hub, config.worker_timeout_s, config.log_wait_s, on_worker)
+        remote = replicator if config.durability is Durability.REMOTE else None
+        self._sessions = Sessions(
+            self._engine,
+            self._hub,
+            config.worker_timeout_s,
+            config.log_wait_s,
+            on_worker,
+            None if remote is None else remote.wait,
+        )
         self._waiters = JobWaiters(view)
         self._idle = IdleWatch(config.idle_exit_s, lambda: bool(view.live_jobs), self._leave_idle)
-        for listener in (self._sessions.on_effects, self._hub.on_effects, self._waiters.on_effects):
+        self._gate = None if remote is None else RemoteGate(remote, self._sessions.on_effects)
+        to_workers = self._sessions.on_effects if self._gate is None else self._gate.on_effects
+        for listener in (to_workers, self._hub.on_effects, self._waiters.on_effects):
             self._engine.listen(listener)
         self._engine.watch(self._waiters.completes)
         self._engine.watch(self._hub.is_followed)
         blobs = BlobStore(config.state_dir / "blobs")
         blobs.remove_leftovers()
+        self._retention = Retention(config, self._engine, self._hub.store, blobs)
         self._controller = Controller(
             config=config,
             secret=load_or_create_secret(config.state_dir / "secret"),
@@ -97,6 +141,7 @@ class _Run:
             hub=self._hub,
             sessions=self._sessions,
             waiters=self._waiters,
+            replicator=replicator,
             started_at_ms=_clock_ms(),
             request_exit=self._request_exit,
         )
@@ -109,10 +154,12 @@ class _Run:
     ) -> None:
         server, address = self._bind()
         await server.start()
+        retention: asyncio.Task[None] | None = None
         try:
             self._sessions.start()
             self._idle.start()
             self._engine.kick()
+            retention = asyncio.create_task(self._retention.run())
             logger.info("serving on %s, state in %s", address, self._config.state_dir)
             if on_ready is not None:
                 on_ready(address)
@@ -123,6 +170,10 @@ class _Run:
             self._waiters.close()
             await self._sessions.say_goodbye(leaving.reason, leaving.workers_exit, _FAREWELL_S)
         finally:
+            if retention is not None:
+                retention.cancel()
+            if self._gate is not None:
+                self._gate.close()
             self._idle.close()
             self._sessions.stop_timers()
             self._waiters.close()
@@ -174,3 +225,10 @@ def _die(error: Exception) -> NoReturn:
     logger.critical("cannot commit to the database, so the controller ends", exc_info=error)
     print(f"iris controller: cannot commit to the database ({error}); ending", file=sys.stderr, flush=True)
     os._exit(COMMIT_FAILED_EXIT_CODE)
+
+
+def _deposed(reason: str) -> NoReturn:
+    """End the process at once: another controller may decide now, and two must not."""
+    logger.critical("another controller may have taken over, so this one ends: %s", reason)
+    print(f"iris controller: deposed ({reason}); ending", file=sys.stderr, flush=True)
+    os._exit(DEPOSED_EXIT_CODE)

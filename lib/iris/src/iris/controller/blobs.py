@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,8 @@ from typing import Final
 from iris.rpc.protocol import MAX_BLOB_CHUNK_BYTES
 from rigging.errors import InvalidRequest, NotFound
 
+# How old the mark of a blob's last use may be before it is renewed; far below any grace.
+_TOUCH_EVERY_S: Final = 600.0
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -31,22 +34,45 @@ class BlobStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._known: set[str] = set()
+        # When this process last wrote down that a blob is in use.
+        self._used_at: dict[str, float] = {}
 
     def path(self, digest: str) -> Path:
         return self._root / digest[:2] / check_digest(digest)
 
     def has(self, digest: str) -> bool:
-        if digest in self._known:
+        """Whether the blob is here; if so it stays for `iris.controller.config.ControllerConfig.blob_grace_s`."""
+        now = time.time()
+        if self._used_at.get(digest, 0) > now - _TOUCH_EVERY_S:
             return True
-        if self.path(digest).is_file():
-            self._known.add(digest)
-            return True
-        return False
+        try:
+            os.utime(self.path(digest), (now, now))
+        except FileNotFoundError:
+            self._used_at.pop(digest, None)
+            return False
+        self._used_at[digest] = now
+        return True
 
     def missing(self, digests: Iterable[str]) -> list[str]:
         """Those of `digests` that are not here, in order, each once."""
         return [digest for digest in dict.fromkeys(digests) if not self.has(digest)]
+
+    def unused_since(self, before: float) -> Iterator[str]:
+        """The digests of blobs that nobody asked for since `before` (Unix seconds). Reads the whole directory."""
+        for directory in os.scandir(self._root) if self._root.is_dir() else ():
+            for entry in os.scandir(directory.path) if directory.is_dir() else ():
+                if entry.stat().st_mtime < before and _DIGEST.fullmatch(entry.name):
+                    yield entry.name
+
+    def remove_unused(self, digest: str, before: float) -> bool:
+        """Remove a blob unless somebody asked for it since `before`; returns whether it is gone."""
+        try:
+            if self.path(digest).stat().st_mtime >= before:
+                return False
+        except FileNotFoundError:
+            return True
+        self._discard(digest)
+        return True
 
     def put(self, data: bytes) -> str:
         """Store one blob and return its digest."""
@@ -89,7 +115,7 @@ class BlobStore:
         target = self.path(digest)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary.rename(target)
-        self._known.add(digest)
+        self._used_at[digest] = time.time()
 
     def temporary_file(self) -> tuple[int, Path]:
         """A new empty file, open for writing, on the file system of the blobs."""
@@ -103,7 +129,7 @@ class BlobStore:
             path.unlink(missing_ok=True)
 
     def _discard(self, digest: str) -> None:
-        self._known.discard(digest)
+        self._used_at.pop(digest, None)
         self.path(digest).unlink(missing_ok=True)
 
 

@@ -1,9 +1,14 @@
 """How a controller is told to run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
+from iris.store.replicate.replicator import Pace
 from rigging.errors import InvalidRequest
+
+DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +22,13 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class Durability(StrEnum):
+    """Where an acknowledged submit is."""
+
+    LOCAL = "local"  # on the disk of the controller
+    REMOTE = "remote"  # also in the remote state directory
+
+
 @dataclass(frozen=True, slots=True)
 class ControllerConfig:
     """Settings of one controller; times in seconds.
@@ -28,6 +40,12 @@ class ControllerConfig:
         heartbeat_interval_s: Of both sides of a worker's session.
         worker_timeout_s: A worker that was not heard for this long is lost, and its attempts with it.
         stop_grace_s: Between SIGTERM and SIGKILL of a stopped attempt.
+        history_max_age_s: Jobs that ended so long ago are forgotten, with their logs; so are workers not seen since.
+        history_max_jobs: So many ended jobs of each user are kept, the latest; older ones are forgotten once they
+            ended `history_min_age_s` ago.
+        blob_grace_s: A blob that no job names any more is removed when nobody asked for it for so long.
+        remote_state_dir: Where the state is kept off the machine (docs/durability.md): any fsspec URL; empty: nowhere.
+        durability: What an acknowledged submit has survived. pace: Of what is written to `remote_state_dir`.
         log_wait_s: How long the end of an attempt waits for the rest of its log.
     """
 
@@ -39,8 +57,17 @@ class ControllerConfig:
     worker_timeout_s: float = 60
     stop_grace_s: float = 5
     log_wait_s: float = 30
+    history_max_age_s: float = 30 * DAY_S
+    history_max_jobs: int = 10_000
+    history_min_age_s: float = 3600
+    blob_grace_s: float = DAY_S
+    remote_state_dir: str = ""
+    durability: Durability = Durability.LOCAL
+    pace: Pace = field(default_factory=Pace)
 
     def __post_init__(self) -> None:
+        if self.durability is Durability.REMOTE and not self.remote_state_dir:
+            raise InvalidRequest("durability is 'remote', but remote_state_dir is empty: set it, or choose 'local'")
         if self.heartbeat_interval_s <= 0 or self.worker_timeout_s <= self.heartbeat_interval_s:
             raise InvalidRequest(
                 f"worker_timeout_s ({self.worker_timeout_s}) must be longer than heartbeat_interval_s "

@@ -10,18 +10,19 @@ reads the view calls `settled` first.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from iris.core.batch import Batch
 from iris.core.reduce import reduce
 from iris.core.timers import expired, next_deadline
 from iris.core.view import ClusterView
-from iris.domain.effects import Effect, JobChanged, JobEnded, JobSettled, StartAttempt, StopAttempt
-from iris.domain.entities import Job, Task, Worker
+from iris.domain.effects import Effect, JobChanged, JobEnded, JobForgotten, JobSettled, StartAttempt, StopAttempt
+from iris.domain.entities import Job, Task, UserBudget, Worker
 from iris.domain.events import Assigned, Event
-from iris.domain.ids import JobId
+from iris.domain.ids import JobId, WorkerId
 from iris.sched.plan import plan_round
+from iris.store.store import Forgotten
 from rigging.errors import MarinError, Unavailable
 
 logger = logging.getLogger(__name__)
@@ -38,22 +39,52 @@ _SHORTEST_TIMER_S: Final = 0.001
 class Committer(Protocol):
     """What the engine needs of the store."""
 
-    def commit(self, jobs: Sequence[Job], tasks: Sequence[Task], workers: Sequence[Worker]) -> None: ...
+    def commit(
+        self,
+        jobs: Sequence[Job],
+        tasks: Sequence[Task],
+        workers: Sequence[Worker],
+        forgotten: Forgotten,
+        budgets: Sequence[UserBudget],
+    ) -> None: ...
 
 
 class Turn:
     """One batch at work: applies events to the view and collects what is to be committed and done."""
 
-    def __init__(self, view: ClusterView, now_ms: int, batch: Batch) -> None:
+    def __init__(self, view: ClusterView, now_ms: int, batch: Batch, forgotten: Forgotten) -> None:
         self.view = view
         self.now_ms = now_ms
         self.batch = batch
+        self.forgotten = forgotten
 
     def apply(self, event: Event) -> None:
         """Reduce one event and make its changes true in the view. Raises MarinError when it is refused."""
         outcome = reduce(self.view, event, self.now_ms)
         self.view.apply(outcome.changes)
         self.batch.add(outcome)
+
+    def forget_job(self, job_id: JobId) -> bool:
+        """Remove the history of a job, those below it first; False when it is in use, or changed in this batch."""
+        view, changes = self.view, self.batch.changes
+        busy = job_id in changes.jobs or job_id in view.children
+        if busy or job_id not in view.jobs or not view.is_settled(job_id):
+            return False
+        view.forget_job(job_id)
+        self.forgotten.jobs.add(job_id)
+        self.batch.effects.append(JobForgotten(job_id))
+        return True
+
+    def forget_worker(self, worker_id: WorkerId) -> bool:
+        """Remove the record of a worker; False when it is connected, has attempts, or changed in this batch."""
+        view = self.view
+        worker = view.workers.get(worker_id)
+        busy = worker is None or worker.connected or worker_id in self.batch.changes.workers
+        if busy or any(view.attempts_on(worker_id)):
+            return False
+        view.forget_worker(worker_id)
+        self.forgotten.workers.add(worker_id)
+        return True
 
 
 Decision = Callable[[Turn], Result]
@@ -77,7 +108,7 @@ class Engine:
         on_fatal: Callable[[Exception], None],
     ) -> None:
         self.view = view
-        self.reasons: dict[JobId, str] = {}
+        self.reasons: Mapping[JobId, str] = {}
         self._store = store
         self._clock_ms = clock_ms
         self._on_fatal = on_fatal
@@ -88,6 +119,7 @@ class Engine:
         self._listeners: list[Listener] = []
         self._timer: asyncio.TimerHandle | None = None
         self._open_batch = Batch()
+        self._forgotten = Forgotten()
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush_due = False
         self._watchers: list[Callable[[JobId], bool]] = []
@@ -153,7 +185,7 @@ class Engine:
         if self._closed:
             return
         queue, self._queue = self._queue, []
-        turn = Turn(self.view, self._clock_ms(), self._open_batch)
+        turn = Turn(self.view, self._clock_ms(), self._open_batch, self._forgotten)
         known = len(turn.batch.effects)
         answers = [answer for item in queue if (answer := _work_off(turn, *item)) is not None]
         self._schedule(turn)
@@ -184,15 +216,20 @@ class Engine:
     def _commit(self) -> bool:
         """Commit the open batch and carry out its effects; False when that failed and the end is near."""
         batch, self._open_batch = self._open_batch, Batch()
+        forgotten, self._forgotten = self._forgotten, Forgotten()
         self._flush_due = False
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
         changes = batch.changes
-        if changes.is_durable:
+        if changes.is_durable or forgotten:
             try:
                 self._store.commit(
-                    list(changes.jobs.values()), list(changes.tasks.values()), list(changes.workers.values())
+                    list(changes.jobs.values()),
+                    list(changes.tasks.values()),
+                    list(changes.workers.values()),
+                    forgotten,
+                    list(changes.budgets.values()),
                 )
             except Exception as error:  # whatever it was, memory is now ahead of the disk
                 self._closed = True
@@ -201,13 +238,24 @@ class Engine:
         if batch.effects:
             for listener in self._listeners:
                 listener(batch.effects)
+            self._shelve(batch.effects)
         return True
+
+    def _shelve(self, effects: Sequence[Effect]) -> None:
+        # After the commit: only what the store has may leave the memory.
+        tasks = self.view.tasks
+        for effect in effects:
+            if isinstance(effect, JobSettled):
+                tasks.shelve(effect.job_id)
+        tasks.trim()
 
     def _schedule(self, turn: Turn) -> None:
         if not self.view.queue:
             self.reasons = {}
             return
         plan = plan_round(self.view, turn.now_ms)
+        for preempted in plan.preemptions:
+            turn.apply(preempted)
         for task_id, worker_id in plan.assignments:
             turn.apply(Assigned(task_id, worker_id))
         self.reasons = plan.reasons

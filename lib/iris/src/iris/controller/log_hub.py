@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from iris.controller.logs import LogKey, LogStore
 from iris.core.view import ClusterView
-from iris.domain.effects import Effect, JobChanged, JobSettled
+from iris.domain.effects import Effect, JobChanged, JobForgotten, JobSettled
 from iris.domain.ids import AttemptId, JobId, parent_of
 from iris.domain.states import JobState
 
@@ -108,7 +108,9 @@ class LogHub:
         for effect in effects:
             if isinstance(effect, JobChanged | JobSettled):
                 self._notify(effect.job_id)
-            if isinstance(effect, JobSettled):
+            if isinstance(effect, JobForgotten):
+                self.store.remove(effect.job_id)
+            elif isinstance(effect, JobSettled):
                 self.store.release(effect.job_id)
             elif isinstance(effect, JobChanged):
                 job = self.view.jobs[effect.job_id]

@@ -4,6 +4,7 @@ An append is durable against the death of the controller (it is in the page cach
 worker keeps its own copy until the end of the attempt is committed and its whole log is here.
 """
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,6 +113,24 @@ class LogStore:
             self._sizes.pop(key, None)
             self._complete.pop(key, None)
             attempts.discard((index, attempt))
+
+    def remove(self, job_id: str) -> None:
+        """Remove all logs of a job that is forgotten."""
+        directory = self._directory(job_id)
+        for index, attempt in self.attempts(job_id):
+            self._path((job_id, index, attempt)).unlink(missing_ok=True)
+        self.release(job_id)
+        # The directories of the job, its parents and its user, as far as nothing else is in them.
+        with contextlib.suppress(OSError):
+            while directory != self._root:
+                directory.rmdir()
+                directory = directory.parent
+
+    def stored_jobs(self) -> Iterator[str]:
+        """The ids of all jobs that have a log here. Reads the whole directory tree."""
+        for directory, _, files in os.walk(self._root):
+            if any(name.startswith(_FILE_MARK) for name in files):
+                yield "/" + Path(directory).relative_to(self._root).as_posix()
 
     def release(self, job_id: str) -> None:
         """Drop what is kept in memory about an ended job; it is read again when it is asked for."""

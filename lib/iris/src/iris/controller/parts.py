@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from iris.controller.blobs import BlobStore
-from iris.controller.config import ControllerConfig
+from iris.controller.config import ControllerConfig, Durability
 from iris.controller.engine import Engine, Turn
 from iris.controller.log_hub import LogHub
 from iris.controller.sessions import Sessions
@@ -15,6 +15,7 @@ from iris.domain.entities import JobSpec
 from iris.domain.events import JobSubmitted, StopRequested
 from iris.domain.ids import JobId
 from iris.domain.states import JobState
+from iris.store.replicate.replicator import Replicator
 from rigging.errors import AlreadyExists, Conflict
 
 
@@ -31,6 +32,7 @@ class Controller:
     """What `iris.controller.app` put together.
 
     Args:
+        replicator: Keeps the state off the machine, if anything does.
         request_exit: Ends the controller soon after the present call.
     """
 
@@ -41,6 +43,7 @@ class Controller:
     hub: LogHub
     sessions: Sessions
     waiters: JobWaiters
+    replicator: Replicator | None
     started_at_ms: int
     request_exit: Callable[[Exit], None]
 
@@ -57,7 +60,10 @@ class Controller:
         """
         validate_spec(spec)
         validate_blobs(spec, self.blobs.missing)
-        return await self.engine.decide(lambda turn: self._admit(turn, spec, idempotency_key, adopt_existing))
+        answer = await self.engine.decide(lambda turn: self._admit(turn, spec, idempotency_key, adopt_existing))
+        if self.replicator is not None and self.config.durability is Durability.REMOTE:
+            await self.replicator.wait()
+        return answer
 
     async def stop_job(self, job_id: JobId, reason: str) -> tuple[list[JobId], JobState | None]:
         """End a job and those below it; return what ended by this, or the state in which it had ended before.

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -62,6 +62,7 @@ class Sessions:
         worker_timeout_s: A worker not heard for this long is lost; after a start of the controller it counts from then.
         log_wait_s: How long an end is held back for the rest of its log.
         on_worker: Called with the id of each worker that connects, once that is committed.
+        confirm: Awaited before a new session is told anything: what is committed must be off the machine, too.
     """
 
     def __init__(
@@ -71,12 +72,14 @@ class Sessions:
         worker_timeout_s: float,
         log_wait_s: float,
         on_worker: Callable[[WorkerId], None],
+        confirm: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._engine = engine
         self._hub = hub
         self._worker_timeout_s = worker_timeout_s
         self._log_wait_s = log_wait_s
         self._on_worker = on_worker
+        self._confirm = confirm
         self._loop = asyncio.get_running_loop()
         self._open: dict[WorkerId, WorkerSession] = {}
         self._timers: dict[WorkerId, asyncio.TimerHandle] = {}
@@ -114,6 +117,8 @@ class Sessions:
         self._watch(worker_id, self._worker_timeout_s)
         try:
             await self._engine.decide(lambda turn: self._connect(turn, greeting, session))
+            if self._confirm is not None:
+                await self._confirm()
         except BaseException:
             self.close(session)
             raise
@@ -270,6 +275,8 @@ class Sessions:
             self._timers.pop(worker_id).cancel()
         else:
             del self._timers[worker_id]
+        if worker_id not in self._engine.view.workers:
+            return  # forgotten meanwhile
         reason = f"worker {worker_id} was not heard for {self._worker_timeout_s:g} s"
         logger.warning("%s: it is lost", reason)
         self._engine.post(WorkerLost(worker_id, reason))

@@ -25,6 +25,8 @@ class Batch:
         self.changes.tasks.update(new.tasks)
         if new.workers:
             self.changes.workers.update(new.workers)
+        if new.budgets:
+            self.changes.budgets.update(new.budgets)
         if new.stopping:
             self.changes.stopping.update(new.stopping)
         if new.lending:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from iris.domain.effects import Effect
-from iris.domain.entities import Job, Task, Worker
+from iris.domain.entities import Job, Task, UserBudget, Worker
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
 from iris.domain.resources import Resources
 
@@ -24,12 +24,13 @@ class Stopping:
 
 @dataclass(slots=True)
 class Changes:
-    """Records to replace. Jobs, tasks and workers are stored; `stopping` and `lending` live in memory only.
+    """Records to replace. Jobs, tasks, workers and budgets are stored; the others live in memory only.
 
     Args:
         replaced: Jobs whose stored tasks must be deleted before `tasks` is written: an ended job's name used again.
         stopping: Attempts that begin (a record) or cease (None) to be on their way out.
         lending: Waits during which an attempt lends its cpu; 0: it takes its cpu back.
+        budgets: By user. at_ms: When it happened; use of the cluster is counted from it.
     """
 
     jobs: dict[JobId, Job] = field(default_factory=dict)
@@ -38,11 +39,13 @@ class Changes:
     replaced: set[JobId] = field(default_factory=set)
     stopping: dict[AttemptId, Stopping | None] = field(default_factory=dict)
     lending: dict[AttemptId, int] = field(default_factory=dict)
+    budgets: dict[str, UserBudget] = field(default_factory=dict)
+    at_ms: int = 0
 
     @property
     def is_durable(self) -> bool:
         """Whether there is anything to store."""
-        return bool(self.jobs or self.tasks or self.workers)
+        return bool(self.jobs or self.tasks or self.workers or self.budgets)
 
     def __bool__(self) -> bool:
         return bool(self.is_durable or self.stopping or self.lending)

@@ -23,7 +23,7 @@ class Draft:
         self.view = view
         self.now_ms = now_ms
         self.effects: list[Effect] = []
-        self._changes = Changes()
+        self._changes = Changes(at_ms=now_ms)
         self._counts: dict[JobId, list[int]] = {}
         self._unsettled: dict[JobId, None] = {}
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from iris.core.load import WorkerLoad
 from iris.core.view import ClusterView
-from iris.domain.entities import Job, Task
+from iris.domain.entities import Job, Task, is_gang
 from iris.domain.errors import InvariantViolation
 from iris.domain.ids import JobId, WorkerId, parent_of
 from iris.domain.resources import Resources
@@ -53,18 +53,27 @@ def _states(job: Job, tasks: list[Task]) -> Iterator[str]:
         living = [task.task_id for task in tasks if not task.state.is_terminal]
         if living:
             yield f"{job.job_id}: {job.state.word} with tasks that have not ended: {living}"
-        if (job.state is JobState.SUCCEEDED) != all(task.state is TaskState.SUCCEEDED for task in tasks):
+        failed = sum(task.state is TaskState.FAILED for task in tasks)
+        succeeded = sum(task.state is TaskState.SUCCEEDED for task in tasks)
+        good = succeeded + failed == len(tasks) and failed <= job.spec.max_task_failures
+        if (job.state is JobState.SUCCEEDED) != good:
             yield f"{job.job_id}: {job.state.word}, tasks {job.counts}"
         if job.state is not JobState.SUCCEEDED and not job.error:
             yield f"{job.job_id}: {job.state.word} without a reason"
         if not job.finished_at_ms or job.finished_at_ms < job.started_at_ms:
             yield f"{job.job_id}: ended at {job.finished_at_ms}, started at {job.started_at_ms}"
-    elif any(task.state.is_terminal and task.state is not TaskState.SUCCEEDED for task in tasks):
+    elif _lost_for_good(job, tasks):
         yield f"{job.job_id}: {job.state.word} with a task that failed for good"
     elif job.state is JobState.RUNNING and not job.started_at_ms:
         yield f"{job.job_id}: running without a start"
     elif job.state is JobState.PENDING and job.count(TaskState.PENDING) != job.spec.replicas:
         yield f"{job.job_id}: pending with tasks {job.counts}"
+
+
+def _lost_for_good(job: Job, tasks: list[Task]) -> bool:
+    ended = [task.state for task in tasks if task.state.is_terminal and task.state is not TaskState.SUCCEEDED]
+    tolerated = 0 if is_gang(job.spec) else job.spec.max_task_failures
+    return len(ended) > tolerated or any(state is not TaskState.FAILED for state in ended)
 
 
 def _queue(view: ClusterView) -> Iterator[str]:
@@ -76,6 +85,9 @@ def _queue(view: ClusterView) -> Iterator[str]:
     if waiting != view.pending:
         yield f"pending index {view.pending}, tasks {waiting}"
     expected = sorted((int(view.jobs[name].spec.band), view.jobs[name].sequence, name) for name in waiting)
+    gangs = {name for name in waiting if is_gang(view.jobs[name].spec)}
+    if gangs != view.waiting_gangs.keys():
+        yield f"waiting gangs {list(view.waiting_gangs)}, should be {gangs}"
     if expected != view.queue:
         yield f"queue {view.queue}, tasks {expected}"
 
@@ -127,6 +139,11 @@ def _worker(view: ClusterView, worker_id: WorkerId) -> Iterator[str]:
             granted.add(booking)
     if load.committed(capacity) != fresh.committed(capacity) or load.bookings != fresh.bookings:
         yield f"{worker_id}: committed {load.committed(capacity)}, bookings add up to {fresh.committed(capacity)}"
+    gangs = {booking.job_id for booking in granted.bookings.values() if booking.is_gang}
+    if len(gangs) > 1:
+        yield f"{worker_id}: shared by the gangs {sorted(gangs)}"
+    if load.gang_attempts != fresh.gang_attempts or load.stopping != fresh.stopping:
+        yield f"{worker_id}: gangs {load.gang_attempts}, {load.stopping} stopping; bookings say {fresh.gang_attempts}"
     lent = sum(booking.cpu_millis for booking in granted.bookings.values() if booking.has_lent)
     held = granted.committed(capacity)
     # Lent cpu that is taken back may be in other hands by then; nothing else may go over.

@@ -5,12 +5,13 @@ from dataclasses import replace
 from iris.core import gang_rules
 from iris.core.draft import Draft
 from iris.core.task_rules import Verdict, kill
+from iris.domain.constraints import PLACE_KEYS
 from iris.domain.effects import JobChanged, JobEnded
-from iris.domain.entities import NO_TASKS, Job, Task
+from iris.domain.entities import NO_TASKS, Job, JobSpec, Task, is_gang
 from iris.domain.events import JobSubmitted, StopRequested, TimedOut
-from iris.domain.ids import JobId, parent_of, task_id
+from iris.domain.ids import JobId, parent_of, task_id, user_of
 from iris.domain.states import TERMINAL_TASK_STATES, JobState, TaskState, TimeoutKind
-from rigging.errors import AlreadyExists, Conflict, NotFound
+from rigging.errors import AlreadyExists, Conflict, Denied, NotFound
 
 
 def submit(draft: Draft, event: JobSubmitted) -> None:
@@ -18,6 +19,7 @@ def submit(draft: Draft, event: JobSubmitted) -> None:
 
     Raises:
         AlreadyExists: A live job has that name. NotFound: The parent does not exist. Conflict: The parent has ended.
+        Denied: The user may not use that band.
     """
     view, spec = draft.view, event.spec
     if event.idempotency_key and event.idempotency_key in view.job_of_key:
@@ -28,12 +30,14 @@ def submit(draft: Draft, event: JobSubmitted) -> None:
             f"job {spec.job_id} exists and is {known.state.word}; stop it, adopt it, or choose another name"
         )
     _check_parent(draft, spec.job_id)
+    _check_band(draft, spec)
     last_attempt = -1
     if known is not None:
         # Attempt numbers fence reports of the ended job of that name: no number is ever used twice.
         last_attempt = max(task.attempt for task in view.tasks[spec.job_id])
         last_attempt = max(last_attempt, known.first_attempt - 1)
         draft.changes.replaced.add(spec.job_id)
+    spec = _with_place_of_parent(draft, spec)
     counts = list(NO_TASKS)
     counts[TaskState.PENDING] = spec.replicas
     draft.put_job(
@@ -52,6 +56,28 @@ def submit(draft: Draft, event: JobSubmitted) -> None:
         name = task_id(spec.job_id, index)
         tasks[name] = Task(name, spec.job_id, index, TaskState.PENDING, last_attempt)
     draft.effects.append(JobChanged(spec.job_id))
+
+
+def _with_place_of_parent(draft: Draft, spec: JobSpec) -> JobSpec:
+    """The spec with its parent's region and zone, where it names none of its own: data and peers are there."""
+    parent_id = parent_of(spec.job_id)
+    if parent_id is None:
+        return spec
+    named = {constraint.key for constraint in spec.constraints if not constraint.soft}
+    inherited = tuple(
+        constraint
+        for constraint in draft.view.jobs[parent_id].spec.constraints
+        if constraint.key in PLACE_KEYS and constraint.key not in named and not constraint.soft
+    )
+    return replace(spec, constraints=spec.constraints + inherited) if inherited else spec
+
+
+def _check_band(draft: Draft, spec: JobSpec) -> None:
+    user = user_of(spec.job_id)
+    budget = draft.view.budgets.get(user)
+    if budget is not None and spec.band < budget.max_band:
+        allowed = f"the most urgent allowed is {budget.max_band.word}"
+        raise Denied(f"user {user} may not submit in the {spec.band.word} band; {allowed}")
 
 
 def _check_parent(draft: Draft, job_id: JobId) -> None:
@@ -95,13 +121,13 @@ def follow_task(draft: Draft, task: Task, verdict: Verdict) -> None:
     if verdict is Verdict.NOTHING:
         return
     job = draft.job(task.job_id)
-    if verdict is Verdict.FINAL:
+    if verdict is Verdict.FINAL and not _is_tolerated(draft, job, task):
         _end_for_task(draft, job, task)
         return
-    if verdict is Verdict.RETRY and gang_rules.is_gang(job.spec):
+    if verdict is Verdict.RETRY and is_gang(job.spec):
         gang_rules.restart_with(draft, task)
     counts = draft.counts(task.job_id)
-    if counts[TaskState.SUCCEEDED] == job.spec.replicas:
+    if counts[TaskState.SUCCEEDED] + counts[TaskState.FAILED] == job.spec.replicas:
         end_job(draft, job, JobState.SUCCEEDED, "")
         return
     state = _live_state(job, counts)
@@ -112,11 +138,19 @@ def follow_task(draft: Draft, task: Task, verdict: Verdict) -> None:
 
 
 def _live_state(job: Job, counts: list[int]) -> JobState:
-    if counts[TaskState.RUNNING] or counts[TaskState.SUCCEEDED]:
+    if counts[TaskState.RUNNING] or counts[TaskState.SUCCEEDED] or counts[TaskState.FAILED]:
         return JobState.RUNNING
     if counts[TaskState.ASSIGNED] or counts[TaskState.BUILDING]:
         return JobState.RUNNING if job.state is JobState.RUNNING else JobState.BUILDING
     return JobState.PENDING
+
+
+def _is_tolerated(draft: Draft, job: Job, task: Task) -> bool:
+    """Whether the job goes on without a task that failed for good; a gang cannot."""
+    spec = job.spec
+    if task.state is not TaskState.FAILED or is_gang(spec):
+        return False
+    return draft.counts(task.job_id)[TaskState.FAILED] <= spec.max_task_failures
 
 
 def _end_for_task(draft: Draft, job: Job, task: Task) -> None:
@@ -125,8 +159,18 @@ def _end_for_task(draft: Draft, job: Job, task: Task) -> None:
         error = f"task {task.index} lost its worker{times if task.preemptions > 1 else ''}: {task.error}"
         end_job(draft, job, JobState.WORKER_FAILED, error, task)
         return
+    if task.state is TaskState.PREEMPTED:
+        times = f" {task.preemptions} times" if task.preemptions > 1 else ""
+        limit = f"max_retries_preemption={job.spec.max_retries_preemption}"
+        error = f"task {task.index} was preempted{times} ({limit}): {task.error}"
+        end_job(draft, job, JobState.WORKER_FAILED, error, task)
+        return
     tries = f" (the last of {task.failures} failed attempts)" if task.failures > 1 else ""
-    end_job(draft, job, JobState.FAILED, f"task {task.index} failed: {task.error}{tries}", task)
+    error = f"task {task.index} failed: {task.error}{tries}"
+    failed = draft.counts(task.job_id)[TaskState.FAILED]
+    if failed > 1:
+        error = f"{failed} tasks failed for good (max_task_failures={job.spec.max_task_failures}); the last: {error}"
+    end_job(draft, job, JobState.FAILED, error, task)
 
 
 def end_job(draft: Draft, job: Job, state: JobState, error: str, decider: Task | None = None) -> None:

@@ -1,15 +1,29 @@
 """What is taken of one worker, kept up to date with every booking."""
 
-from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.ids import AttemptId, JobId, WorkerId, user_of
 from iris.domain.resources import Device, Resources
 
 
 class Booking:
     """The resources that one attempt holds on its worker, while it lives and while it is on its way out."""
 
-    __slots__ = ("attempt_id", "found", "has_lent", "job_id", "resources", "stopping", "waits", "worker_id")
+    __slots__ = (
+        "attempt_id", "found", "has_lent", "is_gang", "job_id", "resources", "stopping", "user", "waits", "weight",
+        "worker_id",
+    )  # fmt: skip
 
-    def __init__(self, attempt_id: AttemptId, job_id: JobId, worker_id: WorkerId, resources: Resources) -> None:
+    def __init__(
+        self,
+        attempt_id: AttemptId,
+        job_id: JobId,
+        worker_id: WorkerId,
+        resources: Resources,
+        is_gang: bool = False,
+        weight: float = 0.0,
+    ) -> None:
+        self.is_gang = is_gang
+        self.weight = weight
+        self.user = user_of(job_id)
         self.attempt_id = attempt_id
         self.job_id = job_id
         self.worker_id = worker_id
@@ -28,9 +42,11 @@ class Booking:
 class WorkerLoad:
     """Sums over the bookings of one worker."""
 
-    __slots__ = ("bookings", "cpu_millis", "device_count", "disk_bytes", "memory_bytes")
+    __slots__ = ("bookings", "cpu_millis", "device_count", "disk_bytes", "gang_attempts", "memory_bytes", "stopping")
 
     def __init__(self) -> None:
+        self.gang_attempts: dict[JobId, int] = {}  # of each gang that has any here
+        self.stopping = 0  # how many of the bookings are on their way out
         self.bookings: dict[AttemptId, Booking] = {}
         self.cpu_millis = 0
         self.memory_bytes = 0
@@ -40,12 +56,28 @@ class WorkerLoad:
     def add(self, booking: Booking) -> None:
         """Take the booking's resources."""
         self.bookings[booking.attempt_id] = booking
+        if booking.is_gang:
+            self.gang_attempts[booking.job_id] = self.gang_attempts.get(booking.job_id, 0) + 1
+        self.stopping += booking.stopping
         self._shift(booking, 1)
 
     def remove(self, booking: Booking) -> None:
         """Give the booking's resources back."""
         del self.bookings[booking.attempt_id]
+        if booking.is_gang:
+            left = self.gang_attempts[booking.job_id] - 1
+            if left:
+                self.gang_attempts[booking.job_id] = left
+            else:
+                del self.gang_attempts[booking.job_id]
+        self.stopping -= booking.stopping
         self._shift(booking, -1)
+
+    def mark_stopping(self, booking: Booking, found: bool) -> None:
+        """The booking's attempt is on its way out."""
+        self.stopping += not booking.stopping
+        booking.stopping = True
+        booking.found = found
 
     def set_waits(self, booking: Booking, waits: int) -> None:
         """Lend the booking's cpu while `waits` is above 0."""

@@ -10,14 +10,18 @@ from iris.domain.events import (
     Assigned,
     AttemptMissing,
     AttemptObserved,
+    BudgetSet,
     Event,
     JobSubmitted,
     LendCpu,
+    Preempted,
     StopRequested,
     TimedOut,
     WorkerConnected,
+    WorkerCordoned,
     WorkerDisconnected,
     WorkerLost,
+    WorkerUncordoned,
 )
 
 __all__ = ["Changes", "Outcome", "reduce"]
@@ -55,6 +59,14 @@ def reduce(view: ClusterView, event: Event, now_ms: int) -> Outcome:
             worker_rules.disconnect(draft, event)
         case WorkerLost():
             worker_rules.lose_worker(draft, event)
+        case Preempted():
+            worker_rules.preempt(draft, event)
+        case WorkerCordoned():
+            worker_rules.cordon(draft, event)
+        case WorkerUncordoned():
+            worker_rules.uncordon(draft, event)
+        case BudgetSet():
+            draft.changes.budgets[event.budget.user] = event.budget
         case _:
             assert_never(event)
     return draft.finish()

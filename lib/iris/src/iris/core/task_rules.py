@@ -5,14 +5,19 @@ from enum import Enum
 from signal import Signals
 
 from iris.core.draft import Draft
+from iris.core.host_health import judge_host
 from iris.domain.effects import ForgetAttempt, StartAttempt, StopAttempt
-from iris.domain.entities import Task
+from iris.domain.entities import Task, is_gang
 from iris.domain.events import Assigned, AttemptObserved
 from iris.domain.states import LIVE_TASK_STATES, TERMINAL_TASK_STATES, FailureKind, TaskState
 from rigging.errors import Conflict, InvalidRequest, NotFound
 
 _MAX_CAUSES = 100
 _FIRST_CAUSES = 20
+
+
+# Ends that are charged to the host, never to the user.
+HOST_FAULTS = frozenset({FailureKind.WORKER, FailureKind.DEVICE, FailureKind.PREEMPTED})
 
 
 class Verdict(Enum):
@@ -38,7 +43,12 @@ def assign(draft: Draft, event: Assigned) -> Task:
         raise NotFound(f"worker {event.worker_id} does not exist")
     if not worker.connected:
         raise Conflict(f"worker {event.worker_id} is not connected; {event.task_id} cannot be assigned to it")
-    if not view.loads[event.worker_id].has_room(view.jobs[task.job_id].spec.resources, worker.capacity):
+    if worker.cordon_reason:
+        raise Conflict(f"worker {event.worker_id} is cordoned ({worker.cordon_reason}); nothing can be assigned to it")
+    load, spec = view.loads[event.worker_id], view.jobs[task.job_id].spec
+    if load.gang_attempts and is_gang(spec) and load.gang_attempts.keys() != {task.job_id}:
+        raise Conflict(f"worker {event.worker_id} has a gang; {event.task_id} of another gang cannot share it")
+    if not load.has_room(spec.resources, worker.capacity):
         raise Conflict(f"task {event.task_id} does not fit on worker {event.worker_id} any more")
     if task.job_id in view.held_counts:
         raise Conflict(f"task {event.task_id} cannot start while earlier attempts of its job are being stopped")
@@ -82,12 +92,14 @@ def observe(draft: Draft, event: AttemptObserved) -> tuple[Task | None, Verdict]
             f"worker {event.worker_id} reports {event.attempt_id} as {state.word}, which it cannot see"
         )
     draft.effects.append(ForgetAttempt(event.attempt_id, event.worker_id))
+    judge_host(draft, event, task.state is TaskState.RUNNING)
     if state is TaskState.SUCCEEDED:
         return _succeed(draft, task, event), Verdict.MOVED
-    if state is TaskState.FAILED and event.failure_kind is not FailureKind.WORKER:
+    if state is TaskState.FAILED and event.failure_kind not in HOST_FAULTS:
         return fail(draft, task, event)
     # KILLED without having been asked to is the worker's doing, like PREEMPTED and WORKER_FAILED.
-    return lose(draft, task, describe_end(event) if event.error else f"{state.word} by its worker")
+    is_told = event.error or event.failure_kind in _WORDS
+    return lose(draft, task, describe_end(event) if is_told else f"{state.word} by its worker")
 
 
 def _observe_stale(draft: Draft, event: AttemptObserved, task: Task | None) -> None:
@@ -189,6 +201,21 @@ def lose(draft: Draft, task: Task, reason: str) -> tuple[Task, Verdict]:
     return new, Verdict.FINAL
 
 
+def evict(draft: Draft, task: Task, reason: str, is_charged: bool) -> tuple[Task, Verdict]:
+    """Take a live attempt's place: it is told to stop; the task is retried while `max_retries_preemption` allows."""
+    preemptions = task.preemptions + is_charged
+    causes = _with_cause(task, reason)
+    draft.stop_attempt(task, reason)
+    if preemptions <= draft.job(task.job_id).spec.max_retries_preemption:
+        return _retry(draft, task, task.failures, preemptions, causes), Verdict.RETRY
+    finished = max(draft.now_ms, task.started_at_ms)
+    new = replace(
+        task, state=TaskState.PREEMPTED, preemptions=preemptions, error=reason, finished_at_ms=finished, causes=causes
+    )
+    draft.put_task(task, new)
+    return new, Verdict.FINAL
+
+
 def kill(draft: Draft, task: Task, state: TaskState, reason: str) -> None:
     """End a task that has not ended: at once in state; its attempt, if any, is told to stop."""
     causes = task.causes
@@ -230,12 +257,21 @@ def _with_cause(task: Task, what: str) -> tuple[str, ...]:
     return (*causes, f"attempt {task.attempt} on {task.worker_id}: {what}")
 
 
+_WORDS = {
+    FailureKind.OOM: "out of memory",
+    FailureKind.ENVIRONMENT: "the environment could not be built",
+    FailureKind.START: "the command could not be started",
+    FailureKind.DEVICE: "device error",
+    FailureKind.PREEMPTED: "the platform took the host away",
+}
+
+
 def describe_end(event: AttemptObserved) -> str:
     """Why an attempt ended, in the worker's words or from its exit code and signal."""
     if event.error:
         return event.error
-    if event.failure_kind is FailureKind.OOM:
-        return "out of memory"
+    if event.failure_kind in _WORDS:
+        return _WORDS[event.failure_kind]
     if event.exit_signal:
         try:
             return f"killed by {Signals(event.exit_signal).name}"

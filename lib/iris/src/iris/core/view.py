@@ -2,52 +2,69 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from weakref import WeakValueDictionary
 
 from iris.core.changes import Changes, Stopping
 from iris.core.deadlines import Deadlines
 from iris.core.load import Booking, WorkerLoad
+from iris.core.task_table import Archive, TaskTable
+from iris.core.usage import UsageLedger
 from iris.domain.constraints import Constraint
-from iris.domain.entities import Job, JobSpec, Task, Worker
+from iris.domain.entities import Job, JobSpec, Task, UserBudget, Worker, is_gang
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, attempt_id, parent_of, parse_task_id
-from iris.domain.resources import Resources
+from iris.domain.resources import Resources, weight
 from iris.domain.states import LIVE_TASK_STATES, TaskState
 from rigging.errors import NotFound
 
+Wish = tuple[tuple[Constraint, ...], tuple[str, ...] | None]
+
 
 class Demand:
-    """What one task of a job asks of a worker. Equal requests share one object, so it compares by identity."""
+    """What one task of a job asks of a worker. Equal requests share one object, so it compares by identity.
 
-    __slots__ = ("constraints", "resources")
+    Attributes:
+        wish: Constraints, and kind and variants of the device: what decides which workers come into question at all.
+        weight: See `iris.domain.resources.weight`.
+    """
+
+    __slots__ = ("__weakref__", "constraints", "resources", "weight", "wish")
 
     def __init__(self, resources: Resources, constraints: tuple[Constraint, ...]) -> None:
         self.resources = resources
         self.constraints = constraints
+        self.weight = weight(resources)
+        device = resources.accelerator
+        names = None if device is None else (device.kind, device.variant, *device.alternatives)
+        self.wish: Wish = (constraints, names)
 
 
 class ClusterView:
     """Jobs, tasks and workers as immutable records, with indexes. Only `apply` and `load` change it.
 
     Attributes are for reading:
-        jobs, workers: Records by id. tasks: Each job's tasks, in order of index.
+        jobs, workers: Records by id. tasks: Each job's tasks, in order of index; see TaskTable for ended jobs.
         live_jobs: Jobs that have not ended, oldest first. children: Live children of each job that has any.
         job_of_key: Job of each idempotency key.
         queue: (band, sequence, job id) of every job with pending tasks, in the order in which they are served.
         pending: Of each job in `queue`, its pending tasks as negated indexes in ascending order: the last is next.
+        waiting_gangs: Jobs in `queue` that are gangs.
         bookings: What each live or stopping attempt holds. loads: The same summed, by worker.
         stopping_counts: How many attempts of a job are on their way out, for jobs that have any.
         held_counts: The same without attempts that were thought gone; no task of such a job may start until they are.
         deadlines: Limits of jobs that will run out.
+        usage: What each user has had lately. budgets: What each user may have; not all users have one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, archive: Archive | None = None) -> None:
         self.jobs: dict[JobId, Job] = {}
-        self.tasks: dict[JobId, list[Task]] = {}
+        self.tasks = TaskTable(self.jobs, archive)
         self.workers: dict[WorkerId, Worker] = {}
         self.live_jobs: dict[JobId, None] = {}
         self.children: dict[JobId, dict[JobId, None]] = {}
         self.job_of_key: dict[str, JobId] = {}
         self.queue: list[tuple[int, int, JobId]] = []
         self.pending: dict[JobId, list[int]] = {}
+        self.waiting_gangs: dict[JobId, None] = {}
         self.bookings: dict[AttemptId, Booking] = {}
         self.loads: dict[WorkerId, WorkerLoad] = {}
         self.stopping_counts: dict[JobId, int] = {}
@@ -55,7 +72,10 @@ class ClusterView:
         self.demands: dict[JobId, Demand] = {}
         self.deadlines = Deadlines()
         self.next_sequence = 1
-        self._interned: dict[tuple[Resources, tuple[Constraint, ...]], Demand] = {}
+        self.usage = UsageLedger()
+        self.budgets: dict[str, UserBudget] = {}
+        self._now_ms = 0
+        self._interned: WeakValueDictionary[tuple[Resources, tuple[Constraint, ...]], Demand] = WeakValueDictionary()
 
     # ---- reading ----
 
@@ -77,7 +97,7 @@ class ClusterView:
             NotFound: There is none. InvalidRequest: It is no task id.
         """
         job_id, index = parse_task_id(task_id)
-        tasks = self.tasks.get(job_id)
+        tasks: list[Task] | None = self.tasks.get(job_id)
         if tasks is None:
             raise NotFound(f"task {task_id} does not exist: there is no job {job_id}")
         if index >= len(tasks):
@@ -88,7 +108,7 @@ class ClusterView:
         """The task and number of an attempt id; the task is None when there is none or the id is malformed."""
         task_name, _, number = name.rpartition(":")
         job_id, _, index = task_name.rpartition("/")
-        tasks = self.tasks.get(JobId(job_id))
+        tasks: list[Task] | None = self.tasks.get(JobId(job_id))
         if tasks is None or not (number.isascii() and number.isdigit() and index.isascii() and index.isdigit()):
             return None, -1
         position = int(index)
@@ -114,18 +134,35 @@ class ClusterView:
     # ---- changing ----
 
     @classmethod
-    def load(cls, jobs: Iterable[Job], tasks: Iterable[Task], workers: Iterable[Worker]) -> "ClusterView":
-        """Build the view from stored records, in any order. What was stopping or lending is learnt from the workers."""
-        view = cls()
+    def load(
+        cls,
+        jobs: Iterable[Job],
+        tasks: Iterable[Task],
+        workers: Iterable[Worker],
+        archive: Archive | None = None,
+        budgets: Iterable[UserBudget] = (),
+    ) -> "ClusterView":
+        """Build the view from stored records, in any order. What was stopping or lending is learnt from the workers.
+
+        Args:
+            tasks: Of all jobs, or, with an archive, of those that have not ended.
+            archive: Has the tasks of ended jobs.
+        """
+        view = cls(archive)
         first = Changes()
         first.workers.update((worker.worker_id, worker) for worker in workers)
+        first.budgets.update((budget.user, budget) for budget in budgets)
         first.jobs.update((job.spec.job_id, job) for job in sorted(jobs, key=lambda job: job.sequence))
         first.tasks.update((task.task_id, task) for task in sorted(tasks, key=lambda task: task.index))
         view.apply(first)
+        for booking in view.bookings.values():
+            booking.has_lent = True  # nobody knows any more: its cpu may be in other hands
         return view
 
     def apply(self, changes: Changes) -> None:
         """Make the changes of one outcome true. They must come from a reduction of this very view."""
+        self._now_ms = changes.at_ms
+        self.budgets.update(changes.budgets)
         for worker in changes.workers.values():
             self.workers[worker.worker_id] = worker
             if worker.worker_id not in self.loads:
@@ -141,7 +178,9 @@ class ClusterView:
             else:
                 self._move_task(task, changes.stopping)
         for job_id, tasks in fresh.items():
-            self._fill_job(changes.jobs[job_id], tasks)
+            # A job that was loaded without its tasks has ended: they stay where they are.
+            if tasks or not changes.jobs[job_id].state.is_terminal:
+                self._fill_job(changes.jobs[job_id], tasks)
         for job in changes.jobs.values():
             self._move_job(job, fresh)
         for name, stopping in changes.stopping.items():
@@ -150,6 +189,20 @@ class ClusterView:
             booking = self.bookings.get(name)
             if booking is not None:
                 self.loads[booking.worker_id].set_waits(booking, waits)
+
+    def forget_job(self, job_id: JobId) -> None:
+        """Know nothing more of a job that has settled; those below it are to be forgotten first."""
+        job = self.jobs.pop(job_id)
+        if dict.__contains__(self.tasks, job_id):
+            del self.tasks[job_id]
+        self.demands.pop(job_id, None)
+        if self.job_of_key.get(job.idempotency_key) == job_id:
+            del self.job_of_key[job.idempotency_key]
+
+    def forget_worker(self, worker_id: WorkerId) -> None:
+        """Know nothing more of a worker on which nothing is booked."""
+        del self.workers[worker_id]
+        del self.loads[worker_id]
 
     def _open_job(self, known: Job | None, job: Job) -> list[Task]:
         if known is not None:
@@ -174,9 +227,11 @@ class ClusterView:
         if waiting:
             self.pending[job_id] = waiting
             insort(self.queue, (job.spec.band, job.sequence, job_id))
+            if is_gang(job.spec):
+                self.waiting_gangs[job_id] = None
         for task in tasks:
             if task.state in LIVE_TASK_STATES:
-                self._book(task, job.spec.resources)
+                self._book(task, job.spec)
 
     def _move_job(self, job: Job, fresh: dict[JobId, list[Task]]) -> None:
         job_id = job.spec.job_id
@@ -216,21 +271,33 @@ class ClusterView:
         elif was in LIVE_TASK_STATES and (now not in LIVE_TASK_STATES or old.attempt != new.attempt):
             name = attempt_id(old.task_id, old.attempt)
             if stopping.get(name) is None:
-                booking = self.bookings.pop(name)
-                self.loads[booking.worker_id].remove(booking)
+                self._unbook(name)
         if now is TaskState.PENDING:
             if was is not TaskState.PENDING:
                 self._add_pending(new)
         elif now is TaskState.ASSIGNED and (was is not TaskState.ASSIGNED or old.attempt != new.attempt):
-            self._book(new, self.jobs[new.job_id].spec.resources)
+            self._book(new, self.jobs[new.job_id].spec)
 
-    def _book(self, task: Task, resources: Resources) -> None:
+    def _book(self, task: Task, spec: JobSpec) -> None:
         worker_id = task.worker_id
         if worker_id is None:
             raise NotFound(f"task {task.task_id} is {task.state.word} on no worker")
         name = attempt_id(task.task_id, task.attempt)
-        booking = self.bookings[name] = Booking(name, task.job_id, worker_id, resources)
+        self._hold(name, task.job_id, worker_id, spec.resources, is_gang(spec))
+
+    def _hold(self, name: AttemptId, job_id: JobId, worker_id: WorkerId, resources: Resources, gang: bool) -> Booking:
+        demand = self.demands[job_id]
+        load_weight = demand.weight if resources == demand.resources else weight(resources)
+        booking = Booking(name, job_id, worker_id, resources, gang, load_weight)
+        self.bookings[name] = booking
         self.loads[worker_id].add(booking)
+        self.usage.shift(booking.user, booking.weight, self._now_ms)
+        return booking
+
+    def _unbook(self, name: AttemptId) -> None:
+        booking = self.bookings.pop(name)
+        self.loads[booking.worker_id].remove(booking)
+        self.usage.shift(booking.user, -booking.weight, self._now_ms)
 
     def _add_pending(self, task: Task) -> None:
         waiting = self.pending.get(task.job_id)
@@ -238,6 +305,8 @@ class ClusterView:
             job = self.jobs[task.job_id]
             self.pending[task.job_id] = [-task.index]
             insort(self.queue, (job.spec.band, job.sequence, task.job_id))
+            if is_gang(job.spec):
+                self.waiting_gangs[task.job_id] = None
         else:
             insort(waiting, -task.index)
 
@@ -249,6 +318,7 @@ class ClusterView:
             del waiting[bisect_left(waiting, -task.index)]
         if not waiting:
             del self.pending[task.job_id]
+            self.waiting_gangs.pop(task.job_id, None)
             job = self.jobs[task.job_id]
             del self.queue[bisect_left(self.queue, (job.spec.band, job.sequence, task.job_id))]
 
@@ -256,16 +326,14 @@ class ClusterView:
         booking = self.bookings.get(name)
         if stopping is None:
             if booking is not None and booking.stopping:
-                del self.bookings[name]
-                self.loads[booking.worker_id].remove(booking)
+                self._unbook(name)
                 self._count_stopping(booking, -1)
             return
         if booking is None:
-            booking = self.bookings[name] = Booking(name, stopping.job_id, stopping.worker_id, stopping.resources)
-            self.loads[stopping.worker_id].add(booking)
+            gang = is_gang(self.jobs[stopping.job_id].spec)
+            booking = self._hold(name, stopping.job_id, stopping.worker_id, stopping.resources, gang)
         if not booking.stopping:
-            booking.stopping = True
-            booking.found = stopping.found
+            self.loads[booking.worker_id].mark_stopping(booking, stopping.found)
             self._count_stopping(booking, 1)
 
     def _count_stopping(self, booking: Booking, step: int) -> None:

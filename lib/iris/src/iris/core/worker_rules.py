@@ -4,18 +4,35 @@ from dataclasses import replace
 
 from iris.core import job_rules
 from iris.core.draft import Draft
-from iris.core.task_rules import lose
+from iris.core.task_rules import evict, lose
 from iris.domain.entities import Worker
-from iris.domain.events import AttemptMissing, LendCpu, WorkerConnected, WorkerDisconnected, WorkerLost
-from iris.domain.ids import AttemptId
+from iris.domain.events import (
+    AttemptMissing,
+    LendCpu,
+    Preempted,
+    WorkerConnected,
+    WorkerCordoned,
+    WorkerDisconnected,
+    WorkerLost,
+    WorkerUncordoned,
+)
+from iris.domain.ids import AttemptId, WorkerId
 from iris.domain.states import LIVE_TASK_STATES
-from rigging.errors import NotFound
+from rigging.errors import InvalidRequest, NotFound
 
 
 def connect(draft: Draft, event: WorkerConnected) -> None:
     """Know the worker as connected; its attempts are looked at by `reconcile`."""
+    known = draft.view.workers.get(event.worker_id)
     draft.changes.workers[event.worker_id] = Worker(
-        event.worker_id, event.instance_id, event.capacity, event.attributes, True, draft.now_ms
+        event.worker_id,
+        event.instance_id,
+        event.capacity,
+        event.attributes,
+        True,
+        draft.now_ms,
+        "" if known is None else known.cordon_reason,
+        0 if known is None else known.strikes,
     )
 
 
@@ -63,6 +80,57 @@ def lose_attempt(draft: Draft, name: AttemptId, reason: str) -> None:
     task = draft.task(found.job_id, found.index)
     if task.attempt == number and task.state in LIVE_TASK_STATES:
         task, verdict = lose(draft, task, reason)
+        job_rules.follow_task(draft, task, verdict)
+
+
+def preempt(draft: Draft, event: Preempted) -> None:
+    """Send a live attempt, and its gang, back to wait; it is told to stop and holds its resources until it has.
+
+    One that has ended by now is left alone: what was wanted of it is free already.
+    """
+    _send_away(draft, event.attempt_id, event.reason, is_charged=True)
+
+
+def cordon(draft: Draft, event: WorkerCordoned) -> None:
+    """Assign nothing more to the worker. Draining sends its live attempts elsewhere, at no charge.
+
+    Raises:
+        NotFound: No such worker. InvalidRequest: No reason.
+    """
+    if not event.reason:
+        raise InvalidRequest(f"worker {event.worker_id} cannot be cordoned without a reason")
+    draft.changes.workers[event.worker_id] = replace(_known(draft, event.worker_id), cordon_reason=event.reason)
+    if event.drain:
+        for booking in list(draft.view.attempts_on(event.worker_id)):
+            why = f"worker {event.worker_id} is drained: {event.reason}"
+            _send_away(draft, booking.attempt_id, why, is_charged=False)
+
+
+def uncordon(draft: Draft, event: WorkerUncordoned) -> None:
+    """Use the worker again, with a clean record.
+
+    Raises:
+        NotFound: No such worker.
+    """
+    worker = replace(_known(draft, event.worker_id), cordon_reason="", strikes=0)
+    draft.changes.workers[event.worker_id] = worker
+
+
+def _known(draft: Draft, worker_id: WorkerId) -> Worker:
+    worker = draft.view.workers.get(worker_id)
+    if worker is None:
+        raise NotFound(f"worker {worker_id} does not exist")
+    return worker
+
+
+def _send_away(draft: Draft, name: AttemptId, reason: str, is_charged: bool) -> None:
+    booking = draft.view.bookings.get(name)
+    found, number = draft.view.find_attempt(name)
+    if booking is None or booking.stopping or found is None:
+        return
+    task = draft.task(found.job_id, found.index)
+    if task.attempt == number and task.state in LIVE_TASK_STATES:
+        task, verdict = evict(draft, task, reason, is_charged)
         job_rules.follow_task(draft, task, verdict)
 
 

@@ -30,6 +30,8 @@ _SIGNS = {
     ConstraintOp.LT: "<",
     ConstraintOp.LE: "<=",
 }
+# Attributes that say where a worker is.
+PLACE_KEYS = frozenset({"region", "zone"})
 _ORDERED = frozenset({ConstraintOp.GT, ConstraintOp.GE, ConstraintOp.LT, ConstraintOp.LE})
 
 

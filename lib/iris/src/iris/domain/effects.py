@@ -51,4 +51,11 @@ class JobSettled:
     job_id: JobId
 
 
-Effect = StartAttempt | StopAttempt | ForgetAttempt | JobChanged | JobEnded | JobSettled
+@dataclass(frozen=True, slots=True)
+class JobForgotten:
+    """The job is no longer known: it had ended long ago, and its history is removed."""
+
+    job_id: JobId
+
+
+Effect = StartAttempt | StopAttempt | ForgetAttempt | JobChanged | JobEnded | JobSettled | JobForgotten

@@ -46,6 +46,7 @@ class JobSpec:
         timeout_ms: From the first task's start; 0: none.
         scheduling_timeout_ms: From submission to the first assignment; 0: none.
         coscheduling_group_by: Attribute whose value all tasks' workers must share; empty: not a gang.
+        max_task_failures: Tasks that may fail for good before the job fails; they stay failed, the others go on.
     """
 
     job_id: JobId
@@ -64,6 +65,12 @@ class JobSpec:
     coscheduling_group_by: str = ""
     ports: tuple[str, ...] = ()
     band: PriorityBand = PriorityBand.INTERACTIVE
+    max_task_failures: int = 0
+
+
+def is_gang(spec: JobSpec) -> bool:
+    """Whether the job's tasks must run together."""
+    return bool(spec.coscheduling_group_by) and spec.replicas > 1
 
 
 NO_TASKS: tuple[int, ...] = (0,) * (max(TaskState) + 1)
@@ -151,6 +158,8 @@ class Worker:
         instance_id: New for every process start of the agent.
         connected: Whether its session is open; nothing is assigned to a worker that is not.
         last_seen_at_ms: When it connected, or the session ended.
+        cordon_reason: Why nothing new is assigned to it; empty: it is not cordoned. Outlives reconnections.
+        strikes: Attempts in a row that ended there by a fault of the host: not started, or a device error.
     """
 
     worker_id: WorkerId
@@ -159,3 +168,25 @@ class Worker:
     attributes: Mapping[str, str] = field(default_factory=dict)
     connected: bool = False
     last_seen_at_ms: int = 0
+    cordon_reason: str = ""
+    strikes: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether new attempts may be assigned to it."""
+        return self.connected and not self.cordon_reason
+
+
+@dataclass(frozen=True, slots=True)
+class UserBudget:
+    """What one user may have.
+
+    Args:
+        max_weight: Held at the same time, in the units of `iris.domain.resources.weight` (a core is 1); beyond it the
+            user's jobs are served as batch. 0: no limit.
+        max_band: The most urgent band in which the user may submit.
+    """
+
+    user: str
+    max_weight: float = 0
+    max_band: PriorityBand = PriorityBand.PRODUCTION

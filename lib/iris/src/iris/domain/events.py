@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from iris.domain.entities import JobSpec
+from iris.domain.entities import JobSpec, UserBudget
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
 from iris.domain.resources import Resources
 from iris.domain.states import FailureKind, TaskState, TimeoutKind
@@ -97,6 +97,37 @@ class LendCpu:
     on: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Preempted:
+    """The scheduler takes the place of a live attempt for more urgent work; a gang goes whole."""
+
+    attempt_id: AttemptId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCordoned:
+    """Nothing new goes to the worker; with `drain` what runs there is sent elsewhere too."""
+
+    worker_id: WorkerId
+    reason: str
+    drain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerUncordoned:
+    """The worker may be used again; what spoke against it is forgotten."""
+
+    worker_id: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSet:
+    """What a user may have from now on."""
+
+    budget: UserBudget
+
+
 Event = (
     JobSubmitted
     | StopRequested
@@ -108,4 +139,8 @@ Event = (
     | AttemptMissing
     | TimedOut
     | LendCpu
+    | Preempted
+    | WorkerCordoned
+    | WorkerUncordoned
+    | BudgetSet
 )

@@ -86,6 +86,16 @@ class Resources:
 
 NOTHING = Resources()
 
+_CHIP_WEIGHT = 32.0
+_BYTES_PER_CORE = 4 << 30
+
+
+def weight(resources: Resources) -> float:
+    """How much of a cluster an amount is, in cores: an accelerator counts 32, 4 GiB of memory count one."""
+    device = resources.accelerator
+    chips = device.count * _CHIP_WEIGHT if device is not None else 0.0
+    return chips + max(resources.cpu_millis / 1000, resources.memory_bytes / _BYTES_PER_CORE)
+
 
 def format_cores(cpu_millis: int) -> str:
     """Thousandths of a core as people write cores: "4", "0.5"."""

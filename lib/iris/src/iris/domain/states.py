@@ -71,6 +71,8 @@ class FailureKind(IntEnum):
     START = 3  # the command could not be started
     WORKER = 4  # the worker's fault: bundle unreachable, disk full, worker restarted
     OOM = 5  # the task used more memory than it asked for
+    DEVICE = 6  # the accelerator failed or was held by somebody else
+    PREEMPTED = 7  # the platform took the host away
 
 
 class PriorityBand(IntEnum):

@@ -69,7 +69,7 @@ _JOB_METHODS: Final = frozenset(
 _BLOB_METHODS: Final = frozenset(
     f"/iris.v1.BlobService/{name}" for name in ("FindMissingBlobs", "UploadBlobs", "FetchBlobs")
 )
-_CLUSTER_METHODS: Final = frozenset(f"/iris.v1.ClusterService/{name}" for name in ("Status", "Shutdown"))
+_CLUSTER_METHODS: Final = frozenset(f"/iris.v1.ClusterService/{name}" for name in ("Status", "Shutdown", "Query"))
 
 METHODS_ALLOWED: Final[dict[PrincipalKind, frozenset[str]]] = {
     PrincipalKind.USER: _JOB_METHODS | _BLOB_METHODS | _CLUSTER_METHODS,

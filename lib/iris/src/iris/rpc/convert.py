@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import TypeVar
 
+from google.protobuf.message import DecodeError
+
 from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.entities import CallableEntrypoint, CommandEntrypoint, Entrypoint, Job, JobSpec, Task
 from iris.domain.ids import parent_of, validate_job_id
@@ -87,6 +89,15 @@ def spec_from_wire(message: pb.JobSpec, default_band: PriorityBand = PriorityBan
         ports=tuple(message.ports),
         band=number(PriorityBand, message.band, "priority band") if message.band else default_band,
     )
+
+
+def bundle_parts(manifest: bytes) -> set[str]:
+    """The digests of all blobs that a bundle's manifest names; none when it is no manifest."""
+    try:
+        files = pb.BundleManifest.FromString(manifest).files
+    except DecodeError:
+        return set()
+    return {digest for file in files for digest in file.part_digests}
 
 
 def environment_to_wire(spec: JobSpec, with_env_vars: bool = True) -> pb.Environment:

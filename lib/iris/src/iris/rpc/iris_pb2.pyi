@@ -175,6 +175,10 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     FAILURE_KIND_WORKER: _FailureKind.ValueType  # 4
     """the worker's fault: bundle unreachable, disk full, worker restarted"""
     FAILURE_KIND_OOM: _FailureKind.ValueType  # 5
+    FAILURE_KIND_DEVICE: _FailureKind.ValueType  # 6
+    """the accelerator failed or was held by somebody else"""
+    FAILURE_KIND_PREEMPTED: _FailureKind.ValueType  # 7
+    """the platform took the host away"""
 
 class FailureKind(_FailureKind, metaclass=_FailureKindEnumTypeWrapper): ...
 
@@ -188,6 +192,10 @@ FAILURE_KIND_START: FailureKind.ValueType  # 3
 FAILURE_KIND_WORKER: FailureKind.ValueType  # 4
 """the worker's fault: bundle unreachable, disk full, worker restarted"""
 FAILURE_KIND_OOM: FailureKind.ValueType  # 5
+FAILURE_KIND_DEVICE: FailureKind.ValueType  # 6
+"""the accelerator failed or was held by somebody else"""
+FAILURE_KIND_PREEMPTED: FailureKind.ValueType  # 7
+"""the platform took the host away"""
 Global___FailureKind: _TypeAlias = FailureKind  # noqa: Y015
 
 @_typing.final
@@ -1380,6 +1388,108 @@ class ShutdownResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ShutdownResponse: _TypeAlias = ShutdownResponse  # noqa: Y015
+
+@_typing.final
+class QueryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SQL_FIELD_NUMBER: _builtins.int
+    MAX_ROWS_FIELD_NUMBER: _builtins.int
+    sql: _builtins.str
+    """one SELECT over the views of docs/query.md"""
+    max_rows: _builtins.int
+    """0: 1,000"""
+    def __init__(
+        self,
+        *,
+        sql: _builtins.str = ...,
+        max_rows: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_rows", b"max_rows", "sql", b"sql"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueryRequest: _TypeAlias = QueryRequest  # noqa: Y015
+
+@_typing.final
+class QueryValue(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTEGER_FIELD_NUMBER: _builtins.int
+    REAL_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    BLOB_FIELD_NUMBER: _builtins.int
+    integer: _builtins.int
+    real: _builtins.float
+    text: _builtins.str
+    blob: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        integer: _builtins.int = ...,
+        real: _builtins.float = ...,
+        text: _builtins.str = ...,
+        blob: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blob", b"blob", "integer", b"integer", "kind", b"kind", "real", b"real", "text", b"text"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blob", b"blob", "integer", b"integer", "kind", b"kind", "real", b"real", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["integer", "real", "text", "blob"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___QueryValue: _TypeAlias = QueryValue  # noqa: Y015
+
+@_typing.final
+class QueryRow(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueryValue]: ...
+    def __init__(
+        self,
+        *,
+        values: _abc.Iterable[Global___QueryValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueryRow: _TypeAlias = QueryRow  # noqa: Y015
+
+@_typing.final
+class QueryResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    truncated: _builtins.bool
+    """there is more"""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueryRow]: ...
+    def __init__(
+        self,
+        *,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        rows: _abc.Iterable[Global___QueryRow] | None = ...,
+        truncated: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "rows", b"rows", "truncated", b"truncated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueryResponse: _TypeAlias = QueryResponse  # noqa: Y015
 
 @_typing.final
 class Launch(_message.Message):

@@ -575,6 +575,11 @@ class ClusterServiceStub(object):
                 request_serializer=iris_dot_rpc_dot_iris__pb2.ShutdownRequest.SerializeToString,
                 response_deserializer=iris_dot_rpc_dot_iris__pb2.ShutdownResponse.FromString,
                 _registered_method=True)
+        self.Query = channel.unary_unary(
+                '/iris.v1.ClusterService/Query',
+                request_serializer=iris_dot_rpc_dot_iris__pb2.QueryRequest.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_iris__pb2.QueryResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterServiceServicer(object):
@@ -592,6 +597,12 @@ class ClusterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Query(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -604,6 +615,11 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.Shutdown,
                     request_deserializer=iris_dot_rpc_dot_iris__pb2.ShutdownRequest.FromString,
                     response_serializer=iris_dot_rpc_dot_iris__pb2.ShutdownResponse.SerializeToString,
+            ),
+            'Query': grpc.unary_unary_rpc_method_handler(
+                    servicer.Query,
+                    request_deserializer=iris_dot_rpc_dot_iris__pb2.QueryRequest.FromString,
+                    response_serializer=iris_dot_rpc_dot_iris__pb2.QueryResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -660,6 +676,33 @@ class ClusterService(object):
             '/iris.v1.ClusterService/Shutdown',
             iris_dot_rpc_dot_iris__pb2.ShutdownRequest.SerializeToString,
             iris_dot_rpc_dot_iris__pb2.ShutdownResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Query(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/iris.v1.ClusterService/Query',
+            iris_dot_rpc_dot_iris__pb2.QueryRequest.SerializeToString,
+            iris_dot_rpc_dot_iris__pb2.QueryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -165,12 +165,14 @@ class ClusterServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ClusterServiceAsyncStub: ...
     Status: _grpc.UnaryUnaryMultiCallable[_iris_pb2.ClusterStatusRequest, _iris_pb2.ClusterStatusResponse]
     Shutdown: _grpc.UnaryUnaryMultiCallable[_iris_pb2.ShutdownRequest, _iris_pb2.ShutdownResponse]
+    Query: _grpc.UnaryUnaryMultiCallable[_iris_pb2.QueryRequest, _iris_pb2.QueryResponse]
 
 @_typing.type_check_only
 class ClusterServiceAsyncStub(ClusterServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Status: _aio.UnaryUnaryMultiCallable[_iris_pb2.ClusterStatusRequest, _iris_pb2.ClusterStatusResponse]  # type: ignore[assignment]
     Shutdown: _aio.UnaryUnaryMultiCallable[_iris_pb2.ShutdownRequest, _iris_pb2.ShutdownResponse]  # type: ignore[assignment]
+    Query: _aio.UnaryUnaryMultiCallable[_iris_pb2.QueryRequest, _iris_pb2.QueryResponse]  # type: ignore[assignment]
 
 class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -186,6 +188,13 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iris_pb2.ShutdownRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iris_pb2.ShutdownResponse, _abc.Awaitable[_iris_pb2.ShutdownResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Query(
+        self,
+        request: _iris_pb2.QueryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_iris_pb2.QueryResponse, _abc.Awaitable[_iris_pb2.QueryResponse]]: ...
 
 def add_ClusterServiceServicer_to_server(servicer: ClusterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

@@ -12,10 +12,13 @@ from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.convert import resources_to_wire
+from iris.rpc.convert_query import query_response
 from iris.rpc.protocol import PROTOCOL_VERSION
+from iris.store.query import run_query
 from rigging.errors import Conflict
 
 _STOP_MARGIN_S: Final = 5.0
+_QUERIES_AT_ONCE: Final = 2
 _NAMES_SHOWN: Final = 5
 
 Context = Any  # grpc's own, which is untyped here
@@ -26,6 +29,8 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
+        # More at a time would only take the cores from the scheduler.
+        self._queries = asyncio.Semaphore(_QUERIES_AT_ONCE)
 
     async def Status(self, request: pb.ClusterStatusRequest, context: Context) -> pb.ClusterStatusResponse:
         controller, view = self._controller, self._controller.view
@@ -68,6 +73,14 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
                 raise
         controller.request_exit(Exit("shut down on request", workers_exit=True))
         return pb.ShutdownResponse(stopped_job_ids=stopped)
+
+    async def Query(self, request: pb.QueryRequest, context: Context) -> pb.QueryResponse:
+        await self._controller.engine.settled()
+        async with self._queries:
+            result = await asyncio.to_thread(
+                run_query, self._controller.config.state_dir, request.sql, request.max_rows
+            )
+        return query_response(result)
 
     def _worker(self, worker: Worker) -> pb.WorkerInfo:
         view = self._controller.view

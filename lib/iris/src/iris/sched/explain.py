@@ -1,11 +1,17 @@
 """Why a request is not placed, in one sentence that names the tightest shortfall with its numbers."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from iris.core.view import ClusterView, Demand
 from iris.domain.constraints import Constraint, evaluate
-from iris.domain.ids import WorkerId
+from iris.domain.entities import JobSpec
+from iris.domain.ids import JobId, WorkerId
 from iris.domain.resources import Device, Resources, format_bytes, format_cores, shortfalls
+from iris.domain.tpu import SLICE_ATTRIBUTE
+from iris.sched.fit import Host
+from iris.sched.gang import Groups, usable
 
 _MAX_NAMED = 5
 
@@ -19,22 +25,107 @@ class Offer(NamedTuple):
     attributes: Mapping[str, str]
 
 
-def explain_miss(need: Resources, constraints: tuple[Constraint, ...], offers: Sequence[Offer], known: int) -> str:
-    """Why no offer takes the request now.
+def explain_task(demand: Demand, hosts: Sequence[Host], view: ClusterView) -> str:
+    """Why no worker takes one such task now.
 
     Args:
-        offers: The connected workers. known: How many workers there are with those that are not connected.
+        hosts: The workers that take new work. view: Knows those besides.
     """
-    if not offers:
-        return f"no worker is connected ({known} known)" if known else "no worker is connected"
-    unmet = explain_constraints(constraints, [offer.attributes for offer in offers])
+    return _explain_absence(demand.resources, demand.constraints, hosts, view) or explain_shortfall(
+        demand.resources,
+        [
+            Offer(host.worker.worker_id, host.worker.capacity, host.free, host.worker.attributes)
+            for host in hosts
+            if evaluate(demand.constraints, host.worker.attributes)
+            and has_device(demand.resources, host.worker.capacity)
+        ],
+    )
+
+
+def explain_gang(spec: JobSpec, groups: Groups, size: int, count: int, view: ClusterView) -> str:
+    """Why `count` groups with room for `size` tasks each cannot be had now."""
+    key = spec.coscheduling_group_by
+    hosts = [host for members in groups.members.values() for host in members]
+    if not hosts:
+        return _explain_no_group(spec, view)
+    unit = _group_word(spec)
+    what = (
+        f"needs {size} hosts of one {unit}" if key == SLICE_ATTRIBUTE else f"needs room for {size} tasks in one {unit}"
+    )
+    if count > 1:
+        what = f"needs {count} whole {unit}s of {size} hosts each"
+    rooms = {value: groups.room(value, size) for value in groups.members}
+    enough = sum(room >= size for room in rooms.values())
+    if count > 1 and enough:
+        what += f" ({enough} of them free now)"
+    short = {value: room for value, room in rooms.items() if room < size}
+    if not short:
+        return f"{what}; there are {len(rooms)}"
+    best = max(short, key=lambda value: (short[value], value))
+    match = f"{len(rooms)} {unit}{'s match' if len(rooms) > 1 else ' matches'}"
+    text = f"{what}; {match}, the best, {best}, has room for {short[best]}"
+    return text + _next_expected(groups.members[best], groups.need)
+
+
+def _explain_no_group(spec: JobSpec, view: ClusterView) -> str:
+    key = spec.coscheduling_group_by
+    workers = [worker for worker in view.workers.values() if worker.is_open]
+    if not workers:
+        return _explain_no_worker(view)
+    if not any(key in worker.attributes for worker in workers):
+        return f"no connected worker has the attribute {key!r}, by which the gang of {spec.replicas} is grouped"
+    grouped = [worker for worker in workers if key in worker.attributes]
+    unmet = explain_constraints(spec.constraints, [worker.attributes for worker in grouped])
     if unmet is not None:
         return unmet
-    willing = [offer for offer in offers if evaluate(constraints, offer.attributes)]
-    absent = explain_device(need, [offer.capacity for offer in willing])
-    if absent is not None:
-        return absent
-    return explain_shortfall(need, [offer for offer in willing if has_device(need, offer.capacity)])
+    willing = [worker.capacity for worker in grouped if evaluate(spec.constraints, worker.attributes)]
+    absent = explain_device(spec.resources, willing)
+    return absent or f"no {key} matches"
+
+
+def _group_word(spec: JobSpec) -> str:
+    device = spec.resources.accelerator
+    if spec.coscheduling_group_by == SLICE_ATTRIBUTE:
+        return f"{device.variant} slice" if device is not None and device.variant else "slice"
+    return spec.coscheduling_group_by
+
+
+def _next_expected(hosts: Sequence[Host], need: Resources) -> str:
+    """Who is in the way on these hosts: the job that holds most of them."""
+    held: Counter[JobId] = Counter()
+    kept: Counter[JobId] = Counter()
+    for host in hosts:
+        if usable(host, None) and host.fits(need):
+            continue
+        held.update({booking.job_id for booking in host.load.bookings.values()})
+        if host.held_by is not None:
+            kept[host.held_by] += 1
+    if held:
+        return f"; next expected when job {held.most_common(1)[0][0]} ends"
+    if kept:
+        return f"; the rest is kept free for job {kept.most_common(1)[0][0]}"
+    return ""
+
+
+def _explain_absence(
+    need: Resources, constraints: tuple[Constraint, ...], hosts: Sequence[Host], view: ClusterView
+) -> str | None:
+    if not hosts:
+        return _explain_no_worker(view)
+    unmet = explain_constraints(constraints, [host.worker.attributes for host in hosts])
+    if unmet is not None:
+        return unmet
+    willing = [host.worker.capacity for host in hosts if evaluate(constraints, host.worker.attributes)]
+    return explain_device(need, willing)
+
+
+def _explain_no_worker(view: ClusterView) -> str:
+    cordoned = sorted(
+        f"{worker.worker_id}: {worker.cordon_reason}" for worker in view.workers.values() if worker.cordon_reason
+    )
+    if cordoned:
+        return f"no worker takes work; {len(cordoned)} of {len(view.workers)} known are cordoned ({_some(cordoned)})"
+    return f"no worker is connected ({len(view.workers)} known)" if view.workers else "no worker is connected"
 
 
 def explain_constraints(constraints: tuple[Constraint, ...], workers: Sequence[Mapping[str, str]]) -> str | None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from iris.core.gang_rules import is_gang
 from iris.domain.constraints import evaluate
-from iris.domain.entities import JobSpec
+from iris.domain.entities import JobSpec, is_gang
 from iris.domain.ids import WorkerId
 from iris.domain.resources import Resources, shortfalls
+from iris.domain.tpu import tpu_mistake
 from iris.sched.explain import amount_text, explain_constraints, explain_device, has_device
 
 WorkerCapacity = tuple[WorkerId, Resources, Mapping[str, str]]
@@ -22,8 +22,9 @@ def impossible_reason(spec: JobSpec, worker_capacities: Sequence[WorkerCapacity]
     Returns:
         The shortfall with the largest there is: "needs 64 cores; the largest worker (local) has 2".
     """
-    if not worker_capacities:
-        return None
+    mistake = tpu_mistake(spec.resources.accelerator, spec.replicas, spec.coscheduling_group_by)
+    if mistake is not None or not worker_capacities:
+        return mistake
     unmet = explain_constraints(spec.constraints, [attributes for _, _, attributes in worker_capacities])
     if unmet is not None:
         return unmet

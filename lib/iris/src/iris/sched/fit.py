@@ -1,25 +1,52 @@
 """Free capacity during one round, and which workers can take a request."""
 
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+
 from iris.core.load import WorkerLoad
-from iris.core.view import ClusterView, Demand
-from iris.domain.constraints import evaluate, soft_score
+from iris.core.view import ClusterView, Demand, Wish
+from iris.domain.constraints import Constraint, ConstraintOp, evaluate, soft_score
 from iris.domain.entities import Worker
+from iris.domain.ids import JobId
 from iris.domain.resources import Device, Resources
+
+_MAX_MISSES_KEPT = 16
 
 
 class Host:
-    """A connected worker with what is left of it in this round. Only shrinks while the round goes on."""
+    """A worker that takes new work, with what is left of it in this round. Only shrinks while the round goes on.
 
-    __slots__ = ("cpu_millis", "device", "device_count", "disk_bytes", "memory_bytes", "worker")
+    Attributes:
+        coming: What will be free besides once attempts that are on their way out have ended; None: nothing.
+        gangs: Gangs that have an attempt here; another gang keeps away. held_by: The job for which it is kept free.
+    """
 
-    def __init__(self, worker: Worker, load: WorkerLoad) -> None:
+    __slots__ = (
+        "coming", "cpu_millis", "device", "device_count", "disk_bytes", "gangs", "held_by", "load", "memory_bytes",
+        "order", "worker",
+    )  # fmt: skip
+
+    def __init__(self, worker: Worker, load: WorkerLoad, order: int) -> None:
         capacity = worker.capacity
         self.worker = worker
+        self.load = load
+        self.order = order
         self.cpu_millis = capacity.cpu_millis - load.cpu_millis
         self.memory_bytes = capacity.memory_bytes - load.memory_bytes
         self.disk_bytes = capacity.disk_bytes - load.disk_bytes
         self.device = capacity.accelerator
         self.device_count = (self.device.count if self.device else 0) - load.device_count
+        self.gangs: frozenset[JobId] = frozenset(load.gang_attempts) if load.gang_attempts else _NO_GANGS
+        self.held_by: JobId | None = None
+        self.coming: Resources | None = None
+        if load.stopping:
+            for booking in load.bookings.values():
+                if booking.stopping:
+                    self.expect(booking.resources)
+
+    def expect(self, amount: Resources) -> None:
+        """That much will be free once an attempt has ended."""
+        self.coming = amount if self.coming is None else self.coming.add(amount)
 
     def fits(self, need: Resources) -> bool:
         """Whether one task of that size fits now. Agrees with `Resources.fits`."""
@@ -29,8 +56,8 @@ class Host:
             return False
         if need.disk_bytes > self.disk_bytes and need.disk_bytes:
             return False
-        wanted = need.accelerator
-        if wanted is None:
+        wanted = need.device
+        if wanted is None or wanted.kind == "cpu":
             return True
         return self.device is not None and wanted.accepts(self.device) and wanted.count <= self.device_count
 
@@ -38,25 +65,29 @@ class Host:
         """How many tasks of that size fit now, at most `limit`."""
         if not self.fits(need):
             return 0
+        if need.cpu_millis:
+            limit = min(limit, self.cpu_millis // need.cpu_millis)
+        if need.memory_bytes:
+            limit = min(limit, self.memory_bytes // need.memory_bytes)
+        if need.disk_bytes:
+            limit = min(limit, self.disk_bytes // need.disk_bytes)
         wanted = need.accelerator
-        for asked, there in (
-            (need.cpu_millis, self.cpu_millis),
-            (need.memory_bytes, self.memory_bytes),
-            (need.disk_bytes, self.disk_bytes),
-            (wanted.count if wanted else 0, self.device_count),
-        ):
-            if asked:
-                limit = min(limit, there // asked)
+        if wanted is not None and wanted.count:
+            limit = min(limit, self.device_count // wanted.count)
         return limit
 
-    def take(self, need: Resources) -> None:
-        """Use the resources of one task."""
-        self.cpu_millis -= need.cpu_millis
-        self.memory_bytes -= need.memory_bytes
-        self.disk_bytes -= need.disk_bytes
+    def will_fit(self, need: Resources) -> bool:
+        """Whether one task of that size fits once what is on its way out has ended."""
+        return need.fits(self.free if self.coming is None else self.free.add(self.coming))
+
+    def take(self, need: Resources, count: int = 1) -> None:
+        """Use the resources of tasks. What is promised from `coming` may leave less than nothing."""
+        self.cpu_millis -= need.cpu_millis * count
+        self.memory_bytes -= need.memory_bytes * count
+        self.disk_bytes -= need.disk_bytes * count
         wanted = need.accelerator
         if wanted is not None:
-            self.device_count -= wanted.count
+            self.device_count -= wanted.count * count
 
     @property
     def free(self) -> Resources:
@@ -65,10 +96,17 @@ class Host:
         return Resources(self.cpu_millis, self.memory_bytes, self.disk_bytes, device)
 
 
+_NO_GANGS: frozenset[JobId] = frozenset()
+
+
 def hosts_of(view: ClusterView) -> list[Host]:
-    """The connected workers, in the order in which they became known."""
+    """The workers that take new work, in the order in which they became known."""
     loads = view.loads
-    return [Host(worker, loads[worker.worker_id]) for worker in view.workers.values() if worker.connected]
+    return [
+        Host(worker, loads[worker.worker_id], order)
+        for order, worker in enumerate(view.workers.values())
+        if worker.connected and not worker.cordon_reason
+    ]
 
 
 def may_run_on(demand: Demand, worker: Worker) -> bool:
@@ -80,21 +118,119 @@ def may_run_on(demand: Demand, worker: Worker) -> bool:
     return wanted is None or (have is not None and wanted.accepts(have))
 
 
-def candidates(demand: Demand, hosts: list[Host]) -> list[Host]:
-    """The hosts that can take one such task now, the best last.
+_Entry = tuple[int, int, int, Host]  # free cpu, free memory, order
 
-    Best is the one that meets most soft constraints; then one whose accelerators would not lie idle under a task that
-    needs none; then the fullest, so that room for large requests stays together.
+
+class Pool:
+    """The hosts that come into question for one wish (constraints and device), sorted for best fit.
+
+    Best is the host that meets most soft constraints; then one whose accelerators would not lie idle under a task that
+    needs none; then the fullest that has room, so that room for large requests stays together.
+
+    Hosts shrink under other pools' hands too. As they only shrink, an entry that is out of date stands too far to the
+    right, where every search passes it, and is put right then.
     """
-    found = [host for host in hosts if host.fits(demand.resources) and may_run_on(demand, host.worker)]
-    if len(found) > 1:
+
+    def __init__(self, demand: Demand, hosts: Iterable[Host]) -> None:
+        self.hosts = [host for host in hosts if may_run_on(demand, host.worker)]
+        self.hosts_set = frozenset(self.hosts)
         plain = demand.resources.accelerator is None
-        found.sort(
-            key=lambda host: (
-                soft_score(demand.constraints, host.worker.attributes) if demand.constraints else 0,
-                not (plain and host.device is not None),
-                -host.cpu_millis,
-                -host.memory_bytes,
-            )
-        )
-    return found
+        tiers: dict[tuple[int, bool], list[_Entry]] = {}
+        soft = any(constraint.soft for constraint in demand.constraints)
+        for host in self.hosts:
+            score = soft_score(demand.constraints, host.worker.attributes) if soft else 0
+            entry = (host.cpu_millis, host.memory_bytes, host.order, host)
+            tiers.setdefault((-score, plain and host.device is not None), []).append(entry)
+        self._tiers = [sorted(entries) for _, entries in sorted(tiers.items(), key=lambda item: item[0])]
+        self._misses: list[Resources] = []
+        self._hint: Host | None = None
+        self._hint_need: Resources | None = None
+
+    def find(self, need: Resources) -> Host | None:
+        """The best host that can take one such task now and is kept for nobody, or None."""
+        hint = self._hint
+        # A host that was best for this need stays it while it has room: it has only become fuller.
+        if hint is not None and self._hint_need is need and hint.held_by is None and hint.fits(need):
+            return hint
+        if self._misses and self.misses(need):
+            return None
+        self._hint_need = need
+        for tier in self._tiers:
+            self._hint = host = _search(tier, need)
+            if host is not None:
+                return host
+        self._note_miss(need)
+        return None
+
+    def misses(self, need: Resources) -> bool:
+        """Whether something no larger has missed in this round already."""
+        return any(_covers(need, missed) for missed in self._misses)
+
+    def _note_miss(self, need: Resources) -> None:
+        kept = [missed for missed in self._misses if not _covers(missed, need)]
+        self._misses = [need, *kept[: _MAX_MISSES_KEPT - 1]]
+
+
+def _search(tier: list[_Entry], need: Resources) -> Host | None:
+    cpu = need.cpu_millis
+    index = bisect_left(tier, (cpu,)) if cpu else 0
+    while index < len(tier):
+        entry = tier[index]
+        host = entry[3]
+        if entry[0] != host.cpu_millis or entry[1] != host.memory_bytes:
+            del tier[index]
+            fresh = (host.cpu_millis, host.memory_bytes, host.order, host)
+            insort(tier, fresh)
+        if host.held_by is None and host.fits(need):
+            return host
+        index += 1
+    return None
+
+
+def _covers(larger: Resources, smaller: Resources) -> bool:
+    """Whether where `smaller` does not fit, `larger` does not either; both are of one wish."""
+    return (
+        larger.cpu_millis >= smaller.cpu_millis
+        and larger.memory_bytes >= smaller.memory_bytes
+        and larger.disk_bytes >= smaller.disk_bytes
+        and (smaller.device.count if smaller.device else 0) <= (larger.device.count if larger.device else 0)
+    )
+
+
+class Pools:
+    """The pools of one round, made as they are asked for."""
+
+    def __init__(self, hosts: list[Host]) -> None:
+        self.hosts = hosts
+        self._of_wish: dict[Wish, Pool] = {}
+        self._of_demand: dict[Demand, Pool] = {}
+        self._by_value: dict[str, dict[str, list[Host]]] = {}
+
+    def of(self, demand: Demand) -> Pool:
+        """The pool of a request."""
+        pool = self._of_demand.get(demand)
+        if pool is None:
+            pool = self._of_wish.get(demand.wish)
+            if pool is None:
+                pool = self._of_wish[demand.wish] = Pool(demand, self._narrowed(demand.constraints))
+            self._of_demand[demand] = pool
+        return pool
+
+    def _narrowed(self, constraints: tuple[Constraint, ...]) -> Iterable[Host]:
+        """Hosts among which the matching ones are, by an index over one attribute where a constraint allows it."""
+        for constraint in constraints:
+            if not constraint.soft and constraint.op in (ConstraintOp.EQ, ConstraintOp.IN):
+                by_value = self.by_value(constraint.key)
+                return [host for value in dict.fromkeys(constraint.values) for host in by_value.get(value, ())]
+        return self.hosts
+
+    def by_value(self, key: str) -> dict[str, list[Host]]:
+        """The hosts that have the attribute, by its value."""
+        found = self._by_value.get(key)
+        if found is None:
+            found = self._by_value[key] = {}
+            for host in self.hosts:
+                value = host.worker.attributes.get(key)
+                if value is not None:
+                    found.setdefault(value, []).append(host)
+        return found

@@ -1,51 +1,117 @@
 """Place the tasks of a gang together, or none of them."""
 
+from bisect import bisect_left, insort
+from typing import Final
+
 from iris.core.view import Demand
-from iris.domain.ids import WorkerId
-from iris.sched.fit import Host, may_run_on
+from iris.domain.constraints import soft_score
+from iris.domain.entities import JobSpec
+from iris.domain.ids import JobId, WorkerId
+from iris.domain.resources import Resources
+from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts
+from iris.sched.fit import Host, Pool
+
+ORDER_ATTRIBUTE: Final = "tpu-worker-id"
 
 
-def place_gang(
-    count: int, group_by: str, demand: Demand, hosts: list[Host], within: str | None
-) -> list[WorkerId] | str:
-    """Find room for all `count` tasks on workers that share one value of an attribute.
+def group_size(spec: JobSpec) -> int:
+    """How many of the gang's tasks go into one group: a whole TPU slice, or all of them.
+
+    A job over several slices of a known type (multislice) has its tasks in whole slices, the first ones in the first.
+    """
+    hosts = slice_hosts(spec.resources.accelerator)
+    if spec.coscheduling_group_by != SLICE_ATTRIBUTE or hosts is None:
+        return spec.replicas
+    return hosts if spec.replicas % hosts == 0 else spec.replicas
+
+
+def usable(host: Host, job_id: JobId | None) -> bool:
+    """Whether a gang may use the host: no other gang is there and it is kept for nobody else."""
+    return (host.held_by is None or host.held_by == job_id) and (not host.gangs or host.gangs == {job_id})
+
+
+class Groups:
+    """The groups that come into question for gangs of one demand, sorted by the room that is left in them.
+
+    As with pools, room only shrinks during a round: a size that is out of date is found out when it is looked at.
 
     Args:
-        group_by: The attribute.
-        hosts: Free capacity of this round; used up by a placement, untouched by a miss.
-        within: The value that members which already run have; None: any value will do.
-
-    Returns:
-        One worker for each task, or why there is no room: "needs 4 workers' worth ...; the best group has 3".
+        group_by: The attribute whose value the members of a group share.
     """
-    groups: dict[str, list[Host]] = {}
+
+    def __init__(self, demand: Demand, group_by: str, pool: Pool) -> None:
+        self.group_by = group_by
+        self.need = demand.resources
+        self.members: dict[str, list[Host]] = {}
+        for host in pool.hosts:
+            value = host.worker.attributes.get(group_by)
+            if value is not None:
+                self.members.setdefault(value, []).append(host)
+        soft = any(constraint.soft for constraint in demand.constraints)
+        tiers: dict[int, list[tuple[int, str]]] = {}
+        for value, hosts in self.members.items():
+            hosts.sort(key=rank)
+            score = min(soft_score(demand.constraints, host.worker.attributes) for host in hosts) if soft else 0
+            tiers.setdefault(-score, []).append((self.room(value), value))
+        self._tiers = [sorted(sizes) for _, sizes in sorted(tiers.items())]
+
+    def room(self, value: str, limit: int = 1 << 30) -> int:
+        """For how many tasks a group has room now."""
+        return sum(host.room_for(self.need, limit) for host in self.members[value] if usable(host, None))
+
+    def choose(self, size: int, count: int, within: str | None) -> list[str] | None:
+        """The `count` groups with room for `size` tasks each that are left with least, or None.
+
+        Args:
+            within: The value that it has to be, for a gang of which some members run already.
+        """
+        if within is not None:
+            fits = within in self.members and self.room(within) >= size
+            return [within] if fits and count == 1 else None
+        chosen: list[str] = []
+        for tier in self._tiers:
+            index = bisect_left(tier, (size,))
+            while index < len(tier) and len(chosen) < count:
+                known, value = tier[index]
+                room = self.room(value)
+                if room != known:
+                    del tier[index]
+                    insort(tier, (room, value))
+                if room >= size:
+                    chosen.append(value)
+                index += 1
+        return sorted(chosen, key=_natural) if len(chosen) == count else None
+
+    def take(self, job_id: JobId, values: list[str], size: int) -> list[WorkerId]:
+        """Use the room of these groups: `size` tasks in each, in the order of the hosts."""
+        placed: list[WorkerId] = []
+        for value in values:
+            left = size
+            for host in self.members[value]:
+                room = host.room_for(self.need, left) if usable(host, None) else 0
+                if room:
+                    host.take(self.need, room)
+                    host.gangs = frozenset({job_id})
+                    placed += [host.worker.worker_id] * room
+                    left -= room
+                if not left:
+                    break
+        return placed
+
+
+def place_on(hosts: list[Host], need: Resources, job_id: JobId) -> None:
+    """Promise one task's room on each of the hosts to a gang."""
     for host in hosts:
-        value = host.worker.attributes.get(group_by)
-        if value is not None and within in (None, value):
-            groups.setdefault(value, []).append(host)
-    if not groups:
-        where = f" {group_by}={within}" if within is not None else f" the attribute {group_by!r}"
-        return f"no connected worker has{where}, by which the gang of {count} is grouped"
-    rooms = {value: _rooms(count, demand, members) for value, members in groups.items()}
-    sizes = {value: sum(room for _, room in found) for value, found in rooms.items()}
-    enough = [value for value, size in sizes.items() if size >= count]
-    if not enough:
-        best = max(sizes, key=lambda value: (sizes[value], value))
-        return f"needs room for {count} tasks in one {group_by}; the best, {best}, has room for {sizes[best]}"
-    # The group that is left with least: larger ones stay whole for larger gangs.
-    chosen = min(enough, key=lambda value: (sizes[value], value))
-    return _take(count, demand, rooms[chosen])
+        host.take(need)
+        host.held_by = host.held_by or job_id
 
 
-def _rooms(count: int, demand: Demand, hosts: list[Host]) -> list[tuple[Host, int]]:
-    fitting = [host for host in hosts if may_run_on(demand, host.worker)]
-    return [(host, host.room_for(demand.resources, count)) for host in fitting]
+def rank(host: Host) -> tuple[bool, tuple[int, str], int]:
+    """Where a host stands in its slice: by its TPU worker id, or else by when it became known."""
+    text = host.worker.attributes.get(ORDER_ATTRIBUTE)
+    return (text is None, _natural(text or ""), host.order)
 
 
-def _take(count: int, demand: Demand, rooms: list[tuple[Host, int]]) -> list[WorkerId]:
-    placed: list[WorkerId] = []
-    for host, room in rooms:
-        for _ in range(min(room, count - len(placed))):
-            host.take(demand.resources)
-            placed.append(host.worker.worker_id)
-    return placed
+def _natural(text: str) -> tuple[int, str]:
+    """Sorts "10" behind "9"."""
+    return (int(text), "") if text.isascii() and text.isdigit() else (1 << 62, text)

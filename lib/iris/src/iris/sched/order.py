@@ -1,13 +1,131 @@
-"""In which order jobs are served."""
+"""In which order jobs are served: by band; inside a band the user who has had least lately; of one user the oldest.
+
+First in a band come a few gangs that have waited long, so that smaller work cannot starve them.
+"""
 
 from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import Final
 
 from iris.core.view import ClusterView
-from iris.domain.entities import Job
+from iris.domain.ids import JobId, user_of
+from iris.domain.states import PriorityBand
+from iris.sched.reserve import MAX_RESERVED, RESERVE_AFTER_MS
+
+# Among several users, how many tasks of one job are placed before the next user has a turn.
+_TURN_TASKS: Final = 8
+_NO_LIMIT: Final = 1 << 60
+# A task that is placed counts as if it had run for so long already, so that the turns of one round are fair too.
+_ASSUMED_RUN_MS: Final = 3600 * 1000
 
 
-def jobs_in_order(view: ClusterView) -> Iterator[Job]:
-    """Jobs with pending tasks: by band, then age. The view keeps them sorted, so this costs nothing to begin."""
-    jobs = view.jobs
-    for _, _, job_id in view.queue:
-        yield jobs[job_id]
+_Queued = tuple[int, int, JobId]  # an entry of ClusterView.queue
+
+
+class Turn:
+    """A job's turn. The round answers by setting the attributes.
+
+    Attributes:
+        limit: How many tasks to place at most. placed_weight: Weight of those placed.
+        is_done: Whether nothing more of the job can be placed in this round.
+    """
+
+    __slots__ = ("band", "is_done", "job_id", "limit", "placed_weight")
+
+    def __init__(self, band: PriorityBand, limit: int) -> None:
+        self.band = band
+        self.limit = limit
+
+    def of(self, job_id: JobId) -> "Turn":
+        """The same turn for a job, unanswered; one object serves a whole band, as there may be many jobs."""
+        self.job_id = job_id
+        self.placed_weight = 0.0
+        self.is_done = True
+        return self
+
+
+def turns(view: ClusterView, now_ms: int) -> Iterator[Turn]:
+    """Jobs with pending tasks, in the order of service; a job may have several turns.
+
+    Who is over budget is served in the batch band. Each turn has to be answered before the next is taken.
+    """
+    bands: dict[PriorityBand, dict[str, list[_Queued]]] = {band: {} for band in PriorityBand}
+    over = _over_budget(view)
+    aged = _aged_gangs(view, over, now_ms)
+    served = {int(band): users for band, users in bands.items()}
+    batch = bands[PriorityBand.BATCH]
+    for entry in view.queue:
+        if entry[2] in aged:
+            continue
+        user = user_of(entry[2])
+        users = batch if user in over else served[entry[0]]
+        jobs = users.get(user)
+        if jobs is None:
+            jobs = users[user] = []
+        jobs.append(entry)
+    for band, users in bands.items():
+        first = Turn(band, _NO_LIMIT)
+        for job_id, theirs in aged.items():
+            if theirs is band:
+                yield first.of(job_id)
+        if not users:
+            continue
+        if over and band is PriorityBand.BATCH:
+            for jobs in users.values():
+                jobs.sort(key=lambda entry: entry[1])
+        if len(users) == 1:
+            turn = Turn(band, _NO_LIMIT)
+            for jobs in users.values():
+                for entry in jobs:
+                    yield turn.of(entry[2])
+        else:
+            yield from _fair(view, band, users, now_ms)
+
+
+def _fair(view: ClusterView, band: PriorityBand, users: dict[str, list[_Queued]], now_ms: int) -> Iterator[Turn]:
+    heap: list[tuple[float, int, str]] = []
+    for user, jobs in users.items():
+        heap.append((view.usage.use(user, now_ms), jobs[0][1], user))
+        jobs.reverse()
+    heapify(heap)
+    turn = Turn(band, _TURN_TASKS)
+    while heap:
+        use, _, user = heappop(heap)
+        jobs = users[user]
+        while jobs:
+            yield turn.of(jobs[-1][2])
+            if turn.is_done:
+                jobs.pop()
+            if turn.placed_weight:
+                use += turn.placed_weight * _ASSUMED_RUN_MS
+                break
+        if jobs:
+            heappush(heap, (use, jobs[-1][1], user))
+
+
+def _aged_gangs(view: ClusterView, over: frozenset[str], now_ms: int) -> dict[JobId, PriorityBand]:
+    """Gangs that have waited long, the oldest first: one of each user, a few in each band."""
+    found: dict[JobId, PriorityBand] = {}
+    if not view.waiting_gangs:
+        return found
+    jobs = [view.jobs[job_id] for job_id in view.waiting_gangs]
+    old = [job for job in jobs if now_ms - job.submitted_at_ms >= RESERVE_AFTER_MS]
+    users: set[tuple[PriorityBand, str]] = set()
+    places = dict.fromkeys(PriorityBand, MAX_RESERVED)
+    for job in sorted(old, key=lambda job: job.sequence):
+        job_id = job.spec.job_id
+        user = user_of(job_id)
+        band = PriorityBand.BATCH if user in over else job.spec.band
+        if places[band] and (band, user) not in users:
+            places[band] -= 1
+            users.add((band, user))
+            found[job_id] = band
+    return found
+
+
+def _over_budget(view: ClusterView) -> frozenset[str]:
+    return frozenset(
+        user
+        for user, budget in view.budgets.items()
+        if budget.max_weight and view.usage.held(user) >= budget.max_weight
+    )

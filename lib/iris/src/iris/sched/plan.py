@@ -1,15 +1,23 @@
 """One scheduling round: a pure function of the view."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
-from iris.core.gang_rules import is_gang
 from iris.core.view import ClusterView, Demand
-from iris.domain.entities import Job
+from iris.domain.entities import Job, is_gang
+from iris.domain.events import Preempted
 from iris.domain.ids import JobId, TaskId, WorkerId, task_id
-from iris.sched.explain import Offer, explain_miss
-from iris.sched.fit import Host, candidates, hosts_of
-from iris.sched.gang import place_gang
-from iris.sched.order import jobs_in_order
+from iris.domain.states import PriorityBand
+from iris.sched.explain import explain_gang, explain_task
+from iris.sched.fit import Host, Pools, hosts_of
+from iris.sched.gang import Groups, group_size
+from iris.sched.order import Turn, turns
+from iris.sched.preempt import Room, Victims
+from iris.sched.reasons import Reason, Reasons
+from iris.sched.reserve import Reservations
+
+_MAX_GANG_SEARCHES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,84 +27,224 @@ class Plan:
     Args:
         assignments: Tasks to start, each with its worker, in order of priority.
         reasons: For every job that still has pending tasks, why its first one is not placed.
+        preemptions: Attempts to take the place of; to be reduced before the assignments.
     """
 
     assignments: list[tuple[TaskId, WorkerId]] = field(default_factory=list)
-    reasons: dict[JobId, str] = field(default_factory=dict)
+    reasons: Reasons = field(default_factory=Reasons)
+    preemptions: list[Preempted] = field(default_factory=list)
 
 
 def plan_round(view: ClusterView, now_ms: int) -> Plan:
-    """Choose workers for as many pending tasks as fit: by band, then age of the job, then index of the task.
+    """Choose workers for as many pending tasks as fit, in the order of `iris.sched.order`.
 
-    A job that does not fit does not hold up those behind it. Cpu that waiting attempts lend counts as free.
+    A job that does not fit does not hold up those behind it, unless it has waited long: then what it will need is kept
+    free for it. Work of a more urgent band takes the place of less urgent work. Cpu that waiting attempts lend counts
+    as free.
 
     Args:
         view: Never modified.
-        now_ms: Unix ms; no rule depends on it yet.
+        now_ms: Unix ms.
     """
-    del now_ms
-    round_ = _Round(view)
-    for job in jobs_in_order(view):
-        round_.place(job)
+    round_ = _Round(view, now_ms)
+    if view.queue:
+        for turn in turns(view, now_ms):
+            round_.place(turn)
     return round_.plan
 
 
 class _Round:
     """Free capacity and what has been found not to fit, for one round."""
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterView, now_ms: int) -> None:
         self.plan = Plan()
         self._view = view
         self._hosts = hosts_of(view) if view.queue else []
-        # Capacity only shrinks in a round: a request that missed once misses until the end of it.
-        self._missed: dict[Demand, str] = {}
-        self._candidates: dict[Demand, list[Host]] = {}
+        self._pools = Pools(self._hosts)
+        self._groups: dict[tuple[Demand, str], Groups] = {}
+        self._reservations = Reservations(now_ms)
+        self._victims: Victims | None = None
+        self._placed: dict[JobId, int] = {}
+        self._reasons: dict[tuple[object, ...], Reason] = {}
+        self._settled: dict[tuple[Demand, PriorityBand], Reason] = {}
+        self._hopeless: set[tuple[object, ...]] = set()
+        self._gang_searches = 0
+        # Hosts of which something is on its way out; each demand looks at them in this order, and back never.
+        self._coming = [host for host in self._hosts if host.coming is not None]
+        self._coming_seen: dict[Demand, int] = {}
 
-    def place(self, job: Job) -> None:
+    def place(self, turn: Turn) -> None:
         """Place what fits of the job's pending tasks, or say why not."""
-        job_id = job.spec.job_id
-        held = self._view.held_counts.get(job_id)
+        job = self._view.jobs[turn.job_id]
+        held = self._view.held_counts.get(turn.job_id)
         if held:
-            self.plan.reasons[job_id] = f"waits for {held} earlier {'attempt' if held == 1 else 'attempts'} to end"
+            many = "attempt" if held == 1 else "attempts"
+            self.plan.reasons.put(turn.job_id, f"waits for {held} earlier {many} to end")
         elif is_gang(job.spec):
-            self._place_gang(job)
+            self._place_gang(job, turn)
         else:
-            self._place_each(job)
+            self._place_each(job, turn)
 
-    def _place_each(self, job: Job) -> None:
-        job_id = job.spec.job_id
+    # ---- tasks by themselves ----
+
+    def _place_each(self, job: Job, turn: Turn) -> None:
+        job_id = turn.job_id
         demand = self._view.demands[job_id]
-        reason = self._missed.get(demand)
-        if reason is not None:
-            self.plan.reasons[job_id] = reason
-            return
         need = demand.resources
-        found = self._candidates.get(demand)
-        if found is None:
-            found = self._candidates[demand] = candidates(demand, self._hosts)
+        if self._is_settled(job, demand, turn):
+            return
+        pool = self._pools.of(demand)
+        waiting = self._view.pending[job_id]
+        total = len(waiting)
+        begin = done = self._placed.get(job_id, 0)
+        end = min(total, done + turn.limit)
         assignments = self.plan.assignments
-        for negated in reversed(self._view.pending[job_id]):
-            while found and not found[-1].fits(need):
-                found.pop()
-            if not found:
-                self.plan.reasons[job_id] = self._miss(demand)
-                return
-            found[-1].take(need)
-            assignments.append((task_id(job_id, -negated), found[-1].worker.worker_id))
+        while done < end:
+            host = pool.find(need)
+            if host is None:
+                self._wait_each(job, demand, turn, end - done)
+                break
+            count = 1 if end - done == 1 else host.room_for(need, end - done)
+            host.take(need, count)
+            worker_id = host.worker.worker_id
+            for place in range(total - done - 1, total - done - 1 - count, -1):
+                assignments.append((task_id(job_id, -waiting[place]), worker_id))
+            done += count
+        else:
+            turn.is_done = done == total
+        if done > begin:
+            turn.placed_weight = demand.weight * (done - begin)
+            self._placed[job_id] = done
 
-    def _place_gang(self, job: Job) -> None:
-        job_id, spec = job.spec.job_id, job.spec
+    def _is_settled(self, job: Job, demand: Demand, turn: Turn) -> bool:
+        """Whether this round has found already that no such task can be helped; the job then waits for the same."""
+        reason = self._settled.get((demand, turn.band))
+        if reason is None or self._reservations.is_due(job, turn.band):
+            return False
+        self.plan.reasons.put(turn.job_id, reason)
+        return True
+
+    def _wait_each(self, job: Job, demand: Demand, turn: Turn, left: int) -> None:
+        """Nothing is free for a task: wait for what comes free, make room, or keep room."""
+        expecting: Host | None = None
+        while left:
+            host = self._find_coming(demand) or self._preempt_for_task(job, demand, turn.band)
+            if host is None:
+                break
+            host.take(demand.resources)
+            expecting = expecting or host
+            left -= 1
+        if expecting is not None:
+            self.plan.reasons.put(turn.job_id, f"waits for attempts on {expecting.worker.worker_id} to end")
+            return
+        if self._reservations.is_due(job, turn.band):
+            host = self._reservations.keep_host(job.spec.job_id, turn.band, demand, self._pools.of(demand).hosts)
+            if host is not None:
+                text = explain_task(demand, self._hosts, self._view)
+                self.plan.reasons.put(turn.job_id, f"{text}; worker {host.worker.worker_id} is kept free for it")
+                return
+        self._put_reason((demand,), turn.job_id, lambda: explain_task(demand, self._hosts, self._view))
+        if left:
+            self._settled[(demand, turn.band)] = self._reasons[(demand,)]
+
+    def _find_coming(self, demand: Demand) -> Host | None:
+        seen = self._coming_seen.get(demand, 0)
+        if seen >= len(self._coming):
+            return None
+        eligible = self._pools.of(demand).hosts_set
+        while seen < len(self._coming):
+            host = self._coming[seen]
+            if host in eligible and host.held_by is None and host.will_fit(demand.resources):
+                break
+            seen += 1
+        self._coming_seen[demand] = seen
+        return self._coming[seen] if seen < len(self._coming) else None
+
+    def _preempt_for_task(self, job: Job, demand: Demand, band: PriorityBand) -> Host | None:
+        victims = self._victims_for(band)
+        if victims is None or (demand, band) in self._hopeless:
+            return None
+        room = victims.for_task(demand, band, self._pools.of(demand))
+        if room is None:
+            self._hopeless.add((demand, band))
+            return None
+        self._preempt(victims, room, job)
+        return room.hosts[0]
+
+    def _victims_for(self, band: PriorityBand) -> Victims | None:
+        if band is PriorityBand.BATCH:
+            return None
+        if self._victims is None:
+            self._victims = Victims(self._view, self._hosts)
+        return self._victims if self._victims.may_help(band) else None
+
+    def _preempt(self, victims: Victims, room: Room, job: Job) -> None:
+        victims.take(room)
+        why = f"preempted for {job.spec.job_id} ({job.spec.band.word})"
+        for unit in room.victims:
+            # A gang goes whole by the preemption of any of its members.
+            single = unit.bookings[:1]
+            self.plan.preemptions.extend(Preempted(booking.attempt_id, why) for booking in single)
+        names = {booking.worker_id for unit in room.victims for booking in unit.bookings}
+        self._coming.extend(host for host in self._hosts if host.worker.worker_id in names)
+
+    # ---- gangs ----
+
+    def _place_gang(self, job: Job, turn: Turn) -> None:
+        job_id, spec = turn.job_id, job.spec
         demand = self._view.demands[job_id]
         waiting = self._view.pending[job_id]
-        within = None
-        if len(waiting) < spec.replicas:
-            within = self._group_of_running(job)
-        placed = place_gang(len(waiting), spec.coscheduling_group_by, demand, self._hosts, within)
-        if isinstance(placed, str):
-            self.plan.reasons[job_id] = placed
+        within = self._group_of_running(job) if len(waiting) < spec.replicas else None
+        size = len(waiting) if within is not None else min(group_size(spec), len(waiting))
+        count = max(len(waiting) // size, 1)
+        groups = self._groups.get((demand, spec.coscheduling_group_by))
+        if groups is None:
+            groups = Groups(demand, spec.coscheduling_group_by, self._pools.of(demand))
+            self._groups[(demand, spec.coscheduling_group_by)] = groups
+        chosen = groups.choose(size, count, within)
+        if chosen is not None:
+            placed = groups.take(job_id, chosen, size)
+            for negated, worker_id in zip(reversed(waiting), placed, strict=True):
+                self.plan.assignments.append((task_id(job_id, -negated), worker_id))
+            turn.placed_weight = demand.weight * len(placed)
             return
-        for negated, worker_id in zip(reversed(waiting), placed, strict=True):
-            self.plan.assignments.append((task_id(job_id, -negated), worker_id))
+        key = (demand, spec.coscheduling_group_by, size, count, within)
+        hosts = None if within is not None else self._make_room_for_gang(job, turn.band, groups, size, count)
+        if hosts:
+            self.plan.reasons.put(job_id, f"waits for attempts on {hosts[0].worker.worker_id} and other hosts to end")
+            return
+        kept = ""
+        if within is None and self._reservations.is_due(job, turn.band):
+            kept = self._reservations.keep_groups(job_id, turn.band, groups, size, count)
+        if kept:
+            text = explain_gang(spec, groups, size, count, self._view)
+            self.plan.reasons.put(job_id, f"{text}; {kept} is kept free for it")
+            return
+        self._put_reason(key, job_id, lambda: explain_gang(spec, groups, size, count, self._view))
+
+    def _make_room_for_gang(self, job: Job, band: PriorityBand, groups: Groups, size: int, count: int) -> list[Host]:
+        """Promise the gang the hosts that will be free, after preemptions if need be; empty when there is no way."""
+        victims = self._victims_for(band)
+        key = (groups, size, count, band)
+        if victims is None and not self._coming:
+            return []
+        if key in self._hopeless or self._gang_searches >= _MAX_GANG_SEARCHES:
+            return []
+        self._gang_searches += 1
+        job_id = job.spec.job_id
+        victims = victims or Victims(self._view, self._hosts)
+        rooms = victims.for_gang(job_id, groups.need, band, groups.members.values(), size, count)
+        if rooms is None:
+            self._hopeless.add(key)
+            return []
+        for room in rooms:
+            if room.victims:
+                self._preempt(victims, room, job)
+            for host in room.hosts:
+                host.take(groups.need)
+                host.gangs = host.gangs | {job_id}
+                host.held_by = job_id
+        return [host for room in rooms for host in room.hosts]
 
     def _group_of_running(self, job: Job) -> str | None:
         for task in self._view.tasks[job.spec.job_id]:
@@ -104,11 +252,8 @@ class _Round:
                 return self._view.workers[task.worker_id].attributes.get(job.spec.coscheduling_group_by)
         return None
 
-    def _miss(self, demand: Demand) -> str:
-        offers = [
-            Offer(host.worker.worker_id, host.worker.capacity, host.free, host.worker.attributes)
-            for host in self._hosts
-        ]
-        reason = explain_miss(demand.resources, demand.constraints, offers, len(self._view.workers))
-        self._missed[demand] = reason
-        return reason
+    def _put_reason(self, key: tuple[object, ...], job_id: JobId, make: Callable[[], str]) -> None:
+        reason = self._reasons.get(key)
+        if reason is None:
+            reason = self._reasons[key] = Reason(make)
+        self.plan.reasons.put(job_id, reason)

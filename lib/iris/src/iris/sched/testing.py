@@ -76,6 +76,8 @@ class InMemoryCluster:
     def schedule(self) -> Plan:
         """Run one round and assign what it placed."""
         plan = plan_round(self.view, self.now_ms)
+        for preempted in plan.preemptions:
+            self.do(preempted)
         for task_id, worker_id in plan.assignments:
             self.do(Assigned(task_id, worker_id))
         return plan

@@ -80,7 +80,12 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
             f"the database {path} has schema version {version}, this release knows versions up to {len(known)}: "
             "use the newer release of iris that wrote it"
         )
-    for number, script in known[version:]:
+    migrate_to(connection, len(known))
+
+
+def migrate_to(connection: sqlite3.Connection, version: int) -> None:
+    """Apply the migrations that are missing up to `version`."""
+    for number, script in migrations()[schema_version(connection) : version]:
         # executescript commits what is open first, so the transaction is part of the script.
         connection.executescript(
             f"BEGIN IMMEDIATE;\n{script.read_text()}\nINSERT INTO schema_version VALUES ({number});\nCOMMIT;"

@@ -2,11 +2,23 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 from iris.domain.constraints import Constraint, ConstraintOp
-from iris.domain.entities import NO_TASKS, CallableEntrypoint, CommandEntrypoint, Entrypoint, Job, JobSpec, Task, Worker
-from iris.domain.ids import JobId, TaskId, WorkerId, task_id
+from iris.domain.entities import (
+    NO_TASKS,
+    CallableEntrypoint,
+    CommandEntrypoint,
+    Entrypoint,
+    Job,
+    JobSpec,
+    Task,
+    UserBudget,
+    Worker,
+)
+from iris.domain.ids import JobId, TaskId, WorkerId
 from iris.domain.resources import Device, Resources
 from iris.domain.states import JobState, PriorityBand, TaskState
 
@@ -20,7 +32,12 @@ TASK_COLUMNS: Final = (
     "job_id", "task_index", "state", "attempt", "worker_id", "failures", "preemptions", "exit_code", "exit_signal",
     "error", "started_at_ms", "finished_at_ms", "causes",
 )  # fmt: skip
-WORKER_COLUMNS: Final = ("worker_id", "instance_id", "capacity", "attributes", "last_seen_at_ms")
+WORKER_COLUMNS: Final = (
+    "worker_id", "instance_id", "capacity", "attributes", "last_seen_at_ms", "cordon_reason", "strikes",
+)  # fmt: skip
+BUDGET_COLUMNS: Final = ("user", "max_weight", "max_band")
+
+_TASK_STATES: Final = {int(state): state for state in TaskState}
 
 
 def job_row(job: Job) -> Row:
@@ -32,7 +49,6 @@ def job_row(job: Job) -> Row:
 
 
 def job_of(row: Row, spec: JobSpec) -> Job:
-    counts = tuple(json.loads(row[11]))
     return Job(
         spec=spec,
         sequence=row[1],
@@ -45,10 +61,16 @@ def job_of(row: Row, spec: JobSpec) -> Job:
         exit_signal=row[8],
         deciding_task_id=None if row[9] is None else TaskId(row[9]),
         idempotency_key=row[10],
-        # A release that adds a task state makes the tuple longer; older rows are padded.
-        task_counts=counts + NO_TASKS[len(counts) :],
+        task_counts=_counts_of(row[11]),
         first_attempt=row[12],
     )
+
+
+@lru_cache(maxsize=4096)  # few of them differ, and equal ones need not be in memory twice
+def _counts_of(text: str) -> tuple[int, ...]:
+    counts = tuple(json.loads(text))
+    # A release that adds a task state makes the tuple longer; older rows are padded.
+    return counts + NO_TASKS[len(counts) :]
 
 
 def task_row(task: Task) -> Row:
@@ -60,22 +82,22 @@ def task_row(task: Task) -> Row:
 
 
 def task_of(row: Row) -> Task:
-    job_id = JobId(row[0])
+    # Positional, and without the checks of `task_id`: a restart reads them by the hundred thousand.
     return Task(
-        task_id=task_id(job_id, row[1]),
-        job_id=job_id,
-        index=row[1],
-        state=TaskState(row[2]),
-        attempt=row[3],
-        worker_id=None if row[4] is None else WorkerId(row[4]),
-        failures=row[5],
-        preemptions=row[6],
-        exit_code=row[7],
-        exit_signal=row[8],
-        error=row[9],
-        started_at_ms=row[10],
-        finished_at_ms=row[11],
-        causes=() if row[12] == "[]" else tuple(json.loads(row[12])),
+        TaskId(f"{row[0]}/{row[1]}"),
+        row[0],
+        row[1],
+        _TASK_STATES[row[2]],
+        row[3],
+        row[4],
+        row[5],
+        row[6],
+        row[7],
+        row[8],
+        row[9],
+        row[10],
+        row[11],
+        () if row[12] == "[]" else tuple(json.loads(row[12])),
     )
 
 
@@ -86,6 +108,8 @@ def worker_row(worker: Worker) -> Row:
         _dump(_resources_to_json(worker.capacity)),
         _dump(dict(worker.attributes)),
         worker.last_seen_at_ms,
+        worker.cordon_reason,
+        worker.strikes,
     )
 
 
@@ -98,11 +122,21 @@ def worker_of(row: Row) -> Worker:
         attributes=json.loads(row[3]),
         connected=False,
         last_seen_at_ms=row[4],
+        cordon_reason=row[5],
+        strikes=row[6],
     )
 
 
+def budget_row(budget: UserBudget) -> Row:
+    return budget.user, budget.max_weight, int(budget.max_band)
+
+
+def budget_of(row: Row) -> UserBudget:
+    return UserBudget(row[0], row[1], PriorityBand(row[2]))
+
+
 def spec_to_json(spec: JobSpec) -> str:
-    """The spec as JSON; fields at their default are left out."""
+    """The spec as JSON, without env_vars, which are kept apart; fields at their default are left out."""
     entrypoint = spec.entrypoint
     if isinstance(entrypoint, CommandEntrypoint):
         entry: dict[str, object] = {"argv": entrypoint.argv}
@@ -113,11 +147,11 @@ def spec_to_json(spec: JobSpec) -> str:
         "resources": _resources_to_json(spec.resources),
         "extras": spec.extras,
         "pip_packages": spec.pip_packages,
-        "env_vars": dict(spec.env_vars),
         "bundle_digest": spec.bundle_digest,
         "replicas": spec.replicas,
         "max_retries_failure": spec.max_retries_failure,
         "max_retries_preemption": spec.max_retries_preemption,
+        "max_task_failures": spec.max_task_failures,
         "timeout_ms": spec.timeout_ms,
         "scheduling_timeout_ms": spec.scheduling_timeout_ms,
         "constraints": [[c.key, int(c.op), c.values, c.soft] for c in spec.constraints],
@@ -132,7 +166,11 @@ def spec_to_json(spec: JobSpec) -> str:
 _ALWAYS: Final = frozenset({"entrypoint", "replicas", "max_retries_preemption", "band"})
 
 
-def spec_of(job_id: JobId, text: str) -> JobSpec:
+def env_vars_to_json(spec: JobSpec) -> str:
+    return _dump(dict(spec.env_vars))
+
+
+def spec_of(job_id: JobId, text: str, env_vars: str | None = None) -> JobSpec:
     fields = json.loads(text)
     return JobSpec(
         job_id=job_id,
@@ -140,11 +178,12 @@ def spec_of(job_id: JobId, text: str) -> JobSpec:
         resources=_resources_of(fields.get("resources", {})),
         extras=tuple(fields.get("extras", ())),
         pip_packages=tuple(fields.get("pip_packages", ())),
-        env_vars=fields.get("env_vars", {}),
+        env_vars=json.loads(env_vars) if env_vars else {},
         bundle_digest=fields.get("bundle_digest", ""),
         replicas=fields["replicas"],
         max_retries_failure=fields.get("max_retries_failure", 0),
         max_retries_preemption=fields["max_retries_preemption"],
+        max_task_failures=fields.get("max_task_failures", 0),
         timeout_ms=fields.get("timeout_ms", 0),
         scheduling_timeout_ms=fields.get("scheduling_timeout_ms", 0),
         constraints=tuple(
@@ -155,6 +194,20 @@ def spec_of(job_id: JobId, text: str) -> JobSpec:
         ports=tuple(fields.get("ports", ())),
         band=PriorityBand(fields["band"]),
     )
+
+
+class SpecReader:
+    """Reads many specs; equal ones share their parts, as most jobs of a day ask for the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str | None], JobSpec] = {}
+
+    def read(self, job_id: JobId, text: str, env_vars: str | None) -> JobSpec:
+        known = self._known.get((text, env_vars))
+        if known is None:
+            known = self._known[text, env_vars] = spec_of(job_id, text, env_vars)
+            return known
+        return replace(known, job_id=job_id)
 
 
 def _entrypoint_of(fields: Mapping[str, Any]) -> Entrypoint:

@@ -2,21 +2,28 @@
 
 import os
 import sqlite3
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from iris.domain.entities import Job, Task, Worker
-from iris.domain.ids import JobId
+from iris.domain.entities import Job, Task, UserBudget, Worker
+from iris.domain.ids import JobId, WorkerId
+from iris.domain.states import JobState
 from iris.store.db import connect, lock
+from iris.store.journal import Journal
+from iris.store.ops import Delete, Op, execute, upsert
 from iris.store.rows import (
+    BUDGET_COLUMNS,
     JOB_COLUMNS,
     TASK_COLUMNS,
     WORKER_COLUMNS,
+    SpecReader,
+    budget_of,
+    budget_row,
+    env_vars_to_json,
     job_of,
     job_row,
-    spec_of,
     spec_to_json,
     task_of,
     task_row,
@@ -24,21 +31,31 @@ from iris.store.rows import (
     worker_row,
 )
 
+_TASK_LIST: Final = ", ".join(f"tasks.{name}" for name in TASK_COLUMNS)
+_WITH_ENV_VARS: Final = "job_env_vars.job_id = jobs.job_id"
+_SELECT_JOBS: Final = (
+    f"SELECT {', '.join(f'jobs.{name}' for name in JOB_COLUMNS)}, job_specs.spec, job_env_vars.env_vars "
+    "FROM jobs JOIN job_specs USING (job_id) LEFT JOIN job_env_vars ON {} ORDER BY sequence"
+)
+_SELECT_TASKS: Final = f"SELECT {_TASK_LIST} FROM tasks ORDER BY job_id, task_index"
+_SELECT_LIVE_TASKS: Final = (
+    f"SELECT {_TASK_LIST} FROM jobs CROSS JOIN tasks USING (job_id) "
+    f"WHERE jobs.state < {int(JobState.SUCCEEDED)} ORDER BY tasks.job_id, task_index"
+)
+_SELECT_TASKS_OF_JOB: Final = f"SELECT {_TASK_LIST} FROM tasks WHERE job_id = ? ORDER BY task_index"
 
-def _upsert(table: str, key: tuple[str, ...], columns: tuple[str, ...]) -> str:
-    updates = ", ".join(f"{name}=excluded.{name}" for name in columns if name not in key)
-    marks = ", ".join("?" * len(columns))
-    # Only constants of iris.store.rows are put into the text; values are always parameters.
-    return (
-        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) "
-        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {updates}"
-    )
 
-
-_UPSERT_JOB: Final = _upsert("jobs", ("job_id",), JOB_COLUMNS)
-_UPSERT_SPEC: Final = _upsert("job_specs", ("job_id",), ("job_id", "spec"))
-_UPSERT_TASK: Final = _upsert("tasks", ("job_id", "task_index"), TASK_COLUMNS)
-_UPSERT_WORKER: Final = _upsert("workers", ("worker_id",), WORKER_COLUMNS)
+def _writes(
+    jobs: Collection[Job], fresh: Sequence[Job], tasks: Collection[Task], workers: Collection[Worker]
+) -> list[Op]:
+    rows = {
+        "job_specs": [(job.job_id, spec_to_json(job.spec)) for job in fresh],
+        "job_env_vars": [(job.job_id, env_vars_to_json(job.spec)) for job in fresh if job.spec.env_vars],
+        "jobs": [job_row(job) for job in jobs],
+        "tasks": [task_row(task) for task in tasks],
+        "workers": [worker_row(worker) for worker in workers],
+    }
+    return [upsert(table, found) for table, found in rows.items() if found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,79 +65,133 @@ class Stored:
     jobs: tuple[Job, ...]
     tasks: tuple[Task, ...]
     workers: tuple[Worker, ...]
+    budgets: tuple[UserBudget, ...] = ()
+
+
+@dataclass(slots=True)
+class Forgotten:
+    """What is to be removed. It goes before the records of the same commit: a name may have been used again."""
+
+    jobs: set[JobId] = field(default_factory=set)
+    workers: set[WorkerId] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.workers)
+
+
+NOTHING_FORGOTTEN: Final = Forgotten()
 
 
 class Store:
     """The one writer of the database in a state directory. Use `Store.open`."""
 
-    def __init__(self, connection: sqlite3.Connection, lock_descriptor: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, lock_descriptor: int, journal: Journal | None = None) -> None:
         self._connection = connection
+        self._journal = journal
         self._lock = lock_descriptor
         self._spec_of_sequence: dict[JobId, int] = {}
         for job_id, sequence in connection.execute("SELECT job_id, sequence FROM jobs"):
             self._spec_of_sequence[job_id] = sequence
 
     @classmethod
-    def open(cls, state_dir: Path) -> "Store":
+    def open(cls, state_dir: Path, generation: int = 0) -> "Store":
         """Open or make the database in `state_dir` (0700, files 0600).
+
+        Args:
+            generation: Under which commits are written to the journal, too; 0: they are not.
 
         Raises Conflict when another process has it open, SchemaTooNew, MarinError when it is no database of ours.
         """
         descriptor = lock(state_dir)
         try:
-            return cls(connect(state_dir), descriptor)
+            connection = connect(state_dir)
+            return cls(connection, descriptor, Journal.begin(connection, generation))
         except BaseException:
             os.close(descriptor)
             raise
 
     def commit(
-        self, jobs: Collection[Job] = (), tasks: Collection[Task] = (), workers: Collection[Worker] = ()
+        self,
+        jobs: Collection[Job] = (),
+        tasks: Collection[Task] = (),
+        workers: Collection[Worker] = (),
+        forgotten: Forgotten = NOTHING_FORGOTTEN,
+        budgets: Collection[UserBudget] = (),
     ) -> None:
         """Write these records in one transaction; when this returns they survive a loss of power.
 
         A job with another sequence than the stored one of its name replaces it, with its spec and tasks.
         Raises sqlite3.Error when nothing was written.
         """
-        if not (jobs or tasks or workers):
+        if not (jobs or tasks or workers or forgotten or budgets):
             return
-        execute, execute_many = self._connection.execute, self._connection.executemany
-        execute("BEGIN IMMEDIATE")
-        try:
-            fresh = [job for job in jobs if self._spec_of_sequence.get(job.job_id) != job.sequence]
-            replaced = [(job.job_id,) for job in fresh if job.job_id in self._spec_of_sequence]
-            if replaced:
-                execute_many("DELETE FROM tasks WHERE job_id = ?", replaced)
-            if fresh:
-                execute_many(_UPSERT_SPEC, [(job.job_id, spec_to_json(job.spec)) for job in fresh])
-            if jobs:
-                execute_many(_UPSERT_JOB, [job_row(job) for job in jobs])
-            if tasks:
-                execute_many(_UPSERT_TASK, [task_row(task) for task in tasks])
-            if workers:
-                execute_many(_UPSERT_WORKER, [worker_row(worker) for worker in workers])
-            execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                execute("ROLLBACK")
-            raise
+        fresh = [job for job in jobs if self._spec_of_sequence.get(job.job_id) != job.sequence]
+        ops = self._removals(fresh, forgotten) + _writes(jobs, fresh, tasks, workers)
+        if budgets:
+            ops.append(upsert("budgets", [budget_row(budget) for budget in budgets]))
+        self._run(ops)
+        for job_id in forgotten.jobs:
+            self._spec_of_sequence.pop(job_id, None)
         for job in fresh:
             self._spec_of_sequence[job.job_id] = job.sequence
 
-    def load(self) -> Stored:
-        """Read all records."""
+    def _removals(self, fresh: Sequence[Job], forgotten: Forgotten) -> list[Op]:
+        ops: list[Op] = []
+        if forgotten.jobs:
+            ops += (Delete(table, sorted(forgotten.jobs)) for table in ("tasks", "job_env_vars", "job_specs", "jobs"))
+        if forgotten.workers:
+            ops.append(Delete("workers", sorted(forgotten.workers)))
+        replaced = [job.job_id for job in fresh if job.job_id in self._spec_of_sequence]
+        if replaced:
+            ops += (Delete(table, replaced) for table in ("tasks", "job_env_vars"))
+        return ops
+
+    def _run(self, ops: Sequence[Op]) -> None:
+        connection = self._connection
+        entry = None
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for op in ops:
+                execute(connection, op)
+            if self._journal is not None:
+                entry = self._journal.write(connection, ops)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        if entry is not None and self._journal is not None:
+            self._journal.committed(entry)
+
+    @property
+    def journal(self) -> Journal | None:
+        """The commits on their way off the machine, when there is such a place."""
+        return self._journal
+
+    def load(self, lean: bool = False) -> Stored:
+        """Read all records.
+
+        Args:
+            lean: Without the env_vars of jobs that have ended, and without their tasks, which `tasks_of` gives one
+                job at a time.
+        """
         execute = self._connection.execute
-        specs = dict(execute("SELECT job_id, spec FROM job_specs"))
+        specs = SpecReader()
+        only_live = f" AND jobs.state < {int(JobState.SUCCEEDED)}" if lean else ""
         jobs = tuple(
-            job_of(row, spec_of(JobId(row[0]), specs[row[0]]))
-            for row in execute(f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs ORDER BY sequence")
+            job_of(row, specs.read(JobId(row[0]), row[-2], row[-1]))
+            for row in execute(_SELECT_JOBS.format(_WITH_ENV_VARS + only_live))
         )
-        tasks = tuple(
-            task_of(row) for row in execute(f"SELECT {', '.join(TASK_COLUMNS)} FROM tasks ORDER BY job_id, task_index")
-        )
+        tasks = tuple(map(task_of, execute(_SELECT_LIVE_TASKS if lean else _SELECT_TASKS)))
         workers = tuple(
             worker_of(row) for row in execute(f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers ORDER BY worker_id")
         )
-        return Stored(jobs, tasks, workers)
+        budgets = tuple(map(budget_of, execute(f"SELECT {', '.join(BUDGET_COLUMNS)} FROM budgets ORDER BY user")))
+        return Stored(jobs, tasks, workers, budgets)
+
+    def tasks_of(self, job_id: JobId) -> list[Task]:
+        """The committed tasks of a job, in order of index; empty when there is no such job."""
+        return [task_of(row) for row in self._connection.execute(_SELECT_TASKS_OF_JOB, (job_id,))]
 
     def close(self) -> None:
         """Close the database and let another process have it."""

@@ -1,0 +1,80 @@
+"""`iris query SQL`."""
+
+import csv
+import io
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from iris.cli.context import CliContext, pass_context
+from iris.cli.output import say, table
+
+if TYPE_CHECKING:
+    from iris.client.types import QueryResult, QueryValue
+
+
+@click.command()
+@click.argument("sql")
+@click.option(
+    "-f", "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True,
+    help="How to show the answer.",
+)  # fmt: skip
+@click.option(
+    "--max-rows", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Show at most so many rows."
+)
+@pass_context
+def query(context: CliContext, sql: str, form: str, max_rows: int) -> None:
+    """Ask the controller's database one SELECT, e.g.
+
+    \b
+      iris query "SELECT job_id, error FROM jobs WHERE state_word = 'failed'"
+      iris query "SELECT user, sum(running_tasks) FROM jobs GROUP BY user" -f csv
+
+    The tables are jobs, tasks, workers, budgets and states; docs/query.md lists their columns. Nothing can be changed.
+    A query ends after 5 seconds. SQL of - is read from stdin.
+    """
+    text = sys.stdin.read() if sql == "-" else sql
+    with context.client() as client:
+        result = client.query(text, max_rows)
+    if form == "json":
+        click.echo(as_json(result))
+    elif form == "csv":
+        click.echo(as_csv(result), nl=False)
+    else:
+        for line in as_table(result):
+            click.echo(line)
+    if result.truncated:
+        say(f"only the first {len(result.rows)} rows are shown; --max-rows gives more, LIMIT and OFFSET the others")
+
+
+def as_json(result: "QueryResult") -> str:
+    """A JSON list with an object for each row; bytes as hex."""
+    rows: list[dict[str, Any]] = [
+        {
+            name: value.hex() if isinstance(value, bytes) else value
+            for name, value in zip(result.columns, row, strict=True)
+        }
+        for row in result.rows
+    ]
+    return json.dumps(rows, indent=1, ensure_ascii=False)
+
+
+def as_csv(result: "QueryResult") -> str:
+    """A header and a line for each row, as RFC 4180 has it; NULL is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(result.columns)
+    writer.writerows([["" if value is None else _text(value) for value in row] for row in result.rows])
+    return text.getvalue()
+
+
+def as_table(result: "QueryResult") -> list[str]:
+    """Aligned columns; NULL is "-", and a line break in a value does not break the line."""
+    rows = [["-" if value is None else " ".join(_text(value).splitlines()) for value in row] for row in result.rows]
+    return table(result.columns, rows)
+
+
+def _text(value: "QueryValue") -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,33 @@
+"""With `durability: remote`, workers hear of a commit only once it is off the machine."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from iris.domain.effects import Effect, ForgetAttempt, StartAttempt, StopAttempt
+from iris.store.replicate.replicator import Replicator
+
+
+class RemoteGate:
+    """Passes the effects for workers on in order, each after its commit is remote. Nothing else waits for them."""
+
+    def __init__(self, replicator: Replicator, deliver: Callable[[Sequence[Effect]], None]) -> None:
+        self._replicator = replicator
+        self._deliver = deliver
+        self._held: list[Effect] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def on_effects(self, effects: Sequence[Effect]) -> None:
+        self._held += (effect for effect in effects if isinstance(effect, StartAttempt | StopAttempt | ForgetAttempt))
+        if self._held and self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._pass_on())
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _pass_on(self) -> None:
+        while self._held:
+            held, self._held = self._held, []
+            await self._replicator.wait()
+            self._deliver(held)
+        self._task = None

@@ -1,0 +1,50 @@
+"""How much of the cluster each user has had lately: held weight, summed over time, forgotten by halves."""
+
+from math import log
+from typing import Final
+
+HALF_LIFE_MS: Final = 24 * 3600 * 1000
+
+_DECAY_PER_MS: Final = log(2) / HALF_LIFE_MS
+
+
+class UsageLedger:
+    """Decayed use of every user, kept as attempts begin and end; reading it costs nothing per attempt.
+
+    With held weight r, use v follows dv/dt = r - v * ln(2) / HALF_LIFE_MS; its unit is weight times ms.
+    """
+
+    __slots__ = ("_accounts",)
+
+    def __init__(self) -> None:
+        self._accounts: dict[str, tuple[float, float, int]] = {}  # use, held weight, at_ms of both
+
+    def shift(self, user: str, weight: float, at_ms: int) -> None:
+        """From `at_ms` on the user holds `weight` more (or less, below 0)."""
+        _, held, before = self._accounts.get(user, (0.0, 0.0, at_ms))
+        at_ms = max(at_ms, before)
+        held_now = held + weight
+        # Sums of fractions do not come back to zero by themselves.
+        self._accounts[user] = (self.use(user, at_ms), held_now if held_now > 1e-6 else 0.0, at_ms)
+
+    def use(self, user: str, now_ms: int) -> float:
+        """The user's decayed use at `now_ms`."""
+        account = self._accounts.get(user)
+        if account is None:
+            return 0.0
+        use, held, at_ms = account
+        left: float = 0.5 ** (max(now_ms - at_ms, 0) / HALF_LIFE_MS)
+        return use * left + held / _DECAY_PER_MS * (1 - left)
+
+    def held(self, user: str) -> float:
+        """The weight that the user holds now."""
+        account = self._accounts.get(user)
+        return 0.0 if account is None else account[1]
+
+    def restore(self, user: str, use: float, at_ms: int) -> None:
+        """Set what was known of the user's use at `at_ms`, e.g. before a restart; what is held stays."""
+        self._accounts[user] = (use, self.held(user), at_ms)
+
+    def users(self) -> list[str]:
+        """Everybody who has an account."""
+        return list(self._accounts)

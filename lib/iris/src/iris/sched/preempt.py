@@ -1,0 +1,240 @@
+"""Whose place more urgent work takes: the cheapest set of attempts of less urgent bands, gangs only whole."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from iris.core.load import Booking
+from iris.core.view import ClusterView, Demand
+from iris.domain.entities import is_gang
+from iris.domain.ids import AttemptId, JobId
+from iris.domain.resources import Resources
+from iris.domain.states import PriorityBand
+from iris.sched.fit import Host, Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is preempted together: one attempt, or all of a gang."""
+
+    job_id: JobId
+    band: PriorityBand
+    weight: float
+    bookings: tuple[Booking, ...]
+
+    def on(self, host: Host) -> Resources:
+        """What it gives back on one host."""
+        given = Resources()
+        for booking in self.bookings:
+            if booking.worker_id == host.worker.worker_id:
+                given = given.add(booking.resources)
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Hosts on which a request will fit once the victims have ended; a host stands once for each task."""
+
+    hosts: tuple[Host, ...]
+    victims: tuple[Unit, ...]
+
+    @property
+    def cost(self) -> float:
+        """Weight of all that would be stopped."""
+        return sum(unit.weight for unit in self.victims)
+
+
+class Victims:
+    """What could be preempted in this round, and what already is.
+
+    Attributes:
+        taken: Attempts chosen so far.
+    """
+
+    def __init__(self, view: ClusterView, hosts: Sequence[Host]) -> None:
+        self._view = view
+        self._host_of = {host.worker.worker_id: host for host in hosts}
+        self.taken: set[AttemptId] = set()
+        self._gangs: dict[JobId, Unit] = {}
+        self._options: dict[tuple[Demand, PriorityBand], list[tuple[float, int, Host, Room]]] = {}
+        self._lowest = self._lowest_running()
+
+    def _lowest_running(self) -> PriorityBand:
+        """The least urgent band of anything that runs: work of it, or below, can preempt nothing."""
+        jobs = self._view.jobs
+        bands = {jobs[job_id].spec.band for job_id in {booking.job_id for booking in self._view.bookings.values()}}
+        return max(bands, default=PriorityBand.PRODUCTION)
+
+    def may_help(self, band: PriorityBand) -> bool:
+        """Whether anything less urgent than `band` runs."""
+        return band < self._lowest
+
+    def units_on(self, host: Host, band: PriorityBand) -> list[Unit]:
+        """What may be preempted on a host for work of `band`: only less urgent work, never production."""
+        units: dict[str, Unit] = {}
+        for booking in host.load.bookings.values():
+            if booking.stopping or booking.attempt_id in self.taken:
+                continue
+            theirs = self._view.jobs[booking.job_id].spec.band
+            if theirs <= band or theirs is PriorityBand.PRODUCTION:
+                continue
+            if booking.is_gang:
+                units[booking.job_id] = self._gang(booking.job_id, theirs)
+            else:
+                units[booking.attempt_id] = Unit(booking.job_id, theirs, booking.weight, (booking,))
+        return list(units.values())
+
+    def _gang(self, job_id: JobId, band: PriorityBand) -> Unit:
+        unit = self._gangs.get(job_id)
+        if unit is None:
+            view = self._view
+            names = [task.attempt_id for task in view.tasks[job_id] if task.state.is_live]
+            bookings = tuple(view.bookings[name] for name in names)
+            unit = self._gangs[job_id] = Unit(job_id, band, sum(booking.weight for booking in bookings), bookings)
+        return unit
+
+    def take(self, room: Room) -> None:
+        """Choose the victims: from now on what they hold is expected to come free."""
+        for unit in room.victims:
+            for booking in unit.bookings:
+                self.taken.add(booking.attempt_id)
+                host = self._host_of.get(booking.worker_id)
+                if host is not None:
+                    host.expect(booking.resources)
+
+    # ---- one task ----
+
+    def for_task(self, demand: Demand, band: PriorityBand, pool: Pool) -> Room | None:
+        """The cheapest room for one task, or None when no preemption would make any."""
+        options = self._options.get((demand, band))
+        if options is None:
+            options = []
+            for host in pool.hosts:
+                self._offer(options, host, demand.resources, band)
+            heapify(options)
+            self._options[(demand, band)] = options
+        while options:
+            _, _, host, known = heappop(options)
+            again: list[tuple[float, int, Host, Room]] = []
+            self._offer(again, host, demand.resources, band)
+            for option in again:
+                heappush(options, option)
+            if again and again[0][3].victims == known.victims:
+                return known
+        return None
+
+    def _offer(
+        self, options: list[tuple[float, int, Host, Room]], host: Host, need: Resources, band: PriorityBand
+    ) -> None:
+        if host.held_by is not None:
+            return
+        victims = self.enough_on(host, need, self.units_on(host, band))
+        if victims:
+            room = Room((host,), tuple(victims))
+            options.append((room.cost, host.order, host, room))
+
+    def enough_on(
+        self, host: Host, need: Resources, units: Sequence[Unit], given: Resources | None = None
+    ) -> list[Unit] | None:
+        """The cheapest of these units that make room for one task on the host; None when all of them do not.
+
+        Args:
+            given: What is known to come free there besides.
+        """
+        free = host.free if host.coming is None else host.free.add(host.coming)
+        if given is not None:
+            free = free.add(given)
+        if need.fits(free):
+            return []
+        gives = {id(unit): unit.on(host) for unit in units}
+        ordered = sorted(units, key=lambda unit: (-unit.band, unit.weight))
+        chosen: list[Unit] = []
+        room = free
+        for unit in ordered:
+            chosen.append(unit)
+            room = room.add(gives[id(unit)])
+            if need.fits(room):
+                break
+        else:
+            return None
+        # What was taken first may be needless after what was taken last.
+        for unit in sorted(chosen, key=lambda unit: -unit.weight):
+            without = room.sub(gives[id(unit)])
+            if need.fits(without):
+                chosen.remove(unit)
+                room = without
+        alone = min(
+            (unit for unit in units if need.fits(free.add(gives[id(unit)]))), key=lambda unit: unit.weight, default=None
+        )
+        if alone is not None and alone.weight < sum(unit.weight for unit in chosen):
+            return [alone]
+        return chosen
+
+    # ---- a gang ----
+
+    def for_gang(
+        self,
+        job_id: JobId,
+        need: Resources,
+        band: PriorityBand,
+        groups: Iterable[Sequence[Host]],
+        size: int,
+        count: int,
+    ) -> list[Room] | None:
+        """The cheapest room for `size` tasks in each of `count` groups, or None. Room without victims is free."""
+        rooms = [room for hosts in groups if (room := self._in_group(job_id, need, band, hosts, size)) is not None]
+        if len(rooms) < count:
+            return None
+        rooms.sort(key=lambda room: (room.cost, room.hosts[0].order))
+        return rooms[:count]
+
+    def _in_group(
+        self, job_id: JobId, need: Resources, band: PriorityBand, hosts: Sequence[Host], size: int
+    ) -> Room | None:
+        options: list[tuple[float, int, Host, list[Unit]]] = []
+        for host in hosts:
+            victims = self._for_member(host, need, band, job_id)
+            if victims is not None:
+                options.append((sum(unit.weight for unit in victims), host.order, host, victims))
+        options.sort(key=lambda option: option[:2])
+        chosen: dict[int, Unit] = {}
+        places: list[Host] = []
+        for _, _, host, victims in options:
+            if len(places) == size:
+                break
+            given = Resources()
+            for unit in victims:
+                chosen[id(unit)] = unit
+                given = given.add(unit.on(host))
+            will_be = host.free.add(given) if host.coming is None else host.free.add(given).add(host.coming)
+            while len(places) < size and need.fits(will_be):
+                places.append(host)
+                will_be = will_be.sub(need)
+        if len(places) < size:
+            return None
+        in_order = {id(host): place for place, host in enumerate(hosts)}
+        places.sort(key=lambda host: in_order[id(host)])
+        return Room(tuple(places), tuple(chosen.values()))
+
+    def _for_member(self, host: Host, need: Resources, band: PriorityBand, job_id: JobId) -> list[Unit] | None:
+        if host.held_by not in (None, job_id):
+            return None
+        units = self.units_on(host, band)
+        gangs = [unit for unit in units if is_gang(self._view.jobs[unit.job_id].spec)]
+        leaving = {unit.job_id for unit in gangs} | self._ending_gangs(host)
+        if not host.gangs <= leaving | {job_id}:
+            return None  # a gang that may not be preempted is there
+        given = Resources()
+        for unit in gangs:
+            given = given.add(unit.on(host))
+        rest = self.enough_on(host, need, [unit for unit in units if unit not in gangs], given)
+        return None if rest is None else [*gangs, *rest]
+
+    def _ending_gangs(self, host: Host) -> set[JobId]:
+        """Gangs of which nothing stays on the host."""
+        staying = {
+            booking.job_id
+            for booking in host.load.bookings.values()
+            if not booking.stopping and booking.attempt_id not in self.taken
+        }
+        return set(host.load.gang_attempts) - staying

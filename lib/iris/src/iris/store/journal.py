@@ -1,0 +1,65 @@
+"""The journal: every commit as data, in the database until it is known to be off the machine.
+
+It is written in the commit's own transaction, so what a crash leaves is exactly what still has to go.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from iris.store.db import schema_version
+from iris.store.ops import Op, ops_to_json
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One commit: its number, Unix ms, and its ops as JSON."""
+
+    sequence: int
+    at_ms: int
+    payload: str
+
+
+class Journal:
+    """Numbers the commits of one generation. Used in the thread of the store, but for `uploaded`."""
+
+    def __init__(self, sequence: int, schema: int, waiting: list[Entry]) -> None:
+        self.sequence = sequence
+        self.waiting = waiting
+        self.on_commit: Callable[[Entry], None] | None = None
+        self._schema = schema
+        self._uploaded = 0
+        self._removed = 0
+
+    @classmethod
+    def begin(cls, connection: sqlite3.Connection, generation: int) -> "Journal | None":
+        """Go on from what the database has; with generation 0 leave the history that is kept elsewhere."""
+        if not generation:
+            connection.execute("UPDATE replication SET generation = 0 WHERE generation != 0")
+            connection.execute("DELETE FROM journal")
+            return None
+        connection.execute("UPDATE replication SET generation = ?", (generation,))
+        (sequence,) = connection.execute("SELECT sequence FROM replication").fetchone()
+        rows = connection.execute("SELECT sequence, at_ms, payload FROM journal ORDER BY sequence")
+        return cls(sequence, schema_version(connection), [Entry(*row) for row in rows])
+
+    def write(self, connection: sqlite3.Connection, ops: Sequence[Op]) -> Entry:
+        """Write down a commit inside its transaction, and drop what is off the machine."""
+        entry = Entry(self.sequence + 1, time.time_ns() // 1_000_000, ops_to_json(ops, self._schema))
+        connection.execute("UPDATE replication SET sequence = ?", (entry.sequence,))
+        connection.execute("INSERT INTO journal VALUES (?, ?, ?)", (entry.sequence, entry.at_ms, entry.payload))
+        if self._uploaded > self._removed:
+            connection.execute("DELETE FROM journal WHERE sequence <= ?", (self._uploaded,))
+            self._removed = self._uploaded
+        return entry
+
+    def committed(self, entry: Entry) -> None:
+        """The transaction of `entry` is on disk."""
+        self.sequence = entry.sequence
+        if self.on_commit is not None:
+            self.on_commit(entry)
+
+    def uploaded(self, sequence: int) -> None:
+        """Everything up to this commit is off the machine. May be called in any thread."""
+        self._uploaded = sequence

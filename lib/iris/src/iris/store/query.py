@@ -1,0 +1,116 @@
+"""Questions of operators in SQL: read-only, over the views of `iris.store.views`, bounded in time, rows and bytes.
+
+Every query has a connection of its own, so nothing it does is seen or waited for by the controller's writer.
+"""
+
+import sqlite3
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from iris.store.db import DATABASE_NAME
+from iris.store.views import PRIVATE_TABLES, VIEWS
+from rigging.errors import BudgetExceeded, Denied, InvalidRequest
+
+Value = None | int | float | str | bytes
+
+DEFAULT_ROWS: Final = 1_000
+MAX_ROWS: Final = 100_000
+TIME_LIMIT_S: Final = 5.0
+
+_MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+_MAX_VALUE_BYTES: Final = 4 * 1024 * 1024
+_MAX_SQL_BYTES: Final = 100_000
+_STEPS_BETWEEN_LOOKS: Final = 1_000
+_FETCH: Final = 200
+_SIGNS_OF_DENIAL: Final = ("not authorized", "authorization denied", "prohibited", "readonly database", "cannot modify")
+
+_ALLOWED_ACTIONS: Final = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
+_FORBIDDEN_FUNCTIONS: Final = frozenset({"load_extension", "fts3_tokenizer"})
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """Columns by name and rows; `truncated`: there is more than the limits let through."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    truncated: bool
+
+
+def run_query(state_dir: Path, sql: str, max_rows: int = 0, time_limit_s: float = TIME_LIMIT_S) -> QueryResult:
+    """Answer one SELECT over the views. To be called in a thread of its own: it may take `time_limit_s` seconds.
+
+    Args:
+        max_rows: Give at most so many rows; 0: DEFAULT_ROWS.
+
+    Raises:
+        InvalidRequest: It is no single valid SELECT, or max_rows is not allowed. Denied: It would change something or
+            read what is private. BudgetExceeded: It took too long.
+    """
+    if not 0 <= max_rows <= MAX_ROWS:
+        raise InvalidRequest(f"max_rows is {max_rows}; allowed are 1 to {MAX_ROWS}, and 0 for {DEFAULT_ROWS}")
+    if not sql.strip():
+        raise InvalidRequest(
+            f"the query is empty; ask e.g. SELECT state_word, count(*) FROM jobs GROUP BY 1 ({_what()})"
+        )
+    if len(sql) > _MAX_SQL_BYTES:
+        raise InvalidRequest(f"the query has {len(sql)} characters; at most {_MAX_SQL_BYTES} are allowed")
+    deadline = time.monotonic() + time_limit_s
+    connection = sqlite3.connect(f"file:{state_dir / DATABASE_NAME}?mode=ro", uri=True, isolation_level=None)
+    try:
+        for name, select in VIEWS.items():
+            connection.execute(f"CREATE TEMP VIEW {name} AS {select}")
+        connection.execute("PRAGMA query_only=1")
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
+        connection.set_authorizer(_authorize)
+        connection.set_progress_handler(lambda: int(time.monotonic() > deadline), _STEPS_BETWEEN_LOOKS)
+        return _fetch(connection.execute(sql), max_rows or DEFAULT_ROWS)
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        if time.monotonic() > deadline:
+            raise BudgetExceeded(
+                f"the query took longer than {time_limit_s:g} s and was ended; ask for less, e.g. for one user or job"
+            ) from None
+        raise _explain(error) from None
+    finally:
+        connection.close()
+
+
+def _fetch(cursor: sqlite3.Cursor, max_rows: int) -> QueryResult:
+    if cursor.description is None:
+        raise Denied(f"only SELECT is allowed ({_what()})")
+    columns = tuple(column[0] for column in cursor.description)
+    rows: list[tuple[Value, ...]] = []
+    size = 0
+    while True:
+        part = cursor.fetchmany(_FETCH)
+        for row in part:
+            size += sum(len(value) if isinstance(value, str | bytes) else 8 for value in row)
+            if len(rows) >= max_rows or size > _MAX_ANSWER_BYTES:
+                return QueryResult(columns, tuple(rows), True)
+            rows.append(row)
+        if not part:
+            return QueryResult(columns, tuple(rows), False)
+
+
+def _authorize(action: int, first: str | None, second: str | None, _database: str | None, _source: str | None) -> int:
+    if action == sqlite3.SQLITE_READ:
+        return sqlite3.SQLITE_DENY if first in PRIVATE_TABLES else sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_FUNCTION and second in _FORBIDDEN_FUNCTIONS:
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK if action in _ALLOWED_ACTIONS else sqlite3.SQLITE_DENY
+
+
+def _explain(error: Exception) -> Denied | InvalidRequest:
+    text = str(error)
+    if any(sign in text for sign in _SIGNS_OF_DENIAL):
+        return Denied(f"the query is not allowed ({text}): only SELECT over {_what()} is")
+    if "no such table" in text or "no such column" in text:
+        return InvalidRequest(f"{text}; there are {_what()}, and docs/query.md lists their columns")
+    return InvalidRequest(f"the query is not valid: {text}")
+
+
+def _what() -> str:
+    *names, last = VIEWS
+    return f"the tables {', '.join(names)} and {last}"

@@ -1,0 +1,92 @@
+"""Taking over a state directory: the lease, and whether the local database or the remote state is the newer."""
+
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from iris.store.db import DATABASE_NAME
+from iris.store.replicate.layout import Generation, Listing, plan_restore
+from iris.store.replicate.remote import RemoteState, first_waiting, position
+from iris.store.replicate.restore import restore, set_aside
+from rigging.distributed_lock import LeaseLock, create_lock
+from rigging.errors import Conflict
+
+logger = logging.getLogger(__name__)
+
+LEASE_TIMEOUT_S: Final = 15.0
+_POLL_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Reign:
+    """The right to write the remote state: the lease, and the generation under which it is written.
+
+    Args:
+        needs_snapshot: What is remote does not lead up to the local database; nothing may be answered before it does.
+    """
+
+    remote: RemoteState
+    lock: LeaseLock
+    generation: int
+    needs_snapshot: bool
+
+
+def begin(url: str, state_dir: Path, lease_timeout_s: float = LEASE_TIMEOUT_S) -> Reign:
+    """Take the lease and make the local state the newest there is; blocks.
+
+    Raises:
+        Conflict: Another controller holds the lease, or the local database is no part of the remote history.
+    """
+    remote = RemoteState(url)
+    lock = create_lock(remote.lease_url, heartbeat_timeout=lease_timeout_s)
+    _acquire(lock, url, lease_timeout_s)
+    try:
+        listing = remote.listing()
+        generation = max(lock.fencing_token, listing.newest_generation + 1)
+        needs_snapshot = _reconcile(remote, listing, state_dir)
+        database = state_dir / DATABASE_NAME
+        base = position(database)[1] if database.exists() else 0
+        remote.put_generation(Generation(generation, base))
+        return Reign(remote, lock, generation, needs_snapshot)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _acquire(lock: LeaseLock, url: str, timeout_s: float) -> None:
+    first = lock.holder()
+    deadline = time.monotonic() + 1.5 * timeout_s
+    while not lock.try_acquire():
+        holder = lock.holder()
+        renewed = holder is not None and first is not None and holder.timestamp != first.timestamp
+        if renewed or time.monotonic() > deadline:
+            who = "nobody that can be read" if holder is None else holder.worker_id
+            raise Conflict(f"another controller uses the remote state {url}: its lease is held and renewed by {who}")
+        time.sleep(_POLL_S)
+
+
+def _reconcile(remote: RemoteState, listing: Listing, state_dir: Path) -> bool:
+    """Restore when the remote state is the newer; return whether a snapshot is needed."""
+    database = state_dir / DATABASE_NAME
+    if not listing.snapshots:
+        return True
+    if not database.exists():
+        restore(remote, state_dir)
+        return False
+    generation, sequence = position(database)
+    head = plan_restore(listing).head
+    if generation == 0:
+        raise Conflict(
+            f"{database} is no part of the history in {remote.url}: it was used without remote_state_dir, or with "
+            "another one. Move it away to continue from the remote state, or give an empty remote_state_dir"
+        )
+    if generation < listing.newest_generation or sequence < head:
+        place = set_aside(state_dir, f"{generation}-{sequence}")
+        logger.warning("the remote state is newer than the database, which was moved to %s", place)
+        restore(remote, state_dir)
+        return False
+    # What is between the two waits in the journal of the database, unless somebody removed remote objects.
+    waiting = first_waiting(database)
+    return sequence > head and (waiting is None or waiting > head + 1)

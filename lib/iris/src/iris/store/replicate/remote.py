@@ -1,0 +1,125 @@
+"""Reading and writing the remote state directory."""
+
+import gzip
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+from iris.store.journal import Entry
+from iris.store.replicate.layout import Generation, Listing, Segment, Snapshot, listing_of
+from rigging.errors import MarinError
+from rigging.filesystem import atomic_write, read_bytes_or_none, url_to_fs, write_bytes_atomic
+
+_SECRET = "secret"
+_FAST = 1  # the level of gzip: the network is slower than that anyway
+
+
+class RemoteState:
+    """One remote state directory: any fsspec URL."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+
+    @property
+    def lease_url(self) -> str:
+        return f"{self.url}/lease.lock"
+
+    def listing(self) -> Listing:
+        """What lies there now."""
+        filesystem, root = url_to_fs(self.url)
+        filesystem.invalidate_cache()
+        names: list[str] = []
+        for folder in ("generations", "snapshots", "journal"):
+            try:
+                found = filesystem.ls(f"{root}/{folder}", detail=False)
+            except FileNotFoundError:
+                continue
+            names += (f"{folder}/{name.rstrip('/').rpartition('/')[2]}" for name in found)
+        return listing_of(names)
+
+    def put_generation(self, generation: Generation) -> None:
+        write_bytes_atomic(f"{self.url}/{generation.name}", b"")
+
+    def put_segment(self, generation: int, entries: Sequence[Entry]) -> None:
+        """Write commits, in order, as one object."""
+        segment = Segment(generation, entries[0].sequence, entries[-1].sequence, entries[-1].at_ms)
+        lines = "".join(f"{entry.sequence} {entry.at_ms} {entry.payload}\n" for entry in entries)
+        write_bytes_atomic(f"{self.url}/{segment.name}", gzip.compress(lines.encode(), _FAST))
+
+    def get_segment(self, segment: Segment) -> list[Entry]:
+        data = read_bytes_or_none(f"{self.url}/{segment.name}")
+        if data is None:
+            raise MarinError(f"{self.url}/{segment.name} is gone")
+        entries = []
+        for line in gzip.decompress(data).decode().splitlines():
+            sequence, at_ms, payload = line.split(" ", 2)
+            entries.append(Entry(int(sequence), int(at_ms), payload))
+        return entries
+
+    def put_snapshot(self, generation: int, database: Path, scratch: Path, at_ms: int) -> Snapshot:
+        """Copy the database as it is now, without stopping its writer, and write the copy there."""
+        scratch.unlink(missing_ok=True)
+        try:
+            connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, isolation_level=None)
+            try:
+                connection.execute("VACUUM INTO ?", (str(scratch),))
+            finally:
+                connection.close()
+            scratch.chmod(0o600)
+            snapshot = Snapshot(generation, position(scratch)[1], at_ms)
+            with (
+                scratch.open("rb") as source,
+                atomic_write(f"{self.url}/{snapshot.name}") as target,
+                gzip.GzipFile(fileobj=target, mode="wb", compresslevel=_FAST, mtime=0) as packed,
+            ):
+                while chunk := source.read(2**20):
+                    packed.write(chunk)
+            return snapshot
+        finally:
+            scratch.unlink(missing_ok=True)
+
+    def get_snapshot(self, snapshot: Snapshot, target: Path) -> None:
+        """Write the snapshot's database to `target` (0600)."""
+        filesystem, path = url_to_fs(f"{self.url}/{snapshot.name}")
+        target.touch(mode=0o600)
+        with filesystem.open(path, "rb") as source, gzip.GzipFile(fileobj=source) as packed, target.open("wb") as file:
+            while chunk := packed.read(2**20):
+                file.write(chunk)
+
+    def remove(self, names: Sequence[str]) -> None:
+        filesystem, root = url_to_fs(self.url)
+        for name in names:
+            try:
+                filesystem.rm_file(f"{root}/{name}")
+            except FileNotFoundError:
+                continue
+
+    def put_secret(self, text: bytes) -> None:
+        write_bytes_atomic(f"{self.url}/{_SECRET}", text)
+
+    def get_secret(self) -> bytes | None:
+        return read_bytes_or_none(f"{self.url}/{_SECRET}")
+
+
+def position(database: Path) -> tuple[int, int]:
+    """The generation and the last commit of a database; (0, 0) for one of a release that had no journal."""
+    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+    try:
+        row = connection.execute("SELECT generation, sequence FROM replication").fetchone()
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error):
+            return 0, 0
+        raise MarinError(f"cannot use the database {database}: {error}") from error
+    finally:
+        connection.close()
+    return int(row[0]), int(row[1])
+
+
+def first_waiting(database: Path) -> int | None:
+    """The number of the first commit in the journal of a database that has one; None: it is empty."""
+    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+    try:
+        (first,) = connection.execute("SELECT min(sequence) FROM journal").fetchone()
+    finally:
+        connection.close()
+    return None if first is None else int(first)

@@ -1,0 +1,221 @@
+"""Keeping the remote state up to date, in threads of its own: the controller never waits for it.
+
+Commits are gathered for a quarter of a second and written as one object, so at most about a second of them is missing
+after the loss of the disk. Whoever must know that a commit is off the machine waits with `wait`.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from iris.store.db import DATABASE_NAME
+from iris.store.journal import Entry, Journal
+from iris.store.replicate.begin import LEASE_TIMEOUT_S, Reign
+from iris.store.replicate.layout import Snapshot, superfluous
+from rigging.distributed_lock import LeaseLostError
+
+logger = logging.getLogger(__name__)
+
+_SEGMENT_BYTES: Final = 8 * 2**20
+_FAREWELL_S: Final = 10.0
+_RETRY_S: Final = (0.1, 5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often what is done; seconds and bytes.
+
+    Args:
+        gather_s: Commits of so long share an object, unless somebody waits.
+        snapshot_s: A snapshot is made so long after the last, if anything changed, or after
+            `snapshot_bytes` of journal.
+        history_s: The state can be restored as it was at any moment of this time.
+    """
+
+    gather_s: float = 0.25
+    snapshot_s: float = 3600.0
+    snapshot_bytes: int = 64 * 2**20
+    history_s: float = 7 * 86_400.0
+    lease_timeout_s: float = LEASE_TIMEOUT_S
+
+
+class Replicator:
+    """Writes one reign's commits to the remote state.
+
+    Args:
+        on_deposed: Called once, in some thread, when the lease is lost: nothing may be acknowledged any more.
+    """
+
+    def __init__(
+        self, reign: Reign, state_dir: Path, journal: Journal, pace: Pace, on_deposed: Callable[[str], None]
+    ) -> None:
+        self._reign = reign
+        self._state_dir = state_dir
+        self._journal = journal
+        self._pace = pace
+        self._on_deposed = on_deposed
+        self._changed = threading.Condition()
+        self._waiting: deque[Entry] = deque(journal.waiting)
+        self._closing = False
+        self._hurry = 0
+        self._uploaded = self._waiting[0].sequence - 1 if self._waiting else journal.sequence
+        self._bytes_since_snapshot = 0
+        self._snapshot_lock = threading.Lock()
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._loop = asyncio.get_running_loop()
+
+    def start(self) -> None:
+        """Begin; with a new remote directory this blocks until the first snapshot is there."""
+        if self._reign.needs_snapshot:
+            self.snapshot()
+        self._journal.on_commit = self._offer
+        for name, target in (("upload", self._upload), ("snapshot", self._snapshots), ("lease", self._renew)):
+            thread = threading.Thread(target=target, name=f"replicate-{name}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def close(self) -> None:
+        """Write what is left, within ten seconds, and give the lease up."""
+        self._journal.on_commit = None
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._stop.set()
+        deadline = time.monotonic() + _FAREWELL_S
+        for thread in self._threads:
+            thread.join(max(deadline - time.monotonic(), 0.1))
+        if self._waiting:
+            logger.warning("%d commits are not off the machine; they are in the database", len(self._waiting))
+        self._reign.lock.release()
+
+    async def wait(self) -> None:
+        """Return when all that is committed now is off the machine."""
+        sequence = self._journal.sequence
+        with self._changed:
+            if self._uploaded >= sequence:
+                return
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._waiters.append((sequence, future))
+            self._hurry += 1
+            self._changed.notify_all()
+        try:
+            await future
+        finally:
+            with self._changed:
+                self._hurry -= 1
+
+    def snapshot(self) -> Snapshot:
+        """Write a snapshot now and remove what no restore needs any more; blocks, but not the controller."""
+        with self._snapshot_lock:
+            remote = self._reign.remote
+            now_ms = time.time_ns() // 1_000_000
+            scratch = self._state_dir / "iris.db.snapshot"
+            with self._changed:
+                self._bytes_since_snapshot = 0
+            done = remote.put_snapshot(self._reign.generation, self._state_dir / DATABASE_NAME, scratch, now_ms)
+            remote.remove(superfluous(remote.listing(), now_ms - round(self._pace.history_s * 1000)))
+            logger.info("snapshot of commit %d is in %s", done.sequence, remote.url)
+            return done
+
+    # ---- the threads ----
+
+    def _offer(self, entry: Entry) -> None:
+        with self._changed:
+            self._waiting.append(entry)
+            self._changed.notify_all()
+
+    def _upload(self) -> None:
+        retry_s = _RETRY_S[0]
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closing)
+                if not self._waiting:
+                    return
+                self._changed.wait_for(lambda: self._hurry or self._closing, self._pace.gather_s)
+                part = self._next_part()
+            try:
+                self._reign.remote.put_segment(self._reign.generation, part)
+            except Exception as error:  # every filesystem has errors of its own; the remedy is the same
+                if self._closing:
+                    return
+                logger.warning("the journal cannot be written to %s (%s); trying again", self._reign.remote.url, error)
+                self._stop.wait(retry_s)
+                retry_s = min(2 * retry_s, _RETRY_S[1])
+                continue
+            retry_s = _RETRY_S[0]
+            self._is_uploaded(part)
+
+    def _next_part(self) -> list[Entry]:
+        part, size = [], 0
+        for entry in self._waiting:
+            part.append(entry)
+            size += len(entry.payload)
+            if size >= _SEGMENT_BYTES:
+                break
+        return part
+
+    def _is_uploaded(self, part: list[Entry]) -> None:
+        with self._changed:
+            for _ in part:
+                self._waiting.popleft()
+            self._uploaded = part[-1].sequence
+            self._journal.uploaded(self._uploaded)
+            self._bytes_since_snapshot += sum(len(entry.payload) for entry in part)
+            if self._bytes_since_snapshot >= self._pace.snapshot_bytes:
+                self._changed.notify_all()
+            done = [future for sequence, future in self._waiters if sequence <= self._uploaded]
+            self._waiters = [item for item in self._waiters if item[0] > self._uploaded]
+        if done and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_wake, done)
+
+    def _snapshots(self) -> None:
+        due = time.monotonic() + self._pace.snapshot_s
+        last = self._uploaded
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._is_snapshot_due, max(due - time.monotonic(), 0))
+                if self._closing:
+                    return
+                changed = self._uploaded > last
+            due = time.monotonic() + self._pace.snapshot_s
+            if not changed:
+                continue
+            try:
+                last = self.snapshot().sequence
+            except Exception as error:  # as in _upload; the journal alone is enough until the next try
+                logger.warning("no snapshot could be made (%s); trying again later", error)
+                self._stop.wait(_RETRY_S[1])
+
+    def _is_snapshot_due(self) -> bool:
+        return self._closing or self._bytes_since_snapshot >= self._pace.snapshot_bytes
+
+    def _renew(self) -> None:
+        renewed = time.monotonic()
+        while not self._stop.wait(self._pace.lease_timeout_s / 3):
+            begun = time.monotonic()
+            try:
+                self._reign.lock.refresh()
+            except LeaseLostError as error:
+                self._on_deposed(str(error))
+                return
+            except Exception as error:  # the storage does not answer; the lease holds until its time is over
+                if time.monotonic() - renewed > self._pace.lease_timeout_s:
+                    self._on_deposed(f"the lease could not be renewed for {self._pace.lease_timeout_s:g} s ({error})")
+                    return
+                logger.warning("the lease of %s cannot be renewed now (%s)", self._reign.remote.url, error)
+            else:
+                renewed = begun
+
+
+def _wake(futures: list[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)

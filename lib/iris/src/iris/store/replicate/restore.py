@@ -1,0 +1,87 @@
+"""Getting the state back from the remote state directory into an empty local one."""
+
+import logging
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+from iris.store.db import DATABASE_NAME, lock, migrate_to, schema_version
+from iris.store.ops import execute, ops_of_json
+from iris.store.replicate.layout import Plan, plan_restore
+from iris.store.replicate.remote import RemoteState
+from rigging.errors import Conflict
+
+logger = logging.getLogger(__name__)
+
+_HALF_DONE = "iris.db.restoring"
+
+
+def restore(remote: RemoteState, state_dir: Path, at_ms: int | None = None) -> int:
+    """Make the database and the secret in `state_dir` from what is remote; return the number of the last commit.
+
+    Args:
+        at_ms: Unix ms: the state at this time; None: the latest.
+
+    Raises:
+        Conflict: There is a database already, or a controller uses the directory. NotFound: There is no state (so old).
+    """
+    descriptor = lock(state_dir)
+    try:
+        target = state_dir / DATABASE_NAME
+        if target.exists():
+            raise Conflict(f"{target} exists; restore into an empty directory, or move it away first")
+        plan = plan_restore(remote.listing(), at_ms)
+        work = state_dir / _HALF_DONE
+        work.unlink(missing_ok=True)
+        remote.get_snapshot(plan.snapshot, work)
+        head = _replay(remote, plan, work)
+        secret = remote.get_secret()
+        if secret is not None and not (state_dir / "secret").exists():
+            handle = os.open(state_dir / "secret", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(secret)
+        work.rename(target)
+        logger.info("restored commit %d from %s", head, remote.url)
+        return head
+    finally:
+        os.close(descriptor)
+
+
+def _replay(remote: RemoteState, plan: Plan, database: Path) -> int:
+    connection = sqlite3.connect(database, isolation_level=None)
+    try:
+        # A copy in the making: a crash throws it away, so it need not be safe at every step.
+        connection.execute("PRAGMA journal_mode=OFF")
+        connection.execute("PRAGMA synchronous=OFF")
+        (head,) = connection.execute("SELECT sequence FROM replication").fetchone()
+        for segment in plan.segments:
+            for entry in remote.get_segment(segment):
+                if entry.sequence <= head:
+                    continue
+                schema, ops = ops_of_json(entry.payload)
+                if schema > schema_version(connection):
+                    migrate_to(connection, schema)
+                connection.execute("BEGIN")
+                for op in ops:
+                    execute(connection, op)
+                connection.execute("COMMIT")
+                head = entry.sequence
+        connection.execute("DELETE FROM journal")
+        connection.execute("UPDATE replication SET sequence = ?", (head,))
+    finally:
+        connection.close()
+    with database.open("rb") as file:
+        os.fsync(file.fileno())
+    return int(head)
+
+
+def set_aside(state_dir: Path, name: str) -> Path:
+    """Move the database away, so that it can be looked at; return where it is."""
+    place = state_dir / f"superseded-{name}"
+    place.mkdir(mode=0o700, exist_ok=True)
+    for suffix in ("", "-wal", "-shm"):
+        path = state_dir / (DATABASE_NAME + suffix)
+        if path.exists():
+            shutil.move(path, place / path.name)
+    return place

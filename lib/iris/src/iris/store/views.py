@@ -1,0 +1,75 @@
+"""The tables that operators query: names and columns are public (docs/query.md), whatever the tables behind them are.
+
+They are temporary views of the connection that queries, so they take the place of the tables of the same name.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+from iris.domain.states import JobState, PriorityBand, TaskState
+
+
+def _word(column: str, kind: type[IntEnum]) -> str:
+    cases = " ".join(f"WHEN {int(member)} THEN '{member.name.lower()}'" for member in kind)
+    return f"CASE {column} {cases} END"
+
+
+_USER: Final = "substr(job_id, 2, instr(substr(job_id, 2), '/') - 1)"
+# What is left of the last '/'; nothing for /user/name.
+_HEAD: Final = "rtrim(rtrim(job_id, replace(job_id, '/', '')), '/')"
+_PARENT: Final = f"CASE WHEN instr(substr({_HEAD}, 2), '/') THEN {_HEAD} END"
+
+
+def _spec(path: str) -> str:
+    return f"json_extract(spec, '$.{path}')"
+
+
+_STATES: Final = " UNION ALL ".join(
+    f"SELECT '{of}' AS of, {int(member)} AS number, '{member.name.lower()}' AS word"
+    for of, kind in (("job", JobState), ("task", TaskState), ("band", PriorityBand))
+    for member in kind
+)
+
+VIEWS: Final = {
+    "jobs": f"""
+        SELECT job_id, {_USER} AS user, {_PARENT} AS parent_id,
+            state, {_word("state", JobState)} AS state_word,
+            {_spec("band")} AS band, {_word(_spec("band"), PriorityBand)} AS band_word,
+            {_spec("replicas")} AS replicas,
+            json_extract(task_counts, '$[{int(TaskState.PENDING)}]') AS pending_tasks,
+            json_extract(task_counts, '$[{int(TaskState.RUNNING)}]') AS running_tasks,
+            json_extract(task_counts, '$[{int(TaskState.SUCCEEDED)}]') AS succeeded_tasks,
+            json_extract(task_counts, '$[{int(TaskState.FAILED)}]') AS failed_tasks,
+            coalesce({_spec("resources.cpu_millis")}, 0) AS cpu_millis,
+            coalesce({_spec("resources.memory_bytes")}, 0) AS memory_bytes,
+            coalesce({_spec("resources.disk_bytes")}, 0) AS disk_bytes,
+            {_spec("resources.device[0]")} AS device_kind, {_spec("resources.device[1]")} AS device_variant,
+            {_spec("resources.device[2]")} AS device_count,
+            coalesce({_spec("entrypoint.display_name")}, {_spec("entrypoint.argv")}) AS command,
+            {_spec("bundle_digest")} AS bundle_digest,
+            coalesce({_spec("max_retries_failure")}, 0) AS max_retries_failure,
+            {_spec("max_retries_preemption")} AS max_retries_preemption,
+            error, exit_code, exit_signal, deciding_task_id, submitted_at_ms, started_at_ms, finished_at_ms
+        FROM main.jobs JOIN main.job_specs USING (job_id)""",
+    "tasks": f"""
+        SELECT job_id || '/' || task_index AS task_id, job_id, {_USER} AS user, task_index,
+            state, {_word("state", TaskState)} AS state_word, attempt, worker_id, failures, preemptions,
+            exit_code, exit_signal, error, started_at_ms, finished_at_ms, causes
+        FROM main.tasks""",
+    "workers": """
+        SELECT worker_id, instance_id,
+            coalesce(json_extract(capacity, '$.cpu_millis'), 0) AS cpu_millis,
+            coalesce(json_extract(capacity, '$.memory_bytes'), 0) AS memory_bytes,
+            coalesce(json_extract(capacity, '$.disk_bytes'), 0) AS disk_bytes,
+            json_extract(capacity, '$.device[0]') AS device_kind,
+            json_extract(capacity, '$.device[1]') AS device_variant,
+            json_extract(capacity, '$.device[2]') AS device_count,
+            attributes, last_seen_at_ms, cordon_reason, strikes
+        FROM main.workers""",
+    "budgets": f"""
+        SELECT user, max_weight, max_band, {_word("max_band", PriorityBand)} AS max_band_word FROM main.budgets""",
+    "states": _STATES,
+}
+
+PRIVATE_TABLES: Final = frozenset({"job_env_vars"})
+"""Never read by a query, through whatever view."""

@@ -1,0 +1,64 @@
+"""A controller as a process of its own, for tests that kill it: `python -m iris.testing.controller_process ...`."""
+
+import argparse
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from iris.controller.config import Address, ControllerConfig, Durability
+from iris.store.replicate.replicator import Pace
+from rigging.errors import MarinError
+
+_LEASE_TIMEOUT_S: Final = 2.0
+
+
+class ControllerProcess:
+    """Starts the process and waits until it answers; `kill` is kill -9."""
+
+    def __init__(self, state_dir: Path, port: int = 0, remote_state_dir: str = "") -> None:
+        command = [sys.executable, "-m", "iris.testing.controller_process", str(state_dir), str(port), remote_state_dir]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        if not line.isdigit():
+            self._process.wait()
+            raise MarinError(f"the controller did not start: {line or 'it said nothing'}")
+        self.address = Address("127.0.0.1", int(line))
+
+    def kill(self) -> None:
+        """End it at once, wherever it is."""
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+def main() -> None:
+    """Serve until the end; the port goes to stdout, or why there is none."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("state_dir", type=Path)
+    parser.add_argument("port", type=int)
+    parser.add_argument("remote_state_dir")
+    arguments = parser.parse_args()
+    config = ControllerConfig(
+        state_dir=arguments.state_dir,
+        port=arguments.port,
+        remote_state_dir=arguments.remote_state_dir,
+        durability=Durability.REMOTE if arguments.remote_state_dir else Durability.LOCAL,
+        pace=Pace(lease_timeout_s=_LEASE_TIMEOUT_S),
+    )
+    from iris.controller.app import serve
+
+    try:
+        asyncio.run(serve(config, lambda address: print(address.port, flush=True)))
+    except MarinError as error:
+        print(str(error), flush=True)
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Gangs: whole, on hosts of their own, in the order of a slice's workers, over one slice or several."""
+
+import pytest
+
+from iris.domain.constraints import Constraint, ConstraintOp
+from iris.domain.events import Assigned, WorkerCordoned, WorkerLost, WorkerUncordoned
+from iris.domain.ids import TaskId, WorkerId
+from iris.domain.resources import Device
+from iris.domain.states import FailureKind, TaskState
+from iris.sched.plan import plan_round
+from iris.sched.testing import resources
+from rigging.errors import Conflict
+
+V5P_16 = Device("tpu", "v5p-16", 4)  # two hosts a slice
+ONE_HOST = resources(8, 16, device=V5P_16)
+
+
+def placed(plan) -> list[str]:
+    return [worker for _, worker in plan.assignments]
+
+
+@pytest.fixture
+def slices(cluster):
+    """Three slices of two hosts each; the hosts became known in another order than theirs."""
+    for name in ("s3", "s1", "s2"):
+        for number in (1, 0):
+            attributes = {"tpu-name": name, "tpu-worker-id": str(number)}
+            cluster.connect(f"{name}-{number}", resources(64, 256, device=V5P_16), **attributes)
+    return cluster
+
+
+def gang(cluster, name="/u/job", replicas=2, need=ONE_HOST, **fields):
+    cluster.submit(name, need, replicas=replicas, coscheduling_group_by="tpu-name", **fields)
+
+
+def test_tasks_stand_in_the_order_of_the_slices_workers(slices):
+    gang(slices)
+    assert placed(slices.schedule()) == ["s1-0", "s1-1"]
+
+
+def test_worker_ten_stands_behind_worker_nine(cluster):
+    for number in reversed(range(12)):
+        cluster.connect(f"w{number}", resources(8, 16), pool="p", **{"tpu-worker-id": str(number)})
+    cluster.submit(need=resources(8), replicas=12, coscheduling_group_by="pool")
+    assert placed(cluster.schedule()) == [f"w{number}" for number in range(12)]
+
+
+def test_a_multislice_job_takes_whole_slices_one_after_the_other(slices):
+    gang(slices, replicas=4)
+    assert placed(slices.schedule()) == ["s1-0", "s1-1", "s2-0", "s2-1"]
+
+
+def test_a_multislice_job_waits_until_all_its_slices_are_free(slices):
+    gang(slices, "/u/one")
+    slices.schedule()
+    gang(slices, "/u/three", replicas=6)
+    plan = slices.schedule()
+    assert placed(plan) == []
+    assert plan.reasons == {
+        "/u/three": "needs 3 whole v5p-16 slices of 2 hosts each (2 of them free now); 3 v5p-16 slices match,"
+        " the best, s1, has room for 0; next expected when job /u/one ends"
+    }
+
+
+def test_two_gangs_never_share_a_host_though_there_is_room(cluster):
+    for number in range(2):
+        cluster.connect(f"w{number}", resources(8, 64), pool="p")
+    for name in ("/u/a", "/u/b"):
+        cluster.submit(name, resources(5.5), replicas=2, coscheduling_group_by="pool")
+    plan = cluster.schedule()
+    assert {task.rpartition("/")[0] for task, _ in plan.assignments} == {"/u/a"}
+    assert plan.reasons["/u/b"].endswith("has room for 0; next expected when job /u/a ends")
+    with pytest.raises(Conflict, match="worker w1 has a gang; /u/b/0 of another gang cannot share it"):
+        cluster.do(Assigned(TaskId("/u/b/0"), WorkerId("w1")))
+
+
+def test_a_gang_waits_for_the_hosts_of_one_that_is_being_stopped(slices):
+    for name in ("/u/a", "/u/b", "/u/c"):
+        gang(slices, name)
+    slices.schedule()
+    gang(slices, "/u/next")
+    slices.stop("/u/b")
+    assert slices.schedule().reasons == {"/u/next": "waits for attempts on s2-0 and other hosts to end"}
+    for index in range(2):
+        slices.observe(f"/u/b/{index}:0", TaskState.KILLED)
+    assert placed(slices.schedule()) == ["s2-0", "s2-1"]
+
+
+def test_plain_tasks_may_use_what_a_gang_leaves(cluster):
+    cluster.connect("w0", resources(8, 64), pool="p")
+    cluster.connect("w1", resources(8, 64), pool="p")
+    cluster.submit("/u/gang", resources(6), replicas=2, coscheduling_group_by="pool")
+    cluster.submit("/u/plain", resources(2), replicas=2)
+    assert len(cluster.schedule().assignments) == 4
+
+
+def test_soft_constraints_choose_the_slice(slices):
+    prefer = Constraint("tpu-name", ConstraintOp.EQ, ("s3",), soft=True)
+    gang(slices, constraints=(prefer,))
+    assert placed(slices.schedule()) == ["s3-0", "s3-1"]
+
+
+def test_an_absent_attribute_is_named_and_not_the_resources(cluster):
+    cluster.connect("w", resources(8, 64))
+    gang(cluster, need=resources(0, 0))
+    reason = "no connected worker has the attribute 'tpu-name', by which the gang of 2 is grouped"
+    assert cluster.schedule().reasons == {"/u/job": reason}
+
+
+def test_a_device_that_no_slice_has_is_named(slices):
+    gang(slices, need=resources(8, 16, device=Device("tpu", "v4-16", 4)))
+    assert slices.schedule().reasons == {"/u/job": "needs 4 x tpu v4-16; there are tpu v5p-16"}
+
+
+def test_alternatives_of_the_device_will_do(slices):
+    gang(slices, need=resources(8, 16, device=Device("tpu", "v4-16", 4, ("v5p-16",))))
+    assert len(slices.schedule().assignments) == 2
+
+
+def test_a_gang_that_lost_a_host_restarts_whole_elsewhere(slices):
+    gang(slices)
+    slices.schedule()
+    slices.observe("/u/job/0:0", TaskState.SUCCEEDED)  # provisional until the gang is done
+    slices.do(WorkerLost(WorkerId("s1-1"), "slice s1 preempted"))
+    tasks = slices.view.tasks["/u/job"]
+    assert [task.state for task in tasks] == [TaskState.PENDING] * 2
+    why = "attempt 0 on s1-0: taken back: gang restarted because task 1 lost worker s1-1: slice s1 preempted"
+    assert tasks[0].causes == (why,)
+    assert placed(slices.schedule()) == ["s2-0", "s2-1"]
+
+
+class TestBadHosts:
+    def test_a_host_on_which_starts_fail_is_cordoned_and_gangs_avoid_it(self, slices):
+        gang(slices, max_retries_failure=10)
+        for attempt in range(3):
+            assert placed(slices.schedule()) == ["s1-0", "s1-1"]
+            slices.observe(
+                f"/u/job/1:{attempt}",
+                TaskState.FAILED,
+                failure_kind=FailureKind.DEVICE,
+                error="device or resource busy",
+            )
+            slices.observe(f"/u/job/0:{attempt}", TaskState.KILLED)
+        worker = slices.view.workers["s1-1"]
+        assert worker.cordon_reason == "3 attempts in a row failed by the host: /u/job/1:2: device or resource busy"
+        assert placed(slices.schedule()) == ["s2-0", "s2-1"]
+        assert slices.task("/u/job/1").failures == 0, "the user is not charged for a bad host"
+
+    def test_a_command_that_runs_forgives(self, cluster):
+        cluster.connect("w", resources(1, 4))
+        cluster.submit(max_retries_failure=10)
+        for attempt in range(6):
+            cluster.schedule()
+            bad = attempt % 3 < 2
+            cluster.observe(f"/u/job/0:{attempt}", TaskState.RUNNING)
+            kind = FailureKind.DEVICE if bad else FailureKind.USER
+            cluster.observe(f"/u/job/0:{attempt}", TaskState.FAILED, failure_kind=kind)
+        worker = cluster.view.workers["w"]
+        assert (worker.cordon_reason, worker.strikes) == ("", 0)
+
+    def test_commands_that_are_not_there_do_not_speak_against_the_host(self, cluster):
+        cluster.connect("w", resources(1, 4))
+        for number in range(4):
+            cluster.submit(f"/u/typo{number}")
+            cluster.schedule()
+            cluster.observe(f"/u/typo{number}/0:0", TaskState.FAILED, failure_kind=FailureKind.START)
+        assert cluster.view.workers["w"].cordon_reason == ""
+
+    def test_an_uncordoned_host_is_used_again(self, slices):
+        for name in list(slices.view.workers):
+            slices.do(WorkerCordoned(name, "bad fan"))
+        gang(slices)
+        (reason,) = plan_round(slices.view, 0).reasons.values()
+        assert reason.startswith("no worker takes work; 6 of 6 known are cordoned (s1-0: bad fan, ")
+        slices.do(WorkerUncordoned(WorkerId("s2-0")))
+        slices.do(WorkerUncordoned(WorkerId("s2-1")))
+        assert placed(slices.schedule()) == ["s2-0", "s2-1"]
+
+    def test_draining_moves_the_gang_whole_and_charges_nobody(self, slices):
+        gang(slices)
+        slices.schedule()
+        slices.do(WorkerCordoned(WorkerId("s1-1"), "new disk", drain=True))
+        tasks = slices.view.tasks["/u/job"]
+        assert [(task.state, task.preemptions) for task in tasks] == [(TaskState.PENDING, 0)] * 2
+        assert tasks[1].causes == ("attempt 0 on s1-1: worker s1-1 is drained: new disk",)
+        for index in range(2):
+            slices.observe(f"/u/job/{index}:0", TaskState.KILLED)
+        assert placed(slices.schedule()) == ["s2-0", "s2-1"]
+
+    def test_a_cordon_outlives_a_reconnection(self, slices):
+        slices.do(WorkerCordoned(WorkerId("s1-1"), "new disk"))
+        slices.reconnect("s1-1", "b", [])
+        assert slices.view.workers["s1-1"].cordon_reason == "new disk"

@@ -1,0 +1,134 @@
+"""Preemption: only downward, only what helps, the cheapest, gangs whole."""
+
+import pytest
+
+from iris.domain.events import Preempted
+from iris.domain.ids import AttemptId
+from iris.domain.states import JobState, PriorityBand, TaskState
+from iris.sched.testing import resources
+
+PRODUCTION, INTERACTIVE, BATCH = PriorityBand
+
+
+def victims(plan) -> list[str]:
+    return [event.attempt_id for event in plan.preemptions]
+
+
+@pytest.fixture
+def full(cluster):
+    """One worker of 4 cores, full of batch work: a task of 3 cores and one of 1."""
+    cluster.connect("w", resources(4, 16))
+    cluster.submit("/low/three", resources(3), band=BATCH)
+    cluster.submit("/low/one", resources(1), band=BATCH)
+    cluster.schedule()
+    return cluster
+
+
+def test_more_urgent_work_takes_the_place_of_the_least_that_makes_room(full):
+    full.submit("/u/job", resources(1))
+    plan = full.schedule()
+    assert victims(plan) == ["/low/one/0:0"]
+    assert plan.reasons["/u/job"] == "waits for attempts on w to end"
+    task = full.task("/low/one/0")
+    assert (task.state, task.preemptions, task.failures) == (TaskState.PENDING, 1, 0)
+    assert task.causes == ("attempt 0 on w: preempted for /u/job (interactive)",)
+    full.observe("/low/one/0:0", TaskState.KILLED)
+    assert [task for task, _ in full.schedule().assignments] == ["/u/job/0"]
+
+
+def test_nothing_more_is_preempted_while_the_victims_end(full):
+    full.submit("/u/job", resources(1))
+    full.schedule()
+    assert victims(full.schedule()) == []
+
+
+def test_one_host_takes_several_in_one_round(full):
+    full.submit("/u/job", resources(1), replicas=3)
+    assert sorted(victims(full.schedule())) in (["/low/one/0:0", "/low/three/0:0"], ["/low/three/0:0"])
+    assert victims(full.schedule()) == []
+
+
+def test_never_pointless(full):
+    full.submit("/u/job", resources(5))
+    plan = full.schedule()
+    assert victims(plan) == []
+    assert plan.reasons["/u/job"] == "needs 5 cores; worker w has 0 of 4 free"
+
+
+def test_never_of_the_same_band_nor_upward(cluster):
+    cluster.connect("w", resources(1, 16))
+    cluster.submit("/u/first", band=PRODUCTION)
+    cluster.schedule()
+    for band in PriorityBand:
+        cluster.submit(f"/u/{band.word}", band=band)
+    assert victims(cluster.schedule()) == []
+
+
+def test_batch_before_interactive(cluster):
+    cluster.connect("w", resources(2, 16))
+    cluster.submit("/u/interactive")
+    cluster.submit("/u/batch", band=BATCH)
+    cluster.schedule()
+    cluster.submit("/u/prod", band=PRODUCTION)
+    assert victims(cluster.schedule()) == ["/u/batch/0:0"]
+
+
+def test_a_gang_goes_whole_and_only_when_nothing_cheaper_will_do(cluster):
+    for name in ("a", "b", "c"):
+        cluster.connect(name, resources(2, 16), pool="p" if name != "c" else "q")
+    cluster.submit("/low/gang", resources(2), replicas=2, coscheduling_group_by="pool", band=BATCH)
+    cluster.submit("/low/single", resources(2), band=BATCH)
+    cluster.schedule()
+    cluster.submit("/u/one", resources(2))
+    assert victims(cluster.schedule()) == ["/low/single/0:0"]
+    cluster.submit("/u/two", resources(2))
+    plan = cluster.schedule()
+    assert victims(plan) == ["/low/gang/0:0"]
+    gang = cluster.view.tasks["/low/gang"]
+    assert [task.state for task in gang] == [TaskState.PENDING] * 2
+    why = "killed: gang restarted because task 0 lost worker a: preempted for /u/two (interactive)"
+    assert gang[1].causes == (f"attempt 0 on b: {why}",)
+
+
+def test_a_gang_makes_its_room_in_the_cheapest_group_and_keeps_it(cluster):
+    for name in ("a1", "a2", "b1", "b2"):
+        cluster.connect(name, resources(2, 16), pool=name[0])
+    cluster.submit("/low/big", resources(2), band=BATCH)  # a1
+    cluster.submit("/low/two", resources(2), band=BATCH)  # a2
+    cluster.submit("/low/small", resources(1), band=BATCH)  # b1
+    cluster.schedule()
+    cluster.submit("/u/gang", resources(2), replicas=2, coscheduling_group_by="pool")
+    cluster.submit("/low/more", resources(1), replicas=4, band=BATCH)
+    plan = cluster.schedule()
+    assert victims(plan) == ["/low/small/0:0"]
+    assert plan.assignments == [], "nobody slips in between"
+    cluster.observe("/low/small/0:0", TaskState.KILLED)
+    assert [worker for _, worker in cluster.schedule().assignments] == ["b1", "b2"]
+
+
+def test_no_gang_is_moved_for_a_gang_that_would_not_fit_anyway(cluster):
+    for name in ("a1", "a2"):
+        cluster.connect(name, resources(2, 16), pool="a")
+    cluster.submit("/low/work", resources(2), replicas=2, band=BATCH)
+    cluster.schedule()
+    cluster.submit("/u/gang", resources(2), replicas=3, coscheduling_group_by="pool")
+    assert victims(cluster.schedule()) == []
+
+
+def test_the_last_preemption_ends_the_job(cluster):
+    cluster.connect("w", resources(1, 16))
+    cluster.submit("/low/job", band=BATCH, max_retries_preemption=0)
+    cluster.schedule()
+    cluster.submit("/u/job")
+    cluster.schedule()
+    job = cluster.job("/low/job")
+    assert job.state is JobState.WORKER_FAILED
+    assert job.error == "task 0 was preempted (max_retries_preemption=0): preempted for /u/job (interactive)"
+    assert cluster.task("/low/job/0").state is TaskState.PREEMPTED
+    cluster.observe("/low/job/0:0", TaskState.KILLED)
+    assert cluster.view.is_settled("/low/job")
+
+
+def test_a_preemption_that_comes_too_late_changes_nothing(full):
+    full.observe("/low/one/0:0", TaskState.SUCCEEDED)
+    assert not full.do(Preempted(AttemptId("/low/one/0:0"), "for nothing")).changes

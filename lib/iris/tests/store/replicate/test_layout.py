@@ -1,0 +1,72 @@
+import pytest
+
+from iris.store.replicate.layout import Generation, Segment, Snapshot, listing_of, plan_restore, superfluous
+from rigging.errors import NotFound
+
+
+def listing(*items: Generation | Snapshot | Segment):
+    return listing_of(item.name for item in items)
+
+
+def test_names_are_read_back_and_strange_ones_ignored() -> None:
+    items = [Generation(1, 0), Snapshot(1, 5, 100), Segment(1, 6, 9, 200)]
+    found = listing_of([*(item.name for item in items), "journal/.tmp-1", "snapshots/x.db.gz", "lease.lock"])
+    assert [*found.generations, *found.snapshots, *found.segments] == items
+
+
+def test_the_latest_state_is_the_latest_snapshot_and_all_that_follows_it() -> None:
+    segments = [Segment(1, 1, 5, 20), Segment(1, 6, 7, 30), Segment(1, 8, 8, 40)]
+    plan = plan_restore(listing(Generation(1, 0), Snapshot(1, 0, 10), Snapshot(1, 5, 25), *segments))
+    assert (plan.snapshot.sequence, [item.first for item in plan.segments], plan.head) == (5, [6, 8], 8)
+
+
+def test_a_moment_takes_the_snapshot_and_the_segments_before_it() -> None:
+    found = listing(
+        Generation(1, 0), Snapshot(1, 0, 10), Segment(1, 1, 5, 20), Snapshot(1, 5, 25), Segment(1, 6, 7, 30)
+    )
+    plan = plan_restore(found, 24)
+    assert (plan.snapshot.sequence, plan.head) == (0, 5)
+    assert plan_restore(found, 19).head == 0
+    with pytest.raises(NotFound, match="no snapshot at or before 9 ms; the oldest is of 10 ms"):
+        plan_restore(found, 9)
+
+
+def test_what_a_deposed_controller_wrote_late_counts_for_nothing() -> None:
+    found = listing(
+        Generation(1, 0), Snapshot(1, 0, 10), Segment(1, 1, 5, 20), Segment(1, 6, 9, 50), Snapshot(1, 9, 60),
+        Generation(2, 5), Segment(2, 6, 7, 40),
+    )  # fmt: skip
+    plan = plan_restore(found)
+    assert plan.snapshot.sequence == 0
+    assert [(item.generation, item.first) for item in plan.segments] == [(1, 1), (2, 6)]
+    assert plan.head == 7
+
+
+def test_commits_after_a_gap_are_not_carried_out() -> None:
+    assert plan_restore(listing(Snapshot(1, 0, 10), Segment(1, 1, 5, 20), Segment(1, 7, 9, 30))).head == 5
+
+
+def test_a_segment_written_again_after_a_crash_overlaps() -> None:
+    plan = plan_restore(listing(Snapshot(1, 0, 1), Segment(1, 1, 5, 2), Segment(2, 1, 8, 3), Segment(2, 9, 9, 4)))
+    assert plan.head == 9
+
+
+def test_an_empty_directory_has_no_state() -> None:
+    with pytest.raises(NotFound, match="no snapshot of the state"):
+        plan_restore(listing_of([]))
+
+
+def test_only_what_no_restore_in_the_kept_time_needs_is_superfluous() -> None:
+    found = listing(
+        Snapshot(1, 0, 10), Segment(1, 1, 5, 20), Snapshot(1, 5, 25), Segment(1, 6, 7, 30), Snapshot(1, 7, 50),
+    )  # fmt: skip
+    assert superfluous(found, 9) == []
+    assert superfluous(found, 24) == []
+    assert superfluous(found, 30) == [Snapshot(1, 0, 10).name, Segment(1, 1, 5, 20).name]
+    for at_ms in (30, 40, 60):
+        kept = listing_of({*map(_name, [*found.snapshots, *found.segments])} - set(superfluous(found, 30)))
+        assert plan_restore(kept, at_ms) == plan_restore(found, at_ms)
+
+
+def _name(item: Snapshot | Segment) -> str:
+    return item.name

@@ -1,0 +1,232 @@
+"""What is committed here is there, and comes back equal; two controllers never write one history."""
+
+import asyncio
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, Worker
+from iris.domain.ids import JobId, WorkerId, task_id
+from iris.domain.resources import Resources
+from iris.domain.states import JobState, TaskState
+from iris.store.replicate.begin import begin
+from iris.store.replicate.remote import RemoteState
+from iris.store.replicate.replicator import Pace, Replicator
+from iris.store.replicate.restore import restore
+from iris.store.store import Forgotten, Store
+from rigging.errors import Conflict
+
+PACE = Pace(gather_s=0.01, lease_timeout_s=1.0)
+
+
+def job(number: int, **fields: Any) -> Job:
+    spec = JobSpec(JobId(f"/ann/job-{number}"), CommandEntrypoint(("true",)), env_vars={"N": str(number)})
+    return replace(Job(spec, JobState.PENDING, 1, sequence=number), **fields)
+
+
+def task(number: int, **fields: Any) -> Task:
+    job_id = JobId(f"/ann/job-{number}")
+    return replace(Task(task_id(job_id, 0), job_id, 0), **fields)
+
+
+class Life:
+    """One controller's hold of a state directory."""
+
+    def __init__(self, url: str, state_dir: Path, pace: Pace = PACE) -> None:
+        self.deposed: list[str] = []
+        self.reign = begin(url, state_dir, pace.lease_timeout_s)
+        self.store = Store.open(state_dir, self.reign.generation)
+        assert self.store.journal is not None
+        self.replicator = Replicator(self.reign, state_dir, self.store.journal, pace, self.deposed.append)
+        self.replicator.start()
+
+    def end(self) -> None:
+        self.replicator.close()
+        self.store.close()
+
+
+def with_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+@pytest.fixture(params=["local", "memory"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "remote") if request.param == "local" else f"memory://state-{uuid.uuid4().hex}"
+
+
+def test_what_was_awaited_comes_back_equal_after_the_loss_of_the_disk(url: str, tmp_path: Path) -> None:
+    async def test() -> None:
+        life = Life(url, tmp_path / "a")
+        worker = Worker(WorkerId("w1"), "one", Resources(1, 2, 3), {"zone": "a"})
+        life.store.commit([job(1)], [task(1)], [worker])
+        life.store.commit([job(2)], [task(2)])
+        life.store.commit([], [task(1, state=TaskState.ASSIGNED, attempt=0, worker_id=WorkerId("w1"))])
+        life.store.commit([job(1, sequence=3)], [task(1)])  # the name is used again
+        life.store.commit(forgotten=Forgotten(jobs={JobId("/ann/job-2")}))
+        await life.replicator.wait()
+        expected = life.store.load()
+        life.end()
+        shutil.rmtree(tmp_path / "a")
+        again = Life(url, tmp_path / "b")
+        assert again.store.load() == expected
+        assert again.reign.generation > life.reign.generation
+        # And it goes on from there.
+        again.store.commit([job(9)], [task(9)])
+        await again.replicator.wait()
+        expected = again.store.load()
+        again.end()
+        restore(RemoteState(url), tmp_path / "c")
+        store = Store.open(tmp_path / "c")
+        assert store.load() == expected
+        store.close()
+
+    with_loop(test)
+
+
+def test_commits_that_a_crash_kept_from_the_remote_state_go_there_after_the_restart(tmp_path: Path) -> None:
+    url = str(tmp_path / "remote")
+
+    async def test() -> None:
+        life = Life(url, tmp_path / "a")
+        life.store.commit([job(1)], [task(1)])
+        await life.replicator.wait()
+        life.store.journal.on_commit = None  # the process is killed before the next upload
+        life.store.commit([job(2)], [task(2)])
+        life.end()
+        restarted = Life(url, tmp_path / "a")
+        restarted.store.commit([job(3)], [task(3)])
+        await restarted.replicator.wait()
+        restarted.end()
+        restore(RemoteState(url), tmp_path / "b")
+        store = Store.open(tmp_path / "b")
+        assert [item.job_id for item in store.load().jobs] == ["/ann/job-1", "/ann/job-2", "/ann/job-3"]
+        store.close()
+
+    with_loop(test)
+
+
+def test_a_second_controller_is_refused_while_the_first_renews_its_lease(tmp_path: Path) -> None:
+    url = str(tmp_path / "remote")
+
+    async def test() -> None:
+        life = Life(url, tmp_path / "a")
+        with pytest.raises(Conflict, match=f"another controller uses the remote state {url}"):
+            await asyncio.to_thread(begin, url, tmp_path / "b", PACE.lease_timeout_s)
+        assert not (tmp_path / "b" / "iris.db").exists()
+        life.end()
+        Life(url, tmp_path / "b").end()
+
+    with_loop(test)
+
+
+def test_a_deposed_controller_is_told_and_what_it_still_writes_is_ignored(tmp_path: Path) -> None:
+    url = str(tmp_path / "remote")
+
+    async def test() -> None:
+        old = Life(url, tmp_path / "a")
+        old.store.commit([job(1)], [task(1)])
+        await old.replicator.wait()
+        # Its lease vanishes, as when it was frozen for long and another took over.
+        os.unlink(tmp_path / "remote" / "lease.lock")
+        new = Life(url, tmp_path / "b")
+        old.store.commit([job(2)], [task(2)])
+        await old.replicator.wait()
+        new.store.commit([job(3)], [task(3)])
+        await new.replicator.wait()
+        deadline = time.monotonic() + 10
+        while not old.deposed:
+            assert time.monotonic() < deadline, "the old controller was not told"
+            await asyncio.sleep(0.01)
+        assert "lease" in old.deposed[0]
+        old.end()
+        new.end()
+        restore(RemoteState(url), tmp_path / "c")
+        store = Store.open(tmp_path / "c")
+        assert [item.job_id for item in store.load().jobs] == ["/ann/job-1", "/ann/job-3"]
+        store.close()
+        # Its machine comes back: its own database is not the truth any more, and is kept aside.
+        back = Life(url, tmp_path / "a")
+        assert [item.job_id for item in back.store.load().jobs] == ["/ann/job-1", "/ann/job-3"]
+        assert len(list((tmp_path / "a").glob("superseded-*/iris.db"))) == 1
+        back.end()
+
+    with_loop(test)
+
+
+def test_a_moment_can_be_restored(tmp_path: Path) -> None:
+    url = str(tmp_path / "remote")
+
+    async def test() -> None:
+        life = Life(url, tmp_path / "a")
+        moments = []
+        for number in (1, 2, 3):
+            life.store.commit([job(number)], [task(number)])
+            await life.replicator.wait()
+            if number == 2:
+                life.replicator.snapshot()
+            await asyncio.sleep(0.005)  # so that the moments differ
+            moments.append(time.time_ns() // 1_000_000)
+            await asyncio.sleep(0.005)
+        life.end()
+        for count, at_ms in enumerate(moments, start=1):
+            restore(RemoteState(url), tmp_path / f"at-{count}", at_ms)
+            store = Store.open(tmp_path / f"at-{count}")
+            assert len(store.load().jobs) == count
+            store.close()
+
+    with_loop(test)
+
+
+def test_storage_that_fails_for_a_while_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = str(tmp_path / "remote")
+    original, failures = RemoteState.put_segment, []
+
+    def put_segment(self: RemoteState, generation: int, entries: Any) -> None:
+        if len(failures) < 3:
+            failures.append(len(entries))
+            raise OSError("503 slow down")
+        original(self, generation, entries)
+
+    monkeypatch.setattr(RemoteState, "put_segment", put_segment)
+
+    async def test() -> None:
+        life = Life(url, tmp_path / "a")
+        for number in (1, 2, 3):
+            life.store.commit([job(number)], [task(number)])
+        await life.replicator.wait()
+        life.end()
+        assert len(failures) == 3
+        restore(RemoteState(url), tmp_path / "b")
+        store = Store.open(tmp_path / "b")
+        assert len(store.load().jobs) == 3
+        store.close()
+
+    with_loop(test)
+
+
+def test_a_database_with_another_history_is_refused(tmp_path: Path) -> None:
+    url = str(tmp_path / "remote")
+
+    async def test() -> None:
+        Life(url, tmp_path / "a").end()
+        store = Store.open(tmp_path / "b")
+        store.commit([job(7)], [task(7)])
+        store.close()
+        with pytest.raises(Conflict, match="is no part of the history"):
+            await asyncio.to_thread(begin, url, tmp_path / "b", PACE.lease_timeout_s)
+        Life(url, tmp_path / "a").end()  # the refusal gave the lease back
+
+    with_loop(test)
+
+
+def test_a_restore_never_overwrites_a_database(tmp_path: Path) -> None:
+    Store.open(tmp_path).close()
+    with pytest.raises(Conflict, match=r"iris\.db exists; restore into an empty directory"):
+        restore(RemoteState(str(tmp_path / "remote")), tmp_path)

@@ -1,0 +1,172 @@
+"""What operators may ask, what they get, and what no question can do."""
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, UserBudget, Worker
+from iris.domain.ids import JobId, WorkerId, task_id
+from iris.domain.resources import Device, Resources
+from iris.domain.states import JobState, PriorityBand, TaskState
+from iris.store.query import run_query
+from iris.store.store import Store
+from iris.store.views import VIEWS
+from rigging.errors import BudgetExceeded, Denied, InvalidRequest
+
+SPEC = JobSpec(
+    JobId("/ann/train"),
+    CommandEntrypoint(("python", "train.py")),
+    Resources(4000, 2**30, 0, Device("tpu", "v5p-8", 4)),
+    env_vars={"TOKEN": "hunter2"},
+    replicas=2,
+    band=PriorityBand.PRODUCTION,
+)
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Iterator[Path]:
+    store = Store.open(tmp_path)
+    counts = tuple(2 if number == TaskState.FAILED else 0 for number in range(max(TaskState) + 1))
+    job = Job(SPEC, JobState.FAILED, 1, 2, 3, error="task 0 failed: it's over", sequence=1, task_counts=counts)
+    child = replace(SPEC, job_id=JobId("/ann/train/eval"), env_vars={}, replicas=1)
+    tasks = [
+        Task(task_id(SPEC.job_id, index), SPEC.job_id, index, TaskState.FAILED, 0, WorkerId("w1")) for index in range(2)
+    ]
+    store.commit(
+        [job, Job(child, JobState.RUNNING, 4, sequence=2)],
+        [*tasks, Task(task_id(child.job_id, 0), child.job_id, 0)],
+        [Worker(WorkerId("w1"), "one", Resources(8000, 2**34), {"zone": "a"}, False, 9)],
+        budgets=[UserBudget("ann", 4)],
+    )
+    yield tmp_path
+    store.close()
+
+
+def test_jobs_have_states_by_number_and_word(state_dir: Path) -> None:
+    result = run_query(
+        state_dir,
+        "SELECT job_id, user, parent_id, state, state_word, band_word, failed_tasks, device_variant, command, error "
+        "FROM jobs ORDER BY submitted_at_ms",
+    )
+    argv = '["python","train.py"]'
+    assert result.rows == (
+        ("/ann/train", "ann", None, 5, "failed", "production", 2, "v5p-8", argv, "task 0 failed: it's over"),
+        ("/ann/train/eval", "ann", "/ann/train", 3, "running", "production", 0, "v5p-8", argv, ""),
+    )
+    assert not result.truncated
+
+
+def test_tasks_workers_and_states_can_be_joined(state_dir: Path) -> None:
+    result = run_query(
+        state_dir,
+        "SELECT task_id, word, cpu_millis, json_extract(attributes, '$.zone') AS zone FROM tasks "
+        "JOIN workers USING (worker_id) JOIN states ON of = 'task' AND number = state ORDER BY task_index",
+    )
+    assert result.columns == ("task_id", "word", "cpu_millis", "zone")
+    assert result.rows == (("/ann/train/0", "failed", 8000, "a"), ("/ann/train/1", "failed", 8000, "a"))
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_can_be_read_whole(state_dir: Path, view: str) -> None:
+    assert run_query(state_dir, f"SELECT * FROM {view}").rows
+
+
+def test_the_views_are_documented_column_by_column(state_dir: Path) -> None:
+    text = (Path(__file__).parents[4] / "docs" / "query.md").read_text()
+    for view in VIEWS:
+        section = text.split(f"## {view}\n")[1].split("\n## ")[0]
+        for column in run_query(state_dir, f"SELECT * FROM {view}").columns:
+            assert f"`{column}`" in section, f"docs/query.md: {view}.{column} is missing"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM jobs",
+        "UPDATE main.jobs SET state = 4",
+        "INSERT INTO main.workers VALUES (1, 2, 3, 4, 5)",
+        "DROP VIEW jobs",
+        "CREATE TABLE x (y)",
+        "CREATE TEMP TABLE x (y)",
+        "ATTACH '/tmp/x.db' AS x",
+        "PRAGMA journal_mode=DELETE",
+        "PRAGMA query_only=0",
+        "VACUUM INTO '/tmp/x.db'",
+        "BEGIN IMMEDIATE",
+        "SELECT load_extension('x')",
+        "SELECT * FROM job_env_vars",
+        "SELECT * FROM main.job_env_vars",
+        "WITH jobs AS (SELECT * FROM main.job_env_vars) SELECT * FROM jobs",
+        "SELECT (SELECT env_vars FROM job_env_vars) FROM jobs",
+        "EXPLAIN SELECT env_vars FROM job_env_vars",
+        "REINDEX",
+    ],
+)
+def test_nothing_can_be_changed_and_no_secret_read(state_dir: Path, sql: str) -> None:
+    before = (state_dir / "iris.db").read_bytes()
+    with pytest.raises(Denied, match="SELECT"):
+        run_query(state_dir, sql)
+    assert (state_dir / "iris.db").read_bytes() == before
+
+
+def test_secrets_are_in_no_view_and_no_table_but_their_own(state_dir: Path) -> None:
+    connection = sqlite3.connect(state_dir / "iris.db")
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    with_secret = [t for t in tables if "hunter2" in repr(connection.execute(f"SELECT * FROM {t}").fetchall())]
+    connection.close()
+    assert with_secret == ["job_env_vars"]
+
+
+def test_a_query_that_takes_too_long_is_ended(state_dir: Path) -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+    with pytest.raises(BudgetExceeded, match=r"longer than 0\.05 s"):
+        run_query(state_dir, endless, time_limit_s=0.05)
+
+
+def test_rows_beyond_the_limit_are_cut_off_and_that_is_told(state_dir: Path) -> None:
+    many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
+    result = run_query(state_dir, many, max_rows=3)
+    assert (result.rows, result.truncated) == (((1,), (2,), (3,)), True)
+    assert not run_query(state_dir, f"{many} LIMIT 3", max_rows=3).truncated
+    assert run_query(state_dir, f"{many} LIMIT 1001").truncated
+    large = run_query(state_dir, "SELECT printf('%.*c', 1000000, 'x') FROM states, tasks", max_rows=100)
+    assert large.truncated
+    assert len(large.rows) == 16
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("SELEC 1", 'near "SELEC": syntax error'),
+        ("SELECT 1; SELECT 2", "one statement"),
+        ("  ", "the query is empty"),
+        ("SELECT * FROM job", "no such table: job; there are the tables jobs, tasks, workers, budgets and states"),
+        ("SELECT nme FROM jobs", "no such column: nme"),
+        ("SELECT zeroblob(1000000000)", "too big"),
+        ("SELECT ?", "binding"),
+    ],
+)
+def test_errors_say_what_is_wrong(state_dir: Path, sql: str, reason: str) -> None:
+    with pytest.raises(InvalidRequest, match=reason):
+        run_query(state_dir, sql)
+
+
+@pytest.mark.parametrize("max_rows", [-1, 100_001])
+def test_the_number_of_rows_has_bounds(state_dir: Path, max_rows: int) -> None:
+    with pytest.raises(InvalidRequest, match=f"max_rows is {max_rows}; allowed are 1 to 100000"):
+        run_query(state_dir, "SELECT 1", max_rows)
+
+
+def test_a_query_does_not_hold_up_the_writer(state_dir: Path) -> None:
+    # The fixture's store is open and writes while a reader is in the middle of its answer.
+    reader = sqlite3.connect(f"file:{state_dir / 'iris.db'}?mode=ro", uri=True)
+    rows = reader.execute("SELECT * FROM tasks")
+    rows.fetchone()
+    writer = sqlite3.connect(state_dir / "iris.db", timeout=0)
+    writer.execute("UPDATE jobs SET state = 4")
+    writer.commit()
+    writer.close()
+    reader.close()
