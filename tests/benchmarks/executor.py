@@ -102,9 +102,8 @@ def chain(count: int, fn: Callable[[Config], None] = do_nothing) -> list[Executo
 def layers(depth: int, width: int) -> list[ExecutorStep[Any]]:
     layer: list[ExecutorStep[Any]] = []
     for level in range(depth):
-        layer = [
-            step(f"layer{level}/s{index}", index, inputs=[output_path_of(s) for s in layer]) for index in range(width)
-        ]
+        inputs = [output_path_of(before) for before in layer]
+        layer = [ExecutorStep(f"layer{level}/s{index}", do_nothing, {"inputs": inputs}) for index in range(width)]
     return layer
 
 
