@@ -8,9 +8,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
 
 from marin.execution.executor_step_status import (
     STATUS_FAILED,
@@ -21,10 +18,13 @@ from marin.execution.executor_step_status import (
     mark_dependency_failed,
 )
 from marin.execution.lease_keeper import LeaseKeeper
-from marin.execution.run_events import RunObserver, StepEnd, StepEnded, StepQueued, StepStarted, notify
+from marin.execution.run_events import RunObserver, StepEnded, StepQueued, StepStarted, notify
 from marin.execution.step_lease import DEFAULT_TERMS, LeaseTerms, StepLease, open_step_lease, set_step_lease
+from marin.execution.step_task import STEP_ENDS, Outcome, StepResult, StepTask, describe_error
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import InvalidRequest, MarinError, StepFailed
+
+__all__ = ["MAX_STEP_THREADS", "Outcome", "StepResult", "StepRun", "StepTask", "check_max_concurrent", "describe_error"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,70 +39,6 @@ _MOST_PAUSE_SECONDS = 0.008
 # Threads that take leases and write statuses at once. On local files more only get into each other's way; on an object
 # store they spend their time waiting for answers.
 _STARTERS = {True: 1, False: 64}
-
-
-class Outcome(StrEnum):
-    """How a run left a step."""
-
-    RAN = "ran"
-    ALREADY_DONE = "already done"
-    FAILED = "failed"
-    DEPENDENCY_FAILED = "not run: a dependency failed"
-    LOST = "lost its lease"
-
-
-STEP_ENDS = {
-    Outcome.RAN: StepEnd.SUCCEEDED,
-    Outcome.ALREADY_DONE: StepEnd.CACHED,
-    Outcome.FAILED: StepEnd.FAILED,
-    Outcome.DEPENDENCY_FAILED: StepEnd.DEP_FAILED,
-    Outcome.LOST: StepEnd.LOST,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class StepTask:
-    """One output to make.
-
-    Attributes:
-        name: The step's name.
-        output_path: Where its output goes; identifies the task.
-        dependencies: Output paths that must be there first; those that are not tasks of this run are taken as there.
-        work: Makes the output.
-        prepare: Called before `work`, with the lease held: writes the step's info.
-        stop: Called when the lease is lost while `work` is on: stops what runs outside this process.
-        log: Where the work's own log can be read, once it has ended; None for this process's log.
-    """
-
-    name: str
-    output_path: str
-    dependencies: frozenset[str]
-    work: Callable[[], Any]
-    prepare: Callable[[], None] = lambda: None
-    stop: Callable[[], None] = lambda: None
-    log: Callable[[], str | None] = lambda: None
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """What became of one task.
-
-    Attributes:
-        task: The task.
-        outcome: How it ended.
-        seconds: How long its work took.
-        error: Why it failed; for a task that could not start, the error of the dependency.
-    """
-
-    task: StepTask
-    outcome: Outcome
-    seconds: float = 0.0
-    error: BaseException | None = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether the output is there."""
-        return self.outcome in (Outcome.RAN, Outcome.ALREADY_DONE)
 
 
 def check_max_concurrent(max_concurrent: int | None) -> None:
@@ -418,11 +354,3 @@ def _mark_dependency_failed(task: StepTask) -> None:
         mark_dependency_failed(task.output_path)
     except (OSError, MarinError) as error:
         logger.warning("step %s: could not write DEP_FAILED to %s: %s", task.name, task.output_path, error)
-
-
-def describe_error(error: BaseException | None) -> str:
-    """An error in one line's beginning: its type and its words."""
-    if error is None:
-        return "unknown error"
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,82 @@
+"""What a run is given to do, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from marin.execution.run_events import StepEnd
+
+
+class Outcome(StrEnum):
+    """How a run left a step."""
+
+    RAN = "ran"
+    ALREADY_DONE = "already done"
+    FAILED = "failed"
+    DEPENDENCY_FAILED = "not run: a dependency failed"
+    LOST = "lost its lease"
+
+
+STEP_ENDS = {
+    Outcome.RAN: StepEnd.SUCCEEDED,
+    Outcome.ALREADY_DONE: StepEnd.CACHED,
+    Outcome.FAILED: StepEnd.FAILED,
+    Outcome.DEPENDENCY_FAILED: StepEnd.DEP_FAILED,
+    Outcome.LOST: StepEnd.LOST,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StepTask:
+    """One output to make.
+
+    Attributes:
+        name: The step's name.
+        output_path: Where its output goes; identifies the task.
+        dependencies: Output paths that must be there first; those that are not tasks of this run are taken as there.
+        work: Makes the output.
+        prepare: Called before `work`, with the lease held: writes the step's info.
+        stop: Called when the lease is lost while `work` is on: stops what runs outside this process.
+        log: Where the work's own log can be read, once it has ended; None for this process's log.
+    """
+
+    name: str
+    output_path: str
+    dependencies: frozenset[str]
+    work: Callable[[], Any]
+    prepare: Callable[[], None] = lambda: None
+    stop: Callable[[], None] = lambda: None
+    log: Callable[[], str | None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What became of one task.
+
+    Attributes:
+        task: The task.
+        outcome: How it ended.
+        seconds: How long its work took.
+        error: Why it failed; for a task that could not start, the error of the dependency.
+    """
+
+    task: StepTask
+    outcome: Outcome
+    seconds: float = 0.0
+    error: BaseException | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the output is there."""
+        return self.outcome in (Outcome.RAN, Outcome.ALREADY_DONE)
+
+
+def describe_error(error: BaseException | None) -> str:
+    """An error in one line's beginning: its type and its words."""
+    if error is None:
+        return "unknown error"
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
