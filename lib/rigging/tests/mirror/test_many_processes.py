@@ -121,19 +121,20 @@ def run_readers(tmp_path: Path, count: int, kills: int, environment: dict[str, s
     return Reads([(int(pid), name, int(size)) for pid, name, size in reads], used, killed)
 
 
-@pytest.fixture(params=["local", pytest.param("gcs", marks=pytest.mark.slow)])
-def here(request: pytest.FixtureRequest, make_prefix: Any) -> str:
-    prefix: str = make_prefix(request.param)
-    return prefix
+SLOW = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
-@pytest.fixture(params=[60, pytest.param(2000, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])])
-def count(request: pytest.FixtureRequest, tmp_path: Path) -> int:
-    number: int = request.param
+@pytest.fixture(
+    params=[("local", 60), pytest.param(("local", 2000), marks=SLOW), pytest.param(("gcs", 300), marks=SLOW)],
+    ids=lambda case: f"{case[0]}-{case[1]}",
+)
+def case(request: pytest.FixtureRequest, make_prefix: Any, tmp_path: Path) -> tuple[str, int]:
+    """The local prefix, and how many files there are in the other region."""
+    store, number = request.param
     (tmp_path / "there" / "d").mkdir(parents=True)
     for name in range(number):
         (tmp_path / "there" / "d" / str(name)).write_bytes(content(name))
-    return number
+    return make_prefix(store), number
 
 
 def check_copies(here: str, count: int) -> None:
@@ -148,7 +149,8 @@ def check_copies(here: str, count: int) -> None:
 
 
 @pytest.mark.e2e
-def test_each_file_crosses_once(tmp_path: Path, here: str, count: int):
+def test_each_file_crosses_once(tmp_path: Path, case: tuple[str, int]):
+    here, count = case
     prefixes = {"MARIN_PREFIX": here, "MARIN_MIRROR_PREFIXES": f"counted://{tmp_path}/there"}
     reads = run_readers(tmp_path, count, 0, prefixes)
     assert sorted(name for _, name, _ in reads.journal) == sorted(map(str, range(count)))
@@ -159,7 +161,8 @@ def test_each_file_crosses_once(tmp_path: Path, here: str, count: int):
 
 
 @pytest.mark.e2e
-def test_each_file_crosses_once_though_half_of_the_readers_are_killed(tmp_path: Path, here: str, count: int):
+def test_each_file_crosses_once_though_half_of_the_readers_are_killed(tmp_path: Path, case: tuple[str, int]):
+    here, count = case
     prefixes = {"MARIN_PREFIX": here, "MARIN_MIRROR_PREFIXES": f"counted://{tmp_path}/there"}
     reads = run_readers(tmp_path, count, PROCESSES // 2, prefixes)
     assert len(reads.used) >= PROCESSES // 2

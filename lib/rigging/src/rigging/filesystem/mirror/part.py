@@ -131,6 +131,22 @@ def claim_part(final: str, fingerprint: str, stall_timeout: float) -> Part | Non
             return None
 
 
+def create_part(final: str, fingerprint: str) -> Part | None:
+    """Claim the part file of `final` if nobody has begun one; None when `claim_part` has to look closer."""
+    path = part_path(final, fingerprint)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except (FileExistsError, FileNotFoundError):
+        return None
+    part = Part(path, descriptor, 0)
+    if _lock(part):
+        if not os.path.lexists(final):
+            return part
+        part.discard()
+    part.close()
+    return None
+
+
 def _lock(part: Part) -> bool:
     """Take the kernel lock; False when another has it, or the file is not any more the one under its name."""
     try:

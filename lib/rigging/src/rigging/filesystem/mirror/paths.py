@@ -58,6 +58,8 @@ def without_hidden(paths: Iterable[str]) -> list[str]:
     A file `x.lock` is a lease when `x.lock.fence` lies beside it; other lock files (such as uv.lock) are data.
     """
     every = list(paths)
+    if not any(".marin-" in path or ".lock" in path for path in every):
+        return every
     leases = {path.removesuffix(".fence") for path in every if path.endswith(FENCE_SUFFIX)}
     return [path for path in every if path not in leases and not is_private(path)]
 

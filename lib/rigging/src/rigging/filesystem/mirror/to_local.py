@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rigging.errors import Unavailable
 from rigging.filesystem.mirror.digest import Digest, check_digest, check_size
-from rigging.filesystem.mirror.part import Part, claim_part
+from rigging.filesystem.mirror.part import Part, claim_part, create_part
 from rigging.filesystem.mirror.plan import FileVersion, Settings, Wanted, chunks, version_of
 from rigging.filesystem.mirror.root import Root, Store
 
@@ -38,19 +38,17 @@ def copy_to_local(
         known: Directories that are there; the one that the file is in is added.
     """
     final = destination.path(wanted.path)
+    if wanted.source.store is Store.LOCAL and wanted.version.size <= _SMALL_BYTES:
+        part = create_part(final, wanted.version.fingerprint())
+        if part is not None:
+            _finish(part, final, wanted, settings, charge)
+            return
     made = _make_parents(os.path.dirname(final), known)
     try:
         part = claim_part(final, wanted.version.fingerprint(), settings.heartbeat_timeout)
         if part is None:
             return
-        try:
-            _fill(part, wanted, settings, charge)
-            part.publish(final)
-        except BaseException:
-            part.discard()
-            raise
-        finally:
-            part.close()
+        _finish(part, final, wanted, settings, charge)
     except BaseException:
         known.clear()
         for directory in reversed(made):
@@ -58,6 +56,17 @@ def copy_to_local(
             with contextlib.suppress(OSError):
                 os.rmdir(directory)
         raise
+
+
+def _finish(part: Part, final: str, wanted: Wanted, settings: Settings, charge: Callable[[int], Moved]) -> None:
+    try:
+        _fill(part, wanted, settings, charge)
+        part.publish(final)
+    except BaseException:
+        part.discard()
+        raise
+    finally:
+        part.close()
 
 
 def read_chunks(wanted: Wanted, start: int, settings: Settings) -> Iterator[bytes]:
