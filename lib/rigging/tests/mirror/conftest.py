@@ -52,22 +52,21 @@ class Regions:
         return sorted(path for path in found if not path.endswith(".lock.fence"))
 
 
+# One server of a kind serves all of rigging's tests: s3fs and botocore keep what they learnt of the first they met.
 @pytest.fixture(scope="session")
-def gcs() -> Iterator[GcsServer]:
-    with GcsServer() as server:
-        os.environ.update(server.environment())
-        yield server
-        for name in server.environment():
-            os.environ.pop(name, None)
+def gcs(gcs_process: GcsServer) -> Iterator[GcsServer]:
+    os.environ.update(gcs_process.environment())
+    yield gcs_process
+    for name in gcs_process.environment():
+        os.environ.pop(name, None)
 
 
 @pytest.fixture(scope="session")
-def s3() -> Iterator[S3Server]:
-    with S3Server() as server:
-        os.environ.update(server.environment())
-        yield server
-        for name in server.environment():
-            os.environ.pop(name, None)
+def s3(s3_process: S3Server) -> Iterator[S3Server]:
+    os.environ.update(s3_process.environment())
+    yield s3_process
+    for name in s3_process.environment():
+        os.environ.pop(name, None)
 
 
 @pytest.fixture
