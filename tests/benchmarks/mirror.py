@@ -136,8 +136,11 @@ def make_files(root: str) -> list[str]:
 
 def bench_files(root: str) -> dict[str, object]:
     names = make_files(root)
-    here, there = f"{root}/here", f"{root}/there"
-    copy, ahead, touch, local = [], [], [], []
+    there = f"{root}/there"
+    copy: list[float] = []
+    ahead: list[float] = []
+    touch: list[float] = []
+    local: list[float] = []
 
     def read_all() -> None:
         fs = MirrorFileSystem()
@@ -145,15 +148,18 @@ def bench_files(root: str) -> dict[str, object]:
             with fs.open(name) as stream:
                 stream.read()
 
-    with prefixes(here, there):
-        for _ in range(REPEATS + 2):
-            copy.append(seconds(lambda: subprocess.run(["cp", "-r", there, f"{root}/copy"], check=True)))
+    def copy_all(target: str) -> None:
+        subprocess.run(["cp", "-r", there, target], check=True)
+
+    # Each time into new directories, and nothing is removed on the way: ext4 is slow to make files for some seconds
+    # after many were removed, which would be charged to whoever comes next.
+    for repeat in range(REPEATS + 2):
+        copy.append(seconds(lambda target=f"{root}/copy-{repeat}": copy_all(target)))
+        with prefixes(f"{root}/ahead-{repeat}", there):
             ahead.append(seconds(lambda: mirror_prefetch("data")))
             local.append(seconds(read_all))
-            shutil.rmtree(here)
+        with prefixes(f"{root}/touched-{repeat}", there):
             touch.append(seconds(read_all))
-            shutil.rmtree(here)
-            shutil.rmtree(f"{root}/copy")
     cp, prefetch = statistics.median(copy), statistics.median(ahead)
     return {
         "bench": "mirror-files",
