@@ -113,5 +113,7 @@ def budget() -> Iterator[TransferBudget]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """fsspec's glob tables are long: over object stores they run in the slow tier."""
     for item in items:
-        if "glob_edge_cases" in item.name and ("OnGcs" in item.nodeid or "OnS3" in item.nodeid):
+        if ("glob_edge_cases" in item.name and "OnGcs" in item.nodeid) or (
+            "glob" in item.name and "OnS3" in item.nodeid
+        ):
             item.add_marker(pytest.mark.slow)
