@@ -45,7 +45,7 @@ class S3Objects:
 
     def _call(self, operation: str, key: str, **arguments: Any) -> dict[str, Any] | None:
         """Return the answer, None when there is no such object or not of that version."""
-        from botocore import exceptions as failures  # type: ignore[import-untyped]
+        from botocore import exceptions as failures
 
         what = f"{operation} s3://{self._bucket}/{key}"
         try:
@@ -69,8 +69,8 @@ class S3Objects:
 @functools.lru_cache(maxsize=1)
 def _client(process: int) -> Any:
     del process  # a forked child must not write into its parent's connections
-    import botocore.session  # type: ignore[import-untyped]
-    from botocore.config import Config  # type: ignore[import-untyped]
+    import botocore.session
+    from botocore.config import Config
     from fsspec.config import conf
 
     configured: dict[str, Any] = {**conf.get("s3a", {}), **conf.get("s3", {})}
