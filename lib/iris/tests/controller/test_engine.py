@@ -31,6 +31,7 @@ class RecordingStore:
         workers: Sequence[Worker],
         forgotten: Forgotten,
         budgets: Sequence[UserBudget],
+        endpoints: object,
     ) -> None:
         if self.fails:
             raise OSError(28, "No space left on device")

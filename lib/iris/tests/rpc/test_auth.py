@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from iris.rpc import endpoints_pb2
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import (
     METHODS_ALLOWED,
@@ -19,7 +20,8 @@ from rigging.errors import Denied, MarinError
 SECRET = b"s" * 32
 ALL_METHODS = [
     f"/{service.full_name}/{method.name}"
-    for service in pb.DESCRIPTOR.services_by_name.values()
+    for described in (pb.DESCRIPTOR, endpoints_pb2.DESCRIPTOR)
+    for service in described.services_by_name.values()
     for method in service.methods
 ]
 CALLERS = {
@@ -34,7 +36,7 @@ def expected(kind: PrincipalKind, method: str) -> bool:
     if kind is PrincipalKind.WORKER:
         return service == "WorkerService" or name == "FetchBlobs"
     if kind is PrincipalKind.JOB:
-        return service in ("JobService", "BlobService")
+        return service in ("JobService", "BlobService", "EndpointService")
     return service != "WorkerService"
 
 

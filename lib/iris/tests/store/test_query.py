@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from iris.domain.endpoints import Endpoint
 from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, UserBudget, Worker
-from iris.domain.ids import JobId, WorkerId, task_id
+from iris.domain.ids import AttemptId, JobId, WorkerId, task_id
 from iris.domain.resources import Device, Resources
 from iris.domain.states import JobState, PriorityBand, TaskState
 from iris.store.query import run_query
@@ -25,6 +26,8 @@ SPEC = JobSpec(
     band=PriorityBand.PRODUCTION,
 )
 
+ENDPOINT = Endpoint("/ann/train/server", AttemptId("/ann/train/0:0"), "host:1", {"role": "main"}, 5)
+
 
 @pytest.fixture
 def state_dir(tmp_path: Path) -> Iterator[Path]:
@@ -40,6 +43,7 @@ def state_dir(tmp_path: Path) -> Iterator[Path]:
         [*tasks, Task(task_id(child.job_id, 0), child.job_id, 0)],
         [Worker(WorkerId("w1"), "one", Resources(8000, 2**34), {"zone": "a"}, False, 9)],
         budgets=[UserBudget("ann", 4)],
+        endpoints={ENDPOINT.endpoint_id: ENDPOINT},
     )
     yield tmp_path
     store.close()
@@ -67,6 +71,11 @@ def test_tasks_workers_and_states_can_be_joined(state_dir: Path) -> None:
     )
     assert result.columns == ("task_id", "word", "cpu_millis", "zone")
     assert result.rows == (("/ann/train/0", "failed", 8000, "a"), ("/ann/train/1", "failed", 8000, "a"))
+
+
+def test_endpoints_have_their_namespace(state_dir: Path) -> None:
+    result = run_query(state_dir, "SELECT namespace, json_extract(metadata, '$.role') FROM endpoints")
+    assert result.rows == (("/ann/train", "main"),)
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -143,7 +152,7 @@ def test_rows_beyond_the_limit_are_cut_off_and_that_is_told(state_dir: Path) -> 
         ("SELEC 1", 'near "SELEC": syntax error'),
         ("SELECT 1; SELECT 2", "one statement"),
         ("  ", "the query is empty"),
-        ("SELECT * FROM job", "no such table: job; there are the tables jobs, tasks, workers, budgets and states"),
+        ("SELECT * FROM job", "no such table: job; there are the tables jobs, tasks, workers, budgets, endpoints and states"),
         ("SELECT nme FROM jobs", "no such column: nme"),
         ("SELECT zeroblob(1000000000)", "too big"),
         ("SELECT ?", "binding"),

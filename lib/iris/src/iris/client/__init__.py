@@ -2,6 +2,7 @@
 
 from iris.client.client import IrisClient
 from iris.client.context import IrisContext, get_iris_ctx, iris_ctx
+from iris.client.endpoints import Endpoint, EndpointRegistry, EndpointResolver, EndpointSet
 from iris.client.errors import ControllerUnreachable, JobAlreadyExists, JobFailedError
 from iris.client.job import Job, Task
 from iris.client.types import ClusterStatus, JobStatus, LogLine, QueryResult, TaskStatus, WorkerStatus
@@ -9,6 +10,10 @@ from iris.client.types import ClusterStatus, JobStatus, LogLine, QueryResult, Ta
 __all__ = [
     "ClusterStatus",
     "ControllerUnreachable",
+    "Endpoint",
+    "EndpointRegistry",
+    "EndpointResolver",
+    "EndpointSet",
     "IrisClient",
     "IrisContext",
     "Job",

@@ -8,6 +8,7 @@ from typing import Final
 
 from iris.client.connection import Connection
 from iris.client.discovery import ClusterTarget, cluster_at, find_cluster, local_cluster
+from iris.client.endpoints import EndpointResolver
 from iris.client.errors import JobAlreadyExists
 from iris.client.job import Job
 from iris.client.job_env import JobEnv
@@ -334,6 +335,11 @@ class IrisClient:
     def address(self) -> str:
         """Where the controller was found last, "host:port"."""
         return self._connection.address
+
+    @property
+    def resolver(self) -> EndpointResolver:
+        """Finds what tasks registered; outside of a job only by full names."""
+        return EndpointResolver(self._connection, self._inside.job_id if self._inside else "")
 
     @property
     def connection(self) -> Connection:

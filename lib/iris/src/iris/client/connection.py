@@ -12,6 +12,7 @@ import grpc
 
 from iris.client.errors import ControllerUnreachable
 from iris.rpc import iris_pb2 as pb
+from iris.rpc.endpoints_pb2_grpc import EndpointServiceStub
 from iris.rpc.iris_pb2_grpc import BlobServiceStub, ClusterServiceStub, JobServiceStub
 from iris.rpc.protocol import CHANNEL_OPTIONS, call_metadata
 from iris.rpc.status_map import from_rpc_error
@@ -59,6 +60,7 @@ class Call:
     jobs: JobServiceStub
     blobs: BlobServiceStub
     cluster: ClusterServiceStub
+    endpoints: EndpointServiceStub
     metadata: Metadata
     timeout: float
     """Seconds that a call which need not wait may take."""
@@ -160,6 +162,14 @@ class Connection:
         if channel is not None:
             channel.close()
 
+    def whereabouts(self) -> Endpoint:
+        """Where the controller is as far as is known, for a channel of one's own; `reconnect` looks again."""
+        self.current()
+        with self._lock:
+            if self._endpoint is None:
+                raise MarinError("this client is shut down; make a new one")
+            return self._endpoint
+
     def unreachable(self, error: grpc.RpcError) -> ControllerUnreachable:
         """The error that says that the controller is away."""
         reason = from_rpc_error(error)
@@ -193,6 +203,7 @@ class Connection:
                 JobServiceStub(self._channel),
                 BlobServiceStub(self._channel),
                 ClusterServiceStub(self._channel),
+                EndpointServiceStub(self._channel),
                 call_metadata(self._endpoint.token, self._attempt_id),
                 CALL_TIMEOUT if self._answered else self._connect_timeout,
             )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from iris.client.client import IrisClient
+from iris.client.endpoints import EndpointRegistry, EndpointResolver
 from iris.client.job_env import JobEnv, job_env
 from rigging.errors import Conflict
 
@@ -46,6 +47,16 @@ class IrisContext:
     def ports(self) -> dict[str, int]:
         """Its allocated ports, by lowercase name."""
         return dict(self.job.ports)
+
+    @property
+    def registry(self) -> EndpointRegistry:
+        """Binds names to addresses of this attempt, for other tasks to find."""
+        return EndpointRegistry(self.client.connection, self.job)
+
+    @property
+    def resolver(self) -> EndpointResolver:
+        """Finds what tasks registered: names of this job first, then of the jobs above it."""
+        return EndpointResolver(self.client.connection, self.job_id)
 
 
 _lock: Final = threading.Lock()

@@ -12,6 +12,7 @@ import grpc.aio
 
 from iris.controller.blobs import BlobStore
 from iris.controller.config import Address, ControllerConfig, Durability
+from iris.controller.endpoints import EndpointWatchers
 from iris.controller.engine import Engine
 from iris.controller.idle import IdleWatch
 from iris.controller.log_hub import LogHub
@@ -23,12 +24,13 @@ from iris.controller.sessions import Sessions
 from iris.controller.waiters import JobWaiters
 from iris.core.view import ClusterView
 from iris.domain.ids import WorkerId
-from iris.rpc import iris_pb2_grpc
+from iris.rpc import endpoints_pb2_grpc, iris_pb2_grpc
 from iris.rpc.auth import load_or_create_secret
 from iris.rpc.interceptor import ServerInterceptor
 from iris.rpc.protocol import SERVER_OPTIONS
 from iris.rpc.services_blobs import BlobService
 from iris.rpc.services_cluster import ClusterService
+from iris.rpc.services_endpoints import EndpointService
 from iris.rpc.services_jobs import JobService
 from iris.rpc.services_worker import WorkerService
 from iris.store.replicate.begin import Reign, begin
@@ -110,7 +112,9 @@ class _Run:
         self._config = config
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         stored = store.load(lean=True)
-        view = ClusterView.load(stored.jobs, stored.tasks, stored.workers, store.tasks_of, stored.budgets)
+        view = ClusterView.load(
+            stored.jobs, stored.tasks, stored.workers, store.tasks_of, stored.budgets, stored.endpoints
+        )
         self._engine = Engine(view, store, _clock_ms, _die)
         self._hub = LogHub(view, LogStore(config.state_dir / "logs"))
         remote = replicator if config.durability is Durability.REMOTE else None
@@ -123,10 +127,11 @@ class _Run:
             None if remote is None else remote.wait,
         )
         self._waiters = JobWaiters(view)
+        self._endpoints = EndpointWatchers(view)
         self._idle = IdleWatch(config.idle_exit_s, lambda: bool(view.live_jobs), self._leave_idle)
         self._gate = None if remote is None else RemoteGate(remote, self._sessions.on_effects)
         to_workers = self._sessions.on_effects if self._gate is None else self._gate.on_effects
-        for listener in (to_workers, self._hub.on_effects, self._waiters.on_effects):
+        for listener in (to_workers, self._hub.on_effects, self._waiters.on_effects, self._endpoints.on_effects):
             self._engine.listen(listener)
         self._engine.watch(self._waiters.completes)
         self._engine.watch(self._hub.is_followed)
@@ -141,8 +146,10 @@ class _Run:
             hub=self._hub,
             sessions=self._sessions,
             waiters=self._waiters,
+            endpoints=self._endpoints,
             replicator=replicator,
             started_at_ms=_clock_ms(),
+            clock_ms=_clock_ms,
             request_exit=self._request_exit,
         )
 
@@ -168,6 +175,7 @@ class _Run:
             if on_leaving is not None:
                 on_leaving()
             self._waiters.close()
+            self._endpoints.close()
             await self._sessions.say_goodbye(leaving.reason, leaving.workers_exit, _FAREWELL_S)
         finally:
             if retention is not None:
@@ -177,6 +185,7 @@ class _Run:
             self._idle.close()
             self._sessions.stop_timers()
             self._waiters.close()
+            self._endpoints.close()
             self._engine.close()
             await server.stop(_LAST_ANSWERS_S)
 
@@ -186,6 +195,7 @@ class _Run:
         iris_pb2_grpc.add_JobServiceServicer_to_server(JobService(self._controller), server)
         iris_pb2_grpc.add_BlobServiceServicer_to_server(BlobService(self._controller.blobs), server)
         iris_pb2_grpc.add_ClusterServiceServicer_to_server(ClusterService(self._controller), server)
+        endpoints_pb2_grpc.add_EndpointServiceServicer_to_server(EndpointService(self._controller), server)
         iris_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(self._controller), server)
         wanted = Address(self._config.host, self._config.port)
         try:

@@ -17,10 +17,20 @@ from iris.core.batch import Batch
 from iris.core.reduce import reduce
 from iris.core.timers import expired, next_deadline
 from iris.core.view import ClusterView
-from iris.domain.effects import Effect, JobChanged, JobEnded, JobForgotten, JobSettled, StartAttempt, StopAttempt
+from iris.domain.effects import (
+    Effect,
+    EndpointChanged,
+    JobChanged,
+    JobEnded,
+    JobForgotten,
+    JobSettled,
+    StartAttempt,
+    StopAttempt,
+)
+from iris.domain.endpoints import Endpoint
 from iris.domain.entities import Job, Task, UserBudget, Worker
 from iris.domain.events import Assigned, Event
-from iris.domain.ids import JobId, WorkerId
+from iris.domain.ids import EndpointId, JobId, WorkerId
 from iris.sched.plan import plan_round
 from iris.store.store import Forgotten
 from rigging.errors import MarinError, Unavailable
@@ -46,6 +56,7 @@ class Committer(Protocol):
         workers: Sequence[Worker],
         forgotten: Forgotten,
         budgets: Sequence[UserBudget],
+        endpoints: Mapping[EndpointId, Endpoint | None],
     ) -> None: ...
 
 
@@ -205,7 +216,7 @@ class Engine:
 
     def _is_urgent(self, effects: Sequence[Effect]) -> bool:
         for effect in effects:
-            if isinstance(effect, StartAttempt | StopAttempt):
+            if isinstance(effect, StartAttempt | StopAttempt | EndpointChanged):
                 return True
             if isinstance(effect, JobChanged | JobEnded | JobSettled) and any(
                 is_watched(effect.job_id) for is_watched in self._watchers
@@ -230,6 +241,7 @@ class Engine:
                     list(changes.workers.values()),
                     forgotten,
                     list(changes.budgets.values()),
+                    changes.endpoints,
                 )
             except Exception as error:  # whatever it was, memory is now ahead of the disk
                 self._closed = True

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from iris.controller.blobs import BlobStore
 from iris.controller.config import ControllerConfig, Durability
+from iris.controller.endpoints import EndpointWatchers
 from iris.controller.engine import Engine, Turn
 from iris.controller.log_hub import LogHub
 from iris.controller.sessions import Sessions
@@ -43,8 +44,10 @@ class Controller:
     hub: LogHub
     sessions: Sessions
     waiters: JobWaiters
+    endpoints: EndpointWatchers
     replicator: Replicator | None
     started_at_ms: int
+    clock_ms: Callable[[], int]
     request_exit: Callable[[Exit], None]
 
     @property

@@ -27,6 +27,8 @@ class Batch:
             self.changes.workers.update(new.workers)
         if new.budgets:
             self.changes.budgets.update(new.budgets)
+        if new.endpoints:
+            self.changes.endpoints.update(new.endpoints)
         if new.stopping:
             self.changes.stopping.update(new.stopping)
         if new.lending:

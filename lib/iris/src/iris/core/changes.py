@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 
 from iris.domain.effects import Effect
+from iris.domain.endpoints import Endpoint
 from iris.domain.entities import Job, Task, UserBudget, Worker
-from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
+from iris.domain.ids import AttemptId, EndpointId, JobId, TaskId, WorkerId
 from iris.domain.resources import Resources
 
 
@@ -30,6 +31,7 @@ class Changes:
         replaced: Jobs whose stored tasks must be deleted before `tasks` is written: an ended job's name used again.
         stopping: Attempts that begin (a record) or cease (None) to be on their way out.
         lending: Waits during which an attempt lends its cpu; 0: it takes its cpu back.
+        endpoints: To write (a record) or to remove (None).
         budgets: By user. at_ms: When it happened; use of the cluster is counted from it.
     """
 
@@ -40,12 +42,13 @@ class Changes:
     stopping: dict[AttemptId, Stopping | None] = field(default_factory=dict)
     lending: dict[AttemptId, int] = field(default_factory=dict)
     budgets: dict[str, UserBudget] = field(default_factory=dict)
+    endpoints: dict[EndpointId, Endpoint | None] = field(default_factory=dict)
     at_ms: int = 0
 
     @property
     def is_durable(self) -> bool:
         """Whether there is anything to store."""
-        return bool(self.jobs or self.tasks or self.workers or self.budgets)
+        return bool(self.jobs or self.tasks or self.workers or self.budgets or self.endpoints)
 
     def __bool__(self) -> bool:
         return bool(self.is_durable or self.stopping or self.lending)

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from iris.core.changes import Changes, Outcome, Stopping
 from iris.core.view import ClusterView
-from iris.domain.effects import Effect, JobSettled, StopAttempt
+from iris.domain.effects import Effect, EndpointChanged, JobSettled, StopAttempt
 from iris.domain.entities import Job, Task
 from iris.domain.ids import AttemptId, JobId, WorkerId
-from iris.domain.states import TASK_TRANSITIONS, check_task_transition
+from iris.domain.states import LIVE_TASK_STATES, TASK_TRANSITIONS, check_task_transition
 
 
 class Draft:
@@ -72,6 +72,14 @@ class Draft:
         counts[before] -= 1
         counts[after] += 1
         self._changes.tasks[new.task_id] = new
+        if (
+            self.view.endpoints
+            and before in LIVE_TASK_STATES
+            and (after not in LIVE_TASK_STATES or old.attempt != new.attempt)
+        ):
+            # An endpoint is gone with its attempt, however that ended.
+            for endpoint_id in self.view.endpoints.of_attempt(old.attempt_id):
+                self._changes.endpoints[endpoint_id] = None
 
     def stop_attempt(self, task: Task, reason: str) -> None:
         """Ask the worker to end a live task's attempt, which holds its resources until that is reported."""
@@ -119,6 +127,7 @@ class Draft:
         for job_id in self._unsettled:
             if self.job(job_id).state.is_terminal and not self._stopping_of(job_id):
                 self.effects.append(JobSettled(job_id))
+        self.effects += map(EndpointChanged, self._changes.endpoints)
         return Outcome(self._changes, tuple(self.effects))
 
     def _stopping_of(self, job_id: JobId) -> int:

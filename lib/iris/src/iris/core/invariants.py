@@ -23,6 +23,7 @@ def check(view: ClusterView) -> None:
         *_queue(view),
         *_family(view),
         *_bookings(view),
+        *_endpoints(view),
         *(line for worker_id in view.workers for line in _worker(view, worker_id)),
     ]
     if violations:
@@ -126,6 +127,17 @@ def _bookings(view: ClusterView) -> Iterator[str]:
     held = Counter(booking.job_id for booking in view.bookings.values() if booking.stopping and not booking.found)
     if dict(held) != view.held_counts:
         yield f"held counts {view.held_counts}, should be {dict(held)}"
+
+
+def _endpoints(view: ClusterView) -> Iterator[str]:
+    live = {task.attempt_id for tasks in view.tasks.values() for task in tasks if task.state.is_live}
+    for endpoint in view.endpoints.all():
+        if endpoint.attempt_id not in live:
+            yield f"endpoint {endpoint.name}: its attempt {endpoint.attempt_id} does not live"
+        if endpoint.endpoint_id not in view.endpoints.of_attempt(endpoint.attempt_id):
+            yield f"endpoint {endpoint.name}: not indexed by its attempt {endpoint.attempt_id}"
+        if endpoint not in view.endpoints.named(endpoint.name):
+            yield f"endpoint {endpoint.name}: not indexed by its name"
 
 
 def _worker(view: ClusterView, worker_id: WorkerId) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from iris.core import job_rules, task_rules, worker_rules
+from iris.core import endpoint_rules, job_rules, task_rules, worker_rules
 from iris.core.changes import Changes, Outcome
 from iris.core.draft import Draft
 from iris.core.view import ClusterView
@@ -11,6 +11,8 @@ from iris.domain.events import (
     AttemptMissing,
     AttemptObserved,
     BudgetSet,
+    EndpointRegistered,
+    EndpointRemoved,
     Event,
     JobSubmitted,
     LendCpu,
@@ -67,6 +69,10 @@ def reduce(view: ClusterView, event: Event, now_ms: int) -> Outcome:
             worker_rules.uncordon(draft, event)
         case BudgetSet():
             draft.changes.budgets[event.budget.user] = event.budget
+        case EndpointRegistered():
+            endpoint_rules.register(draft, event)
+        case EndpointRemoved():
+            endpoint_rules.remove(draft, event)
         case _:
             assert_never(event)
     return draft.finish()

@@ -6,10 +6,12 @@ from weakref import WeakValueDictionary
 
 from iris.core.changes import Changes, Stopping
 from iris.core.deadlines import Deadlines
+from iris.core.endpoint_table import EndpointTable
 from iris.core.load import Booking, WorkerLoad
 from iris.core.task_table import Archive, TaskTable
 from iris.core.usage import UsageLedger
 from iris.domain.constraints import Constraint
+from iris.domain.endpoints import Endpoint
 from iris.domain.entities import Job, JobSpec, Task, UserBudget, Worker, is_gang
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, attempt_id, parent_of, parse_task_id
 from iris.domain.resources import Resources, weight
@@ -52,6 +54,7 @@ class ClusterView:
         stopping_counts: How many attempts of a job are on their way out, for jobs that have any.
         held_counts: The same without attempts that were thought gone; no task of such a job may start until they are.
         deadlines: Limits of jobs that will run out.
+        endpoints: Where live attempts answer.
         usage: What each user has had lately. budgets: What each user may have; not all users have one.
     """
 
@@ -74,6 +77,7 @@ class ClusterView:
         self.next_sequence = 1
         self.usage = UsageLedger()
         self.budgets: dict[str, UserBudget] = {}
+        self.endpoints = EndpointTable()
         self._now_ms = 0
         self._interned: WeakValueDictionary[tuple[Resources, tuple[Constraint, ...]], Demand] = WeakValueDictionary()
 
@@ -141,6 +145,7 @@ class ClusterView:
         workers: Iterable[Worker],
         archive: Archive | None = None,
         budgets: Iterable[UserBudget] = (),
+        endpoints: Iterable[Endpoint] = (),
     ) -> "ClusterView":
         """Build the view from stored records, in any order. What was stopping or lending is learnt from the workers.
 
@@ -152,6 +157,7 @@ class ClusterView:
         first = Changes()
         first.workers.update((worker.worker_id, worker) for worker in workers)
         first.budgets.update((budget.user, budget) for budget in budgets)
+        first.endpoints.update((endpoint.endpoint_id, endpoint) for endpoint in endpoints)
         first.jobs.update((job.spec.job_id, job) for job in sorted(jobs, key=lambda job: job.sequence))
         first.tasks.update((task.task_id, task) for task in sorted(tasks, key=lambda task: task.index))
         view.apply(first)
@@ -163,6 +169,8 @@ class ClusterView:
         """Make the changes of one outcome true. They must come from a reduction of this very view."""
         self._now_ms = changes.at_ms
         self.budgets.update(changes.budgets)
+        if changes.endpoints:
+            self.endpoints.apply(changes.endpoints)
         for worker in changes.workers.values():
             self.workers[worker.worker_id] = worker
             if worker.worker_id not in self.loads:

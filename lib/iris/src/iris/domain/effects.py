@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.ids import AttemptId, EndpointId, JobId, WorkerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +58,13 @@ class JobForgotten:
     job_id: JobId
 
 
-Effect = StartAttempt | StopAttempt | ForgetAttempt | JobChanged | JobEnded | JobSettled | JobForgotten
+@dataclass(frozen=True, slots=True)
+class EndpointChanged:
+    """An endpoint was registered, replaced or removed."""
+
+    endpoint_id: EndpointId
+
+
+Effect = (
+    StartAttempt | StopAttempt | ForgetAttempt | JobChanged | JobEnded | JobSettled | JobForgotten | EndpointChanged
+)

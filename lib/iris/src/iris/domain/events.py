@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from iris.domain.endpoints import Endpoint
 from iris.domain.entities import JobSpec, UserBudget
-from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
+from iris.domain.ids import AttemptId, EndpointId, JobId, TaskId, WorkerId
 from iris.domain.resources import Resources
 from iris.domain.states import FailureKind, TaskState, TimeoutKind
 
@@ -128,6 +129,20 @@ class BudgetSet:
     budget: UserBudget
 
 
+@dataclass(frozen=True, slots=True)
+class EndpointRegistered:
+    """A live attempt answers at an address under a name; it replaces what that attempt had under the name."""
+
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRemoved:
+    """The attempt answers there no more; nothing happens when it is known no more."""
+
+    endpoint_id: EndpointId
+
+
 Event = (
     JobSubmitted
     | StopRequested
@@ -143,4 +158,6 @@ Event = (
     | WorkerCordoned
     | WorkerUncordoned
     | BudgetSet
+    | EndpointRegistered
+    | EndpointRemoved
 )

@@ -9,6 +9,7 @@ JobId = NewType("JobId", str)
 TaskId = NewType("TaskId", str)
 AttemptId = NewType("AttemptId", str)
 WorkerId = NewType("WorkerId", str)
+EndpointId = NewType("EndpointId", str)
 
 _PART = re.compile(r"[A-Za-z0-9_.@+=-]{1,128}")
 _ALLOWED = "1 to 128 of A-Z a-z 0-9 _ . @ + = -, not digits alone"

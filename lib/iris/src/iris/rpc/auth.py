@@ -71,10 +71,14 @@ _BLOB_METHODS: Final = frozenset(
 )
 _CLUSTER_METHODS: Final = frozenset(f"/iris.v1.ClusterService/{name}" for name in ("Status", "Shutdown", "Query"))
 
+_ENDPOINT_METHODS: Final = frozenset(
+    f"/iris.v1.EndpointService/{name}" for name in ("Register", "Unregister", "Resolve", "List", "Watch", "ActorKey")
+)
+
 METHODS_ALLOWED: Final[dict[PrincipalKind, frozenset[str]]] = {
-    PrincipalKind.USER: _JOB_METHODS | _BLOB_METHODS | _CLUSTER_METHODS,
+    PrincipalKind.USER: _JOB_METHODS | _BLOB_METHODS | _CLUSTER_METHODS | _ENDPOINT_METHODS,
     PrincipalKind.WORKER: frozenset({"/iris.v1.WorkerService/Session", "/iris.v1.BlobService/FetchBlobs"}),
-    PrincipalKind.JOB: _JOB_METHODS | _BLOB_METHODS,
+    PrincipalKind.JOB: _JOB_METHODS | _BLOB_METHODS | _ENDPOINT_METHODS,
 }
 """Everything that is not listed is refused."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from iris.store.rows import BUDGET_COLUMNS, JOB_COLUMNS, TASK_COLUMNS, WORKER_COLUMNS, Row
+from iris.store.rows import BUDGET_COLUMNS, ENDPOINT_COLUMNS, JOB_COLUMNS, TASK_COLUMNS, WORKER_COLUMNS, Row
 from rigging.errors import MarinError
 
 SPEC_COLUMNS: Final = ("job_id", "spec")
@@ -19,6 +19,7 @@ TABLES: Final = {
     "tasks": (("job_id", "task_index"), TASK_COLUMNS),
     "workers": (("worker_id",), WORKER_COLUMNS),
     "budgets": (("user",), BUDGET_COLUMNS),
+    "endpoints": (("endpoint_id",), ENDPOINT_COLUMNS),
 }
 """Key and columns of every table that a commit may change."""
 

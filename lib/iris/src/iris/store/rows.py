@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from iris.domain.constraints import Constraint, ConstraintOp
+from iris.domain.endpoints import Endpoint
 from iris.domain.entities import (
     NO_TASKS,
     CallableEntrypoint,
@@ -36,6 +37,7 @@ WORKER_COLUMNS: Final = (
     "worker_id", "instance_id", "capacity", "attributes", "last_seen_at_ms", "cordon_reason", "strikes",
 )  # fmt: skip
 BUDGET_COLUMNS: Final = ("user", "max_weight", "max_band")
+ENDPOINT_COLUMNS: Final = ("endpoint_id", "name", "attempt_id", "address", "metadata", "registered_at_ms")
 
 _TASK_STATES: Final = {int(state): state for state in TaskState}
 
@@ -125,6 +127,21 @@ def worker_of(row: Row) -> Worker:
         cordon_reason=row[5],
         strikes=row[6],
     )
+
+
+def endpoint_row(endpoint: Endpoint) -> Row:
+    return (
+        endpoint.endpoint_id,
+        endpoint.name,
+        endpoint.attempt_id,
+        endpoint.address,
+        _dump(dict(endpoint.metadata)),
+        endpoint.registered_at_ms,
+    )
+
+
+def endpoint_of(row: Row) -> Endpoint:
+    return Endpoint(row[1], row[2], row[3], json.loads(row[4]), row[5])
 
 
 def budget_row(budget: UserBudget) -> Row:

@@ -2,25 +2,29 @@
 
 import os
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from iris.domain.endpoints import Endpoint
 from iris.domain.entities import Job, Task, UserBudget, Worker
-from iris.domain.ids import JobId, WorkerId
+from iris.domain.ids import EndpointId, JobId, WorkerId
 from iris.domain.states import JobState
 from iris.store.db import connect, lock
 from iris.store.journal import Journal
 from iris.store.ops import Delete, Op, execute, upsert
 from iris.store.rows import (
     BUDGET_COLUMNS,
+    ENDPOINT_COLUMNS,
     JOB_COLUMNS,
     TASK_COLUMNS,
     WORKER_COLUMNS,
     SpecReader,
     budget_of,
     budget_row,
+    endpoint_of,
+    endpoint_row,
     env_vars_to_json,
     job_of,
     job_row,
@@ -66,6 +70,7 @@ class Stored:
     tasks: tuple[Task, ...]
     workers: tuple[Worker, ...]
     budgets: tuple[UserBudget, ...] = ()
+    endpoints: tuple[Endpoint, ...] = ()
 
 
 @dataclass(slots=True)
@@ -80,6 +85,7 @@ class Forgotten:
 
 
 NOTHING_FORGOTTEN: Final = Forgotten()
+NO_ENDPOINTS: Final[Mapping[EndpointId, Endpoint | None]] = {}
 
 
 class Store:
@@ -117,18 +123,25 @@ class Store:
         workers: Collection[Worker] = (),
         forgotten: Forgotten = NOTHING_FORGOTTEN,
         budgets: Collection[UserBudget] = (),
+        endpoints: Mapping[EndpointId, Endpoint | None] = NO_ENDPOINTS,
     ) -> None:
         """Write these records in one transaction; when this returns they survive a loss of power.
+
+        Endpoints are written, or removed where there is None.
 
         A job with another sequence than the stored one of its name replaces it, with its spec and tasks.
         Raises sqlite3.Error when nothing was written.
         """
-        if not (jobs or tasks or workers or forgotten or budgets):
+        if not (jobs or tasks or workers or forgotten or budgets or endpoints):
             return
         fresh = [job for job in jobs if self._spec_of_sequence.get(job.job_id) != job.sequence]
         ops = self._removals(fresh, forgotten) + _writes(jobs, fresh, tasks, workers)
         if budgets:
             ops.append(upsert("budgets", [budget_row(budget) for budget in budgets]))
+        if gone := [name for name, endpoint in endpoints.items() if endpoint is None]:
+            ops.append(Delete("endpoints", gone))
+        if written := [endpoint_row(endpoint) for endpoint in endpoints.values() if endpoint is not None]:
+            ops.append(upsert("endpoints", written))
         self._run(ops)
         for job_id in forgotten.jobs:
             self._spec_of_sequence.pop(job_id, None)
@@ -187,7 +200,11 @@ class Store:
             worker_of(row) for row in execute(f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers ORDER BY worker_id")
         )
         budgets = tuple(map(budget_of, execute(f"SELECT {', '.join(BUDGET_COLUMNS)} FROM budgets ORDER BY user")))
-        return Stored(jobs, tasks, workers, budgets)
+        columns = ", ".join(ENDPOINT_COLUMNS)
+        endpoints = tuple(
+            map(endpoint_of, execute(f"SELECT {columns} FROM endpoints ORDER BY registered_at_ms, endpoint_id"))
+        )
+        return Stored(jobs, tasks, workers, budgets, endpoints)
 
     def tasks_of(self, job_id: JobId) -> list[Task]:
         """The committed tasks of a job, in order of index; empty when there is no such job."""

@@ -68,6 +68,10 @@ VIEWS: Final = {
         FROM main.workers""",
     "budgets": f"""
         SELECT user, max_weight, max_band, {_word("max_band", PriorityBand)} AS max_band_word FROM main.budgets""",
+    "endpoints": """
+        SELECT name, rtrim(rtrim(name, replace(name, '/', '')), '/') AS namespace, attempt_id, address, metadata,
+            registered_at_ms
+        FROM main.endpoints""",
     "states": _STATES,
 }
 
