@@ -152,7 +152,10 @@ def test_rows_beyond_the_limit_are_cut_off_and_that_is_told(state_dir: Path) -> 
         ("SELEC 1", 'near "SELEC": syntax error'),
         ("SELECT 1; SELECT 2", "one statement"),
         ("  ", "the query is empty"),
-        ("SELECT * FROM job", "no such table: job; there are the tables jobs, tasks, workers, budgets, endpoints and states"),
+        (
+            "SELECT * FROM job",
+            "no such table: job; there are the tables jobs, tasks, workers, budgets, endpoints and states",
+        ),
         ("SELECT nme FROM jobs", "no such column: nme"),
         ("SELECT zeroblob(1000000000)", "too big"),
         ("SELECT ?", "binding"),
