@@ -15,7 +15,9 @@ def test_local_is_made_by_name() -> None:
 
 @pytest.mark.parametrize("spec", ["slurm", "Local", "iris:", "iris://", "", "://x"])
 def test_unknown_specs_are_refused_with_the_known_ones(spec: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"is not known; known: local, iris, iris://host:port"):
+    with pytest.raises(
+        InvalidRequest, match=r"is not known; known: local, ray, ray://host:port, iris, iris://host:port"
+    ):
         registry.connect(spec)
 
 

@@ -6,9 +6,10 @@ future = counter.add.remote(1)    # does not
 future.result(timeout=5)
 """
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from fray.types import ActorConfig
 from rigging.errors import Conflict
@@ -22,17 +23,24 @@ __all__ = [
     "ActorMethod",
     "current_actor",
     "enter_actor",
+    "typed_method",
 ]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
-class ActorFuture(Protocol):
+
+class ActorFuture(Protocol[R_co]):
     """The result of a call, when it is there."""
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None) -> R_co:
         """Wait for the call and return its value, or raise what it raised.
 
         Raises:
             DeadlineExceeded: (a TimeoutError) No result after `timeout` seconds; the call goes on.
+            ActorLost: The actor's process ended before it answered.
+            Conflict: The actor was shut down before the call began.
         """
         ...
 
@@ -41,26 +49,37 @@ class ActorFuture(Protocol):
         ...
 
 
-class ActorMethod(Protocol):
+class ActorMethod(Protocol[P, R_co]):
     """One method of an actor, as seen from outside."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call it and wait for the result."""
         ...
 
-    def remote(self, *args: Any, **kwargs: Any) -> ActorFuture:
+    def remote(self, *args: P.args, **kwargs: P.kwargs) -> ActorFuture[R_co]:
         """Call it and return a future at once."""
         ...
 
-    def submit(self, *args: Any, **kwargs: Any) -> ActorFuture:
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> ActorFuture[R_co]:
         """As `remote`, for calls that take hours: backends over a network let these outlive a lost connection."""
         ...
 
 
 class ActorHandle(Protocol):
-    """An actor; its public methods are attributes of the handle."""
+    """An actor; its public methods are attributes of the handle.
 
-    def __getattr__(self, name: str) -> ActorMethod: ...
+    A handle may be given away: as an argument of jobs and of other actors' methods, or as their result.
+    """
+
+    def __getattr__(self, name: str) -> ActorMethod[..., Any]: ...
+
+
+def typed_method(handle: ActorHandle, method: Callable[Concatenate[Any, P], R]) -> ActorMethod[P, R]:
+    """The handle's method of that name with the parameters and result of `method`, e.g. `Counter.add`.
+
+    `handle.add` itself is not checked by type checkers, which do not know the actor's class.
+    """
+    return cast("ActorMethod[P, R]", getattr(handle, method.__name__))
 
 
 class ActorGroup(Protocol):

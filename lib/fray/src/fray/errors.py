@@ -1,6 +1,6 @@
 """What goes wrong with jobs, whatever backend ran them."""
 
-from rigging.errors import AlreadyExists
+from rigging.errors import AlreadyExists, Unavailable
 from rigging.errors import JobFailed as AnyJobFailed
 
 
@@ -18,3 +18,10 @@ class JobFailed(AnyJobFailed):
 
 class JobAlreadyExists(AlreadyExists):
     """A live job has this name already."""
+
+
+class ActorLost(Unavailable):
+    """The actor's process ended before the call was answered, or has ended for good; the message names the actor.
+
+    Whether the method has run, and how far, is not known.
+    """

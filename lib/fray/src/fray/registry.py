@@ -31,6 +31,7 @@ class Backend:
 
 BACKENDS = (
     Backend("local", "fray.backends.local", ("local",)),
+    Backend("ray", "fray.backends.ray", ("ray", "ray://host:port"), extra="ray"),
     Backend("iris", "fray.backends.iris", ("iris", "iris://host:port"), extra="iris"),
 )
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from fray.actor import ActorGroup, ActorHandle
 from fray.backends.iris_resources import to_fray_status, to_iris_request
 from fray.backends.iris_watch import JobWatcher
+from fray.capabilities import BackendCapabilities
 from fray.client import Client, JobHandle
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.types import JobRequest, JobStatus, create_environment
@@ -16,6 +17,20 @@ from iris.client import JobAlreadyExists as IrisJobAlreadyExists
 from rigging.errors import Conflict, InvalidRequest
 
 _POLL_SECONDS = 30.0
+
+CAPABILITIES = BackendCapabilities(
+    separate_processes=True,
+    callable_logs=True,
+    raises_own_exceptions=False,
+    installs_packages=True,
+    enforces_resources=True,
+    replicas_retried_together=False,
+    shared_names=True,
+    jobs_outlive_client=True,
+    forked_client=True,
+    actors=False,
+    actor_restarts=False,
+)
 
 
 def connect(address: str | None) -> Client:

@@ -15,13 +15,29 @@ from fray.actor import enter_actor
 from fray.backends.local_actor import LocalActor, LocalActorGroup, LocalActorHandle
 from fray.backends.local_job import LocalJob
 from fray.backends.local_slots import Slot, SlotPool
+from fray.capabilities import BackendCapabilities
 from fray.client import Client, JobHandle
 from fray.context import adopt_client
 from fray.errors import JobAlreadyExists
+from fray.home import HomeProcess
 from fray.types import ActorConfig, CpuConfig, JobRequest, ResourceConfig
 from rigging.errors import Conflict, InvalidRequest
 
 logger = logging.getLogger(__name__)
+
+CAPABILITIES = BackendCapabilities(
+    separate_processes=False,
+    callable_logs=False,
+    raises_own_exceptions=True,
+    installs_packages=False,
+    enforces_resources=False,
+    replicas_retried_together=True,
+    shared_names=False,
+    jobs_outlive_client=False,
+    forked_client=True,
+    actors=True,
+    actor_restarts=False,
+)
 
 T = TypeVar("T")
 
@@ -54,6 +70,7 @@ class LocalClient:
     def __init__(self, max_threads: int = 8, admission: bool = False) -> None:
         if max_threads < 1:
             raise InvalidRequest(f"LocalClient: max_threads must be at least 1, not {max_threads}")
+        self._home = HomeProcess()
         self._admission = admission
         self._cpus = os.cpu_count() or 1
         self._pool = SlotPool(max_threads, self._cpus if admission else math.inf)
@@ -63,7 +80,7 @@ class LocalClient:
         self._actor_groups: dict[str, LocalActorGroup] = {}
         self._closed = False
         # Threads of ours end with the interpreter, but programs would not.
-        weakref.finalize(self, _kill_jobs, self._live)
+        weakref.finalize(self, _kill_jobs, self._live, self._home)
 
     def __enter__(self) -> "LocalClient":
         return self
@@ -77,6 +94,7 @@ class LocalClient:
 
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
         """Start a job (see `Client.submit`); a name is free again as soon as its job has ended."""
+        self._home.check(f"job {request.name!r}")
         self._check_admission(request)
         with self._lock:
             self._check_open(f"job {request.name!r}")
@@ -130,6 +148,7 @@ class LocalClient:
         """Start `count` actors (see `Client.create_actor_group`); each has `max_concurrency` threads of its own."""
         if count < 1:
             raise InvalidRequest(f"actor group {name!r}: count must be at least 1, not {count}")
+        self._home.check(f"actor {name!r}")
         config = actor_config or ActorConfig()
         context = copy_context()
         context.run(self._enter_actor_context)
@@ -149,11 +168,12 @@ class LocalClient:
         With `wait`, no thread or process of this client is left afterwards, unless a stopped callable never returns:
         then this does not either. A job may shut its own client down; its own thread is not waited for.
         """
+        self._home.check("shutdown()")
         with self._lock:
             self._closed = True
         if wait:
             self._pool.join()
-        _kill_jobs(self._live)
+        _kill_jobs(self._live, self._home)
         with self._lock:
             groups = list(self._actor_groups.values())
         for group in groups:
@@ -193,7 +213,7 @@ class LocalClient:
         def run(slot: Slot) -> None:
             context.run(self._run_job, job, slot)
 
-        self._warn_of_env_vars(job.request)
+        self._warn_of_what_is_ignored(job.request)
         cpus = job.request.resources.cpu * job.request.replica_count if self._admission else 0
         self._pool.start(run, cpus)
 
@@ -208,10 +228,18 @@ class LocalClient:
         _job_slot.set(None)
         adopt_client(self)
 
-    def _warn_of_env_vars(self, request: JobRequest) -> None:
-        if request.entrypoint.callable_entrypoint is None or request.environment is None:
+    def _warn_of_what_is_ignored(self, request: JobRequest) -> None:
+        environment = request.environment
+        if environment is None:
             return
-        differing = [name for name, value in request.environment.env_vars.items() if os.environ.get(name) != value]
+        packages = [*environment.pip_packages, *(f"extra {name}" for name in environment.extras)]
+        if packages:
+            logger.warning(
+                "job %r: not installed, as the local backend installs nothing: %s", request.name, ", ".join(packages)
+            )
+        if request.entrypoint.callable_entrypoint is None:
+            return
+        differing = [name for name, value in environment.env_vars.items() if os.environ.get(name) != value]
         if differing:
             logger.warning(
                 "job %r: environment variables are not applied to callables of the local backend, which share this "
@@ -226,7 +254,10 @@ class LocalClient:
                 del self._live[job.request.name]
 
 
-def _kill_jobs(live: dict[str, LocalJob]) -> None:
+def _kill_jobs(live: dict[str, LocalJob], home: HomeProcess) -> None:
+    if not home.here:
+        # The interpreter of a fork ends: the jobs are its parent's.
+        return
     for job in list(live.values()):
         job.terminate(kill_after=0)
 

@@ -13,6 +13,7 @@ from fray.client import JobHandle
 from fray.errors import JobFailed
 from fray.types import BinaryEntrypoint, CallableEntrypoint, JobRequest, JobStatus
 from rigging.errors import DeadlineExceeded
+from rigging.filesystem.budget import budget_environment
 
 logger = logging.getLogger(__name__)
 
@@ -169,7 +170,7 @@ class LocalJob:
     def _execute(self, entry: BinaryEntrypoint) -> BaseException | None:
         assert self._output is not None
         environment = self.request.environment
-        env = {**os.environ, **(environment.env_vars if environment else {})}
+        env = {**os.environ, **budget_environment(), **(environment.env_vars if environment else {})}
         workspace = environment.workspace if environment else None
         try:
             tree = ProcessTree.start([entry.command, *entry.args], env, workspace, self._output)

@@ -1,0 +1,91 @@
+"""What backends may do differently, each difference with a name.
+
+Everything that is not named here is the same on every backend, and `fray.testing.contract` holds them to it.
+"""
+
+from dataclasses import dataclass, fields
+
+__all__ = ["DIFFERENCES", "BackendCapabilities", "Difference"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One field of `BackendCapabilities`, for people.
+
+    Args:
+        promise: What holds where the field is True.
+        instead: What happens where it is False.
+    """
+
+    promise: str
+    instead: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendCapabilities:
+    """Which of the promises that are not for everyone a backend gives; `DIFFERENCES` has each in words."""
+
+    separate_processes: bool
+    callable_logs: bool
+    raises_own_exceptions: bool
+    installs_packages: bool
+    enforces_resources: bool
+    replicas_retried_together: bool
+    shared_names: bool
+    jobs_outlive_client: bool
+    forked_client: bool
+    actors: bool
+    actor_restarts: bool
+
+
+DIFFERENCES: dict[str, Difference] = {
+    "separate_processes": Difference(
+        "callables run in processes of their own: with their environment variables, in their workspace, contained when "
+        "they crash, interrupted by terminate()",
+        "callables share the client's process: environment variables that differ are named in a warning and not "
+        "applied, and terminate() stops the job at once but leaves the callable to return by itself",
+    ),
+    "callable_logs": Difference(
+        "logs() has what callables print",
+        "logs() of a callable is empty; what it prints goes to the client's own output",
+    ),
+    "raises_own_exceptions": Difference(
+        "wait() raises the exception that the callable raised",
+        "wait() raises JobFailed with the type, text and traceback of what the callable raised",
+    ),
+    "installs_packages": Difference(
+        "pip packages and extras of the environment are installed for the job",
+        "pip packages and extras are named in a warning; the job has what the client has",
+    ),
+    "enforces_resources": Difference(
+        "a job that no machine could ever run is refused at submission, with the reason",
+        "resources are not looked at",
+    ),
+    "replicas_retried_together": Difference(
+        "when a replica fails and is retried, all of the job's replicas start over, those that had ended well too",
+        "without an accelerator, only the replica that failed is run again; the hosts of a slice start over together",
+    ),
+    "shared_names": Difference(
+        "a job's name is taken for all clients of the cluster: another client adopts the live job",
+        "names belong to a client: two clients may each have a job of one name",
+    ),
+    "jobs_outlive_client": Difference(
+        "jobs go on after the client's shutdown, which does not wait for them",
+        "shutdown() waits for the client's jobs, and shutdown(wait=False) stops them",
+    ),
+    "forked_client": Difference(
+        "current_client() in a forked child of the submitting process gives a working client",
+        "current_client() in a forked child is refused: start a new process instead",
+    ),
+    "actors": Difference(
+        "actors and actor groups are offered",
+        "create_actor and its like raise InvalidRequest",
+    ),
+    "actor_restarts": Difference(
+        "an actor whose process died is started again, up to max_restarts times",
+        "an actor cannot die apart from the client's process, so max_restarts is not used",
+    ),
+}
+"""The fields of `BackendCapabilities` in words, in their order."""
+
+assert list(DIFFERENCES) == [field.name for field in fields(BackendCapabilities)]

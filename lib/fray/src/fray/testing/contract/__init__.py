@@ -1,0 +1,32 @@
+"""What every backend promises, as tests: import the classes into a test module and list backends in FRAY_BACKENDS.
+
+Each declared difference (`fray.capabilities`) is tested too: what happens instead of the promise.
+"""
+
+from fray.testing.contract.actor_groups import TestActorGroups
+from fray.testing.contract.actor_lifetimes import TestActorLifetimes
+from fray.testing.contract.actors import TestActors
+from fray.testing.contract.callables import TestCallables
+from fray.testing.contract.clients import TestClients
+from fray.testing.contract.environments import TestEnvironments
+from fray.testing.contract.lifecycle import TestLifecycle
+from fray.testing.contract.names import TestNames
+from fray.testing.contract.nesting import TestNestedJobs
+from fray.testing.contract.programs import TestPrograms
+from fray.testing.contract.replicas import TestReplicas
+from fray.testing.contract.waiting import TestWaiting
+
+__all__ = [
+    "TestActorGroups",
+    "TestActorLifetimes",
+    "TestActors",
+    "TestCallables",
+    "TestClients",
+    "TestEnvironments",
+    "TestLifecycle",
+    "TestNames",
+    "TestNestedJobs",
+    "TestPrograms",
+    "TestReplicas",
+    "TestWaiting",
+]

@@ -1,0 +1,287 @@
+"""One actor: calls, their order and concurrency, results, errors, handles."""
+
+import os
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fray.actor import ActorHandle, current_actor, typed_method
+from fray.errors import JobFailed
+from fray.testing.contract.callables import Unpicklable, fail_deeply
+from fray.testing.signals import Flag
+from fray.testing.stage import LONG, SMALL, Stage
+from fray.types import ActorConfig, JobStatus
+from rigging.errors import DeadlineExceeded, InvalidRequest
+
+
+class Counter:
+    """Counts, and knows what it is."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.value = start
+
+    def add(self, n: int = 1) -> int:
+        """Add n; return the sum."""
+        self.value += n
+        return self.value
+
+    def fail(self, where: str) -> None:
+        """Raise from deep inside."""
+        fail_deeply(where)
+
+    def fail_strangely(self) -> None:
+        """Raise what cannot be sent."""
+        raise Unpicklable("the device is on fire")
+
+    def who_am_i(self) -> tuple[str, int]:
+        """Return the group's name and the index in it."""
+        return current_actor().group_name, current_actor().index
+
+    def my_handle(self) -> ActorHandle:
+        """Return a handle to this actor."""
+        return current_actor().handle
+
+    def add_later(self, n: int) -> None:
+        """Call oneself without waiting for it."""
+        current_actor().handle.add.remote(n)
+
+    def wait_for(self, flag: Flag, begun: Flag | None = None) -> bool:
+        """Wait for a flag; say that one does."""
+        if begun is not None:
+            begun.set()
+        return flag.wait(LONG)
+
+    def measure(self, data: bytes) -> tuple[int, str]:
+        """Return the size of the data and its last bytes."""
+        return len(data), data[-4:].hex()
+
+    def produce(self, size: int) -> bytes:
+        """Return so many bytes."""
+        return b"\x07" * size
+
+    def apply(self, fn: Callable[[int], Any]) -> Any:
+        """Return fn of the value."""
+        return fn(self.value)
+
+
+class Log:
+    """Remembers what it was told, in order."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def note(self, n: int) -> None:
+        """Remember n."""
+        self.seen.append(n)
+
+    def all(self) -> list[int]:
+        """Return all that was noted."""
+        return self.seen
+
+
+class Meeting:
+    """Lets callers meet inside it."""
+
+    def __init__(self, parties: int) -> None:
+        self.barrier = threading.Barrier(parties)
+        self.lock = threading.Lock()
+        self.inside = 0
+        self.most = 0
+
+    def meet(self, timeout: float) -> int:
+        """Wait until enough are here at once."""
+        return self.barrier.wait(timeout)
+
+    def visit(self) -> int:
+        """Return the most visitors there have been at once."""
+        with self.lock:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+        threading.Event().wait(0.002)  # long enough for another to come in, if one could
+        with self.lock:
+            self.inside -= 1
+        return self.most
+
+
+class Broken:
+    """Cannot be made."""
+
+    def __init__(self) -> None:
+        raise OSError("no checkpoint to start from")
+
+
+class Caller:
+    """Calls another actor."""
+
+    def __init__(self, other: ActorHandle) -> None:
+        self.other = other
+
+    def forward(self, n: int) -> int:
+        """Have the other add n."""
+        return int(self.other.add(n))
+
+
+def create(stage: Stage, cls: type[Any], *args: Any, **options: Any) -> ActorHandle:
+    """A small actor with a name of its own."""
+    name = options.pop("name", None) or stage.name("actor")
+    return stage.client.create_actor(cls, *args, name=name, resources=SMALL, **options)
+
+
+class ActorTests:
+    """Base of the actors' part of the contract, which is left out where actors are not offered."""
+
+    @pytest.fixture(autouse=True)
+    def offered(self, fray_stage: Stage) -> None:
+        """Check the refusal instead, once for each test that cannot run."""
+        if fray_stage.capabilities.actors:
+            return
+        with pytest.raises(InvalidRequest, match="actor"):
+            fray_stage.client.create_actor(Counter, name=fray_stage.name("refused"))
+        pytest.skip("declared: actors are not offered")
+
+
+class TestActors(ActorTests):
+    """Client.create_actor, host_actor, and handles."""
+
+    def test_calls_return_values_and_state_stays(self, fray_stage: Stage) -> None:
+        counter = create(fray_stage, Counter, 10)
+        assert counter.add(1) == 11
+        assert counter.add.remote(n=2).result(LONG) == 13
+        assert counter.add.submit(3).result(LONG) == 16
+        assert typed_method(counter, Counter.add)(4) == 20
+
+    def test_an_exception_comes_back_as_itself_with_its_remote_traceback(self, fray_stage: Stage) -> None:
+        counter = create(fray_stage, Counter, 5)
+        with pytest.raises(LookupError) as caught:
+            counter.fail("the bucket")
+        assert "no shards in the bucket" in str(caught.value)
+        assert "look_up_the_shards" in "".join(traceback.format_exception(caught.value))
+        future = counter.fail.remote("another")
+        for _ in range(2):
+            with pytest.raises(LookupError, match="no shards in another"):
+                future.result(LONG)
+        assert counter.add(0) == 5
+
+    def test_an_exception_that_cannot_travel_is_told_all_the_same(self, fray_stage: Stage) -> None:
+        counter = create(fray_stage, Counter, 5)
+        with pytest.raises((Unpicklable, JobFailed), match="the device is on fire"):
+            counter.fail_strangely()
+        assert counter.add(0) == 5
+
+    def test_calls_run_in_the_order_they_were_made(self, fray_stage: Stage) -> None:
+        log = create(fray_stage, Log)
+        for n in range(200):
+            log.note.remote(n)
+        assert log.all() == list(range(200))
+
+    def test_one_at_a_time_unless_more_are_allowed(self, fray_stage: Stage) -> None:
+        alone = create(fray_stage, Meeting, 2)
+        visits = [alone.visit.remote() for _ in range(10)]
+        assert {visit.result(LONG) for visit in visits} == {1}
+
+    def test_as_many_at_once_as_are_allowed(self, fray_stage: Stage) -> None:
+        together = create(fray_stage, Meeting, 3, actor_config=ActorConfig(max_concurrency=3))
+        assert sorted(future.result(LONG) for future in [together.meet.remote(LONG) for _ in range(3)]) == [0, 1, 2]
+        visits = [together.visit.remote() for _ in range(20)]
+        assert max(visit.result(LONG) for visit in visits) <= 3
+
+    def test_a_result_that_does_not_come_in_time(self, fray_stage: Stage) -> None:
+        counter, flag = create(fray_stage, Counter), fray_stage.flag("end")
+        future = counter.wait_for.remote(flag)
+        assert not future.done()
+        with pytest.raises(DeadlineExceeded, match="wait_for"):
+            future.result(0.05)
+        assert not future.done()
+        flag.set()
+        assert future.result(LONG) is True
+        assert future.done()
+
+    def test_a_constructor_that_fails_is_told_and_frees_the_name(self, fray_stage: Stage) -> None:
+        name = fray_stage.name("broken")
+        with pytest.raises((OSError, JobFailed)) as caught:
+            create(fray_stage, Broken, name=name)
+        assert "no checkpoint to start from" in "".join(traceback.format_exception(caught.value))
+        assert create(fray_stage, Counter, name=name).add(1) == 1
+
+    def test_wrong_and_private_methods_are_refused_before_any_call(self, fray_stage: Stage) -> None:
+        counter = create(fray_stage, Counter)
+        with pytest.raises(AttributeError, match="subtract"):
+            _ = counter.subtract
+        with pytest.raises(AttributeError, match="_hidden"):
+            _ = counter._hidden
+
+    def test_wrong_arguments_are_the_callers_mistake(self, fray_stage: Stage) -> None:
+        counter = create(fray_stage, Counter)
+        with pytest.raises(TypeError, match="add"):
+            counter.add(1, 2, 3)
+        assert counter.add(1) == 1
+
+    def test_it_knows_itself_and_gives_itself_away(self, fray_stage: Stage) -> None:
+        name = fray_stage.name("self")
+        counter = create(fray_stage, Counter, name=name)
+        assert tuple(counter.who_am_i()) == (name, 0)
+        assert counter.my_handle().add(2) == 2
+        counter.add_later(3)
+        # Behind the call that it made itself, as calls run in order.
+        assert counter.my_handle().add(0) in (2, 5)
+        assert counter.add(0) == 5
+
+    def test_handles_as_arguments_of_jobs(self, fray_stage: Stage) -> None:
+        counter = create(fray_stage, Counter)
+
+        def work(handle: ActorHandle, n: int) -> None:
+            handle.add(n)
+
+        for job in [fray_stage.call(work, counter, n) for n in range(4)]:
+            assert job.wait(LONG) is JobStatus.SUCCEEDED
+        assert counter.add(0) == 6
+
+    def test_handles_as_arguments_of_actors(self, fray_stage: Stage) -> None:
+        counter = create(fray_stage, Counter)
+        caller = create(fray_stage, Caller, counter)
+        assert caller.forward(7) == 7
+        assert counter.add(0) == 7
+
+    def test_an_actor_in_the_process_of_the_one_who_asks(self, fray_stage: Stage) -> None:
+        counter = fray_stage.client.host_actor(Counter, 1, name=fray_stage.name("hosted"))
+        assert counter.add(1) == 2
+
+        def work(handle: ActorHandle) -> None:
+            handle.add(40)
+
+        fray_stage.call(work, counter).wait(LONG)
+        assert counter.add(0) == 42
+
+    def test_many_callers(self, fray_stage: Stage) -> None:
+        counter = create(fray_stage, Counter)
+        threads = [threading.Thread(target=lambda: [counter.add(1) for _ in range(25)]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LONG)
+        assert counter.add(0) == 100
+
+    def test_big_arguments_and_results(self, fray_stage: Stage) -> None:
+        counter = create(fray_stage, Counter)
+        data = os.urandom(1 << 20) * 64 + b"end!"
+        assert tuple(counter.measure(data)) == (len(data), b"end!".hex())
+        assert len(counter.produce(16 << 20)) == 16 << 20
+
+    def test_functions_as_arguments(self, fray_stage: Stage) -> None:
+        captured = 3
+        assert create(fray_stage, Counter, 4).apply(lambda value: value * captured) == 12
+
+    def test_it_submits_jobs(self, fray_stage: Stage) -> None:
+        class Spawner:
+            def spawn(self, flag: Flag) -> str:
+                from fray import Entrypoint, JobRequest, current_client
+
+                request = JobRequest("spawned", Entrypoint.from_callable(flag.set), SMALL)
+                return str(current_client().submit(request).wait(LONG))
+
+        flag = fray_stage.flag("spawned")
+        assert create(fray_stage, Spawner).spawn(flag) == "succeeded"
+        assert flag.is_set()

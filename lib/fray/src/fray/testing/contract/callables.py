@@ -1,0 +1,168 @@
+"""Callables as jobs: what reaches them, what becomes of their exceptions and output."""
+
+import functools
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fray.client import JobHandle
+from fray.errors import JobFailed
+from fray.testing.signals import Flag
+from fray.testing.stage import LONG, Stage
+from fray.types import Entrypoint, JobStatus
+
+
+def write_repr(flag: Flag, *args: object, **kwargs: object) -> None:
+    """Say what one was called with."""
+    flag.set(repr((args, kwargs)))
+
+
+def fail_deeply(where: str) -> None:
+    """Raise from a function whose name shows in the traceback."""
+
+    def look_up_the_shards() -> None:
+        raise LookupError(f"no shards in {where}")
+
+    look_up_the_shards()
+
+
+class Unpicklable(Exception):
+    """An exception that no other process can be sent."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.callback = lambda: (_ for _ in ()).throw(self)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("this exception stays where it is")
+
+
+def raised_by(job: JobHandle) -> BaseException:
+    """What `wait` raises."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - the callers look at what it is
+        job.wait(LONG)
+    return caught.value
+
+
+def module_of_the_submitter_alone(directory: Path) -> ModuleType:
+    """A loaded module that no other process can import, as test modules and notebooks are."""
+    source = directory / "submitters_own.py"
+    source.write_text("SUFFIX = '!'\n\ndef shout(flag, text):\n    flag.set(text.upper() + SUFFIX)\n")
+    spec = importlib.util.spec_from_file_location("submitters_own", source)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["submitters_own"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class TestCallables:
+    """Entrypoint.from_callable."""
+
+    def test_arguments(self, fray_stage: Stage) -> None:
+        flag = fray_stage.flag("called")
+        entrypoint = Entrypoint.from_callable(write_repr, [flag, 1, "b", None], {"deep": {"c": [3, (4,)]}})
+        assert fray_stage.submit(fray_stage.request(entrypoint)).wait(LONG) is JobStatus.SUCCEEDED
+        assert flag.text() == "((1, 'b', None), {'deep': {'c': [3, (4,)]}})"
+
+    def test_closures_lambdas_partials_and_bound_methods(self, fray_stage: Stage) -> None:
+        captured = {"shards": [1, 2, 3]}
+        flags = [fray_stage.flag(f"kind-{i}") for i in range(4)]
+
+        def closure() -> None:
+            flags[0].set(str(sum(captured["shards"])))
+
+        kinds: list[Callable[[], object]] = [
+            closure,
+            lambda: flags[1].set(str(len(captured))),
+            functools.partial(flags[2].set, "partial"),
+            flags[3].set,
+        ]
+        for job in [fray_stage.call(kind) for kind in kinds]:
+            assert job.wait(LONG) is JobStatus.SUCCEEDED
+        assert [flag.text() for flag in flags] == ["6", "1", "partial", ""]
+
+    def test_a_function_of_a_module_that_only_the_submitter_has(self, fray_stage: Stage) -> None:
+        module = module_of_the_submitter_alone(fray_stage.directory)
+        try:
+            flag = fray_stage.flag("shouted")
+            fray_stage.call(module.shout, flag, "hear").wait(LONG)
+            assert flag.text() == "HEAR!"
+        finally:
+            del sys.modules["submitters_own"]
+
+    def test_a_payload_of_many_megabytes(self, fray_stage: Stage) -> None:
+        payload = os.urandom(1 << 20) * 24
+        flag = fray_stage.flag("size")
+
+        def measure(data: bytes) -> None:
+            flag.set(f"{len(data)} {data[:4].hex()} {data[-4:].hex()}")
+
+        fray_stage.call(measure, payload).wait(LONG)
+        assert flag.text() == f"{len(payload)} {payload[:4].hex()} {payload[-4:].hex()}"
+
+    def test_an_exception_comes_back_with_its_remote_traceback(self, fray_stage: Stage) -> None:
+        job = fray_stage.call(fail_deeply, "the bucket")
+        error = raised_by(job)
+        if fray_stage.capabilities.raises_own_exceptions:
+            assert type(error) is LookupError
+        else:
+            assert isinstance(error, JobFailed)
+            assert error.job_id == job.job_id
+        shown = "".join(traceback.format_exception(error))
+        assert "LookupError" in shown
+        assert "no shards in the bucket" in str(error)
+        assert "look_up_the_shards" in shown
+        assert job.status() is JobStatus.FAILED
+
+    def test_an_exception_that_cannot_travel_is_told_all_the_same(self, fray_stage: Stage) -> None:
+        def fail() -> None:
+            raise Unpicklable("the device is on fire")
+
+        error = raised_by(fray_stage.call(fail))
+        assert isinstance(error, (Unpicklable, JobFailed))
+        assert "the device is on fire" in str(error)
+        assert "Unpicklable" in "".join(traceback.format_exception(error))
+
+    @pytest.mark.parametrize(("code", "status"), [(0, "succeeded"), (None, "succeeded"), (3, "failed")])
+    def test_sys_exit_ends_the_job_and_not_the_one_who_waits(
+        self, fray_stage: Stage, code: object, status: str
+    ) -> None:
+        job = fray_stage.call(sys.exit, code)
+        assert job.wait(LONG, raise_on_failure=False) == status
+        if status == "failed":
+            assert isinstance(raised_by(job), JobFailed)
+
+    def test_a_crash_is_the_jobs_alone(self, fray_stage: Stage) -> None:
+        if not fray_stage.capabilities.separate_processes:
+            # A crash would be the test's own: see that it would be, by where the callable runs.
+            flag = fray_stage.flag("process")
+            fray_stage.call(lambda: flag.set(str(os.getpid()))).wait(LONG)
+            assert flag.text() == str(os.getpid())
+            return
+        job = fray_stage.call(os._exit, 9)
+        error = raised_by(job)
+        assert isinstance(error, JobFailed)
+        assert "9" in str(error)
+        assert fray_stage.call(os.getpid).wait(LONG) is JobStatus.SUCCEEDED
+
+    def test_what_it_prints(self, fray_stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
+        def speak() -> None:
+            print("first line", flush=True)
+            os.system("echo from a child process")
+            print("gr\u00fc\u00dfe an alle", file=sys.stderr, flush=True)
+
+        job = fray_stage.call(speak)
+        job.wait(LONG)
+        if fray_stage.capabilities.callable_logs:
+            assert job.logs() == "first line\nfrom a child process\ngr\u00fc\u00dfe an alle\n"
+        else:
+            assert job.logs() == ""
+            assert "first line\nfrom a child process\n" in capfd.readouterr().out

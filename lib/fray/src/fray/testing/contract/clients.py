@@ -1,0 +1,178 @@
+"""Clients: closing them, many threads, forked processes, and what they leave behind."""
+
+import contextlib
+import contextvars
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from fray.client import Client, wait_all
+from fray.context import CLIENT_ENV, current_client, set_current_client
+from fray.testing.contract.lifecycle import HOLD_LOCK, is_held
+from fray.testing.signals import Flag, eventually
+from fray.testing.stage import LONG, Stage
+from fray.types import Entrypoint, JobStatus
+from rigging.errors import Conflict, InvalidRequest, MarinError
+
+SUCCEED = Entrypoint.from_binary("true")
+
+
+def in_forked_child(work: Callable[[], str], answer: Flag) -> str:
+    """Run `work` in a fork of this process and return what it returned, or the error it raised."""
+    child = os.fork()
+    if child == 0:
+        try:
+            try:
+                text = work()
+            except MarinError as error:
+                text = f"{type(error).__name__}: {error}"
+            answer.set(text)
+        finally:
+            os._exit(0)
+    end = time.monotonic() + LONG
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise AssertionError("the forked child hangs")
+        time.sleep(0.005)
+    return answer.text()
+
+
+@contextlib.contextmanager
+def another_client(stage: Stage) -> Iterator[Client]:
+    """A client that the test may close."""
+    client = stage.harness.make_client()
+    try:
+        yield client
+    finally:
+        client.shutdown(wait=False)
+
+
+class TestClients:
+    """Client.shutdown, current_client, threads and forks."""
+
+    def test_it_is_the_current_one_where_it_is_set(self, fray_stage: Stage) -> None:
+        assert current_client() is fray_stage.client
+        with another_client(fray_stage) as other:
+            with set_current_client(other):
+                assert current_client() is other
+            assert current_client() is fray_stage.client
+
+    def test_fray_client_names_the_backend(self, fray_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(CLIENT_ENV, fray_stage.harness.spec)
+        found: list[Client] = []
+
+        # A new thread has none set.
+        def look() -> None:
+            found.append(current_client())
+            found.append(current_client())
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join(LONG)
+        client = found[0]
+        assert found[1] is client
+        try:
+            assert type(client) is type(fray_stage.client)
+            assert client.submit(fray_stage.request(SUCCEED)).wait(LONG) is JobStatus.SUCCEEDED
+        finally:
+            client.shutdown()
+
+    def test_a_closed_client_refuses_work_and_may_be_closed_again(self, fray_stage: Stage) -> None:
+        with another_client(fray_stage) as client:
+            before = client.closed
+            client.shutdown()
+            assert (before, client.closed) == (False, True)
+            with pytest.raises(Conflict, match="shut down"):
+                client.submit(fray_stage.request(SUCCEED))
+            client.shutdown()
+            client.shutdown(wait=False)
+
+    def test_shutdown_waits_for_jobs(self, fray_stage: Stage) -> None:
+        tally = fray_stage.tally("ended")
+        with another_client(fray_stage) as client:
+            script = 'sleep 0.05; printf x >> "$1"'
+            for _ in range(4):
+                client.submit(fray_stage.request(Entrypoint.from_binary("sh", ["-c", script, "sh", tally.path])))
+            client.shutdown()
+        if fray_stage.capabilities.jobs_outlive_client:
+            eventually(lambda: tally.count() == 4, "the jobs go on without the client")
+        assert tally.count() == 4
+
+    def test_shutdown_without_waiting(self, fray_stage: Stage) -> None:
+        flag = fray_stage.flag("holds")
+        request = fray_stage.request(Entrypoint.from_binary("sh", ["-c", HOLD_LOCK, "sh", flag.path]))
+        with another_client(fray_stage) as client:
+            client.submit(request)
+            flag.wait()
+        if fray_stage.capabilities.jobs_outlive_client:
+            assert is_held(flag)
+            found = fray_stage.submit(request)  # adopted by its name
+            found.terminate()
+        eventually(lambda: not is_held(flag), "the job is gone")
+
+    def test_nothing_is_left_behind(self, fray_stage: Stage) -> None:
+        def fail() -> None:
+            raise LookupError("as it happens")
+
+        with another_client(fray_stage) as client:
+            good = client.submit(fray_stage.request(SUCCEED))
+            bad = client.submit(fray_stage.request(Entrypoint.from_callable(fail)))
+            stopped = client.submit(fray_stage.request(fray_stage.waiter(fray_stage.flag("never"))))
+            if fray_stage.capabilities.actors:
+                client.create_actor_group(list, name=fray_stage.name("lists"), count=2).wait_ready(timeout=LONG)
+            stopped.terminate()
+            wait_all([good, bad, stopped], LONG, raise_on_failure=False)
+            client.shutdown()
+        fray_stage.client.shutdown()
+        eventually(lambda: not fray_stage.harness.leftovers(), f"gone: {fray_stage.harness.leftovers()}")
+
+    def test_threads_share_a_client(self, fray_stage: Stage) -> None:
+        tally = fray_stage.tally("ran")
+        problems: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                wait_all([fray_stage.call(tally.add) for _ in range(5)], LONG)
+            except BaseException as error:
+                problems.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LONG)
+        assert problems == []
+        assert tally.count() == 20
+
+    def test_a_forked_child_must_not_use_its_parents_client(self, fray_stage: Stage) -> None:
+        request = fray_stage.request(SUCCEED)
+        told = in_forked_child(lambda: fray_stage.client.submit(request).job_id, fray_stage.flag("answer"))
+        assert told.startswith("Conflict: ")
+        assert "fork" in told
+        assert "current_client()" in told
+
+    def test_current_client_in_a_forked_child(self, fray_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(CLIENT_ENV, fray_stage.harness.spec)
+        request = fray_stage.request(SUCCEED)
+
+        def work() -> str:
+            client = current_client()
+            try:
+                return client.submit(request).wait(LONG).value
+            finally:
+                client.shutdown()
+
+        # A context of its own: the test has set its client in this one.
+        told = in_forked_child(lambda: contextvars.Context().run(work), fray_stage.flag("answer"))
+        if fray_stage.capabilities.forked_client:
+            assert told == "succeeded"
+        else:
+            assert told.startswith((Conflict.__name__, InvalidRequest.__name__))
+            assert "fork" in told
+        assert fray_stage.client.submit(fray_stage.request(SUCCEED)).wait(LONG) is JobStatus.SUCCEEDED

@@ -1,0 +1,142 @@
+"""What a job finds around it: variables, packages, extras, budgets, resources."""
+
+import logging
+import os
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fray.testing.stage import LONG, Stage
+from fray.types import Entrypoint, JobStatus, ResourceConfig
+from rigging.errors import InvalidRequest
+from rigging.filesystem.budget import current_budget, mirror_budget
+
+PROJECT = """\
+[project]
+name = "contract-project"
+version = "1"
+requires-python = ">=3.11"
+dependencies = []
+
+[project.optional-dependencies]
+probe = ["fray-contract-probe @ {url}"]
+
+[tool.uv]
+package = false
+"""
+
+
+def make_wheel(directory: Path) -> Path:
+    """A package of one module, which no index has: installing it needs no network."""
+    wheel = directory / "fray_contract_probe-1.0-py3-none-any.whl"
+    info = "fray_contract_probe-1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("fray_contract_probe.py", "ANSWER = 42\n")
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: fray-contract-probe\nVersion: 1.0\n")
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(
+            f"{info}/RECORD", f"fray_contract_probe.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n"
+        )
+    return wheel
+
+
+class TestEnvironments:
+    """EnvironmentConfig, and resources that matter."""
+
+    def test_variables_reach_programs(self, fray_stage: Stage) -> None:
+        environment = fray_stage.environment({"GREETING": "hi there", "EMPTY": ""})
+        job = fray_stage.shell('echo "[$GREETING][${EMPTY-unset}]"', environment=environment)
+        job.wait(LONG)
+        assert job.logs() == "[hi there][]\n"
+
+    def test_variables_and_callables(
+        self, fray_stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("FRAY_CONTRACT_OTHER", raising=False)
+        monkeypatch.setenv("FRAY_CONTRACT_SAME", "1")
+        flag = fray_stage.flag("seen")
+
+        def look() -> None:
+            flag.set(os.environ.get("FRAY_CONTRACT_OTHER", "unset"))
+
+        environment = fray_stage.environment({"FRAY_CONTRACT_OTHER": "2", "FRAY_CONTRACT_SAME": "1"})
+        with caplog.at_level(logging.WARNING):
+            fray_stage.call(look, environment=environment).wait(LONG)
+        if fray_stage.capabilities.separate_processes:
+            assert flag.text() == "2"
+        else:
+            assert flag.text() == "unset"
+            assert "not applied to callables" in caplog.text
+            assert "FRAY_CONTRACT_OTHER" in caplog.text
+            assert "FRAY_CONTRACT_SAME" not in caplog.text
+        assert "FRAY_CONTRACT_OTHER" not in os.environ
+
+    def test_callables_and_the_workspace(self, fray_stage: Stage) -> None:
+        flag = fray_stage.flag("seen")
+        here = os.getcwd()
+
+        def look() -> None:
+            flag.set(Path("note.txt").read_text() if os.path.exists("note.txt") else os.getcwd())
+
+        fray_stage.call(look).wait(LONG)
+        assert flag.text() == ("from the workspace\n" if fray_stage.capabilities.separate_processes else here)
+
+    def test_pip_packages(self, fray_stage: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        requirement = f"fray-contract-probe @ {make_wheel(tmp_path).as_uri()}"
+        environment = fray_stage.environment(pip_packages=[requirement])
+        self.check_probe(fray_stage, environment=environment, caplog=caplog, named="fray-contract-probe")
+
+    def test_extras(self, fray_stage: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        project = tmp_path / "project"
+        project.mkdir()
+        (project / "pyproject.toml").write_text(PROJECT.format(url=make_wheel(tmp_path).as_uri()))
+        if uv := shutil.which("uv"):
+            subprocess.run([uv, "lock", "--quiet", "--offline"], cwd=project, check=True)
+        environment = fray_stage.environment(extras=["probe"], workspace=project)
+        self.check_probe(fray_stage, environment=environment, caplog=caplog, named="probe")
+
+    @staticmethod
+    def check_probe(stage: Stage, *, environment: object, caplog: pytest.LogCaptureFixture, named: str) -> None:
+        """The package can be imported, or a warning names what is not installed."""
+        script = "import fray_contract_probe; print(fray_contract_probe.ANSWER)"
+        request = stage.request(Entrypoint.from_binary("python", ["-c", script]), environment=environment)
+        with caplog.at_level(logging.WARNING):
+            job = stage.submit(request)
+            status = job.wait(LONG, raise_on_failure=False)
+        if stage.capabilities.installs_packages:
+            assert status is JobStatus.SUCCEEDED, job.logs()
+            assert job.logs().endswith("42\n")
+        else:
+            assert status is JobStatus.FAILED
+            assert "fray_contract_probe" in job.logs()
+            assert "not installed" in caplog.text
+            assert named in caplog.text
+
+    def test_what_no_machine_could_run(self, fray_stage: Stage) -> None:
+        huge = ResourceConfig.with_cpu(cpu=1_000_000, ram="128m", disk="16m")
+        request = fray_stage.request(Entrypoint.from_binary("true"), resources=huge)
+        if fray_stage.capabilities.enforces_resources:
+            with pytest.raises(InvalidRequest, match=request.name):
+                fray_stage.submit(request)
+        else:
+            assert fray_stage.submit(request).wait(LONG) is JobStatus.SUCCEEDED
+
+    def test_what_is_left_of_a_transfer_budget_goes_along(self, fray_stage: Stage) -> None:
+        flag = fray_stage.flag("left")
+
+        def look() -> None:
+            flag.set(str(current_budget().bytes_left))
+
+        with mirror_budget(3) as budget:
+            budget.record(2**30, "gs://elsewhere/data")
+            called = fray_stage.call(look)
+            program = fray_stage.shell('echo "$MARIN_MIRROR_BUDGET_GB"')
+        called.wait(LONG)
+        assert flag.text() == str(2 * 2**30)
+        program.wait(LONG)
+        assert float(program.logs()) == 2.0

@@ -1,0 +1,137 @@
+"""A job from submission to its end: status, failure, retries, stopping."""
+
+import fcntl
+import os
+
+import pytest
+
+from fray.client import JobHandle
+from fray.errors import JobFailed
+from fray.testing.signals import Flag, eventually
+from fray.testing.stage import LONG, Stage
+from fray.types import Entrypoint, JobStatus
+
+ORDER = [JobStatus.PENDING, JobStatus.RUNNING, JobStatus.SUCCEEDED]
+
+# flock holds across process namespaces, where process ids do not mean the same: as long as the lock is held, somebody
+# of the job is alive.
+HOLD_LOCK = 'exec 9>"$1.lock"; flock 9; touch "$1"; sleep 300 & wait'
+
+
+def is_held(flag: Flag) -> bool:
+    """Whether a process that ran HOLD_LOCK, or a child of it, is alive."""
+    with open(f"{flag.path}.lock", "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+class TestLifecycle:
+    """JobHandle.status, terminate, and retries."""
+
+    def test_status_goes_only_forward(self, fray_stage: Stage) -> None:
+        flag = fray_stage.flag("end")
+        job = fray_stage.submit(fray_stage.request(fray_stage.waiter(flag)))
+        seen: list[JobStatus] = []
+
+        def look_until(status: JobStatus) -> None:
+            def look() -> bool:
+                seen.append(job.status())
+                return seen[-1] is status
+
+            eventually(look, f"the job is {status}")
+
+        look_until(JobStatus.RUNNING)
+        assert not job.status().finished()
+        flag.set()
+        look_until(JobStatus.SUCCEEDED)
+        assert [ORDER.index(status) for status in seen] == sorted(ORDER.index(status) for status in seen)
+        assert job.wait(LONG) is JobStatus.SUCCEEDED
+        assert job.status() is JobStatus.SUCCEEDED
+        assert JobStatus.finished(job.status())
+
+    def test_a_failed_program_is_retried_until_it_succeeds(self, fray_stage: Stage) -> None:
+        tally = fray_stage.tally("attempts")
+        script = 'printf x >> "$1"; test $(wc -c < "$1") -eq 3'
+        job = fray_stage.shell(script, tally.path, max_retries_failure=5)
+        assert job.wait(LONG) is JobStatus.SUCCEEDED
+        assert tally.count() == 3
+
+    def test_a_failed_callable_is_retried_until_it_succeeds(self, fray_stage: Stage) -> None:
+        tally = fray_stage.tally("attempts")
+
+        def third_time_lucky() -> None:
+            if tally.add() < 3:
+                raise OSError("not yet")
+
+        assert fray_stage.call(third_time_lucky, max_retries_failure=2).wait(LONG) is JobStatus.SUCCEEDED
+        assert tally.count() == 3
+
+    def test_retries_run_out(self, fray_stage: Stage) -> None:
+        tally = fray_stage.tally("attempts")
+        job = fray_stage.shell('printf x >> "$1"; exit 4', tally.path, max_retries_failure=1)
+        with pytest.raises(JobFailed) as caught:
+            job.wait(LONG)
+        assert caught.value.exit_code == 4
+        assert tally.count() == 2
+
+    def test_without_retries_there_is_one_attempt(self, fray_stage: Stage) -> None:
+        tally = fray_stage.tally("attempts")
+
+        def fail() -> None:
+            tally.add()
+            raise OSError("never again")
+
+        assert fray_stage.call(fail).wait(LONG, raise_on_failure=False) is JobStatus.FAILED
+        assert tally.count() == 1
+
+    def test_a_stopped_program_is_gone_with_all_it_started(self, fray_stage: Stage) -> None:
+        flag = fray_stage.flag("holds")
+        job = fray_stage.shell(HOLD_LOCK, flag.path, max_retries_failure=3)
+        flag.wait()
+        assert is_held(flag)
+        job.terminate()
+        assert job.wait(LONG, raise_on_failure=False) is JobStatus.STOPPED
+        eventually(lambda: not is_held(flag), "no process of the stopped job is left")
+        assert_stopped(job)
+
+    def test_a_stopped_callable(self, fray_stage: Stage) -> None:
+        begun, go_on, ended = fray_stage.flag("begun"), fray_stage.flag("go-on"), fray_stage.flag("ended")
+
+        def work() -> None:
+            begun.set(str(os.getpid()))
+            go_on.wait(LONG)
+            ended.set()
+
+        job = fray_stage.call(work, max_retries_failure=3)
+        begun.wait()
+        job.terminate()
+        assert job.wait(LONG, raise_on_failure=False) is JobStatus.STOPPED
+        go_on.set()
+        if fray_stage.capabilities.separate_processes:
+            # Its process is gone, so what comes after it in the same place ends without it having ended.
+            assert fray_stage.call(os.getpid).wait(LONG) is JobStatus.SUCCEEDED
+            assert not ended.is_set()
+        else:
+            ended.wait()
+        assert_stopped(job)
+
+    def test_stopping_again_and_after_the_end_changes_nothing(self, fray_stage: Stage) -> None:
+        job = fray_stage.submit(fray_stage.request(Entrypoint.from_binary("true")))
+        assert job.wait(LONG) is JobStatus.SUCCEEDED
+        job.terminate()
+        assert job.wait(LONG) is JobStatus.SUCCEEDED
+        running = fray_stage.submit(fray_stage.request(fray_stage.waiter(fray_stage.flag("never"))))
+        running.terminate()
+        running.terminate()
+        assert running.wait(LONG, raise_on_failure=False) is JobStatus.STOPPED
+
+
+def assert_stopped(job: JobHandle) -> None:
+    """It is known as stopped, and whoever waits for success is told so."""
+    assert job.status() is JobStatus.STOPPED
+    with pytest.raises(JobFailed, match=r"stopped|killed|terminated") as caught:
+        job.wait(LONG)
+    assert caught.value.job_id == job.job_id

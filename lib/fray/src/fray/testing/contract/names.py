@@ -1,0 +1,73 @@
+"""Names of jobs."""
+
+import pytest
+
+from fray.errors import JobAlreadyExists
+from fray.testing.stage import LONG, Stage
+from fray.types import Entrypoint, JobStatus
+
+SUCCEED = Entrypoint.from_binary("true")
+
+
+class TestNames:
+    """JobRequest.name and adopt_existing."""
+
+    def test_a_live_job_is_adopted(self, fray_stage: Stage) -> None:
+        name, flag = fray_stage.name("adopted"), fray_stage.flag("end")
+        first = fray_stage.submit(fray_stage.request(fray_stage.waiter(flag), name=name))
+        second = fray_stage.submit(fray_stage.request(SUCCEED, name=name))
+        assert second.job_id == first.job_id
+        assert not second.status().finished()
+        flag.set()
+        assert second.wait(LONG) is JobStatus.SUCCEEDED
+        assert second.logs() == "released end.flag\n"
+
+    def test_a_live_job_keeps_its_name_from_others(self, fray_stage: Stage) -> None:
+        name, flag = fray_stage.name("taken"), fray_stage.flag("end")
+        first = fray_stage.submit(fray_stage.request(fray_stage.waiter(flag), name=name))
+        with pytest.raises(JobAlreadyExists, match=name):
+            fray_stage.submit(fray_stage.request(SUCCEED, name=name), adopt_existing=False)
+        flag.set()
+        assert first.wait(LONG) is JobStatus.SUCCEEDED
+
+    @pytest.mark.parametrize("program", ["true", "false"])
+    def test_a_name_is_free_again_when_its_job_has_ended(self, fray_stage: Stage, program: str) -> None:
+        name = fray_stage.name("again")
+        first = fray_stage.submit(fray_stage.request(Entrypoint.from_binary(program), name=name))
+        first.wait(LONG, raise_on_failure=False)
+        second = fray_stage.submit(
+            fray_stage.request(Entrypoint.from_binary("echo", ["second"]), name=name), adopt_existing=False
+        )
+        assert second.wait(LONG) is JobStatus.SUCCEEDED
+        assert second.logs() == "second\n"
+
+    def test_a_name_is_free_again_when_its_job_was_stopped(self, fray_stage: Stage) -> None:
+        name = fray_stage.name("stopped")
+        first = fray_stage.submit(fray_stage.request(fray_stage.waiter(fray_stage.flag("never")), name=name))
+        first.terminate()
+        first.wait(LONG, raise_on_failure=False)
+        assert fray_stage.submit(fray_stage.request(SUCCEED, name=name)).wait(LONG) is JobStatus.SUCCEEDED
+
+    def test_ids_tell_jobs_apart_and_show_the_name(self, fray_stage: Stage) -> None:
+        names = [fray_stage.name("one"), fray_stage.name("two")]
+        jobs = [fray_stage.submit(fray_stage.request(SUCCEED, name=name)) for name in names]
+        assert jobs[0].job_id != jobs[1].job_id
+        for job, name in zip(jobs, names, strict=True):
+            assert name in job.job_id
+            assert job.wait(LONG) is JobStatus.SUCCEEDED
+
+    def test_names_of_other_clients(self, fray_stage: Stage) -> None:
+        name, flag = fray_stage.name("shared"), fray_stage.flag("end")
+        mine = fray_stage.submit(fray_stage.request(fray_stage.waiter(flag), name=name))
+        other = fray_stage.harness.make_client()
+        try:
+            theirs = other.submit(fray_stage.request(SUCCEED, name=name))
+            if fray_stage.capabilities.shared_names:
+                assert theirs.job_id == mine.job_id
+                assert not theirs.status().finished()
+                flag.set()
+            assert theirs.wait(LONG) is JobStatus.SUCCEEDED
+            flag.set()
+            assert mine.wait(LONG) is JobStatus.SUCCEEDED
+        finally:
+            other.shutdown(wait=False)

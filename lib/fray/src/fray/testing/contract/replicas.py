@@ -1,0 +1,95 @@
+"""Replicas of a job: they run together, and fall and rise together."""
+
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+
+from fray.errors import JobFailed
+from fray.testing.contract.lifecycle import HOLD_LOCK, is_held
+from fray.testing.signals import eventually
+from fray.testing.stage import LONG, SMALL, Stage
+from fray.types import JobStatus, ResourceConfig
+
+
+def meet(directory: Path, parties: int) -> None:
+    """Wait until `parties` of us are here at once."""
+    (directory / uuid.uuid4().hex).touch()
+    eventually(lambda: len(os.listdir(directory)) >= parties, f"{parties} replicas meet", LONG / 2)
+
+
+class TestReplicas:
+    """JobRequest.replicas and ResourceConfig.replicas."""
+
+    @pytest.mark.parametrize("given_by", ["request", "resources"])
+    def test_all_run_at_once(self, fray_stage: Stage, given_by: str) -> None:
+        place = fray_stage.directory / "meeting"
+        place.mkdir()
+        if given_by == "request":
+            job = fray_stage.call(meet, place, 3, replicas=3)
+        else:
+            small = ResourceConfig.with_cpu(cpu=SMALL.cpu, ram=SMALL.ram, disk=SMALL.disk, replicas=3)
+            job = fray_stage.call(meet, place, 3, resources=small)
+        assert job.wait(LONG) is JobStatus.SUCCEEDED
+        assert len(os.listdir(place)) == 3
+
+    def test_the_job_runs_until_the_last_of_them_has_ended(self, fray_stage: Stage) -> None:
+        flag, tally = fray_stage.flag("end"), fray_stage.tally("ended")
+        script = 'if mkdir "$1.first" 2>/dev/null; then while ! [ -e "$1" ]; do sleep 0.02; done; fi; printf x >> "$2"'
+        job = fray_stage.shell(script, flag.path, tally.path, replicas=3)
+        eventually(lambda: tally.count() == 2, "two of three have ended")
+        eventually(lambda: job.status() is JobStatus.RUNNING, "the job still runs")
+        flag.set()
+        assert job.wait(LONG) is JobStatus.SUCCEEDED
+        assert tally.count() == 3
+
+    def test_one_that_fails_ends_the_others(self, fray_stage: Stage) -> None:
+        flag = fray_stage.flag("others")
+        # The one that fails waits until the other holds its lock.
+        script = (
+            'if mkdir "$1.first" 2>/dev/null; then while ! [ -e "$1" ]; do sleep 0.02; done; sleep 0.05; exit 5; fi; '
+            + HOLD_LOCK
+        )
+        job = fray_stage.shell(script, flag.path, replicas=2)
+        with pytest.raises(JobFailed) as caught:
+            job.wait(LONG)
+        assert caught.value.exit_code == 5
+        eventually(lambda: not is_held(flag), "the other replica is gone")
+
+    def test_what_is_retried_when_one_fails(self, fray_stage: Stage) -> None:
+        together = fray_stage.capabilities.replicas_retried_together
+        first = fray_stage.directory / "first"
+        second = fray_stage.directory / "second"
+        first.mkdir()
+        second.mkdir()
+        failed = fray_stage.flag("failed-once")
+
+        def work() -> None:
+            if failed.is_set():
+                meet(second, 3 if together else 1)
+                return
+            meet(first, 3)
+            try:
+                os.mkdir(f"{failed.path}.mine")
+            except FileExistsError:
+                failed.wait()
+                return
+            failed.set()
+            raise OSError("lost a host")
+
+        job = fray_stage.call(work, replicas=3, max_retries_failure=1)
+        assert job.wait(LONG) is JobStatus.SUCCEEDED
+        # Those that had ended well came back too, where the second meeting needed all three.
+        assert len(os.listdir(second)) == (3 if together else 1)
+
+    def test_stopping_the_job_stops_all(self, fray_stage: Stage) -> None:
+        flags = [fray_stage.flag(f"replica-{i}") for i in range(2)]
+        script = f'for f in "$@"; do if mkdir "$f.mine" 2>/dev/null; then set -- "$f"; {HOLD_LOCK}; fi; done'
+        job = fray_stage.shell(script, *[flag.path for flag in flags], replicas=2)
+        for flag in flags:
+            flag.wait()
+        job.terminate()
+        assert job.wait(LONG, raise_on_failure=False) is JobStatus.STOPPED
+        for flag in flags:
+            eventually(lambda flag=flag: not is_held(flag), "no replica is left")  # type: ignore[misc]

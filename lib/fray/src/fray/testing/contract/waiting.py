@@ -1,0 +1,118 @@
+"""Waiting for jobs: one, many, for a while, and being told."""
+
+import logging
+import queue
+import threading
+
+import pytest
+
+from fray.client import JobHandle, wait_all
+from fray.errors import JobFailed
+from fray.testing.signals import eventually
+from fray.testing.stage import LONG, Stage
+from fray.types import Entrypoint, JobStatus
+from rigging.errors import DeadlineExceeded
+
+SUCCEED = Entrypoint.from_binary("true")
+
+
+def fail(_: JobHandle) -> None:
+    """A stranger's callback with a mistake in it."""
+    raise LookupError("the callback's own mistake")
+
+
+class TestWaiting:
+    """JobHandle.wait, wait_all, and done callbacks."""
+
+    @pytest.mark.parametrize("timeout", [0, 0.05])
+    def test_a_timeout_is_told_and_the_job_goes_on(self, fray_stage: Stage, timeout: float) -> None:
+        flag, name = fray_stage.flag("end"), fray_stage.name("slow")
+        job = fray_stage.submit(fray_stage.request(fray_stage.waiter(flag), name=name))
+        with pytest.raises(DeadlineExceeded, match=name) as caught:
+            job.wait(timeout)
+        assert isinstance(caught.value, TimeoutError)
+        with pytest.raises(TimeoutError):
+            job.wait(timeout, raise_on_failure=False)
+        flag.set()
+        assert job.wait(LONG) is JobStatus.SUCCEEDED
+        assert job.wait(0) is JobStatus.SUCCEEDED
+
+    def test_every_waiter_is_told(self, fray_stage: Stage) -> None:
+        flag = fray_stage.flag("end")
+        job = fray_stage.submit(fray_stage.request(fray_stage.waiter(flag)))
+        told: queue.SimpleQueue[JobStatus] = queue.SimpleQueue()
+        waiters = [threading.Thread(target=lambda: told.put(job.wait(LONG))) for _ in range(4)]
+        for waiter in waiters:
+            waiter.start()
+        flag.set()
+        for waiter in waiters:
+            waiter.join(LONG)
+        assert [told.get_nowait() for _ in waiters] == [JobStatus.SUCCEEDED] * 4
+
+    def test_a_failure_is_raised_each_time_alike(self, fray_stage: Stage) -> None:
+        def fail() -> None:
+            raise LookupError("no such shard")
+
+        job = fray_stage.call(fail)
+        texts = set()
+        for _ in range(3):
+            with pytest.raises((LookupError, JobFailed)) as caught:
+                job.wait(LONG)
+            texts.add((type(caught.value), str(caught.value), len(caught.traceback)))
+        assert len(texts) == 1
+        assert job.wait(LONG, raise_on_failure=False) is JobStatus.FAILED
+
+    def test_wait_all_gives_final_statuses_in_order(self, fray_stage: Stage) -> None:
+        flag = fray_stage.flag("end")
+        last = fray_stage.submit(fray_stage.request(fray_stage.waiter(flag)))
+        bad = fray_stage.submit(fray_stage.request(Entrypoint.from_binary("false")))
+        good = fray_stage.submit(fray_stage.request(SUCCEED))
+        eventually(lambda: good.status().finished(), "the short one ends while the long one runs")
+        flag.set()
+        statuses = wait_all([last, bad, good, bad], LONG, raise_on_failure=False)
+        assert statuses == [JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.SUCCEEDED, JobStatus.FAILED]
+        assert wait_all([]) == []
+
+    def test_wait_all_tells_the_first_failure_while_others_run(self, fray_stage: Stage) -> None:
+        flag = fray_stage.flag("end")
+        slow = fray_stage.submit(fray_stage.request(fray_stage.waiter(flag)))
+        bad = fray_stage.shell("exit 5")
+        with pytest.raises(JobFailed) as caught:
+            wait_all([slow, bad], LONG)
+        assert caught.value.job_id == bad.job_id
+        assert not slow.status().finished()
+        flag.set()
+        assert slow.wait(LONG) is JobStatus.SUCCEEDED
+
+    def test_wait_all_has_one_timeout_for_all_and_names_the_late(self, fray_stage: Stage) -> None:
+        flag, name = fray_stage.flag("end"), fray_stage.name("late")
+        late = fray_stage.submit(fray_stage.request(fray_stage.waiter(flag), name=name))
+        good = fray_stage.submit(fray_stage.request(SUCCEED))
+        good.wait(LONG)
+        with pytest.raises(DeadlineExceeded, match=f"1 of 2 jobs.*{name}"):
+            wait_all([good, late], 0.05)
+        flag.set()
+        assert wait_all([good, late], LONG) == [JobStatus.SUCCEEDED, JobStatus.SUCCEEDED]
+
+    def test_callbacks_come_once_each_also_after_the_end(self, fray_stage: Stage) -> None:
+        told: queue.SimpleQueue[tuple[str, JobHandle]] = queue.SimpleQueue()
+        flag = fray_stage.flag("end")
+        job = fray_stage.submit(fray_stage.request(fray_stage.waiter(flag)))
+        job.add_done_callback(lambda handle: told.put(("early", handle)))
+        flag.set()
+        assert told.get(timeout=LONG)[1].job_id == job.job_id
+        assert job.status() is JobStatus.SUCCEEDED
+        job.add_done_callback(lambda handle: told.put(("late", handle)))
+        assert told.get(timeout=LONG)[0] == "late"
+        assert told.empty()
+
+    def test_a_failing_callback_disturbs_nobody(self, fray_stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+        told = threading.Event()
+        flag = fray_stage.flag("end")
+        job = fray_stage.submit(fray_stage.request(fray_stage.waiter(flag)))
+        job.add_done_callback(fail)
+        job.add_done_callback(lambda _: told.set())
+        with caplog.at_level(logging.ERROR):
+            flag.set()
+            assert told.wait(LONG)
+            assert job.wait(LONG) is JobStatus.SUCCEEDED

@@ -1,0 +1,72 @@
+"""How tests start a backend, get clients of it, and see that nothing is left."""
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from fray.capabilities import BackendCapabilities
+from fray.client import Client
+from rigging.errors import InvalidRequest
+
+__all__ = ["HARNESSES", "BackendHarness", "load_harness"]
+
+HARNESSES: dict[str, str] = {
+    "local": "fray.testing.local_harness:LocalHarness",
+    "local-process": "fray.testing.local_harness:LocalProcessHarness",
+    "iris": "fray.testing.iris_harness:IrisHarness",
+    "ray": "fray.testing.ray_harness:RayHarness",
+}
+"""The harnesses of the known backends, as `module:class`."""
+
+
+class BackendHarness(ABC):
+    """One backend for the length of a test session.
+
+    Attributes:
+        name: As in `--fray-backend`.
+        capabilities: What the backend declares.
+    """
+
+    name: ClassVar[str]
+    capabilities: ClassVar[BackendCapabilities]
+
+    @abstractmethod
+    def start(self, state_dir: Path) -> None:
+        """Bring the backend up; all it keeps on disk goes below `state_dir`, an empty directory."""
+
+    @abstractmethod
+    def make_client(self) -> Client:
+        """Make a client; whoever asks for it shuts it down."""
+
+    @property
+    @abstractmethod
+    def spec(self) -> str:
+        """What FRAY_CLIENT is to say for `current_client()` to reach this backend."""
+
+    @abstractmethod
+    def leftovers(self) -> Sequence[str]:
+        """What clients that were shut down have left behind (jobs, actors, processes, threads, files), for people."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Take the backend down, with all that still runs on it."""
+
+
+def load_harness(name: str) -> BackendHarness:
+    """Make the harness of a known backend, or the one that `package.module:Class` names; it is not started.
+
+    Raises:
+        InvalidRequest: There is none of that name.
+    """
+    target = HARNESSES.get(name, name)
+    module, separator, attribute = target.partition(":")
+    if not separator:
+        raise InvalidRequest(
+            f"fray backend {name!r} is not known; known: {', '.join(HARNESSES)}, or package.module:Class"
+        )
+    harness = getattr(importlib.import_module(module), attribute)()
+    if not isinstance(harness, BackendHarness):
+        raise InvalidRequest(f"fray backend {name!r}: {target} is not a BackendHarness")
+    return harness

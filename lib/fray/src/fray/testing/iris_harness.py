@@ -1,0 +1,53 @@
+"""The Iris backend under the contract: an embedded cluster of its own in a temporary directory."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fray.backends import iris
+from fray.client import Client
+from fray.testing.harness import BackendHarness
+from iris.client import IrisClient
+
+_STATE_DIR = "IRIS_STATE_DIR"
+
+
+class IrisHarness(BackendHarness):
+    """A controller and a worker as processes on this machine."""
+
+    name = "iris"
+    capabilities = iris.CAPABILITIES
+
+    def __init__(self) -> None:
+        self._before: str | None = None
+        self._cluster: IrisClient | None = None
+
+    def start(self, state_dir: Path) -> None:
+        """Start the cluster; its state is in `state_dir`."""
+        self._before = os.environ.get(_STATE_DIR)
+        os.environ[_STATE_DIR] = str(state_dir)
+        self._cluster = IrisClient.local()
+        self._cluster.list_jobs()  # connects, so that the address is known
+
+    def make_client(self) -> Client:
+        return iris.connect(self._running().address)
+
+    @property
+    def spec(self) -> str:
+        return f"iris://{self._running().address}"
+
+    def leftovers(self) -> Sequence[str]:
+        """Jobs that have not ended."""
+        return [job.job_id for job in self._running().list_jobs() if not job.state.is_terminal]
+
+    def stop(self) -> None:
+        cluster = self._running()
+        cluster.stop_cluster(stop_jobs=True)
+        cluster.shutdown()
+        os.environ.pop(_STATE_DIR)
+        if self._before is not None:
+            os.environ[_STATE_DIR] = self._before
+
+    def _running(self) -> IrisClient:
+        assert self._cluster is not None, "the harness was not started"
+        return self._cluster

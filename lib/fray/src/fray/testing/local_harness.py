@@ -1,0 +1,32 @@
+"""The local backend under the contract."""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from fray.backends import local
+from fray.client import Client
+from fray.testing.harness import BackendHarness
+
+
+class LocalHarness(BackendHarness):
+    """Callables in threads of the test's process."""
+
+    name = "local"
+    capabilities = local.CAPABILITIES
+
+    def start(self, state_dir: Path) -> None:
+        """There is nothing to start."""
+
+    def make_client(self) -> Client:
+        return local.LocalClient(max_threads=16)
+
+    @property
+    def spec(self) -> str:
+        return "local"
+
+    def leftovers(self) -> Sequence[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith("fray-")]
+
+    def stop(self) -> None:
+        """There is nothing to stop."""

@@ -1,0 +1,81 @@
+"""A pytest plugin: the fixtures `fray_client`, `fray_harness` and `fray_stage`, and the option `--fray-backend`.
+
+A test that takes one of the fixtures runs once for every chosen backend: those of `--fray-backend`, else those that its
+module lists in `FRAY_BACKENDS`, else `local`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fray.client import Client
+from fray.context import set_current_client
+from fray.testing.harness import BackendHarness, load_harness
+from fray.testing.stage import Stage
+
+pytest.register_assert_rewrite("fray.testing.contract")
+
+_INSIDE_A_JOB = ("FRAY_CLIENT", "IRIS_JOB_ID", "IRIS_CONTROLLER_ADDRESS", "RAY_ADDRESS", "RAY_JOB_ID")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("fray").addoption(
+        "--fray-backend",
+        action="append",
+        default=[],
+        metavar="NAME[,NAME]",
+        help="backends to run tests that take fray_client on: local, local-process, iris, ray, or "
+        "package.module:Harness; may be repeated (default: what the test's module lists in FRAY_BACKENDS, else local)",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "fray_harness" not in metafunc.fixturenames:
+        return
+    chosen = [name for option in metafunc.config.getoption("--fray-backend") for name in option.split(",") if name]
+    backends = list(dict.fromkeys(chosen)) or getattr(metafunc.module, "FRAY_BACKENDS", ["local"])
+    metafunc.parametrize("fray_harness", backends, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def fray_harness(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackendHarness]:
+    """The backend under test, started once a session."""
+    harness = load_harness(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in _INSIDE_A_JOB:
+            patch.delenv(variable, raising=False)
+        harness.start(tmp_path_factory.mktemp("fray"))
+        try:
+            yield harness
+        finally:
+            harness.stop()
+
+
+@pytest.fixture
+def fray_client(fray_harness: BackendHarness) -> Iterator[Client]:
+    """A client of the test's own, which `current_client()` finds too; shut down after the test, its jobs stopped."""
+    client = fray_harness.make_client()
+    with set_current_client(client):
+        try:
+            yield client
+        finally:
+            client.shutdown(wait=False)
+
+
+@pytest.fixture(scope="session")
+def fray_workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory for jobs to run in that is no project, so that there is no environment to build."""
+    workspace = tmp_path_factory.mktemp("workspace")
+    (workspace / "note.txt").write_text("from the workspace\n")
+    return workspace
+
+
+@pytest.fixture
+def fray_stage(
+    fray_harness: BackendHarness, fray_client: Client, fray_workspace: Path, tmp_path: Path
+) -> Iterator[Stage]:
+    """What the contract's tests work with."""
+    stage = Stage(fray_harness, fray_client, tmp_path, fray_workspace)
+    yield stage
+    stage.stop_jobs()

@@ -1,0 +1,68 @@
+"""How a test and the work it started tell each other things, wherever that work runs: through files."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_STEP_SECONDS = 0.005
+
+
+def eventually(condition: Callable[[], object], what: str, timeout: float = 60.0) -> None:
+    """Wait until the condition holds.
+
+    Raises:
+        AssertionError: It did not within `timeout` seconds; the message is `what`.
+    """
+    end = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {timeout:g} s: {what}")
+        time.sleep(_STEP_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A file that is there or not; works across processes of one machine, and may be an argument of jobs."""
+
+    path: str
+
+    def set(self, text: str = "") -> None:
+        """Raise the flag; `text` is there at once with it."""
+        partial = f"{self.path}.{os.getpid()}.partial"
+        with open(partial, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(partial, self.path)
+
+    def is_set(self) -> bool:
+        return os.path.exists(self.path)
+
+    def text(self) -> str:
+        """What it was raised with."""
+        with open(self.path, encoding="utf-8") as file:
+            return file.read()
+
+    def wait(self, timeout: float = 60.0) -> bool:
+        """Wait until it is raised; AssertionError after `timeout` seconds."""
+        eventually(self.is_set, f"{os.path.basename(self.path)} is raised", timeout)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Counts events across processes: one byte of a file each."""
+
+    path: str
+
+    def add(self) -> int:
+        """Count one more; return how many there are now."""
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, b"x")
+            return os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+
+    def count(self) -> int:
+        """How many there are."""
+        return os.path.getsize(self.path) if os.path.exists(self.path) else 0
