@@ -41,7 +41,8 @@ _TEXT_TYPES = (
 # Types whose hash does not depend on PYTHONHASHSEED or on an address, so that a set of them has one order.
 _SEEDLESS_HASH_TYPES = (int, float, complex, decimal.Decimal, fractions.Fraction)
 
-_JSON_SCALARS = frozenset({bool, int, float, str, type(None)})
+# Values that are their own JSON form.
+JSON_SCALARS = frozenset({bool, int, float, str, type(None)})
 
 # A field of a versioned dataclass with this metadata is left out while it has its default, so that fields can be added
 # to such classes without a new output path for everything that exists.
@@ -79,7 +80,7 @@ def encode(value: Any, field: str, refer: Refer) -> Any:
     Raises:
         UnstableValue: the value has no text that is the same in every process.
     """
-    if type(value) in _JSON_SCALARS:
+    if type(value) in JSON_SCALARS:
         return value
     try:
         return _encode(value, field, refer)
@@ -115,7 +116,7 @@ def _encode(value: Any, field: str, refer: Refer) -> Any:
 
 
 def _encode_scalar(value: Any) -> Any:
-    if type(value) in _JSON_SCALARS:
+    if type(value) in JSON_SCALARS:
         return value
     if isinstance(value, enum.Enum):
         return NotImplemented

@@ -16,12 +16,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from marin.execution.canonical import canonical_text
 from marin.execution.version import StepVersion
+from marin.execution.walk import dataclass_field_names
 
 STEP_INFO_FILE = ".executor_info"
 
 _string_text = json.encoder.encode_basestring_ascii
-_canonical = json.JSONEncoder(sort_keys=True).encode
+
+_PLAIN_TYPES = frozenset({bool, int, float, str, type(None)})
 
 # Modules whose frames lie between a script and the executor.
 _OWN_MODULES = ("marin", "draccus")
@@ -113,7 +116,7 @@ class StepText:
     def of(cls, info: ExecutorStepInfo) -> StepText:
         """Make both texts."""
         content = info.to_json()
-        return cls(to_bytes(content), _canonical(content))
+        return cls(to_bytes(content), canonical_text(content))
 
 
 def to_bytes(content: dict[str, Any]) -> bytes:
@@ -129,24 +132,29 @@ def _indented(value: Any, newline: str) -> str:
         if not value:
             return "{}"
         inner = newline + "  "
-        items = [f"{_key_text(key)}: {_indented(item, inner)}" for key, item in value.items()]
-        return "{" + inner + ("," + inner).join(items) + newline + "}"
+        items = [
+            # Most keys and most values are texts: those need no further call.
+            f"{_string_text(key) if type(key) is str else _key_text(key)}: "
+            f"{_string_text(item) if type(item) is str else _indented(item, inner)}"
+            for key, item in value.items()
+        ]
+        return f"{{{inner}{f',{inner}'.join(items)}{newline}}}"
+    if value is None:
+        return "null"
     if kind is list or kind is tuple:
         if not value:
             return "[]"
         inner = newline + "  "
-        return "[" + inner + ("," + inner).join([_indented(item, inner) for item in value]) + newline + "]"
-    if value is None:
-        return "null"
+        return f"[{inner}{f',{inner}'.join([_indented(item, inner) for item in value])}{newline}]"
     if kind is bool:
         return "true" if value else "false"
     if kind is int:
-        return int.__repr__(value)
+        return str(value)
     return json.dumps(value, indent=2).replace("\n", newline)
 
 
 def _key_text(key: Any) -> str:
-    return _string_text(key) if type(key) is str else json.dumps({key: 0})[1:-4]
+    return json.dumps({key: 0})[1:-4]
 
 
 def bounded_version(version: StepVersion, hashed_names: list[str], pseudo_hashed_names: list[str]) -> dict[str, Any]:
@@ -159,14 +167,16 @@ def bounded_version(version: StepVersion, hashed_names: list[str], pseudo_hashed
 
 def plain(value: Any) -> Any:
     """A JSON form of any config, for reading: what has none becomes its text."""
-    if value is None or type(value) in (bool, int, float, str):
+    kind = type(value)
+    if kind in _PLAIN_TYPES:
         return value
     if isinstance(value, enum.Enum):
         return plain(value.value)
     if isinstance(value, (bool, int, float, str)):
         return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name, None)) for field in dataclasses.fields(value)}
+    if dataclasses.is_dataclass(kind):
+        fields = {name: getattr(value, name, None) for name in dataclass_field_names(kind)}
+        return {name: item if type(item) in _PLAIN_TYPES else plain(item) for name, item in fields.items()}
     if isinstance(value, dict):
         return {_key(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -28,7 +28,8 @@ def under_prefix(prefix: str, path: str) -> str:
 
 def output_path_for(step: Step, version: StepVersion, prefix: str) -> str:
     """The output path of a step whose version is known; warns when an override differs from the computed path."""
-    computed = os.path.join(prefix, version.hashed_name)
+    # os.path.join(prefix, ...) for a name that is known to be relative.
+    computed = f"{prefix}/{version.hashed_name}" if prefix[-1:] not in ("", "/") else prefix + version.hashed_name
     if step.override_output_path is None:
         return computed
     override = under_prefix(prefix, step.override_output_path)

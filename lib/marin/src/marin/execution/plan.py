@@ -45,13 +45,18 @@ class Plan:
             Conflict: Two different versions have one output path, or two functions one name and version.
         """
         # Versions first: they find a cycle before anything else follows it.
-        self._book.version_of(step)
-        if all(reference in self.output_paths for reference in self._references(step)):
+        version = self._book.version_of(step)
+        if all(reference in self.output_paths for reference in _references(version)):
             if step not in self.output_paths:
-                self._add_one(step)
+                self._add_one(step, version)
         else:
-            for node in dependencies_first([step], self._references, lambda s: s.name, self.output_paths.__contains__):
-                self._add_one(node)
+            for node in dependencies_first(
+                [step],
+                lambda node: _references(self._book.version_of(node)),
+                lambda node: node.name,
+                self.output_paths.__contains__,
+            ):
+                self._add_one(node, self._book.version_of(node))
         if not is_pseudo_dep:
             self._need(step)
 
@@ -103,13 +108,7 @@ class Plan:
             [self.version_of(dependency).hashed_name for dependency in version.pseudo_dependencies],
         )
 
-    def _references(self, step: Step) -> Iterator[Step]:
-        version = self._book.version_of(step)
-        yield from version.dependencies
-        yield from version.pseudo_dependencies
-
-    def _add_one(self, step: Step) -> None:
-        version = self._book.version_of(step)
+    def _add_one(self, step: Step, version: StepVersion) -> None:
         path = output_path_for(step, version, self.prefix)
         canonical = self._canonical.setdefault(path, step)
         if canonical is not step:
@@ -121,6 +120,10 @@ class Plan:
         self.hashed_versions[step] = version.hash_id
         self.dependencies[step] = [self.canonicalize(dependency) for dependency in version.dependencies]
         self.configs[step] = instantiate_config(step.config, path, self.output_paths, self.prefix)
+
+
+def _references(version: StepVersion) -> tuple[Step, ...]:
+    return version.dependencies + version.pseudo_dependencies
 
 
 def _check_same_function(first: Step, second: Step, version: StepVersion) -> None:

@@ -45,6 +45,8 @@ class Rope:
 
 def rope(pieces: list[bytes | Rope]) -> Rope:
     """Join pieces, flat when the whole is small."""
+    if len(pieces) == 1 and type(pieces[0]) is bytes:
+        return Rope((pieces[0],), len(pieces[0]))
     length = 0
     for piece in pieces:
         length += len(piece) if type(piece) is bytes else piece.length  # type: ignore[union-attr]

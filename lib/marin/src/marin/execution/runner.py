@@ -203,11 +203,13 @@ class StepRun:
                 ready.append(path)
             else:
                 unsettled += self._book(result)
+        if not ready:
+            return
         ready.reverse()
         with self._supervision:
             self._ready.extend(ready)
             # One of them is taken up by the thread that made it ready.
-            if len(self._ready) > (threading.current_thread() is not threading.main_thread()):
+            if len(self._ready) > 1:
                 self._supervision.notify()
 
     def _settled(self, task: StepTask) -> StepResult | None:

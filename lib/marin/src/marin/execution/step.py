@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import unicodedata
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from fray.types import ResourceConfig
 
 ConfigT = TypeVar("ConfigT")
+
+# Unicode's category Cc.
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def check_relative_name(name: str, what: str) -> None:
@@ -34,7 +37,7 @@ def check_relative_name(name: str, what: str) -> None:
 def _name_problem(name: str) -> str | None:
     if not isinstance(name, str) or not name:
         return "is not a non-empty string"
-    if any(unicodedata.category(character) == "Cc" for character in name):
+    if _CONTROL_CHARACTER.search(name):
         return "has a control character"
     if "://" in name:
         return "is a URL"

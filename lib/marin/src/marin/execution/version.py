@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from marin.execution.canonical import canonical_text
 from marin.execution.graph import dependencies_first
 from marin.execution.rope import FLAT_BYTES, Rope, rope
 from marin.execution.step import ExecutorStep
@@ -24,8 +25,6 @@ HASH_DIGITS = 6
 
 # Every region's bucket has a name of this beginning, by whichever scheme it is written.
 _REGIONAL = b"://marin-"
-
-_canonical = json.JSONEncoder(sort_keys=True).encode
 
 Step = ExecutorStep[Any]
 
@@ -88,16 +87,20 @@ class VersionBook:
         Raises:
             InvalidRequest: a versioned value has no stable encoding (step and field are named), or there is a cycle.
         """
-        if step not in self._versions:
-            if all(reference in self._versions for reference in self._references(step)):
-                self._versions[step] = self._compute(step)
-            else:
-                for node in dependencies_first([step], self._references, _name_of, self._versions.__contains__):
-                    self._versions[node] = self._compute(node)
+        version = self._versions.get(step)
+        if version is not None:
+            return version
+        if all(reference in self._versions for reference in self._references(step)):
+            version = self._versions[step] = self._compute(step)
+            return version
+        for node in dependencies_first([step], self._references, _name_of, self._versions.__contains__):
+            self._versions[node] = self._compute(node)
         return self._versions[step]
 
     def _references(self, step: Step) -> list[Step]:
         collected = self._collect(step)
+        if not collected.pseudo_dependencies:
+            return collected.dependencies
         return [*collected.dependencies, *collected.pseudo_dependencies]
 
     def _collect(self, step: Step) -> CollectedConfig:
@@ -112,6 +115,25 @@ class VersionBook:
 
     def _compute(self, step: Step) -> StepVersion:
         collected = self._collect(step)
+        config_text = canonical_text(collected.version).encode()
+        if _REGIONAL in config_text:
+            _warn_of_regions(step.name, collected.version)
+        name_text = canonical_text(step.name).encode()
+        if collected.dependencies or collected.pseudo_dependencies:
+            return self._compute_quoting(step, collected, config_text, name_text)
+        content = b'{"config": %b, "dependencies": [], "name": %b}' % (config_text, name_text)
+        return StepVersion(
+            version={"name": step.name, "config": collected.version, "dependencies": []},
+            text=rope([content]),
+            digest=hashlib.md5(content, usedforsecurity=False).hexdigest(),
+            depth=0,
+            dependencies=(),
+            pseudo_dependencies=(),
+        )
+
+    def _compute_quoting(
+        self, step: Step, collected: CollectedConfig, config_text: bytes, name_text: bytes
+    ) -> StepVersion:
         dependencies = tuple(collected.dependencies)
         pseudo_dependencies = tuple(collected.pseudo_dependencies)
         quotes = [self._versions[dependency] for dependency in dependencies]
@@ -125,11 +147,8 @@ class VersionBook:
             version["pseudo_dependencies"] = [quote.quoted for quote in pseudo_quotes]
 
         # The text of json.dumps(version, sort_keys=True), spliced from texts that exist already.
-        config_text = _canonical(collected.version).encode()
-        if _REGIONAL in config_text:
-            _warn_of_regions(step.name, collected.version)
         beginning = [b'{"config": ', config_text, b', "dependencies": ', *_list_text(quotes)]
-        ending: list[bytes | Rope] = [b', "name": ', json.dumps(step.name).encode()]
+        ending: list[bytes | Rope] = [b', "name": ', name_text]
         if pseudo_quotes:
             ending += [b', "pseudo_dependencies": ', *_list_text(pseudo_quotes)]
         ending.append(b"}")

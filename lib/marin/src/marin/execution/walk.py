@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from marin.execution.encode import UnstableValue, encode, field_path, reference_order
+from marin.execution.encode import JSON_SCALARS, UnstableValue, encode, field_path, reference_order
 from marin.execution.refs import InputName, MirroredValue, OutputName, VersionedValue
 from marin.execution.step import ExecutorStep
 from rigging.errors import InvalidRequest
@@ -72,49 +72,96 @@ def walk_config(obj: Any) -> Iterator[WalkEvent]:
         InvalidRequest: something to report stands under a dict key that is not a string, or the config contains itself.
     """
     events: list[WalkEvent] = []
+    _walk_whole(
+        obj,
+        _Visitor(
+            lambda prefix, reference: events.append(InputNameEvent(prefix, reference)),
+            lambda prefix, value: events.append(VersionedEvent(prefix, value)),
+        ),
+    )
+    return iter(events)
+
+
+@dataclass(frozen=True, slots=True)
+class _Visitor:
+    """Who is told of what the walk finds, each at its dotted path."""
+
+    on_input: Callable[[str, InputName], None]
+    on_versioned: Callable[[str, Any], None]
+
+
+def _walk_whole(obj: Any, visitor: _Visitor) -> None:
     try:
-        _walk(obj, "", events.append)
+        _walk(obj, "", visitor)
     except RecursionError:
         raise InvalidRequest(
             f"a config of type {type(obj).__name__} contains itself or is nested too deeply to walk"
         ) from None
-    return iter(events)
 
 
-def _walk(obj: Any, prefix: str, emit: Callable[[WalkEvent], None]) -> None:
+_Walker = Callable[[Any, str, _Visitor], None]
+
+
+def _walk(obj: Any, prefix: str, visitor: _Visitor) -> None:
     kind = type(obj)
     if kind in LEAF_TYPES:
         return
-    if isinstance(obj, ExecutorStep):
-        emit(InputNameEvent(prefix, obj.as_input_name()))
-    elif isinstance(obj, InputName):
-        emit(InputNameEvent(prefix, obj))
-    elif isinstance(obj, VersionedValue):
-        emit(VersionedEvent(prefix, obj.value))
-    elif isinstance(obj, MirroredValue):
-        _walk(obj.value, prefix, emit)
-    elif isinstance(obj, (OutputName, Enum, type)):
-        return
-    elif dataclasses.is_dataclass(kind):
-        dot = prefix + "." if prefix else ""
-        for name in dataclass_field_names(kind):
-            # A field with init=False may not have been set yet.
-            value = getattr(obj, name, None)
-            if type(value) not in LEAF_TYPES:
-                _walk(value, dot + name, emit)
-    elif isinstance(obj, dict):
-        _walk_dict(obj, prefix, emit)
-    elif isinstance(obj, (list, tuple)):
-        for index, value in enumerate(obj):
-            _walk(value, field_path(prefix, f"[{index}]"), emit)
-    elif isinstance(obj, (set, frozenset)):
-        _walk_set(obj, prefix, emit)
+    walker = _walkers.get(kind)
+    if walker is None:
+        walker = _walkers[kind] = _walker_of(kind)
+    walker(obj, prefix, visitor)
 
 
-def _walk_dict(obj: dict[Any, Any], prefix: str, emit: Callable[[WalkEvent], None]) -> None:
+def _walker_of(kind: type[Any]) -> _Walker:
+    if issubclass(kind, ExecutorStep):
+        return lambda obj, prefix, visitor: visitor.on_input(prefix, obj.as_input_name())
+    if issubclass(kind, InputName):
+        return lambda obj, prefix, visitor: visitor.on_input(prefix, obj)
+    if issubclass(kind, VersionedValue):
+        return lambda obj, prefix, visitor: visitor.on_versioned(prefix, obj.value)
+    if issubclass(kind, MirroredValue):
+        return lambda obj, prefix, visitor: _walk(obj.value, prefix, visitor)
+    if issubclass(kind, (OutputName, Enum, type)):
+        return _walk_nothing
+    if dataclasses.is_dataclass(kind):
+        return _walk_dataclass
+    if issubclass(kind, dict):
+        return _walk_dict
+    if issubclass(kind, (list, tuple)):
+        return _walk_sequence
+    return _walk_set if issubclass(kind, (set, frozenset)) else _walk_nothing
+
+
+# What a class is to the walk is looked up, not asked of each of its instances again.
+_walkers: dict[type[Any], _Walker] = {}
+
+
+def _walk_nothing(obj: Any, prefix: str, visitor: _Visitor) -> None:
+    del obj, prefix, visitor
+
+
+def _walk_dataclass(obj: Any, prefix: str, visitor: _Visitor) -> None:
+    dot = prefix + "." if prefix else ""
+    for name in dataclass_field_names(type(obj)):
+        # A field with init=False may not have been set yet.
+        value = getattr(obj, name, None)
+        kind = type(value)
+        if kind is VersionedValue:
+            visitor.on_versioned(dot + name, value.value)  # type: ignore[union-attr]
+        elif kind not in LEAF_TYPES:
+            _walk(value, dot + name, visitor)
+
+
+def _walk_sequence(obj: Any, prefix: str, visitor: _Visitor) -> None:
+    for index, value in enumerate(obj):
+        if type(value) not in LEAF_TYPES:
+            _walk(value, field_path(prefix, f"[{index}]"), visitor)
+
+
+def _walk_dict(obj: dict[Any, Any], prefix: str, visitor: _Visitor) -> None:
     for key, value in obj.items():
         if isinstance(key, str):
-            _walk(value, field_path(prefix, key), emit)
+            _walk(value, field_path(prefix, key), visitor)
         elif any(True for _ in walk_config(value)):
             raise InvalidRequest(
                 f"field {prefix or '(config)'!r}: the dict holds a versioned value or an input under the key {key!r} "
@@ -122,7 +169,7 @@ def _walk_dict(obj: dict[Any, Any], prefix: str, emit: Callable[[WalkEvent], Non
             )
 
 
-def _walk_set(obj: set[Any] | frozenset[Any], prefix: str, emit: Callable[[WalkEvent], None]) -> None:
+def _walk_set(obj: set[Any] | frozenset[Any], prefix: str, visitor: _Visitor) -> None:
     members = [(member, list(walk_config(member))) for member in obj]
     reporting = [(member, events) for member, events in members if events]
     keyed = sorted(
@@ -136,7 +183,7 @@ def _walk_set(obj: set[Any] | frozenset[Any], prefix: str, emit: Callable[[WalkE
                 "so their order would differ from run to run; use a list"
             )
     for index, (_, member, _) in enumerate(keyed):
-        _walk(member, field_path(prefix, f"[{index}]"), emit)
+        _walk(member, field_path(prefix, f"[{index}]"), visitor)
 
 
 def _event_order(event: WalkEvent) -> tuple[str, str]:
@@ -177,7 +224,8 @@ def collect_dependencies_and_version(obj: Any) -> CollectedConfig:
     Raises:
         InvalidRequest: a versioned value has no encoding that is the same in every process (the field is named).
     """
-    collected = CollectedConfig([], [], {})
+    version: dict[str, Any] = {}
+    collected = CollectedConfig([], [], version)
     count = 0
 
     def refer(reference: InputName) -> str:
@@ -190,9 +238,11 @@ def collect_dependencies_and_version(obj: Any) -> CollectedConfig:
         count += 1
         return text
 
-    for event in walk_config(obj):
-        if isinstance(event, InputNameEvent):
-            collected.version[event.prefix] = refer(event.input_name)
-        else:
-            collected.version[event.prefix] = encode(event.value, event.prefix, refer)
+    def note_input(prefix: str, reference: InputName) -> None:
+        version[prefix] = refer(reference)
+
+    def note_versioned(prefix: str, value: Any) -> None:
+        version[prefix] = value if type(value) in JSON_SCALARS else encode(value, prefix, refer)
+
+    _walk_whole(obj, _Visitor(note_input, note_versioned))
     return collected
