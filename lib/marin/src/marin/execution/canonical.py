@@ -22,12 +22,8 @@ def _no_json_form(value: Any) -> Any:
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
-# Absent on interpreters without the json module's C part.
+# Absent on interpreters without the json module's C part. Its arguments: no check for circles, what to do with other
+# types, the texts of strings, no indentation, the separators, sorted keys, no skipping of keys, NaN allowed.
 _make_encoder = getattr(json.encoder, "c_make_encoder", None)
-_encoded = (
-    _slowly
-    if _make_encoder is None
-    else _make_encoder(
-        None, _no_json_form, json.encoder.encode_basestring_ascii, None, ": ", ", ", True, False, True
-    )  # fmt: skip
-)
+_SETTINGS = (None, _no_json_form, json.encoder.encode_basestring_ascii, None, ": ", ", ", True, False, True)
+_encoded = _slowly if _make_encoder is None else _make_encoder(*_SETTINGS)

@@ -44,6 +44,9 @@ def instantiate_config(
     """
 
     def resolve(placeholder: Any) -> Any:
+        if type(placeholder) is VersionedValue:  # by far the most frequent, and most often plain
+            value = placeholder.value
+            return value if type(value) in LEAF_TYPES else _rebuild(value, resolve)
         if isinstance(placeholder, ExecutorStep):
             placeholder = placeholder.as_input_name()
         if isinstance(placeholder, InputName):
@@ -122,20 +125,37 @@ def rebuild(obj: T, resolve: Resolve) -> T:
     return result
 
 
+_Rebuilder = Callable[[Any, Resolve], Any]
+
+
 def _rebuild(obj: Any, resolve: Resolve) -> Any:
     kind = type(obj)
     if kind in LEAF_TYPES:
         return obj
-    if isinstance(obj, _PLACEHOLDERS):
-        return resolve(obj)
-    if isinstance(obj, (Enum, type)):
-        return obj
+    rebuilder = _rebuilders.get(kind)
+    if rebuilder is None:
+        rebuilder = _rebuilders[kind] = _rebuilder_of(kind)
+    return rebuilder(obj, resolve)
+
+
+def _rebuilder_of(kind: type[Any]) -> _Rebuilder:
+    if issubclass(kind, _PLACEHOLDERS):
+        return lambda obj, resolve: resolve(obj)
+    if issubclass(kind, (Enum, type)):
+        return _leave
     if dataclasses.is_dataclass(kind):
-        return _rebuild_dataclass(obj, resolve)
-    if isinstance(obj, dict):
-        return _rebuild_dict(obj, resolve)
-    if isinstance(obj, (list, tuple, set, frozenset)):
-        return _rebuild_sequence(obj, resolve)
+        return _rebuild_dataclass
+    if issubclass(kind, dict):
+        return _rebuild_dict
+    return _rebuild_sequence if issubclass(kind, (list, tuple, set, frozenset)) else _leave
+
+
+# What a class is to the rebuilding is looked up, not asked of each of its instances again.
+_rebuilders: dict[type[Any], _Rebuilder] = {}
+
+
+def _leave(obj: Any, resolve: Resolve) -> Any:
+    del resolve
     return obj
 
 
@@ -162,28 +182,29 @@ def _rebuild_dict(obj: dict[Any, Any], resolve: Resolve) -> dict[Any, Any]:
 
 
 def _rebuild_dataclass(obj: Any, resolve: Resolve) -> Any:
-    before = {}
+    kind = type(obj)
     changed = {}
-    for name in dataclass_field_names(type(obj)):
+    for name in dataclass_field_names(kind):
         old = getattr(obj, name, _UNSET)
-        if old is _UNSET:
-            continue
-        before[name] = old
-        if type(old) not in LEAF_TYPES and (new := _rebuild(old, resolve)) is not old:
+        if type(old) not in LEAF_TYPES and old is not _UNSET and (new := _rebuild(old, resolve)) is not old:
             changed[name] = new
     if not changed:
         return obj
-    if hasattr(type(obj), "__post_init__") and not _needs_init_only_values(type(obj)):
-        # What __post_init__ derives or checks must see the real values.
-        init_fields = {field.name for field in dataclasses.fields(obj) if field.init}
-        result = dataclasses.replace(obj, **{name: new for name, new in changed.items() if name in init_fields})
-        for name, old in before.items():
-            if name not in init_fields and not hasattr(result, name):
-                object.__setattr__(result, name, changed.get(name, old))
-        return result
+    if hasattr(kind, "__post_init__") and not _needs_init_only_values(kind):
+        return _constructed_again(obj, changed)
     result = _copy(obj)
     for name, new in changed.items():
         object.__setattr__(result, name, new)
+    return result
+
+
+def _constructed_again(obj: Any, changed: Mapping[str, Any]) -> Any:
+    """`obj` with other field values, by way of its constructor: what it derives or checks must see the real ones."""
+    init_fields = {field.name for field in dataclasses.fields(obj) if field.init}
+    result = dataclasses.replace(obj, **{name: new for name, new in changed.items() if name in init_fields})
+    for name in dataclass_field_names(type(obj)):
+        if name not in init_fields and not hasattr(result, name) and hasattr(obj, name):
+            object.__setattr__(result, name, changed.get(name, getattr(obj, name)))
     return result
 
 

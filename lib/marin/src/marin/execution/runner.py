@@ -215,14 +215,14 @@ class StepRun:
     def _settled(self, task: StepTask) -> StepResult | None:
         """The result of a task that needs no work; None when it does."""
         status = self._statuses.get(task.output_path)
+        if status == STATUS_SUCCESS:
+            return StepResult(task, Outcome.ALREADY_DONE)
         failed = [self._results[path] for path in task.dependencies if path in self._results]
         failed = [result for result in failed if not result.ok]
-        if failed and status != STATUS_SUCCESS:
+        if failed:
             return StepResult(task, Outcome.DEPENDENCY_FAILED, error=_dependency_error(failed[0]))
         try:
             check_status(status, task.name, task.output_path, force_run_failed=self._force_run_failed)
-        except StepAlreadyDone:
-            return StepResult(task, Outcome.ALREADY_DONE)
         except PreviousTaskFailedError as error:
             return StepResult(task, Outcome.FAILED, error=error)
         return None

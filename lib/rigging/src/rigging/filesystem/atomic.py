@@ -1,7 +1,9 @@
 """Writing files that appear whole or not at all, and reading files that may not be there."""
 
 import contextlib
+import functools
 import io
+import itertools
 import os
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any
@@ -33,11 +35,15 @@ def write_bytes_atomic(url: Url, data: bytes, *, durable: bool = False) -> None:
     if path is None:
         _put_bytes(url, data)
         return
-    temporary, handle = _create_temporary(path)
+    # A file object would cost a small file more than all the rest.
+    temporary, descriptor = _create_temporary(path)
     try:
-        with handle:
-            handle.write(data)
-            _settle(handle, durable)
+        try:
+            _write_all(descriptor, data)
+            if durable:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         os.replace(temporary, path)
     except BaseException:
         _discard(temporary)
@@ -61,12 +67,14 @@ def atomic_write(url: Url, mode: str = "wb", *, durable: bool = False) -> Iterat
         with _uploaded_at_end(url) as spool, _as_mode(spool, mode) as stream:
             yield stream
         return
-    temporary, handle = _create_temporary(path)
+    temporary, descriptor = _create_temporary(path)
     try:
-        with handle:
+        with open(descriptor, "wb") as handle:
             with _as_mode(handle, mode) as stream:
                 yield stream
-            _settle(handle, durable)
+            handle.flush()
+            if durable:
+                os.fsync(descriptor)
         os.replace(temporary, path)
     except BaseException:
         _discard(temporary)
@@ -87,20 +95,31 @@ def read_bytes_or_none(url: Url) -> bytes | None:
         return None
 
 
-def _create_temporary(path: str) -> tuple[str, IO[bytes]]:
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_numbers = itertools.count()
+
+
+@functools.lru_cache(maxsize=1)
+def _process_mark(pid: int) -> str:
+    """What the names of temporary files of this process alone have in common; a forked child makes its own."""
+    return f"{TEMPORARY_PREFIX}{pid}-{os.urandom(6).hex()}"
+
+
+def _create_temporary(path: str) -> tuple[str, int]:
+    """A new empty file beside `path`, open for writing, under a name that nobody else has."""
     directory = os.path.dirname(path)
-    temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(6).hex()}")
+    temporary = f"{directory}/{_process_mark(os.getpid())}-{next(_numbers):x}"
     try:
-        return temporary, open(temporary, "xb")
+        return temporary, os.open(temporary, _FLAGS, 0o666)
     except FileNotFoundError:
         os.makedirs(directory, exist_ok=True)
-        return temporary, open(temporary, "xb")
+        return temporary, os.open(temporary, _FLAGS, 0o666)
 
 
-def _settle(handle: IO[bytes], durable: bool) -> None:
-    handle.flush()
-    if durable:
-        os.fsync(handle.fileno())
+def _write_all(descriptor: int, data: bytes) -> None:
+    written = os.write(descriptor, data)
+    while written < len(data):  # the kernel takes at most 2 GiB at once
+        written += os.write(descriptor, memoryview(data)[written:])
 
 
 def _discard(temporary: str) -> None:

@@ -6,6 +6,8 @@ import re
 Url = str | os.PathLike[str]
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]+):/{0,2}")
+# An empty, `.` or `..` part of a path.
+_UNRESOLVED = re.compile(r"/(?:\.{0,2})(?:/|\Z)")
 _LOCAL_SCHEMES = frozenset({"file", "local"})
 
 #: Protocols whose writes of one object are seen whole or not at all.
@@ -30,9 +32,12 @@ def local_path(url: Url) -> str | None:
 
     Percent signs are kept as they are and a leading ~ is the home directory, as fsspec reads such paths.
     """
-    if url_scheme(url) != "file":
-        return None
     text = os.fspath(url)
+    # What most paths are: nothing in it is to be resolved.
+    if text.startswith("/") and not _UNRESOLVED.search(text):
+        return text
+    if url_scheme(text) != "file":
+        return None
     match = _SCHEME.match(text)
     if match is not None and match["scheme"].lower() in _LOCAL_SCHEMES:
         text = text[match.end() :]

@@ -8,7 +8,7 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 from rigging.errors import Unavailable
 from rigging.filesystem import TEMPORARY_PREFIX
@@ -20,6 +20,22 @@ _FENCE_DIGITS = 20
 _BUSY_POLL_SECONDS = 0.0005
 #: The kernel lock is held for microseconds; longer means that its holder is stopped.
 _BUSY_LIMIT_SECONDS = 10.0
+
+
+class _Exclusion(AbstractContextManager[bool]):
+    """`LocalLeaseStore.exclusive`; a generator would take longer than what is done within."""
+
+    __slots__ = ("_create", "_store")
+
+    def __init__(self, store: "LocalLeaseStore", create: bool) -> None:
+        self._store = store
+        self._create = create
+
+    def __enter__(self) -> bool:
+        return self._store.enter(self._create)
+
+    def __exit__(self, *exc: object) -> None:
+        self._store.leave()
 
 
 class LocalLeaseStore:
@@ -37,23 +53,27 @@ class LocalLeaseStore:
     def location(self) -> str:
         return self._path
 
-    @contextlib.contextmanager
-    def exclusive(self, *, create: bool) -> Iterator[bool]:
+    def exclusive(self, *, create: bool) -> AbstractContextManager[bool]:
+        return _Exclusion(self, create)
+
+    def enter(self, create: bool) -> bool:
+        """Take the kernel lock; False when the directory is missing and not to be made."""
         try:
-            descriptor = self._locked_sidecar(create)
+            self._descriptor = self._locked_sidecar(create)
         except (FileNotFoundError, NotADirectoryError):
             if create:
                 raise
-            yield False
+            return False
+        return True
+
+    def leave(self) -> None:
+        """Give the kernel lock up, if it is held."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor == -1:
             return
         try:
-            self._descriptor = descriptor
-            try:
-                yield True
-            finally:
-                self._descriptor = -1
-                # Closing is not enough: a child forked meanwhile has a copy of the descriptor and would keep the lock.
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
+            # Closing is not enough: a child forked meanwhile has a copy of the descriptor and would keep the lock.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
             os.close(descriptor)
 
@@ -129,8 +149,17 @@ class LocalLeaseStore:
         except FileNotFoundError:
             if not create:
                 raise
-            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            self._make_directory()
             return os.open(self._sidecar, flags, 0o666)
+
+    def _make_directory(self) -> None:
+        directory = os.path.dirname(self._path)
+        try:
+            os.mkdir(directory)  # nearly always only the last part is missing
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            os.makedirs(directory, exist_ok=True)
 
     def _lock(self, descriptor: int) -> None:
         started = time.monotonic()
