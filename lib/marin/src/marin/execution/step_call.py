@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from marin.execution.artifact import Artifact
-from marin.execution.refs import InputName, MirroredValue, VersionedValue
+from marin.execution.refs import InputName, MirroredValue, OutputName, VersionedValue
 from marin.execution.step import ExecutorStep
 from marin.execution.walk import LEAF_TYPES, dataclass_field_names
 from rigging.errors import InvalidRequest
 
 logger = logging.getLogger(__name__)
+
+_WITHOUT_BUDGET = (InputName, OutputName, ExecutorStep)
 
 
 def call_step(fn: Callable[..., Any], args: Sequence[Any], output_path: str, budget_gb: float | None = None) -> Any:
@@ -59,7 +61,9 @@ def check_not_ray(fn: Any) -> None:
 
 def mirror_budget_gb(config: Any) -> float | None:
     """The largest budget of the `mirrored()` values in a config (before it is instantiated); None without any."""
-    return max((found.budget_gb for found in _mirrored_values(config)), default=None)
+    found: list[float] = []
+    _note_budgets(config, found)
+    return max(found, default=None)
 
 
 @contextlib.contextmanager
@@ -73,20 +77,24 @@ def _budget(gb: float | None) -> Iterator[None]:
         yield
 
 
-def _mirrored_values(config: Any) -> Iterator[MirroredValue[Any]]:
+def _note_budgets(config: Any, found: list[float]) -> None:
     stack = [config]
     while stack:
         obj = stack.pop()
         kind = type(obj)
         if kind in LEAF_TYPES:
             continue
-        if isinstance(obj, MirroredValue):
-            yield obj
-        elif isinstance(obj, VersionedValue):
+        if issubclass(kind, VersionedValue):
             stack.append(obj.value)
-        elif isinstance(obj, Mapping):
-            stack.extend(obj.values())
-        elif isinstance(obj, (list, tuple, set, frozenset)):
-            stack.extend(obj)
-        elif dataclasses.is_dataclass(kind) and not isinstance(obj, (InputName, ExecutorStep)):
-            stack.extend(getattr(obj, name, None) for name in dataclass_field_names(kind))
+        elif issubclass(kind, MirroredValue):
+            found.append(obj.budget_gb)
+        elif issubclass(kind, _WITHOUT_BUDGET):
+            continue
+        elif dataclasses.is_dataclass(kind):
+            stack += [
+                item for name in dataclass_field_names(kind) if type(item := getattr(obj, name, None)) not in LEAF_TYPES
+            ]
+        elif issubclass(kind, Mapping):
+            stack += obj.values()
+        elif issubclass(kind, (list, tuple, set, frozenset)):
+            stack += obj

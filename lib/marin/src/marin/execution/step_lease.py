@@ -9,11 +9,13 @@ Elsewhere the lease is as good as `rigging.distributed_lock` says.
 from __future__ import annotations
 
 import contextvars
+import functools
 import logging
 import os
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from marin.execution.executor_step_status import LOCK_SUFFIX, STATUS_FAILED, check_status, status_path
@@ -201,16 +203,26 @@ def set_step_lease(lease: StepLease) -> None:
     _current.set(lease)
 
 
+@functools.cache
+def _open_local() -> Callable[[str, str, LeaseTerms, str], StepLease]:
+    from marin.execution.step_lease_file import ExclusiveStepLease, StatusOnDisk
+    from rigging.lease.local import LocalLeaseStore
+
+    def open_lease(output_path: str, label: str, terms: LeaseTerms, status: str) -> StepLease:
+        return ExclusiveStepLease(
+            output_path, label, terms, LocalLeaseStore(status + LOCK_SUFFIX), StatusOnDisk(status)
+        )
+
+    return open_lease
+
+
 def open_step_lease(output_path: str, label: str, terms: LeaseTerms = DEFAULT_TERMS) -> StepLease:
     """The lease and status of an output path; nothing is read or written yet."""
     path = status_path(output_path)
     # Most paths are plain ones; asking what they are takes a while.
     local = path if path.startswith("/") else local_path(path)
     if local is not None:
-        from marin.execution.step_lease_file import ExclusiveStepLease, StatusOnDisk
-        from rigging.lease.local import LocalLeaseStore
-
-        return ExclusiveStepLease(output_path, label, terms, LocalLeaseStore(local + LOCK_SUFFIX), StatusOnDisk(local))
+        return _open_local()(output_path, label, terms, local)
     scheme = url_scheme(path)
     if scheme in ("gs", "gcs", "s3", "s3a"):
         from marin.execution.step_lease_object import ObjectStepLease, bucket_objects

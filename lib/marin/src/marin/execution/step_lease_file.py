@@ -11,7 +11,7 @@ from marin.execution.executor_step_status import STATUS_RUNNING, STATUS_SUCCESS,
 from marin.execution.step_lease import LeaseTerms, StepLease, holder_of
 from rigging.distributed_lock import Lease, LeaseLock
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
-from rigging.lease.base import LeaseStore
+from rigging.lease.base import LeaseStore, StoredLease
 from rigging.lease.identity import acquisition_id
 
 logger = logging.getLogger(__name__)
@@ -105,6 +105,7 @@ class ExclusiveStepLease(StepLease):
         self._store = store
         self._status = status
         self._worker_id = ""
+        self._content = b""
         self._watch: LeaseLock | None = None
 
     def is_free(self) -> bool:
@@ -122,9 +123,11 @@ class ExclusiveStepLease(StepLease):
             status = self._status.read()
             self._check_status(status, force_run_failed)
             worker_id = acquisition_id()
-            if self._store.claim(Lease(worker_id, time.time()), stored, same_holder=False) is None:
+            claim = self._store.claim(Lease(worker_id, time.time()), stored, same_holder=False)
+            if claim is None:
                 return False
             self._worker_id = worker_id
+            self._content = claim.stored.content
             if stored is not None:
                 logger.warning("step %s: lease taken over from %s", self.label, holder_of(stored.content) or "nobody")
             self._status.write(STATUS_RUNNING, status)
@@ -133,7 +136,7 @@ class ExclusiveStepLease(StepLease):
     def _end(self, status: str) -> bool:
         with self._store.exclusive(create=False) as present:
             stored = self._store.read() if present else None
-            if stored is None or holder_of(stored.content) != self._worker_id:
+            if stored is None or not self._is_ours(stored):
                 return False
             try:
                 self._status.write(status, STATUS_RUNNING)
@@ -144,6 +147,14 @@ class ExclusiveStepLease(StepLease):
     def _renew(self) -> bool:
         with self._store.exclusive(create=False) as present:
             stored = self._store.read() if present else None
-            if stored is None or holder_of(stored.content) != self._worker_id:
+            if stored is None or not self._is_ours(stored):
                 return False
-            return self._store.renew(Lease(self._worker_id, time.time()), stored) is not None
+            renewed = self._store.renew(Lease(self._worker_id, time.time()), stored)
+            if renewed is None:
+                return False
+            self._content = renewed.content
+            return True
+
+    def _is_ours(self, stored: StoredLease) -> bool:
+        # What was written last is nearly always what is there, and need not be parsed.
+        return stored.content == self._content or holder_of(stored.content) == self._worker_id

@@ -45,9 +45,12 @@ class LocalLeaseStore:
         self._path = path
         self._sidecar = path + FENCE_SUFFIX
         # One name is enough, as it is only used under the kernel lock; what a crash leaves is overwritten.
-        self._temporary = os.path.join(os.path.dirname(path), TEMPORARY_PREFIX + os.path.basename(path))
+        directory, _, name = path.rpartition("/")
+        self._temporary = f"{directory}/{TEMPORARY_PREFIX}{name}"
         # Only valid inside `exclusive`, and per instance: the descriptor of the locked sidecar.
         self._descriptor = -1
+        # What was read under the kernel lock stays true until it is given up.
+        self._read_in_turn: StoredLease | None = None
 
     @property
     def location(self) -> str:
@@ -68,7 +71,7 @@ class LocalLeaseStore:
 
     def leave(self) -> None:
         """Give the kernel lock up, if it is held."""
-        descriptor, self._descriptor = self._descriptor, -1
+        descriptor, self._descriptor, self._read_in_turn = self._descriptor, -1, None
         if descriptor == -1:
             return
         try:
@@ -83,15 +86,18 @@ class LocalLeaseStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
-            return _stored(descriptor, os.read(descriptor, 65536))
+            stored = _stored(descriptor, os.read(descriptor, 65536))
         finally:
             os.close(descriptor)
+        if self._descriptor != -1:
+            self._read_in_turn = stored
+        return stored
 
     def claim(self, lease: Lease, replacing: StoredLease | None, *, same_holder: bool) -> Claim | None:
         return claim_in_turn(self, lease, replacing, same_holder=same_holder)
 
     def renew(self, lease: Lease, replacing: StoredLease) -> StoredLease | None:
-        return self.write(lease, replacing) if self.read() == replacing else None
+        return self.write(lease, replacing) if self._is_still(replacing) else None
 
     def write(self, lease: Lease, replacing: StoredLease | None) -> StoredLease:
         del replacing  # nobody can have changed it: the caller has the kernel lock since it was read
@@ -104,10 +110,11 @@ class LocalLeaseStore:
         finally:
             os.close(descriptor)
         os.replace(self._temporary, self._path)
+        self._read_in_turn = None
         return stored
 
     def delete(self, stored: StoredLease) -> bool:
-        if self.read() != stored:
+        if not self._is_still(stored):
             return False
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
@@ -122,6 +129,9 @@ class LocalLeaseStore:
 
     def holder_is_gone(self, worker_id: str) -> bool:
         return holder_is_gone(worker_id)
+
+    def _is_still(self, stored: StoredLease) -> bool:
+        return self._read_in_turn is stored or self.read() == stored
 
     def _locked_sidecar(self, create: bool) -> int:
         while True:
