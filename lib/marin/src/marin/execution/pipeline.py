@@ -14,6 +14,7 @@ from typing import Any
 from marin.execution.collision import Planned, check_existing
 from marin.execution.executor_step_status import worker_id
 from marin.execution.explain_mode import explain_request
+from marin.execution.garbage import paused_collection
 from marin.execution.graph import reachable
 from marin.execution.info import (
     STEP_INFO_FILE,
@@ -135,10 +136,11 @@ class Executor:
         """
         check_max_concurrent(max_concurrent)
         self.results = []
-        for step in steps:
-            if not isinstance(step, ExecutorStep):
-                raise InvalidRequest(f"run(steps=...): {step!r} is a {type(step).__name__}, not an ExecutorStep")
-            self.compute_version(step, is_pseudo_dep=False)
+        with paused_collection():
+            for step in steps:
+                if not isinstance(step, ExecutorStep):
+                    raise InvalidRequest(f"run(steps=...): {step!r} is a {type(step).__name__}, not an ExecutorStep")
+                self.compute_version(step, is_pseudo_dep=False)
         chosen = self._chosen(steps, run_only)
         # A script that runs its Executor itself must not run it when it is only asked to explain.
         if dry_run or explain_request() is not None:
@@ -149,18 +151,20 @@ class Executor:
         return dict(self.output_paths)
 
     def _run_chosen(self, chosen: Sequence[Step], force_run_failed: bool, max_concurrent: int | None) -> None:
-        self.get_infos()
-        standings = read_standings([self.output_paths[step] for step in chosen])
-        check_existing([self._planned(step) for step in chosen], standings)
-        self._write_run_info()
+        jobs = LiveJobs()
+        with paused_collection():
+            self.get_infos()
+            standings = read_standings([self.output_paths[step] for step in chosen])
+            check_existing([self._planned(step) for step in chosen], standings)
+            self._write_run_info()
+            tasks = [self._task(step, jobs) for step in chosen]
         observers = self.observers if self.observers is not None else default_observers()
         started = time.monotonic()
         notify(observers, RunStarted(time.time(), len(chosen), self.description, self.executor_info_path))
         error: str | None = None
-        jobs = LiveJobs()
         try:
             self.results = StepRun(
-                [self._task(step, jobs) for step in chosen],
+                tasks,
                 statuses_of(standings),
                 force_run_failed=force_run_failed,
                 max_concurrent=max_concurrent,

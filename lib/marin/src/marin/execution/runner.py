@@ -17,6 +17,7 @@ from marin.execution.executor_step_status import (
     check_status,
     mark_dependency_failed,
 )
+from marin.execution.garbage import paused_collection
 from marin.execution.lease_keeper import LeaseKeeper
 from marin.execution.run_events import RunObserver, StepEnded, StepQueued, StepStarted, notify
 from marin.execution.step_lease import DEFAULT_TERMS, LeaseTerms, StepLease, open_step_lease, set_step_lease
@@ -114,13 +115,9 @@ class StepRun:
         work, gives its leases up and is raised again; work in this process cannot be stopped, only told
         (`step_lease().lost`), and ends with the process.
         """
-        for path, task in self._tasks.items():
-            self._waiting_for[path] = waiting = {other for other in task.dependencies if other in self._tasks}
-            for dependency in waiting:
-                self._dependants[dependency].append(path)
-            self._tell_queued(task)
         try:
-            self._settle([path for path, waiting in self._waiting_for.items() if not waiting])
+            with paused_collection():
+                self._queue()
             self._supervise()
         except BaseException:
             self._abandon()
@@ -131,6 +128,15 @@ class StepRun:
                 self._work_or_end.notify_all()
             self._keeper.stop()
         return [self._results[path] for path in self._tasks]
+
+    def _queue(self) -> None:
+        """Note what waits for what, and settle what waits for nothing."""
+        for path, task in self._tasks.items():
+            self._waiting_for[path] = waiting = {other for other in task.dependencies if other in self._tasks}
+            for dependency in waiting:
+                self._dependants[dependency].append(path)
+            self._tell_queued(task)
+        self._settle([path for path, waiting in self._waiting_for.items() if not waiting])
 
     def _supervise(self) -> None:
         """Wait for the end, and have threads started while too few take up what is ready."""
