@@ -74,6 +74,40 @@ def test_bytes_that_moved_count_even_beyond_the_reservation(caplog: pytest.LogCa
         budget.reserve(1, "next")
 
 
+def test_parts_of_a_reservation_are_settled_by_themselves() -> None:
+    budget = TransferBudget(1000)
+    with budget.reserve(900, "two files") as whole:
+        first, second = whole.take(400, "first"), whole.take(300, "second")
+        assert (whole.bytes_reserved, budget.bytes_used) == (200, 900), "taking a part charges nothing again"
+        first.settle(350)
+        second.release()
+        assert budget.bytes_used == 350 + 200
+    assert budget.bytes_used == 350, "what nobody took is given back"
+
+
+def test_a_part_that_is_more_than_the_rest_is_reserved_anew_or_refused_whole() -> None:
+    budget = TransferBudget(1000)
+    with budget.reserve(600, "files") as whole:
+        whole.take(500, "first").settle(500)
+        with pytest.raises(TransferBudgetExceeded, match="has grown"):
+            whole.take(600, "has grown")
+        assert (whole.bytes_reserved, budget.bytes_used) == (100, 600)
+        grown = whole.take(500, "has grown")
+        assert budget.bytes_used == 1000
+        grown.settle(450)
+    assert budget.bytes_used == 950
+
+
+def test_parts_of_a_reservation_before_a_reset_count_for_nothing() -> None:
+    budget = TransferBudget(1000)
+    with budget.reserve(600, "files") as whole:
+        budget.reset()
+        whole.take(300, "first").settle(300)
+        whole.take(500, "second").release()
+        assert budget.bytes_used == 0
+    assert budget.bytes_used == 0
+
+
 def test_reset_forgets_use_and_outstanding_reservations() -> None:
     budget = TransferBudget(100)
     before = budget.reserve(60, "a")

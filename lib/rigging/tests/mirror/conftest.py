@@ -16,6 +16,8 @@ from rigging.testing.gcs_server import GcsServer
 from rigging.testing.s3_server import S3Server
 
 STORES = ("local", "memory", "gcs", "s3")
+#: Where the buckets of the first, second and third region are: what crosses between them is charged.
+LOCATIONS = ("us-central1", "us-east1", "europe-west4")
 _numbers = itertools.count()
 
 
@@ -95,7 +97,7 @@ def make_regions(make_prefix: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Puts prefixes on these stores in force, the first as the local one."""
 
     def make(*stores: str, **options: Any) -> Regions:
-        prefixes = [make_prefix(store) for store in stores]
+        prefixes = [make_prefix(store, location) for store, location in zip(stores, LOCATIONS, strict=False)]
         monkeypatch.setenv("MARIN_PREFIX", prefixes[0])
         monkeypatch.setenv("MARIN_MIRROR_PREFIXES", ",".join(prefixes))
         return Regions(prefixes, MirrorFileSystem(**options))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rigging.errors import InvalidRequest
+from rigging.filesystem.bucket_location import BUCKET_LOCATIONS
 from rigging.filesystem.mirror.fs import MirrorFileSystem
 from rigging.filesystem.mirror.paths import relative_path, without_hidden
 from rigging.filesystem.mirror.regions import (
@@ -168,3 +169,28 @@ def test_only_known_equal_regions_are_free(monkeypatch: pytest.MonkeyPatch):
     assert crosses_regions(east1, east5)
     assert crosses_regions(east1, x)
     assert crosses_regions(x, y)
+
+
+def test_where_a_bucket_is_that_its_name_does_not_place_is_asked_once(gcs_server: Any, monkeypatch: pytest.MonkeyPatch):
+    BUCKET_LOCATIONS.forget()
+    for bucket, location in (("near", "us-east1"), ("around", "us"), ("far", "europe-west4")):
+        gcs_server.create_bucket(f"placed-{bucket}", location)
+    monkeypatch.setenv(
+        "MARIN_MIRROR_PREFIXES", "gs://marin-us-east1,gs://placed-near,gs://placed-around,gs://placed-far"
+    )
+    local, near, around, far = mirror_prefixes()
+    for _ in range(3):
+        assert not crosses_regions(near, local)
+        assert not crosses_regions(around, local), "a multi-region is where its regions are"
+        assert crosses_regions(far, local)
+        assert crosses_regions(far, near)
+    asked = gcs_server.traffic()
+    assert all(asked[f"placed-{name}"].requests.total() == 1 for name in ("near", "around", "far"))
+
+
+def test_a_bucket_whose_place_cannot_be_learned_is_charged(gcs_server: Any, monkeypatch: pytest.MonkeyPatch):
+    BUCKET_LOCATIONS.forget()
+    monkeypatch.setenv("MARIN_MIRROR_PREFIXES", "gs://marin-us-east1,gs://no-such-bucket")
+    local, unknown = mirror_prefixes()
+    assert crosses_regions(unknown, local)
+    assert crosses_regions(local, unknown)

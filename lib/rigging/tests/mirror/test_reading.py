@@ -124,6 +124,30 @@ def test_a_copy_over_the_budget_is_refused_and_leaves_nothing(make_regions: Any)
     assert os.listdir(regions.prefixes[0]) == []
 
 
+@pytest.mark.parametrize("here", ["local", "gcs"])
+@pytest.mark.parametrize("name", ["cat", "get", "cat_ranges", "get of a list"])
+def test_several_files_over_the_budget_are_refused_as_a_whole(make_regions: Any, tmp_path: Any, here, name):
+    regions = make_regions(here, "memory")
+    paths = [f"d/{number}" for number in range(3)]
+    for path in paths:
+        regions.put(1, path, bytes(100))
+    read = {
+        "cat": lambda: regions.fs.cat(paths),
+        "get": lambda: regions.fs.get("d", str(tmp_path / "out"), recursive=True),
+        "cat_ranges": lambda: regions.fs.cat_ranges(paths, [0] * 3, [1] * 3, on_error="raise"),
+        "get of a list": lambda: regions.fs.get(paths, [str(tmp_path / path[2:]) for path in paths]),
+    }[name]
+    with mirror_budget(250 / 2**30) as budget:
+        with pytest.raises(TransferBudgetExceeded, match=r"memory://.*/d/0 and 2 more.*300 bytes"):
+            read()
+        assert budget.bytes_used == 0
+        assert regions.files(0) == []
+        assert not list(tmp_path.rglob("out/d/?"))
+        budget.set_limit(300)
+        read()
+        assert budget.bytes_used == 300
+
+
 def test_copies_within_one_region_are_not_charged(make_prefix: Any, monkeypatch: Any, gcs: Any, budget: TransferBudget):
     for bucket in ("marin-us-east1", "marin-us-east5"):
         gcs.create_bucket(bucket, bucket.removeprefix("marin-"))

@@ -150,6 +150,30 @@ class Reservation:
         if actual > self.bytes_reserved:
             logger.warning("%s: %d bytes crossed, but only %d were reserved", self.path, actual, self.bytes_reserved)
 
+    def take(self, n: int, path: str) -> "Reservation":
+        """Make `n` of these bytes a reservation of their own; those that are not here are reserved anew.
+
+        So a transfer of many files is refused as a whole before it begins, and each file is settled by itself.
+
+        Raises:
+            TransferBudgetExceeded: More than is left here, and what is missing does not fit; nothing is taken.
+        """
+        wanted = _checked_bytes(n, f"the size of {path}")
+        with _counting:
+            taken = 0 if self._closed else min(wanted, self.bytes_reserved)
+            self.bytes_reserved -= taken
+        if taken == wanted:
+            return Reservation(self._budget, wanted, path, self._epoch)
+        try:
+            missing = self._budget.reserve(wanted - taken, path)
+        except TransferBudgetExceeded:
+            with _counting:
+                self.bytes_reserved += taken
+            raise
+        if missing._epoch == self._epoch:
+            missing.bytes_reserved += taken
+        return missing
+
     def release(self) -> None:
         """Give everything back that is not settled."""
         self.settle(0)

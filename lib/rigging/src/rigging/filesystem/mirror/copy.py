@@ -5,14 +5,14 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 
-from rigging.filesystem.budget import Reservation, TransferBudget, current_budget
+from rigging.filesystem.mirror.batch import copy_small_files
+from rigging.filesystem.mirror.bill import Bill, Purse
 from rigging.filesystem.mirror.paths import is_private
 from rigging.filesystem.mirror.plan import Settings, Wanted, Way, version_of, way
-from rigging.filesystem.mirror.regions import crosses_regions
 from rigging.filesystem.mirror.root import Root, Store, local_root, other_roots
 from rigging.filesystem.mirror.single_flight import only_copier, stripe
 from rigging.filesystem.mirror.to_gcs import rewrite_in_gcs, upload_to_gcs
-from rigging.filesystem.mirror.to_local import Moved, SourceChangedError, copy_to_local
+from rigging.filesystem.mirror.to_local import SourceChangedError, copy_to_local
 from rigging.filesystem.mirror.to_other import copy_under_temporary_name
 from rigging.filesystem.mirror.to_s3 import copy_in_s3, upload_to_s3
 from rigging.filesystem.mirror.union import elsewhere, in_parallel
@@ -22,8 +22,6 @@ logger = logging.getLogger(__name__)
 _ATTEMPTS = 3
 #: Files that one worker copies under one lease, before others may have it.
 _GROUP_FILES = 128
-#: Between local disks a copy is a few system calls; more threads would only hand the interpreter to and fro.
-_LOCAL_WORKERS = 1
 
 #: Told of each file that is there, and how many bytes have moved for it.
 Done = Callable[[Wanted, int], None]
@@ -71,7 +69,9 @@ def locate(path: str) -> Wanted:
     return wanted
 
 
-def copy_files(files: Sequence[Wanted], destination: Root, settings: Settings, done: Done | None = None) -> None:
+def copy_files(
+    files: Sequence[Wanted], destination: Root, settings: Settings, done: Done | None = None, label: str = ""
+) -> None:
     """Copy files into the local prefix, many at once; the first failure stops what has not begun, and is raised.
 
     Args:
@@ -79,64 +79,38 @@ def copy_files(files: Sequence[Wanted], destination: Root, settings: Settings, d
         destination: The local prefix.
         settings: How.
         done: Called in any thread after each file.
+        label: What the files are, for the message that they do not fit into the budget.
+
+    Raises:
+        TransferBudgetExceeded: Not all of it fits; then nothing is copied.
     """
-    budget = current_budget()
     groups = _groups(files, destination)
-    workers = _LOCAL_WORKERS if destination.store is Store.LOCAL and _all_local(files) else settings.workers
+    with Purse.of(files, destination, label) as purse:
 
-    def work(group: Sequence[Wanted]) -> None:
-        _copy_group(group, destination, settings, budget, done)
+        def work(group: Sequence[Wanted]) -> None:
+            _copy_group(group, destination, settings, purse, done)
 
-    if min(workers, len(groups)) <= 1:
-        for group in groups:
-            work(group)
-        return
-    with ThreadPoolExecutor(max_workers=min(workers, len(groups)), thread_name_prefix="mirror-copy") as pool:
-        running: list[Future[None]] = [pool.submit(work, group) for group in groups]
-        _, waiting = wait(running, return_when=FIRST_EXCEPTION)
-        for future in waiting:
-            future.cancel()
-    for future in running:
-        if not future.cancelled():
-            future.result()
-
-
-class _Bill:
-    """Charges one copy to the budget: reserved before bytes move, given back unless they moved and the copy stands."""
-
-    __slots__ = ("_budget", "_reservation", "_wanted", "bytes_moved")
-
-    def __init__(self, wanted: Wanted, budget: TransferBudget | None) -> None:
-        self._wanted = wanted
-        self._budget = budget
-        self._reservation: Reservation | None = None
-        self.bytes_moved = 0
-
-    def charge(self, n: int) -> Moved:
-        self.cancel()
-        if self._budget is not None:
-            self._reservation = self._budget.reserve(n, self._wanted.source_url)
-        return self._moved
-
-    def pay(self) -> None:
-        if self._reservation is not None:
-            self._reservation.settle(self.bytes_moved)
-
-    def cancel(self) -> None:
-        if self._reservation is not None:
-            self._reservation.release()
-        self._reservation = None
-        self.bytes_moved = 0
-
-    def _moved(self, n: int) -> None:
-        self.bytes_moved += n
+        if min(settings.workers, len(groups)) <= 1:
+            for group in groups:
+                work(group)
+            return
+        with ThreadPoolExecutor(
+            max_workers=min(settings.workers, len(groups)), thread_name_prefix="mirror-copy"
+        ) as pool:
+            running: list[Future[None]] = [pool.submit(work, group) for group in groups]
+            _, waiting = wait(running, return_when=FIRST_EXCEPTION)
+            for future in waiting:
+                future.cancel()
+        for future in running:
+            if not future.cancelled():
+                future.result()
 
 
 def _groups(files: Sequence[Wanted], destination: Root) -> list[list[Wanted]]:
     """Divide files into what one worker copies in one go: of one stripe, or one file where files are claimed singly."""
     if destination.store is Store.LOCAL:
-        size = max(1, min(_GROUP_FILES, len(files) // (4 * _LOCAL_WORKERS))) if _all_local(files) else 1
-        return [list(files[start : start + size]) for start in range(0, len(files), size)]
+        # Between local disks a copy is a few system calls; more threads would only hand the interpreter to and fro.
+        return [list(files)] if _all_local(files) else [[wanted] for wanted in files]
     by_stripe: dict[str, list[Wanted]] = {}
     for wanted in files:
         by_stripe.setdefault(stripe(wanted), []).append(wanted)
@@ -152,30 +126,29 @@ def _all_local(files: Sequence[Wanted]) -> bool:
 
 
 def _copy_group(
-    group: Sequence[Wanted], destination: Root, settings: Settings, budget: TransferBudget, done: Done | None
+    group: Sequence[Wanted], destination: Root, settings: Settings, purse: Purse, done: Done | None
 ) -> None:
-    known: set[str] = set()
     if destination.store is Store.LOCAL:
-        for wanted in group:
-            _copy(wanted, destination, settings, budget, lambda: None, done, known)
+        known: set[str] = set()
+        for wanted in copy_small_files(group, destination, purse, done, known) if len(group) > 1 else group:
+            _copy(wanted, destination, settings, purse, lambda: None, done, known)
         return
     with only_copier(stripe(group[0]), destination, settings) as check:
         for wanted in group:
             check()
-            _copy(wanted, destination, settings, budget, check, done, known)
+            _copy(wanted, destination, settings, purse, check, done, set())
 
 
 def _copy(
     wanted: Wanted,
     destination: Root,
     settings: Settings,
-    budget: TransferBudget,
+    purse: Purse,
     check: Callable[[], None],
     done: Done | None,
     known: set[str],
 ) -> None:
-    crosses = crosses_regions(wanted.source.prefix, destination.prefix)
-    bill = _Bill(wanted, budget if crosses else None)
+    bill = purse.bill(wanted)
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             _transfer(wanted, destination, settings, bill, check, known)
@@ -185,6 +158,7 @@ def _copy(
                 raise
             logger.info("%s; starting over", error)
             wanted = locate(wanted.path)
+            bill = purse.bill(wanted)
         except BaseException:
             bill.cancel()
             raise
@@ -198,7 +172,7 @@ def _copy(
 
 
 def _transfer(
-    wanted: Wanted, destination: Root, settings: Settings, bill: _Bill, check: Callable[[], None], known: set[str]
+    wanted: Wanted, destination: Root, settings: Settings, bill: Bill, check: Callable[[], None], known: set[str]
 ) -> None:
     how = way(wanted.source, destination)
     if how is Way.TO_LOCAL_FILE:

@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 _POLL_START_SECONDS = 0.0005
 _POLL_LIMIT_SECONDS = 0.02
+#: Errors with which a filesystem says that it has no kernel locks on this.
+LOCK_NOT_OFFERED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 #: Errors with which a filesystem says that it cannot do it at all.
 _UNSUPPORTED = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.EXDEV, errno.EMLINK)
 _AT_FDCWD = -100
@@ -103,7 +105,7 @@ def claim_part(final: str, fingerprint: str, stall_timeout: float) -> Part | Non
         The claimed part, or None when the file is there by now.
     """
     path = part_path(final, fingerprint)
-    watch = _Watch(stall_timeout)
+    watch = Watch(stall_timeout)
     while True:
         kept = False
         try:
@@ -123,7 +125,7 @@ def claim_part(final: str, fingerprint: str, stall_timeout: float) -> Part | Non
             if not watch.wait(descriptor):
                 logger.warning("%s: no progress of its copier for %.0f s; copying beside it", final, stall_timeout)
                 path = f"{path}-{os.getpid()}-{os.urandom(6).hex()}"
-                watch = _Watch(stall_timeout)
+                watch = Watch(stall_timeout)
         finally:
             if not kept:
                 part.close()
@@ -188,6 +190,33 @@ def _rename_without_replacing(path: str, final: str) -> None:
         os.rename(path, final)
 
 
+def rename_at(directory: int, name: str, new_name: str) -> bool:
+    """Rename a file in an open directory; False when the new name is taken, or this cannot be done in one step."""
+    rename = _renameat2()
+    return rename is not None and not rename(
+        directory, os.fsencode(name), directory, os.fsencode(new_name), _RENAME_NOREPLACE
+    )
+
+
+def make_parents(directory: str, known: set[str]) -> list[str]:
+    """Make a directory and those above it; return those that were missing, outermost first."""
+    if directory in known:
+        return []
+    known.add(directory)
+    missing = []
+    while not os.path.isdir(directory):
+        missing.append(directory)
+        directory = os.path.dirname(directory)
+    made = []
+    for directory in reversed(missing):
+        try:
+            os.mkdir(directory)
+            made.append(directory)
+        except FileExistsError:
+            continue
+    return made
+
+
 @functools.cache
 def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
     try:
@@ -198,7 +227,7 @@ def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
     return function
 
 
-class _Watch:
+class Watch:
     """Waits for a part file's copier, as long as the file changes."""
 
     __slots__ = ("_interval", "_seen", "_since", "_timeout")

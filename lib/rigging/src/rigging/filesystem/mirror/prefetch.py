@@ -5,11 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rigging.errors import InvalidRequest
-from rigging.filesystem.budget import current_budget
+from rigging.filesystem.mirror.bill import bytes_charged
 from rigging.filesystem.mirror.copy import copy_files
 from rigging.filesystem.mirror.paths import relative_path, without_hidden
 from rigging.filesystem.mirror.plan import Settings, Wanted, version_of
-from rigging.filesystem.mirror.regions import crosses_regions
 from rigging.filesystem.mirror.root import Root, local_root, other_roots
 from rigging.filesystem.mirror.union import in_parallel
 
@@ -80,8 +79,8 @@ def mirror_plan(*paths: str) -> PrefetchPlan:
                 if name in seen and name not in here and name not in wanted:
                     wanted[name] = Wanted(name, root, version_of(info, root.url(name)))
     files = tuple(wanted[name] for name in sorted(wanted))
-    charged = sum(file.version.size for file in files if crosses_regions(file.source.prefix, local.prefix))
-    return PrefetchPlan(files, len(present), sum(file.version.size for file in files), charged, local)
+    total = sum(file.version.size for file in files)
+    return PrefetchPlan(files, len(present), total, bytes_charged(files, local), local)
 
 
 def mirror_prefetch(
@@ -102,12 +101,8 @@ def mirror_prefetch(
         FileNotFoundError: No region has one of the paths.
     """
     plan = mirror_plan(*paths)
-    if plan.bytes_charged:
-        # Better to refuse at once than after half of the money is spent.
-        with current_budget().reserve(plan.bytes_charged, ", ".join(paths)):
-            pass
     reporter = None if progress is None else _Reporter(plan, progress)
-    copy_files(plan.files, plan.destination, settings or Settings(), reporter)
+    copy_files(plan.files, plan.destination, settings or Settings(), reporter, ", ".join(paths))
     return plan
 
 

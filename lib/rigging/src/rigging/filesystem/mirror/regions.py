@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rigging.config_discovery import find_configs
-from rigging.errors import InvalidRequest
+from rigging.errors import InvalidRequest, NotFound, Unavailable
+from rigging.filesystem.bucket_location import BUCKET_LOCATIONS, get_bucket_location, same_place
 from rigging.filesystem.location import local_path, url_scheme
 from rigging.filesystem.prefix import marin_prefix
 from rigging.filesystem.region import REGION_TO_DATA_BUCKET, region_from_prefix
@@ -78,8 +79,13 @@ def other_prefixes() -> tuple[Prefix, ...]:
 
 
 def crosses_regions(source: Prefix, destination: Prefix) -> bool:
-    """Say whether bytes from one prefix to the other are charged: yes, unless both regions are known and the same."""
-    return source.region is None or source.region != destination.region
+    """Say whether bytes from one prefix to the other are charged: yes, unless both are known to be in one place.
+
+    Where a gs:// bucket is that neither its name nor the table places, the store is asked, once.
+    """
+    origin = _place(source)
+    target = _place(destination) if origin is not None else None
+    return origin is None or target is None or not same_place(origin, target)
 
 
 @functools.lru_cache(maxsize=256)
@@ -88,6 +94,18 @@ def _prefix(url: str, region: str | None = None) -> Prefix:
         raise InvalidRequest(f"prefix {url!r}: the mirror cannot have itself as a region; give the storage below it")
     canonical = canonical_url(url)
     return Prefix(canonical, region or region_from_prefix(canonical))
+
+
+def _place(prefix: Prefix) -> str | None:
+    if prefix.region is not None or not prefix.url.startswith("gs://"):
+        return prefix.region
+    bucket = prefix.url.removeprefix("gs://").partition("/")[0]
+    if BUCKET_LOCATIONS.is_known_unknown(bucket):
+        return None
+    try:
+        return get_bucket_location(bucket)
+    except (NotFound, Unavailable):
+        return None  # logged there; what is not known is charged
 
 
 def _continent(region: str | None) -> str | None:

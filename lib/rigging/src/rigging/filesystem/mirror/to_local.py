@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from rigging.errors import Unavailable
+from rigging.filesystem.mirror.batch import no_batch_in
 from rigging.filesystem.mirror.digest import Digest, check_digest, check_size
-from rigging.filesystem.mirror.part import Part, claim_part, create_part
+from rigging.filesystem.mirror.part import Part, claim_part, create_part, make_parents
 from rigging.filesystem.mirror.plan import FileVersion, Settings, Wanted, chunks, version_of
 from rigging.filesystem.mirror.root import Root, Store
 
@@ -38,23 +39,24 @@ def copy_to_local(
         known: Directories that are there; the one that the file is in is added.
     """
     final = destination.path(wanted.path)
-    if wanted.source.store is Store.LOCAL and wanted.version.size <= _SMALL_BYTES:
-        part = create_part(final, wanted.version.fingerprint())
-        if part is not None:
-            _finish(part, final, wanted, settings, charge)
-            return
-    made = _make_parents(os.path.dirname(final), known)
+    directory = os.path.dirname(final)
+    made = make_parents(directory, known)
     try:
-        part = claim_part(final, wanted.version.fingerprint(), settings.heartbeat_timeout)
-        if part is None:
-            return
-        _finish(part, final, wanted, settings, charge)
+        with no_batch_in(directory, settings.heartbeat_timeout):
+            part = None
+            if wanted.source.store is Store.LOCAL and wanted.version.size <= _SMALL_BYTES:
+                part = create_part(final, wanted.version.fingerprint())
+            if part is None:
+                part = claim_part(final, wanted.version.fingerprint(), settings.heartbeat_timeout)
+            if part is None:
+                return
+            _finish(part, final, wanted, settings, charge)
     except BaseException:
         known.clear()
-        for directory in reversed(made):
+        for path in reversed(made):
             # Others may have put something into it meanwhile.
             with contextlib.suppress(OSError):
-                os.rmdir(directory)
+                os.rmdir(path)
         raise
 
 
@@ -177,22 +179,3 @@ def _copy_in_kernel(source: int, part: Part, size: int, moved: Moved) -> None:
         if done == 0:
             return  # it has become shorter; the caller compares
         moved(done)
-
-
-def _make_parents(directory: str, known: set[str]) -> list[str]:
-    """Make a directory and those above it; return those that were missing, outermost first."""
-    if directory in known:
-        return []
-    known.add(directory)
-    missing = []
-    while not os.path.isdir(directory):
-        missing.append(directory)
-        directory = os.path.dirname(directory)
-    made = []
-    for directory in reversed(missing):
-        try:
-            os.mkdir(directory)
-            made.append(directory)
-        except FileExistsError:
-            continue
-    return made
