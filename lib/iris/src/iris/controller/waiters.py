@@ -14,7 +14,7 @@ class JobWaiters:
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
-        self._waits: dict[JobId, set[_Wait]] = {}
+        self._waits: dict[JobId, dict[_Wait, None]] = {}  # woken in the order in which they came
         self._closed = False
 
     async def wait(self, job_ids: Sequence[JobId], any_of_them: bool, timeout_s: float) -> bool:
@@ -33,7 +33,7 @@ class JobWaiters:
             raise Unavailable("the controller is shutting down")
         wait = _Wait(waiting, any_of_them)
         for job_id in waiting:
-            self._waits.setdefault(job_id, set()).add(wait)
+            self._waits.setdefault(job_id, {})[wait] = None
         try:
             async with asyncio.timeout(timeout_s):
                 await wait.future
@@ -59,14 +59,14 @@ class JobWaiters:
     def close(self) -> None:
         """End every wait with Unavailable."""
         self._closed = True
-        for wait in {wait for waits in self._waits.values() for wait in waits}:
+        for wait in {wait: None for waits in self._waits.values() for wait in waits}:
             if not wait.future.done():
                 wait.future.set_exception(Unavailable("the controller is shutting down"))
 
     def _leave(self, job_id: JobId, wait: "_Wait") -> None:
         waits = self._waits.get(job_id)
         if waits is not None:
-            waits.discard(wait)
+            waits.pop(wait, None)
             if not waits:
                 del self._waits[job_id]
 

@@ -50,8 +50,11 @@ def from_rpc_error(error: grpc.RpcError) -> MarinError:
     """The error of the family that a failed call stands for; a plain MarinError for codes without a row."""
     code = error.code() if hasattr(error, "code") else None
     details = (error.details() if hasattr(error, "details") else None) or ""
-    if code is None:
-        return MarinError(f"the call failed: {error}")
+    return MarinError(f"the call failed: {error}") if code is None else error_of_status(code, details)
+
+
+def error_of_status(code: grpc.StatusCode, details: str) -> MarinError:
+    """The error of the family that a gRPC status stands for; a plain MarinError for codes without a row."""
     error_class = _CLASS_OF_CODE.get(code)
     if error_class is None:
         return MarinError(f"the controller failed ({code.name}): {details}")

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, Protocol
 
 from iris.worker.session import ControllerLink, Incompatible, Session, SessionEnd, WorkerIdentity
 from iris.worker.supervisor import Supervisor
@@ -28,6 +29,20 @@ Resolver = Callable[[], Connection]
 """Finds the controller anew before every connection. Raises MarinError while there is none."""
 
 
+class Link(Protocol):
+    """A way to one controller."""
+
+    address: str
+
+    def open_session(self) -> Any:
+        """A stream as grpc.aio has it, for `Session`."""
+        ...
+
+    def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]: ...
+
+    async def close(self) -> None: ...
+
+
 class AgentEnd(StrEnum):
     """Why the agent returned."""
 
@@ -42,6 +57,7 @@ class Agent:
 
     Args:
         orphan_timeout_s: Give up when no controller was reached for so long and no attempt is live.
+        open_link: Makes the way to a controller, from its address and the worker's token.
     """
 
     def __init__(
@@ -51,13 +67,15 @@ class Agent:
         orphan_timeout_s: float = 60.0,
         backoff: ExponentialBackoff | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        open_link: Callable[[str, str], Link] = ControllerLink,
     ) -> None:
         self._identity = identity
         self._resolve = resolve
         self._orphan_timeout_s = orphan_timeout_s
         self._backoff = backoff or ExponentialBackoff(initial=0.02, maximum=1.0, factor=1.6, jitter=0.2)
         self._monotonic = monotonic
-        self._link: ControllerLink | None = None
+        self._open_link = open_link
+        self._link: Link | None = None
         self._session: Session | None = None
         self._leaving = False
         self._last_complaint = ""
@@ -109,7 +127,7 @@ class Agent:
             connection = self._resolve()
             if self._link is not None:
                 await self._link.close()
-            self._link = ControllerLink(connection.address, connection.token)
+            self._link = self._open_link(connection.address, connection.token)
             self._session = Session(self._link.open_session(), self._identity, supervisor)
             end = await self._session.run()
         except Incompatible as error:

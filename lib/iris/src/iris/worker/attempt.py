@@ -8,7 +8,7 @@ from typing import Protocol
 from iris.domain.states import TaskState
 from iris.worker.attempt_machine import Life, Phase
 from iris.worker.logs import AttemptLog
-from iris.worker.runtime.process import Exit, Process
+from iris.worker.runtime.process import Exit, Running
 from iris.worker.task_env import Ground
 from iris.worker.types import Observation, StartRequest
 
@@ -36,7 +36,7 @@ class Attempt:
         self.at_ms = 0
         self.ground: Ground | None = None
         self.ports: dict[str, int] = {}
-        self.process: Process | None = None
+        self.process: Running | None = None
         self.prepare_task: asyncio.Task[None] | None = None
         self.grace_timer: asyncio.TimerHandle | None = None
         self.flush_timer: asyncio.TimerHandle | None = None

@@ -32,7 +32,7 @@ from iris.worker.logs import AttemptLog
 from iris.worker.outbox import Outbox
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare import Preparer
-from iris.worker.runtime.process import Exit, ProcessRuntime, ProcessSpec, StartFailed
+from iris.worker.runtime.process import Exit, ProcessSpec, Runtime, StartFailed
 from iris.worker.task_env import Ground, TaskEnvironment, command_line, own_ground
 from iris.worker.tokens import TokenFiles
 from iris.worker.types import DesiredChange, Observation, PreparationFailed, StartRequest, StopRequest
@@ -60,7 +60,7 @@ class Supervisor:
     def __init__(
         self,
         paths: WorkPaths,
-        runtime: ProcessRuntime,
+        runtime: Runtime,
         preparer: Preparer,
         task_environment: TaskEnvironment,
         controller_address: Callable[[], str],
@@ -78,7 +78,7 @@ class Supervisor:
         self._loop = asyncio.get_running_loop()
         self._own = own_ground()
         self._attempts: dict[str, Attempt] = {}
-        self._live: set[str] = set()
+        self._live: dict[str, None] = {}  # an ordered set: the order of what follows is always the same
         self._starts: deque[Attempt] = deque()
         self._turn: asyncio.Handle | None = None
         self._tokens = TokenFiles(paths)
@@ -101,7 +101,7 @@ class Supervisor:
             self._accept(request)
         if change.full:
             wanted = {request.attempt_id for request in change.start}
-            for attempt_id in self._live - wanted:
+            for attempt_id in [name for name in self._live if name not in wanted]:
                 self._stop(StopRequest(attempt_id, 0, "the controller does not know this attempt any more"))
         for stop in change.stop:
             self._stop(stop)
@@ -151,7 +151,7 @@ class Supervisor:
     def _add(self, request: StartRequest) -> Attempt:
         attempt = Attempt(request, AttemptLog(self._paths.log(request.attempt_id)), self)
         self._attempts[request.attempt_id] = attempt
-        self._live.add(request.attempt_id)
+        self._live[request.attempt_id] = None
         self._tokens.hold(request.launch)
         self._idle.clear()
         return attempt
@@ -233,7 +233,7 @@ class Supervisor:
                     attempt.grace_timer = self._loop.call_later(grace_ms / 1000, self._advance, attempt, GraceOver())
 
     def _ended(self, attempt: Attempt) -> None:
-        self._live.discard(attempt.attempt_id)
+        self._live.pop(attempt.attempt_id, None)
         attempt.cancel_timers()
         attempt.log.finish(int(self._now() * 1000))
         if not self._live:

@@ -86,6 +86,27 @@ class Listener(Protocol):
         ...
 
 
+class Running(Protocol):
+    """One command that runs."""
+
+    pid: int
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class Runtime(Protocol):
+    """Starts commands: what the supervisor needs of `ProcessRuntime`."""
+
+    @property
+    def live_count(self) -> int: ...
+
+    def start(self, spec: ProcessSpec, listener: Listener) -> Running: ...
+
+    def sweep(self) -> bool: ...
+
+
 class ProcessRuntime:
     """Starts processes and knows which owners are live.
 

@@ -1,0 +1,196 @@
+"""One life of the real controller in a simulated process: engine, sessions, services and store, without sockets."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from iris.controller.blobs import BlobStore
+from iris.controller.config import ControllerConfig
+from iris.controller.engine import Engine
+from iris.controller.log_hub import LogHub
+from iris.controller.logs import LogStore
+from iris.controller.parts import Controller
+from iris.controller.sessions import Sessions
+from iris.controller.waiters import JobWaiters
+from iris.core import invariants
+from iris.core.changes import Changes
+from iris.core.view import ClusterView
+from iris.domain.events import Event, WorkerLost
+from iris.rpc import iris_pb2_grpc
+from iris.rpc.interceptor import ServerInterceptor
+from iris.rpc.services_jobs import JobService
+from iris.rpc.services_worker import WorkerService
+from iris.sim.ledger import CommitFault, Ledger, WatchedStore
+from iris.sim.network import Network
+from iris.sim.physics import Physics
+from iris.sim.server import Server
+from iris.sim.world import Crash, Node, World
+from iris.store.store import Store
+
+EPOCH_MS: Final = 1_700_000_000_000
+_FAREWELL_S: Final = 2.0
+
+
+class CheckedView(ClusterView):
+    """A view whose invariants are checked after every event."""
+
+    is_checked = False
+    checks = 0
+    note: Callable[[Changes], None] | None = None
+
+    def apply(self, changes: Changes) -> None:
+        super().apply(changes)
+        if self.is_checked:
+            CheckedView.checks += 1
+            if self.note is not None:
+                self.note(changes)
+            invariants.check(self)
+
+
+class _Engine(Engine):
+    """The real engine; what is posted to it can be overheard."""
+
+    overhear: Callable[[Event], None]
+
+    def post(self, event: Event) -> None:
+        self.overhear(event)
+        super().post(event)
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What strikes one life of the controller.
+
+    Args:
+        commits: By the commit's number in this life, from 1.
+        dies_at_step: Killed before this callback of its loop; 0: not.
+        slow_s: How long a slow commit takes.
+    """
+
+    commits: dict[int, CommitFault]
+    dies_at_step: int = 0
+    slow_s: float = 2.0
+
+
+NO_FAULTS: Final = Faults({})
+
+
+class Life:
+    """One controller process, from its start to its death.
+
+    Args:
+        on_violation: Told of an invariant that does not hold.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        config: ControllerConfig,
+        secret: bytes,
+        ledger: Ledger,
+        physics: Physics,
+        faults: Faults,
+        number: int,
+    ) -> None:
+        self.node = Node(world, f"controller#{number}")
+        self.faults = faults
+        self._world = world
+        self._network = network
+        self._config = config
+        self._secret = secret
+        self._ledger = ledger
+        self._physics = physics
+        self._commits = 0
+        self._store = Store.open(config.state_dir)
+        self.node.on_death.append(self._bury)
+        self.node.run(self._build)
+
+    @property
+    def is_up(self) -> bool:
+        return not self.node.is_dying
+
+    @property
+    def view(self) -> ClusterView:
+        return self.engine.view
+
+    def stop_in_order(self) -> None:
+        """Say goodbye to the workers, then end; what the process does at SIGTERM."""
+        if self.is_up:
+            self.node.run(self.node.create_task, self._leave())
+
+    def kill(self, why: str) -> None:
+        self.node.kill(why)
+
+    def _build(self) -> None:
+        self._ledger.compare(self._store)
+        stored = self._store.load(lean=True)
+        view = CheckedView.load(stored.jobs, stored.tasks, stored.workers, self._store.tasks_of, stored.budgets)
+        assert isinstance(view, CheckedView)
+        view.is_checked = True
+        store = WatchedStore(self._store, self._ledger, self._next_fault, self._hold_up, lambda: self.node.is_dying)
+        self.engine = _Engine(view, store, self._clock_ms, self._die)
+        self.engine.overhear = self._overhear
+        hub = LogHub(view, LogStore(self._config.state_dir / "logs"))
+        config = self._config
+        self.sessions = Sessions(self.engine, hub, config.worker_timeout_s, config.log_wait_s, _ignore, None)
+        self.waiters = JobWaiters(view)
+        for listener in (self.sessions.on_effects, hub.on_effects, self.waiters.on_effects):
+            self.engine.listen(listener)
+        self.engine.watch(self.waiters.completes)
+        self.engine.watch(hub.is_followed)
+        controller = Controller(
+            config=config,
+            secret=self._secret,
+            engine=self.engine,
+            blobs=BlobStore(config.state_dir / "blobs"),
+            hub=hub,
+            sessions=self.sessions,
+            waiters=self.waiters,
+            replicator=None,
+            started_at_ms=self._clock_ms(),
+            request_exit=_ignore,
+        )
+        server = Server(self.node, ServerInterceptor(self._secret, _ignore), self._ledger.inspect)
+        registry: Any = server
+        iris_pb2_grpc.add_JobServiceServicer_to_server(JobService(controller), registry)
+        iris_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(controller), registry)
+        self.sessions.start()
+        self.engine.kick()
+        self._network.server = server
+
+    async def _leave(self) -> None:
+        self.waiters.close()
+        await self.sessions.say_goodbye("the controller was told to stop", False, _FAREWELL_S)
+        self.sessions.stop_timers()
+        self.engine.close()
+        self.node.call_soon(self.node.kill, "stopped in order")
+
+    def _bury(self) -> None:
+        if self._network.server is not None and self._network.server.node is self.node:
+            self._network.server = None
+        self._store.close()
+
+    def _clock_ms(self) -> int:
+        return EPOCH_MS + int(self._world.now * 1000)
+
+    def _next_fault(self) -> CommitFault | None:
+        self._commits += 1
+        return self.faults.commits.get(self._commits)
+
+    def _hold_up(self) -> None:
+        self.node.busy_until = self._world.now + self.faults.slow_s
+
+    def _overhear(self, event: Event) -> None:
+        if isinstance(event, WorkerLost):
+            # From now on nobody can stop what runs there before the worker is back.
+            self._physics.excused.update(
+                name for name, worker_id in self._ledger.granted.items() if worker_id == event.worker_id
+            )
+
+    def _die(self, error: Exception) -> None:
+        raise Crash(f"cannot commit: {error}")
+
+
+def _ignore(what: object) -> None:
+    del what

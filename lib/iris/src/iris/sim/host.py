@@ -1,0 +1,303 @@
+"""A simulated host: the real worker (agent, session, supervisor) on it, and processes that only pretend to run."""
+
+import random
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from iris.domain.entities import JobSpec
+from iris.domain.ids import AttemptId, JobId, parse_attempt_id, parse_task_id
+from iris.domain.resources import Resources
+from iris.domain.states import FailureKind
+from iris.rpc.auth import PrincipalKind, make_token
+from iris.sim.network import Network
+from iris.sim.physics import Physics, Running
+from iris.sim.programs import Program
+from iris.sim.world import Handle, Node, World
+from iris.worker.agent import Agent, Connection
+from iris.worker.paths import WorkPaths
+from iris.worker.runtime.process import NOT_FOUND, Exit, Listener, ProcessSpec, StartFailed
+from iris.worker.session import WorkerIdentity
+from iris.worker.supervisor import Supervisor
+from iris.worker.task_env import Ground, TaskEnvironment
+from iris.worker.types import Launch, PreparationFailed
+from rigging.errors import NotFound
+from rigging.timing import ExponentialBackoff
+
+_KILL_TAKES_S: Final = 0.02
+_LAST_WORDS_S: Final = 2.0
+_STOP_GRACE_S: Final = 3.0
+_EPOCH_S: Final = 1_700_000_000
+
+
+@dataclass
+class Laboratory:
+    """What all hosts share.
+
+    Args:
+        program_of: What a job's tasks do. spec_of: What was asked for; both by the job's name and sequence of attempts.
+        run_children: Called by a process whose program has children: it starts a task of the given node.
+        worker_fault: Whether the next start on a host fails by the host's fault, e.g. a full disk.
+    """
+
+    world: World
+    network: Network
+    physics: Physics
+    source: random.Random
+    root: Path
+    secret: bytes
+    program_of: Callable[[JobId, int], Program]
+    spec_of: Callable[[JobId, int], JobSpec]
+    run_children: Callable[["Process", Node, str], None]
+    worker_fault: Callable[[], bool] = lambda: False
+
+
+class Process:
+    """One pretended process; it outlives its agent unless the host dies."""
+
+    def __init__(self, host: "Host", attempt_id: AttemptId, program: Program, spec: JobSpec, token_file: str) -> None:
+        laboratory = host.laboratory
+        self.attempt_id = attempt_id
+        self.program = program
+        self.spec = spec
+        self.host = host
+        self.pid = laboratory.physics.starts + 100
+        task_id, self.number = parse_attempt_id(attempt_id)
+        self.index = parse_task_id(task_id)[1]
+        self.running: Running = laboratory.physics.start(attempt_id, host.name, host.capacity, spec)
+        self.listener: tuple[Node, Listener] | None = None
+        self._is_over = False
+        self._timer: Handle | None = None
+        self._node: Node | None = None
+        laboratory.world.trace.note(laboratory.world.now, host.name, f"{attempt_id} begins to run")
+        host.processes[attempt_id] = self
+        if program.children and self.index == 0:
+            self._node = Node(laboratory.world, f"task {attempt_id}")
+            laboratory.run_children(self, self._node, Path(token_file).read_text())
+        else:
+            self._timer = laboratory.world.call_in(program.duration(laboratory.source), self.finish)
+
+    def finish(self, children_code: int | None = None) -> None:
+        """The command comes to its own end."""
+        code, number = self.program.ending(self.index, self.number)
+        if children_code:
+            code = children_code
+        if self.program.output:
+            self._write(b"line of output\n" * (self.program.output // 15 + 1))
+        self._end(Exit(code, number), by_itself=True)
+
+    def terminate(self) -> None:
+        if not self.program.ignores_term:
+            self.host.laboratory.world.call_in(
+                self.host.laboratory.source.uniform(0, 1), self._end, Exit(0, signal.SIGTERM)
+            )
+
+    def kill(self) -> None:
+        self.host.laboratory.world.call_in(_KILL_TAKES_S, self._end, Exit(0, signal.SIGKILL))
+
+    def vanish(self) -> None:
+        """The host is gone, or a new agent kills what the former one left."""
+        self.listener = None
+        self._end(Exit(0, signal.SIGKILL))
+
+    def _write(self, data: bytes) -> None:
+        if self.listener is not None and not self.listener[0].is_dying:
+            node, listener = self.listener
+            node.call_soon(listener.on_output, False, data)
+
+    def _end(self, exit: Exit, by_itself: bool = False) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._node is not None:
+            self._node.kill("its process ended")
+        world = self.host.laboratory.world
+        world.trace.note(world.now, self.host.name, f"{self.attempt_id} ends: {exit.text()}")
+        ending = (-exit.signal or exit.code) if by_itself else None
+        self.host.laboratory.physics.end(self.running, ending)
+        del self.host.processes[self.attempt_id]
+        if self.listener is not None and not self.listener[0].is_dying:
+            node, listener = self.listener
+            node.call_soon(self.host.reap, node, self.attempt_id)
+            node.call_soon(listener.on_exit, exit)
+
+
+class _Runtime:
+    """Stands in for ProcessRuntime."""
+
+    def __init__(self, host: "Host", node: Node) -> None:
+        self._host = host
+        self._node = node
+        self.processes: dict[AttemptId, Process] = {}
+
+    @property
+    def live_count(self) -> int:
+        return len(self.processes)
+
+    def start(self, spec: ProcessSpec, listener: Listener) -> Process:
+        laboratory = self._host.laboratory
+        attempt_id = AttemptId(spec.owner)
+        task_id, number = parse_attempt_id(attempt_id)
+        job_id, _ = parse_task_id(task_id)
+        program = laboratory.program_of(job_id, number)
+        if program.cannot_start:
+            raise StartFailed(f"command {spec.argv[0]!r} not found", NOT_FOUND)
+        if laboratory.worker_fault():
+            raise OSError(28, "No space left on device")
+        what = laboratory.spec_of(job_id, number)
+        process = Process(self._host, attempt_id, program, what, spec.env["IRIS_TOKEN_FILE"])
+        process.listener = (self._node, listener)
+        self.processes[attempt_id] = process
+        return process
+
+    def sweep(self) -> bool:
+        return True
+
+
+class _Preparer:
+    """Stands in for BundlePreparer: takes its time, and sometimes fails."""
+
+    def __init__(self, laboratory: Laboratory) -> None:
+        self._laboratory = laboratory
+
+    def ready(self, launch: Launch) -> Ground | None:
+        del launch  # nothing is kept
+        return None
+
+    async def prepare(self, launch: Launch) -> Ground:
+        import asyncio
+
+        program = self._laboratory.program_of(JobId(launch.job_id), -1)
+        await asyncio.sleep(program.prepare_s)
+        if program.prepare_fails:
+            raise PreparationFailed(FailureKind.ENVIRONMENT, "no such package")
+        return Ground()
+
+    async def close(self) -> None: ...
+
+
+@dataclass
+class _Link:
+    """Stands in for ControllerLink."""
+
+    network: Network
+    node: Node
+    worker_id: str
+    address: str
+    token: str
+    streams: list[Any] = field(default_factory=list)
+
+    def open_session(self) -> Any:
+        stream = self.network.open_stream(self.node, self.worker_id, self.token)
+        self.streams.append(stream)
+        return stream
+
+    async def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]:
+        for digest in digests:
+            if digest:
+                raise NotFound(f"there is no blob {digest} in a simulation")
+            yield "", 0, b"", True
+
+    async def close(self) -> None:
+        for stream in self.streams:
+            stream.cancel()
+        self.streams.clear()
+
+
+class Host:
+    """A machine with one worker. Powered on by `start`.
+
+    Args:
+        skew_s: By how much its clock is wrong.
+    """
+
+    def __init__(
+        self, laboratory: Laboratory, name: str, capacity: Resources, attributes: Mapping[str, str], skew_s: float
+    ) -> None:
+        self.laboratory = laboratory
+        self.name = name
+        self.capacity = capacity
+        self.attributes = attributes
+        self.processes: dict[AttemptId, Process] = {}
+        self.node: Node | None = None
+        self.supervisor: Supervisor | None = None
+        self.agent: Agent | None = None
+        self._skew_s = skew_s
+        self._lives = 0
+        self._runtime: _Runtime | None = None
+
+    @property
+    def is_up(self) -> bool:
+        return self.node is not None and not self.node.is_dying
+
+    def start(self) -> None:
+        """Start the agent; like the real one it first kills what a former one left."""
+        if self.is_up:
+            return
+        for process in list(self.processes.values()):
+            process.vanish()
+        self._lives += 1
+        node = self.node = Node(self.laboratory.world, f"{self.name}#{self._lives}")
+        node.run(self._build, node)
+
+    def crash(self) -> None:
+        """The agent dies; its processes go on until the next one comes."""
+        if self.node is not None:
+            self.node.kill("agent crashed")
+
+    def vanish(self) -> None:
+        """The machine is gone with everything on it."""
+        self.crash()
+        for process in list(self.processes.values()):
+            process.vanish()
+
+    def leave(self) -> None:
+        """The platform sends SIGTERM: the agent ends its attempts, says so, and exits."""
+        if self.is_up and self.node is not None:
+            self.node.run(self.node.create_task, self._leave(self.node))
+
+    def reap(self, node: Node, attempt_id: AttemptId) -> None:
+        """A process that the runtime started is gone."""
+        if self._runtime is not None and node is self.node:
+            self._runtime.processes.pop(attempt_id, None)
+
+    async def _leave(self, node: Node) -> None:
+        import asyncio
+        import contextlib
+
+        assert self.supervisor is not None
+        assert self.agent is not None
+        await self.supervisor.stop_all(f"worker {self.name} ended", int(_STOP_GRACE_S * 1000))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self.agent.leave()
+        node.call_soon(node.kill, "left")
+
+    def _build(self, node: Node) -> None:
+        laboratory = self.laboratory
+        paths = WorkPaths(laboratory.root / self.name / str(self._lives))
+        paths.make()
+        token = make_token(laboratory.secret, PrincipalKind.WORKER, self.name)
+        identity = WorkerIdentity(self.name, f"life {self._lives}", self.capacity, self.attributes)
+        self.agent = Agent(
+            identity,
+            lambda: Connection("controller", token),
+            orphan_timeout_s=1e9,
+            backoff=ExponentialBackoff(initial=0.05, maximum=2, factor=1.6, jitter=0.2, source=laboratory.source),
+            monotonic=node.time,
+            open_link=lambda address, secret: _Link(laboratory.network, node, self.name, address, secret),
+        )
+        self._runtime = _Runtime(self, node)
+        self.supervisor = Supervisor(
+            paths,
+            self._runtime,
+            _Preparer(laboratory),
+            TaskEnvironment(paths, self.name, {"PATH": ""}),
+            self.agent.address,
+            now=lambda: _EPOCH_S + laboratory.world.now + self._skew_s,
+        )
+        node.create_task(self.agent.run(self.supervisor))

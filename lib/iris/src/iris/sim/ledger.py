@@ -1,0 +1,169 @@
+"""What is committed, kept beside the real store: nothing may be said to anyone that is not in here."""
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from iris.domain.entities import Job, Task, UserBudget, Worker
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, parse_attempt_id
+from iris.domain.states import JobState
+from iris.rpc import iris_pb2 as pb
+from iris.sim.world import Crash
+from iris.store.store import Forgotten, Store
+
+
+class CommitFault(StrEnum):
+    """What goes wrong with one commit."""
+
+    CRASH_BEFORE = "crash before the commit"
+    CRASH_AFTER = "crash after the commit, before anybody hears of it"
+    DISK_FULL = "disk full"
+    SLOW = "slow commit"
+
+
+@dataclass
+class Ledger:
+    """Committed records over all lives of the controller, and the checks of what leaves it.
+
+    Attributes:
+        granted: The worker of every attempt that was ever committed as live. violations: What was said too early.
+        stop_sent: Attempts that a worker was told to stop.
+    """
+
+    jobs: dict[JobId, Job] = field(default_factory=dict)
+    tasks: dict[TaskId, Task] = field(default_factory=dict)
+    workers: dict[WorkerId, Worker] = field(default_factory=dict)
+    granted: dict[AttemptId, WorkerId] = field(default_factory=dict)
+    stop_sent: set[AttemptId] = field(default_factory=set)
+    violations: list[str] = field(default_factory=list)
+    commits: int = 0
+
+    def take(self, jobs: Sequence[Job], tasks: Sequence[Task], workers: Sequence[Worker]) -> None:
+        """A commit is on disk."""
+        self.commits += 1
+        for job in jobs:
+            known = self.jobs.get(job.job_id)
+            if known is not None and known.sequence != job.sequence:
+                for index in range(known.spec.replicas):
+                    self.tasks.pop(TaskId(f"{job.job_id}/{index}"), None)
+            self.jobs[job.job_id] = job
+        for task in tasks:
+            self.tasks[task.task_id] = task
+            if task.worker_id is not None and task.attempt >= 0:
+                self.granted[task.attempt_id] = task.worker_id
+        for worker in workers:
+            self.workers[worker.worker_id] = worker
+
+    def compare(self, store: Store) -> None:
+        """A new life begins: the store must give back what was committed."""
+        stored = store.load()
+        jobs = {job.job_id: job for job in stored.jobs}
+        tasks = {task.task_id: task for task in stored.tasks}
+        workers = {worker.worker_id: worker for worker in stored.workers}
+        self._compare("jobs", jobs, self.jobs)
+        self._compare("tasks", tasks, self.tasks)
+        self._compare("workers", workers, self._offline())
+
+    def _compare(self, what: str, found: Mapping[Any, object], kept: Mapping[Any, object]) -> None:
+        if found != kept:
+            wrong = [name for name in {**found, **kept} if found.get(name) != kept.get(name)]
+            self.violations.append(f"{what} {wrong[:3]} came back from the store other than they were committed")
+
+    def _offline(self) -> dict[WorkerId, Worker]:
+        """A controller that starts has no sessions."""
+        return {name: replace(worker, connected=False) for name, worker in self.workers.items()}
+
+    # ---- what leaves the controller ----
+
+    def inspect(self, answer: object) -> None:
+        """Check a message against what is committed."""
+        if isinstance(answer, pb.ControllerMessage):
+            if answer.WhichOneof("kind") == "desired":
+                self._inspect_desired(answer.desired)
+        elif isinstance(answer, pb.SubmitJobResponse):
+            if JobId(answer.job_id) not in self.jobs:
+                self.violations.append(f"{answer.job_id} was acknowledged and is not committed")
+        elif isinstance(answer, pb.StopJobResponse):
+            for name in answer.stopped_job_ids:
+                if not self.jobs[JobId(name)].state.is_terminal:
+                    self.violations.append(f"the stop of {name} was acknowledged and is not committed")
+        elif isinstance(answer, pb.WaitJobsResponse):
+            for status in answer.jobs:
+                self._inspect_status(status)
+        elif isinstance(answer, pb.JobStatus):
+            self._inspect_status(answer)
+
+    def _inspect_status(self, status: pb.JobStatus) -> None:
+        job = self.jobs.get(JobId(status.job_id))
+        if job is None or int(job.state) != int(status.state):
+            there = "nothing" if job is None else job.state.word
+            shown = JobState(status.state).word
+            self.violations.append(f"{status.job_id} was shown as {shown}; committed is {there}")
+
+    def _inspect_desired(self, desired: pb.Desired) -> None:
+        for run in desired.run:
+            for ref in run.attempts:
+                name = AttemptId(f"{run.launch.job_id}/{ref.task_index}:{ref.attempt}")
+                if name not in self.granted:
+                    self.violations.append(f"{name} was sent to a worker and is not committed")
+        for stop in desired.stop:
+            self.stop_sent.add(AttemptId(stop.attempt_id))
+            if self._is_live(AttemptId(stop.attempt_id)):
+                self.violations.append(
+                    f"{stop.attempt_id} was told to stop ({stop.reason}) and lives by what is committed"
+                )
+        for ended in desired.forget:
+            if self._is_live(AttemptId(ended)):
+                self.violations.append(f"the end of {ended} was acknowledged and is not committed")
+
+    def _is_live(self, name: AttemptId) -> bool:
+        task_id, number = parse_attempt_id(name)
+        task = self.tasks.get(task_id)
+        return task is not None and task.attempt == number and task.state.is_live
+
+
+class WatchedStore:
+    """The real store of one life of the controller, with the faults that strike its commits.
+
+    Args:
+        next_fault: What is to go wrong with the commit at hand. delay: Holds the process up, seconds by its own choice.
+        is_dead: Whether the process is being buried: then nothing reaches the disk.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        ledger: Ledger,
+        next_fault: Callable[[], CommitFault | None],
+        delay: Callable[[], None],
+        is_dead: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._next_fault = next_fault
+        self._delay = delay
+        self._is_dead = is_dead
+
+    def commit(
+        self,
+        jobs: Sequence[Job],
+        tasks: Sequence[Task],
+        workers: Sequence[Worker],
+        forgotten: Forgotten,
+        budgets: Sequence[UserBudget],
+    ) -> None:
+        if self._is_dead():
+            return
+        fault = self._next_fault()
+        if fault is CommitFault.CRASH_BEFORE:
+            raise Crash(str(fault))
+        if fault is CommitFault.DISK_FULL:
+            raise sqlite3.OperationalError("database or disk is full")
+        self._store.commit(jobs, tasks, workers, forgotten, budgets)
+        self._ledger.take(jobs, tasks, workers)
+        if fault is CommitFault.CRASH_AFTER:
+            raise Crash(str(fault))
+        if fault is CommitFault.SLOW:
+            self._delay()

@@ -1,0 +1,96 @@
+"""What really runs on the simulated hosts, and whether it may: the ground truth that the controller is judged by."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from iris.domain.entities import JobSpec, is_gang
+from iris.domain.ids import AttemptId, JobId, TaskId, parse_attempt_id, parse_task_id
+from iris.domain.resources import Resources
+
+
+@dataclass(eq=False)
+class Running:
+    """One process on one host.
+
+    Args:
+        lends: Whether it waits for children now, so its cpu may be in other hands.
+    """
+
+    attempt_id: AttemptId
+    task_id: TaskId
+    job_id: JobId
+    number: int
+    host: str
+    resources: Resources
+    is_gang: bool
+    started_s: float
+    has_lent: bool = False
+
+
+@dataclass
+class Physics:
+    """Every process there is, and what has become of those that ended.
+
+    Attributes:
+        violations: What ran and must not have.
+        excused: Attempts on workers that were declared lost while they could not be reached. Nobody can stop those
+            before the worker is reached again, so each may overlap with its successor, and only these may.
+        exits: How the attempts ended that ended by themselves: exit code, or minus the signal.
+    """
+
+    now: Callable[[], float]
+    running: dict[AttemptId, Running] = field(default_factory=dict)
+    by_task: dict[TaskId, list[Running]] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+    excused: set[AttemptId] = field(default_factory=set)
+    exits: dict[AttemptId, int] = field(default_factory=dict)
+    starts: int = 0
+    overlaps: int = 0
+
+    def start(self, attempt_id: AttemptId, host: str, capacity: Resources, spec: JobSpec) -> Running:
+        """A process begins; whatever it must not meet is a violation."""
+        task_id, number = parse_attempt_id(attempt_id)
+        job_id, _ = parse_task_id(task_id)
+        process = Running(attempt_id, task_id, job_id, number, host, spec.resources, is_gang(spec), self.now())
+        self.starts += 1
+        if attempt_id in self.exits or attempt_id in self.running:
+            self._violate(f"{attempt_id} ran twice, now on {host}")
+        for other in self.by_task.get(task_id, ()):
+            self._meet(process, other, "the same task")
+        for other in self.running.values():
+            if process.is_gang and other.job_id == job_id and other.number != number:
+                self._meet(process, other, "an earlier round of its gang")
+            if process.is_gang and other.is_gang and other.host == host and other.job_id != job_id:
+                self._meet(process, other, "another gang on its host")
+        self.running[attempt_id] = process
+        self.by_task.setdefault(task_id, []).append(process)
+        self._weigh(host, capacity)
+        return process
+
+    def end(self, process: Running, exit: int | None) -> None:
+        """A process is gone; `exit` is None when something else than itself ended it."""
+        del self.running[process.attempt_id]
+        self.by_task[process.task_id].remove(process)
+        if exit is not None:
+            self.exits[process.attempt_id] = exit
+
+    def _meet(self, process: Running, other: Running, what: str) -> None:
+        if {process.attempt_id, other.attempt_id} & self.excused:
+            self.overlaps += 1
+            return
+        self._violate(
+            f"{process.attempt_id} began on {process.host} while {other.attempt_id} ({what}) ran on {other.host}"
+        )
+
+    def _weigh(self, host: str, capacity: Resources) -> None:
+        here = [process for process in self.running.values() if process.host == host]
+        held = Resources()
+        for process in here:
+            need = process.resources
+            held = held.add(Resources(0 if process.has_lent else need.cpu_millis, need.memory_bytes, 0, need.device))
+        if not held.fits(capacity):
+            names = ", ".join(process.attempt_id for process in here)
+            self._violate(f"{host} holds {held} of {capacity}: {names}")
+
+    def _violate(self, what: str) -> None:
+        self.violations.append(what)

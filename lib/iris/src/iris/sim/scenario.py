@@ -1,0 +1,332 @@
+"""One seed's story: the fleet, the jobs with what they must come to, and the faults that strike meanwhile."""
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from iris.domain.entities import CommandEntrypoint, JobSpec
+from iris.domain.ids import JobId, WorkerId
+from iris.domain.resources import Device, Resources
+from iris.domain.states import JobState, PriorityBand
+from iris.sim.controller import Faults
+from iris.sim.ledger import CommitFault
+from iris.sim.network import Weather
+from iris.sim.programs import JobPlan, Program
+
+_GB: Final = 1 << 30
+_USERS: Final = ("ann", "bob", "eve")
+_TPU: Final = "v5p-16"  # two hosts of four chips
+_FOREVER_S: Final = 1e7
+_SUCCEEDED: Final = frozenset({JobState.SUCCEEDED})
+_FAILED: Final = frozenset({JobState.FAILED})
+_KILLED: Final = frozenset({JobState.KILLED})
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlan:
+    """One host of the fleet; hosts of one `slice` come and go together."""
+
+    name: WorkerId
+    capacity: Resources
+    attributes: Mapping[str, str]
+    slice: str
+    skew_s: float
+
+
+class FaultKind(StrEnum):
+    """What may strike at a moment."""
+
+    CONTROLLER_KILL = "controller killed"
+    CONTROLLER_STOP = "controller stopped in order"
+    AGENT_CRASH = "agent crash"
+    HOST_LOSS = "host lost"
+    SLICE_LOSS = "slice preempted"
+    HOST_LEAVE = "host leaves"
+    PARTITION = "partition"
+    RESET = "connection reset"
+    CLIENT_PARTITION = "client partition"
+    DRAIN = "drain"
+    BAD_DISK = "disk of a host full"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One stroke.
+
+    Args:
+        target: A host; the whole slice of that host for SLICE_LOSS. for_s: Until it is repaired.
+        up, down: The directions of a partition.
+    """
+
+    at_s: float
+    kind: FaultKind
+    target: WorkerId
+    for_s: float
+    up: bool = True
+    down: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything that a seed decides beforehand.
+
+    Args:
+        calm_s: When faults have ended and everything is repaired.
+        lives: What strikes the first, second, ... life of the controller; later ones are left alone.
+    """
+
+    seed: int
+    hosts: tuple[HostPlan, ...]
+    plans: tuple[JobPlan, ...]
+    faults: tuple[Fault, ...]
+    lives: tuple[Faults, ...]
+    weather: Weather
+    worker_timeout_s: float
+    calm_s: float
+
+
+def make_scenario(seed: int) -> Scenario:
+    """The story of a seed; equal for equal seeds, on every machine."""
+    source = random.Random(f"scenario {seed}")
+    hosts = tuple(_fleet(source))
+    calm_s = source.uniform(40, 90)
+    plans = tuple(_plans(source, calm_s))
+    faults = tuple(sorted(_faults(source, hosts, calm_s), key=lambda fault: fault.at_s))
+    return Scenario(
+        seed,
+        hosts,
+        plans,
+        faults,
+        tuple(_life(source) for _ in range(source.choice([0, 1, 2, 3]))),
+        _weather(source),
+        source.choice([15.0, 30.0, 60.0]),
+        calm_s,
+    )
+
+
+def _fleet(source: random.Random) -> Iterator[HostPlan]:
+    def host(name: str, capacity: Resources, slice_: str, **attributes: str) -> HostPlan:
+        return HostPlan(WorkerId(name), capacity, attributes, slice_, source.choice([0, 0, 0, 20, -20]))
+
+    for number in range(source.randint(2, 3)):
+        cores = source.choice([2000, 4000])
+        yield host(f"cpu{number}", Resources(cores, 8 * _GB, 50 * _GB), f"cpu{number}", zone=source.choice("ab"))
+    for number in range(source.randint(1, 2)):
+        for index in range(2):
+            tpu = Resources(4000, 16 * _GB, 50 * _GB, Device("tpu", _TPU, 4))
+            attributes = {"tpu-name": f"t{number}", "tpu-worker-id": str(index)}
+            yield host(f"tpu{number}-{index}", tpu, f"t{number}", **attributes)
+    for index in range(source.choice([0, 2])):
+        gpu = Resources(4000, 16 * _GB, 50 * _GB, Device("gpu", "H100", 2))
+        yield host(f"gpu{index}", gpu, "p0", pool="p0")
+
+
+def _life(source: random.Random) -> Faults:
+    commits: dict[int, CommitFault] = {}
+    kind = source.random()
+    if kind < 0.5:
+        fatal = source.choice([CommitFault.CRASH_BEFORE, CommitFault.CRASH_AFTER, CommitFault.DISK_FULL])
+        commits[source.randint(1, 60)] = fatal
+    for _ in range(source.choice([0, 0, 2])):
+        commits.setdefault(source.randint(1, 60), CommitFault.SLOW)
+    steps = round(10 ** source.uniform(1, 3.7)) if 0.4 < kind < 0.9 else 0
+    return Faults(commits, steps, source.uniform(0.1, 8))
+
+
+def _weather(source: random.Random) -> Weather:
+    if source.random() < 0.25:
+        return Weather(delay_s=source.choice([0.0005, 0.005]))
+    return Weather(
+        delay_s=source.choice([0.001, 0.01, 0.1]),
+        slow=source.choice([0.0, 0.02, 0.1]),
+        slow_s=source.choice([0.5, 3.0, 8.0]),
+        loss=source.choice([0.0, 0.05, 0.2]),
+        twice=source.choice([0.0, 0.05, 0.2]),
+    )
+
+
+_KINDS: Final = (
+    *(FaultKind.CONTROLLER_KILL,) * 3,
+    FaultKind.CONTROLLER_STOP,
+    *(FaultKind.AGENT_CRASH,) * 2,
+    FaultKind.HOST_LOSS,
+    *(FaultKind.SLICE_LOSS,) * 2,
+    FaultKind.HOST_LEAVE,
+    *(FaultKind.PARTITION,) * 4,
+    *(FaultKind.RESET,) * 2,
+    FaultKind.CLIENT_PARTITION,
+    FaultKind.DRAIN,
+    FaultKind.BAD_DISK,
+)
+
+
+def _faults(source: random.Random, hosts: tuple[HostPlan, ...], calm_s: float) -> Iterator[Fault]:
+    for _ in range(source.choice([0, 2, 4, 8, 12])):
+        kind = source.choice(_KINDS)
+        target = source.choice(hosts).name
+        at_s = source.uniform(0.5, calm_s)
+        for_s = 10 ** source.uniform(-1, 1.7)
+        ways = source.choice([(True, True), (True, True), (True, False), (False, True)])
+        yield Fault(at_s, kind, target, for_s, *ways)
+        if kind is FaultKind.PARTITION and source.random() < 0.4:
+            # Trouble comes together: the controller dies while somebody cannot be reached.
+            yield Fault(at_s + source.uniform(0, for_s), FaultKind.CONTROLLER_KILL, target, source.uniform(0.1, 5))
+
+
+# ---- jobs ----
+
+
+def _plans(source: random.Random, calm_s: float) -> Iterator[JobPlan]:
+    makers = list(_MAKERS)
+    for number in range(source.choice([4, 6, 8, 10])):
+        make = source.choice(makers)
+        user = source.choice(_USERS)
+        plan = make(source, f"/{user}/{make.__name__.strip('_')}{number}")
+        yield _at(plan, source.uniform(0, calm_s * 0.8), source)
+
+
+def _at(plan: JobPlan, submit_s: float, source: random.Random) -> JobPlan:
+    stop_s = submit_s + source.uniform(0, 30) if plan.stop_s else 0.0
+    return replace(plan, submit_s=submit_s, stop_s=stop_s)
+
+
+def _spec(source: random.Random, name: str, cores: float, **fields: Any) -> JobSpec:
+    fields.setdefault("band", source.choice([PriorityBand.INTERACTIVE, PriorityBand.INTERACTIVE, *PriorityBand]))
+    fields.setdefault("resources", Resources(round(cores * 1000), source.choice([1, 1, 2]) * _GB))
+    return JobSpec(JobId(name), CommandEntrypoint(("simulated",)), **fields)
+
+
+def _program(source: random.Random, **fields: Any) -> Program:
+    fields.setdefault("seconds", source.choice([0.5, 3.0, 10.0, 20.0]))
+    return Program(
+        ignores_term=source.random() < 0.2,
+        output=source.choice([0, 0, 100, 5000]),
+        prepare_s=source.choice([0, 0, 0, 2.0]),
+        **fields,
+    )
+
+
+def _single(source: random.Random, name: str) -> JobPlan:
+    return JobPlan(_prepared(_spec(source, name, source.choice([0.5, 1, 2]))), _program(source))
+
+
+def _many(source: random.Random, name: str) -> JobPlan:
+    spec = _spec(source, name, source.choice([0.5, 1]), replicas=source.randint(3, 10))
+    return JobPlan(spec, _program(source, seconds=source.choice([0.5, 3.0])))
+
+
+def _user_error(source: random.Random, name: str) -> JobPlan:
+    spec = _spec(source, name, 0.5, replicas=source.choice([1, 3]), max_retries_failure=source.choice([0, 1]))
+    endings: list[dict[str, Any]] = [{"exit_code": 2}, {"signal": 9}, {"cannot_start": True}]
+    return JobPlan(spec, _program(source, **source.choice(endings)), allowed=_FAILED)
+
+
+def _bad_environment(source: random.Random, name: str) -> JobPlan:
+    spec = _prepared(_spec(source, name, 0.5))
+    return JobPlan(spec, replace(_program(source), prepare_s=1.0, prepare_fails=True), allowed=_FAILED)
+
+
+def _flaky(source: random.Random, name: str) -> JobPlan:
+    times = source.randint(1, 2)
+    spec = _spec(source, name, 0.5, replicas=source.choice([1, 4]), max_retries_failure=times)
+    return JobPlan(spec, _program(source, seconds=2.0, fails_below=times))
+
+
+def _tolerant(source: random.Random, name: str) -> JobPlan:
+    bad = 2  # the wire has no max_task_failures yet
+    spec = _spec(source, name, 0.5, replicas=4, max_task_failures=1)
+    program = _program(source, seconds=2.0, bad_tasks=frozenset(range(bad)))
+    return JobPlan(spec, program, allowed=_SUCCEEDED if bad <= spec.max_task_failures else _FAILED)
+
+
+def _gang(source: random.Random, name: str) -> JobPlan:
+    fields: dict[str, Any] = {"replicas": 2, "coscheduling_group_by": "tpu-name"}
+    need = Resources(1000, _GB, device=Device("tpu", _TPU, 4))
+    failures = source.choice([0, 0, 1])
+    spec = _spec(source, name, 0, resources=need, max_retries_failure=failures, **fields)
+    return JobPlan(spec, _program(source, seconds=source.choice([3.0, 15.0]), fails_below=failures))
+
+
+def _cpu_gang(source: random.Random, name: str) -> JobPlan:
+    """Two of these fit beside each other on the slices' hosts by size; they must not be there together."""
+    spec = _spec(source, name, 1, replicas=2, coscheduling_group_by="tpu-name")
+    return JobPlan(spec, _program(source, seconds=source.choice([3.0, 15.0])))
+
+
+def _failing_gang(source: random.Random, name: str) -> JobPlan:
+    spec = _spec(source, name, 1, replicas=2, coscheduling_group_by="tpu-name")
+    return JobPlan(spec, _program(source, seconds=5.0, bad_tasks=frozenset({1})), allowed=_FAILED)
+
+
+def _endless(source: random.Random, name: str) -> JobPlan:
+    """Runs until it is stopped."""
+    spec = _spec(source, name, 1, replicas=source.choice([1, 2]))
+    return JobPlan(spec, _program(source, seconds=_FOREVER_S), stop_s=1, allowed=_KILLED)
+
+
+def _reused(source: random.Random, name: str) -> JobPlan:
+    """Stopped, and its name used again at once, while what ran may be on its way out."""
+    plan = _endless(source, name)
+    again = JobPlan(_spec(source, name, 1, replicas=source.choice([1, 3])), _program(source, seconds=3.0))
+    return replace(plan, again=again)
+
+
+def _timed_out(source: random.Random, name: str) -> JobPlan:
+    spec = _spec(source, name, 0.5, timeout_ms=source.choice([2000, 8000]))
+    return JobPlan(spec, _program(source, seconds=_FOREVER_S), allowed=_FAILED)
+
+
+def _impatient(source: random.Random, name: str) -> JobPlan:
+    spec = _spec(source, name, 2, scheduling_timeout_ms=source.choice([100, 5000]))
+    return JobPlan(spec, _program(source), allowed=_SUCCEEDED | {JobState.UNSCHEDULABLE})
+
+
+def _fragile(source: random.Random, name: str) -> JobPlan:
+    """No preemption is tolerated."""
+    spec = _spec(source, name, 1, replicas=2, max_retries_preemption=0)
+    return JobPlan(spec, _program(source), allowed=_SUCCEEDED | {JobState.WORKER_FAILED})
+
+
+def _urgent(source: random.Random, name: str) -> JobPlan:
+    spec = _spec(source, name, 2, replicas=source.choice([1, 3]), band=PriorityBand.PRODUCTION)
+    return JobPlan(spec, _program(source, seconds=5.0))
+
+
+def _filler(source: random.Random, name: str) -> JobPlan:
+    spec = _spec(source, name, 1, replicas=6, band=PriorityBand.BATCH)
+    return JobPlan(spec, _program(source, seconds=10.0))
+
+
+def _parent(source: random.Random, name: str) -> JobPlan:
+    """A task that submits jobs and waits for them; as the cluster is small, they need the cpu that it lends."""
+    children = []
+    is_bad = source.random() < 0.3
+    for number in range(source.randint(1, 3)):
+        make = _user_error if is_bad and number == 0 else source.choice([_single, _many, _flaky])
+        children.append(make(source, f"{name}/child{number}"))
+    band = source.choice(list(PriorityBand))
+    program = _program(source, children=tuple(replace(p, spec=replace(p.spec, band=band)) for p in children))
+    stop = source.random() < 0.2
+    allowed = _FAILED if is_bad else _SUCCEEDED
+    return JobPlan(
+        _spec(source, name, 1, band=band), program, stop_s=stop, allowed=allowed | _KILLED if stop else allowed
+    )
+
+
+def _impossible(source: random.Random, name: str) -> JobPlan:
+    """Refused, unless no worker is known yet; then it is never placed."""
+    spec = _spec(source, name, 1000, scheduling_timeout_ms=1000)
+    return JobPlan(spec, _program(source), allowed=frozenset({JobState.UNSCHEDULABLE}), is_refused=True)
+
+
+def _prepared(spec: JobSpec) -> JobSpec:
+    return replace(spec, pip_packages=("something",))
+
+
+_MAKERS: Final = (
+    _single, _single, _many, _many, _user_error, _bad_environment, _flaky, _tolerant, _gang, _gang, _gang, _cpu_gang,
+    _cpu_gang, _failing_gang, _endless, _reused, _timed_out, _impatient, _fragile, _urgent, _urgent, _filler, _parent,
+    _parent, _parent, _impossible,
+)  # fmt: skip
