@@ -1,4 +1,4 @@
-"""The real controller under every fault at once: a few seeds always, any number with `IRIS_SIM_SEEDS=200`, 1,000 with `-m slow`.
+"""The real controller under every fault at once: some seeds always, more by IRIS_SIM_SEEDS=200, 1,000 with `-m slow`.
 
 A seed that fails prints the command that repeats it.
 """
@@ -18,6 +18,12 @@ FAST_SEEDS = range(30)
 
 @pytest.mark.parametrize("seed", FAST_SEEDS)
 def test_every_promise_holds(seed: int) -> None:
+    run_seed(seed).check()
+
+
+@pytest.mark.parametrize("seed", [39, 64, 138])
+def test_an_attempt_that_was_told_to_stop_is_not_forgotten_by_a_restart(seed: int) -> None:
+    """Once, a restarted controller started a task again beside its former attempt, which was still on its way out."""
     run_seed(seed).check()
 
 

@@ -32,6 +32,7 @@ class RecordingStore:
         forgotten: Forgotten,
         budgets: Sequence[UserBudget],
         endpoints: object,
+        stopping: object,
     ) -> None:
         if self.fails:
             raise OSError(28, "No space left on device")

@@ -5,8 +5,18 @@ from pathlib import Path
 import pytest
 
 from iris.domain.constraints import Constraint, ConstraintOp
-from iris.domain.entities import NO_TASKS, CallableEntrypoint, CommandEntrypoint, Job, JobSpec, Task, UserBudget, Worker
-from iris.domain.ids import JobId, TaskId, WorkerId, task_id
+from iris.domain.entities import (
+    NO_TASKS,
+    CallableEntrypoint,
+    CommandEntrypoint,
+    Job,
+    JobSpec,
+    Stopping,
+    Task,
+    UserBudget,
+    Worker,
+)
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, task_id
 from iris.domain.resources import Device, Resources
 from iris.domain.states import JobState, PriorityBand, TaskState
 from iris.store.db import DATABASE_NAME, SchemaTooNew, migrations
@@ -211,4 +221,14 @@ def test_budgets_are_kept(tmp_path: Path) -> None:
     store.commit(budgets=[UserBudget("ann", 12.5, PriorityBand.BATCH), UserBudget("bob")])
     store.commit(budgets=[UserBudget("bob", 3)])
     assert store.load().budgets == (UserBudget("ann", 12.5, PriorityBand.BATCH), UserBudget("bob", 3))
+    store.close()
+
+
+def test_attempts_on_their_way_out_are_kept_until_they_have_ended(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    first = Stopping(JobId("/ann/a"), WorkerId("w1"), Resources(1000, device=Device("gpu", "H100", 2)))
+    other = Stopping(JobId("/ann/a"), WorkerId("w2"), Resources(), found=True)
+    store.commit(stopping={AttemptId("/ann/a/0:0"): first, AttemptId("/ann/a/1:3"): other})
+    store.commit(stopping={AttemptId("/ann/a/0:0"): None})
+    assert store.load().stopping == (("/ann/a/1:3", other),)
     store.close()

@@ -15,6 +15,7 @@ from iris.controller.config import Address, ControllerConfig, Durability
 from iris.controller.endpoints import EndpointWatchers
 from iris.controller.engine import Engine
 from iris.controller.idle import IdleWatch
+from iris.controller.load import load_view
 from iris.controller.log_hub import LogHub
 from iris.controller.logs import LogStore
 from iris.controller.parts import Controller, Exit
@@ -111,10 +112,7 @@ class _Run:
     ) -> None:
         self._config = config
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        stored = store.load(lean=True)
-        view = ClusterView.load(
-            stored.jobs, stored.tasks, stored.workers, store.tasks_of, stored.budgets, stored.endpoints
-        )
+        view = load_view(store, ClusterView)
         self._engine = Engine(view, store, _clock_ms, _die)
         self._hub = LogHub(view, LogStore(config.state_dir / "logs"))
         remote = replicator if config.durability is Durability.REMOTE else None

@@ -28,9 +28,9 @@ from iris.domain.effects import (
     StopAttempt,
 )
 from iris.domain.endpoints import Endpoint
-from iris.domain.entities import Job, Task, UserBudget, Worker
+from iris.domain.entities import Job, Stopping, Task, UserBudget, Worker
 from iris.domain.events import Assigned, Event
-from iris.domain.ids import EndpointId, JobId, WorkerId
+from iris.domain.ids import AttemptId, EndpointId, JobId, WorkerId
 from iris.sched.plan import plan_round
 from iris.store.store import Forgotten
 from rigging.errors import MarinError, Unavailable
@@ -57,6 +57,7 @@ class Committer(Protocol):
         forgotten: Forgotten,
         budgets: Sequence[UserBudget],
         endpoints: Mapping[EndpointId, Endpoint | None],
+        stopping: Mapping[AttemptId, Stopping | None],
     ) -> None: ...
 
 
@@ -242,6 +243,7 @@ class Engine:
                     forgotten,
                     list(changes.budgets.values()),
                     changes.endpoints,
+                    changes.stopping,
                 )
             except Exception as error:  # whatever it was, memory is now ahead of the disk
                 self._closed = True

@@ -4,28 +4,13 @@ from dataclasses import dataclass, field
 
 from iris.domain.effects import Effect
 from iris.domain.endpoints import Endpoint
-from iris.domain.entities import Job, Task, UserBudget, Worker
+from iris.domain.entities import Job, Stopping, Task, UserBudget, Worker
 from iris.domain.ids import AttemptId, EndpointId, JobId, TaskId, WorkerId
-from iris.domain.resources import Resources
-
-
-@dataclass(frozen=True, slots=True)
-class Stopping:
-    """An attempt that nobody wants any more and that still holds its worker's resources until it has ended.
-
-    Args:
-        found: The worker reported it although it was thought gone; then the worker may be over its capacity.
-    """
-
-    job_id: JobId
-    worker_id: WorkerId
-    resources: Resources
-    found: bool = False
 
 
 @dataclass(slots=True)
 class Changes:
-    """Records to replace. Jobs, tasks, workers and budgets are stored; the others live in memory only.
+    """Records to replace. All are stored but `lending`, which lives in memory only.
 
     Args:
         replaced: Jobs whose stored tasks must be deleted before `tasks` is written: an ended job's name used again.
@@ -48,10 +33,10 @@ class Changes:
     @property
     def is_durable(self) -> bool:
         """Whether there is anything to store."""
-        return bool(self.jobs or self.tasks or self.workers or self.budgets or self.endpoints)
+        return bool(self.jobs or self.tasks or self.workers or self.budgets or self.endpoints or self.stopping)
 
     def __bool__(self) -> bool:
-        return bool(self.is_durable or self.stopping or self.lending)
+        return bool(self.is_durable or self.lending)
 
 
 @dataclass(slots=True)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from iris.core.changes import Changes, Outcome, Stopping
+from iris.core.changes import Changes, Outcome
 from iris.core.view import ClusterView
 from iris.domain.effects import Effect, EndpointChanged, JobSettled, StopAttempt
-from iris.domain.entities import Job, Task
+from iris.domain.entities import Job, Stopping, Task
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.states import LIVE_TASK_STATES, TASK_TRANSITIONS, check_task_transition
 

@@ -2,9 +2,10 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from typing import Self
 from weakref import WeakValueDictionary
 
-from iris.core.changes import Changes, Stopping
+from iris.core.changes import Changes
 from iris.core.deadlines import Deadlines
 from iris.core.endpoint_table import EndpointTable
 from iris.core.load import Booking, WorkerLoad
@@ -12,7 +13,7 @@ from iris.core.task_table import Archive, TaskTable
 from iris.core.usage import UsageLedger
 from iris.domain.constraints import Constraint
 from iris.domain.endpoints import Endpoint
-from iris.domain.entities import Job, JobSpec, Task, UserBudget, Worker, is_gang
+from iris.domain.entities import Job, JobSpec, Stopping, Task, UserBudget, Worker, is_gang
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, attempt_id, parent_of, parse_task_id
 from iris.domain.resources import Resources, weight
 from iris.domain.states import LIVE_TASK_STATES, TaskState
@@ -146,8 +147,9 @@ class ClusterView:
         archive: Archive | None = None,
         budgets: Iterable[UserBudget] = (),
         endpoints: Iterable[Endpoint] = (),
-    ) -> "ClusterView":
-        """Build the view from stored records, in any order. What was stopping or lending is learnt from the workers.
+        stopping: Iterable[tuple[AttemptId, Stopping]] = (),
+    ) -> Self:
+        """Build the view from stored records, in any order. What was lending is learnt from its tasks.
 
         Args:
             tasks: Of all jobs, or, with an archive, of those that have not ended.
@@ -158,6 +160,7 @@ class ClusterView:
         first.workers.update((worker.worker_id, worker) for worker in workers)
         first.budgets.update((budget.user, budget) for budget in budgets)
         first.endpoints.update((endpoint.endpoint_id, endpoint) for endpoint in endpoints)
+        first.stopping.update(stopping)
         first.jobs.update((job.spec.job_id, job) for job in sorted(jobs, key=lambda job: job.sequence))
         first.tasks.update((task.task_id, task) for task in sorted(tasks, key=lambda task: task.index))
         view.apply(first)

@@ -178,6 +178,20 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopping:
+    """An attempt that nobody wants any more and that still holds its worker's resources until it has ended.
+
+    Args:
+        found: The worker reported it although it was thought gone; then the worker may be over its capacity.
+    """
+
+    job_id: JobId
+    worker_id: WorkerId
+    resources: Resources
+    found: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class UserBudget:
     """What one user may have.
 

@@ -6,7 +6,9 @@ from typing import Any, Final
 
 from iris.controller.blobs import BlobStore
 from iris.controller.config import ControllerConfig
+from iris.controller.endpoints import EndpointWatchers
 from iris.controller.engine import Engine
+from iris.controller.load import load_view
 from iris.controller.log_hub import LogHub
 from iris.controller.logs import LogStore
 from iris.controller.parts import Controller
@@ -124,9 +126,7 @@ class Life:
 
     def _build(self) -> None:
         self._ledger.compare(self._store)
-        stored = self._store.load(lean=True)
-        view = CheckedView.load(stored.jobs, stored.tasks, stored.workers, self._store.tasks_of, stored.budgets)
-        assert isinstance(view, CheckedView)
+        view = load_view(self._store, CheckedView)
         view.is_checked = True
         store = WatchedStore(self._store, self._ledger, self._next_fault, self._hold_up, lambda: self.node.is_dying)
         self.engine = _Engine(view, store, self._clock_ms, self._die)
@@ -147,8 +147,10 @@ class Life:
             hub=hub,
             sessions=self.sessions,
             waiters=self.waiters,
+            endpoints=EndpointWatchers(view),
             replicator=None,
             started_at_ms=self._clock_ms(),
+            clock_ms=self._clock_ms,
             request_exit=_ignore,
         )
         server = Server(self.node, ServerInterceptor(self._secret, _ignore), self._ledger.inspect)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from iris.domain.entities import Job, Task, UserBudget, Worker
-from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, parse_attempt_id
+from iris.domain.endpoints import Endpoint
+from iris.domain.entities import Job, Stopping, Task, UserBudget, Worker
+from iris.domain.ids import AttemptId, EndpointId, JobId, TaskId, WorkerId, parse_attempt_id
 from iris.domain.states import JobState
 from iris.rpc import iris_pb2 as pb
 from iris.sim.world import Crash
@@ -153,6 +154,8 @@ class WatchedStore:
         workers: Sequence[Worker],
         forgotten: Forgotten,
         budgets: Sequence[UserBudget],
+        endpoints: Mapping[EndpointId, Endpoint | None],
+        stopping: Mapping[AttemptId, Stopping | None],
     ) -> None:
         if self._is_dead():
             return
@@ -161,7 +164,7 @@ class WatchedStore:
             raise Crash(str(fault))
         if fault is CommitFault.DISK_FULL:
             raise sqlite3.OperationalError("database or disk is full")
-        self._store.commit(jobs, tasks, workers, forgotten, budgets)
+        self._store.commit(jobs, tasks, workers, forgotten, budgets, endpoints, stopping)
         self._ledger.take(jobs, tasks, workers)
         if fault is CommitFault.CRASH_AFTER:
             raise Crash(str(fault))

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from iris.store.rows import BUDGET_COLUMNS, ENDPOINT_COLUMNS, JOB_COLUMNS, TASK_COLUMNS, WORKER_COLUMNS, Row
+from iris.store.rows import (
+    BUDGET_COLUMNS,
+    ENDPOINT_COLUMNS,
+    JOB_COLUMNS,
+    STOPPING_COLUMNS,
+    TASK_COLUMNS,
+    WORKER_COLUMNS,
+    Row,
+)
 from rigging.errors import MarinError
 
 SPEC_COLUMNS: Final = ("job_id", "spec")
@@ -20,6 +28,7 @@ TABLES: Final = {
     "workers": (("worker_id",), WORKER_COLUMNS),
     "budgets": (("user",), BUDGET_COLUMNS),
     "endpoints": (("endpoint_id",), ENDPOINT_COLUMNS),
+    "stopping": (("attempt_id",), STOPPING_COLUMNS),
 }
 """Key and columns of every table that a commit may change."""
 

@@ -15,11 +15,12 @@ from iris.domain.entities import (
     Entrypoint,
     Job,
     JobSpec,
+    Stopping,
     Task,
     UserBudget,
     Worker,
 )
-from iris.domain.ids import JobId, TaskId, WorkerId
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
 from iris.domain.resources import Device, Resources
 from iris.domain.states import JobState, PriorityBand, TaskState
 
@@ -37,6 +38,7 @@ WORKER_COLUMNS: Final = (
     "worker_id", "instance_id", "capacity", "attributes", "last_seen_at_ms", "cordon_reason", "strikes",
 )  # fmt: skip
 BUDGET_COLUMNS: Final = ("user", "max_weight", "max_band")
+STOPPING_COLUMNS: Final = ("attempt_id", "job_id", "worker_id", "resources", "found")
 ENDPOINT_COLUMNS: Final = ("endpoint_id", "name", "attempt_id", "address", "metadata", "registered_at_ms")
 
 _TASK_STATES: Final = {int(state): state for state in TaskState}
@@ -150,6 +152,16 @@ def budget_row(budget: UserBudget) -> Row:
 
 def budget_of(row: Row) -> UserBudget:
     return UserBudget(row[0], row[1], PriorityBand(row[2]))
+
+
+def stopping_row(name: AttemptId, stopping: Stopping) -> Row:
+    resources = _dump(_resources_to_json(stopping.resources))
+    return name, stopping.job_id, stopping.worker_id, resources, int(stopping.found)
+
+
+def stopping_of(row: Row) -> tuple[AttemptId, Stopping]:
+    resources = _resources_of(json.loads(row[3]))
+    return AttemptId(row[0]), Stopping(JobId(row[1]), WorkerId(row[2]), resources, bool(row[4]))
 
 
 def spec_to_json(spec: JobSpec) -> str:

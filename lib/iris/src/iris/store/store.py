@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from iris.domain.endpoints import Endpoint
-from iris.domain.entities import Job, Task, UserBudget, Worker
-from iris.domain.ids import EndpointId, JobId, WorkerId
+from iris.domain.entities import Job, Stopping, Task, UserBudget, Worker
+from iris.domain.ids import AttemptId, EndpointId, JobId, WorkerId
 from iris.domain.states import JobState
 from iris.store.db import connect, lock
 from iris.store.journal import Journal
@@ -18,6 +18,7 @@ from iris.store.rows import (
     BUDGET_COLUMNS,
     ENDPOINT_COLUMNS,
     JOB_COLUMNS,
+    STOPPING_COLUMNS,
     TASK_COLUMNS,
     WORKER_COLUMNS,
     SpecReader,
@@ -29,6 +30,8 @@ from iris.store.rows import (
     job_of,
     job_row,
     spec_to_json,
+    stopping_of,
+    stopping_row,
     task_of,
     task_row,
     worker_of,
@@ -71,6 +74,7 @@ class Stored:
     workers: tuple[Worker, ...]
     budgets: tuple[UserBudget, ...] = ()
     endpoints: tuple[Endpoint, ...] = ()
+    stopping: tuple[tuple[AttemptId, Stopping], ...] = ()
 
 
 @dataclass(slots=True)
@@ -85,6 +89,7 @@ class Forgotten:
 
 
 NOTHING_FORGOTTEN: Final = Forgotten()
+NONE_STOPPING: Final[Mapping[AttemptId, Stopping | None]] = {}
 NO_ENDPOINTS: Final[Mapping[EndpointId, Endpoint | None]] = {}
 
 
@@ -124,15 +129,16 @@ class Store:
         forgotten: Forgotten = NOTHING_FORGOTTEN,
         budgets: Collection[UserBudget] = (),
         endpoints: Mapping[EndpointId, Endpoint | None] = NO_ENDPOINTS,
+        stopping: Mapping[AttemptId, Stopping | None] = NONE_STOPPING,
     ) -> None:
         """Write these records in one transaction; when this returns they survive a loss of power.
 
-        Endpoints are written, or removed where there is None.
+        Endpoints and stopping attempts are written, or removed where there is None.
 
         A job with another sequence than the stored one of its name replaces it, with its spec and tasks.
         Raises sqlite3.Error when nothing was written.
         """
-        if not (jobs or tasks or workers or forgotten or budgets or endpoints):
+        if not (jobs or tasks or workers or forgotten or budgets or endpoints or stopping):
             return
         fresh = [job for job in jobs if self._spec_of_sequence.get(job.job_id) != job.sequence]
         ops = self._removals(fresh, forgotten) + _writes(jobs, fresh, tasks, workers)
@@ -142,6 +148,10 @@ class Store:
             ops.append(Delete("endpoints", gone))
         if written := [endpoint_row(endpoint) for endpoint in endpoints.values() if endpoint is not None]:
             ops.append(upsert("endpoints", written))
+        if ended := [name for name, attempt in stopping.items() if attempt is None]:
+            ops.append(Delete("stopping", ended))
+        if begun := [stopping_row(name, attempt) for name, attempt in stopping.items() if attempt is not None]:
+            ops.append(upsert("stopping", begun))
         self._run(ops)
         for job_id in forgotten.jobs:
             self._spec_of_sequence.pop(job_id, None)
@@ -204,7 +214,9 @@ class Store:
         endpoints = tuple(
             map(endpoint_of, execute(f"SELECT {columns} FROM endpoints ORDER BY registered_at_ms, endpoint_id"))
         )
-        return Stored(jobs, tasks, workers, budgets, endpoints)
+        columns = ", ".join(STOPPING_COLUMNS)
+        stopping = tuple(map(stopping_of, execute(f"SELECT {columns} FROM stopping ORDER BY attempt_id")))
+        return Stored(jobs, tasks, workers, budgets, endpoints, stopping)
 
     def tasks_of(self, job_id: JobId) -> list[Task]:
         """The committed tasks of a job, in order of index; empty when there is no such job."""
