@@ -47,6 +47,23 @@ def adopt_client(client: Client) -> None:
         _set_client.set(client)
 
 
+def close_shared_clients(wait: bool) -> None:
+    """Shut down the clients that `current_client()` has made in this process, before it ends."""
+    with _shared_lock:
+        here = [_shared.pop(key) for key in list(_shared) if key[0] == os.getpid()]
+    for client in here:
+        client.shutdown(wait=wait)
+
+
+def _renew_lock_after_fork() -> None:
+    # Another thread of the parent may have held it at the moment of the fork, and does not exist here.
+    global _shared_lock
+    _shared_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock_after_fork)
+
+
 def default_spec(environ: Mapping[str, str]) -> str:
     """The spec of the client to use when none is set: FRAY_CLIENT, else the cluster we run in, else local."""
     if spec := environ.get(CLIENT_ENV):

@@ -9,10 +9,12 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextvars import ContextVar, copy_context
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from fray.actor import enter_actor
 from fray.backends.local_actor import LocalActor, LocalActorGroup, LocalActorHandle
+from fray.backends.local_apart import ApartCall, ScratchFolder
 from fray.backends.local_job import LocalJob
 from fray.backends.local_slots import Slot, SlotPool
 from fray.capabilities import BackendCapabilities
@@ -38,6 +40,7 @@ CAPABILITIES = BackendCapabilities(
     actors=True,
     actor_restarts=False,
 )
+PROCESS_CAPABILITIES = replace(CAPABILITIES, separate_processes=True, callable_logs=True)
 
 T = TypeVar("T")
 
@@ -46,10 +49,25 @@ _job_slot: ContextVar[Slot | None] = ContextVar("fray_local_job_slot", default=N
 
 
 def connect(address: str | None) -> Client:
-    """The registry's way in; the local backend has no address."""
-    if address is not None:
-        raise InvalidRequest(f"fray client 'local://{address}': the local backend takes no address; write 'local'")
-    return LocalClient()
+    """The registry's way in; instead of an address there may be options: "?processes=1&max_threads=4&admission=1"."""
+    if address is None:
+        return LocalClient()
+    from urllib.parse import parse_qsl
+
+    options: dict[str, int] = {}
+    pairs = parse_qsl(address.removeprefix("?"), keep_blank_values=True) if address.startswith("?") else []
+    for name, value in pairs or [(address, "")]:
+        if name not in ("processes", "max_threads", "admission") or not value.isdecimal():
+            raise InvalidRequest(
+                f"fray client 'local://{address}': the local backend takes no address but options, "
+                "processes, max_threads and admission with a number each, as in 'local://?processes=1&max_threads=4'"
+            )
+        options[name] = int(value)
+    return LocalClient(
+        max_threads=options.get("max_threads", 8),
+        admission=bool(options.get("admission")),
+        processes=bool(options.get("processes")),
+    )
 
 
 class LocalClient:
@@ -63,14 +81,20 @@ class LocalClient:
     Args:
         max_threads: Jobs that run at once; later ones wait. A job that waits for others, or has children that have
             not ended, is not counted.
+        processes: Run callables in processes of their own too, from a pickle made at submission: with their variables,
+            in their workspace, with their output in `logs()`; `terminate` and crashes end them alone. Nothing of a job
+            outlives this process. Actors stay in this process; their handles work from everywhere on this machine.
         admission: Make a job wait until `resources.cpu` of every replica are free on this machine, and refuse one
             that could never run here. By default resources are ignored.
     """
 
-    def __init__(self, max_threads: int = 8, admission: bool = False) -> None:
+    def __init__(self, max_threads: int = 8, admission: bool = False, *, processes: bool = False) -> None:
         if max_threads < 1:
             raise InvalidRequest(f"LocalClient: max_threads must be at least 1, not {max_threads}")
         self._home = HomeProcess()
+        self._processes = processes
+        self._max_threads = max_threads
+        self._scratch = ScratchFolder()
         self._admission = admission
         self._cpus = os.cpu_count() or 1
         self._pool = SlotPool(max_threads, self._cpus if admission else math.inf)
@@ -81,6 +105,7 @@ class LocalClient:
         self._closed = False
         # Threads of ours end with the interpreter, but programs would not.
         weakref.finalize(self, _kill_jobs, self._live, self._home)
+        weakref.finalize(self, self._pool.dismiss)
 
     def __enter__(self) -> "LocalClient":
         return self
@@ -96,6 +121,8 @@ class LocalClient:
         """Start a job (see `Client.submit`); a name is free again as soon as its job has ended."""
         self._home.check(f"job {request.name!r}")
         self._check_admission(request)
+        self._check_open(f"job {request.name!r}")
+        apart = self._pickled(request)
         with self._lock:
             self._check_open(f"job {request.name!r}")
             existing = self._live.get(request.name)
@@ -107,7 +134,9 @@ class LocalClient:
                     )
                 job = existing
             else:
-                job = LocalJob(f"local-{next(self._numbers)}-{request.name}", request, self._forget, _lent_slot)
+                job_id = f"local-{next(self._numbers)}-{request.name}"
+                variables = ApartCall.environment(self._max_threads) if self._processes else None
+                job = LocalJob(job_id, request, self._forget, _lent_slot, apart, variables)
                 self._live[request.name] = job
         self._count_as_child(job)
         if job is not existing:
@@ -157,7 +186,9 @@ class LocalClient:
             existing = self._actor_groups.get(name)
             if existing is not None and not existing.is_done():
                 raise JobAlreadyExists(f"actor {name!r} exists; choose another name or shut it down first")
-            members = [LocalActor(name, index, cls, args, kwargs, config) for index in range(count)]
+            members = [
+                LocalActor(name, index, cls, args, kwargs, config, self._new_actor_path) for index in range(count)
+            ]
             group = self._actor_groups[name] = LocalActorGroup(name, members)
         group.start(context)
         return group
@@ -173,6 +204,7 @@ class LocalClient:
             self._closed = True
         if wait:
             self._pool.join()
+        self._pool.dismiss()
         _kill_jobs(self._live, self._home)
         with self._lock:
             groups = list(self._actor_groups.values())
@@ -181,6 +213,18 @@ class LocalClient:
         if wait:
             for group in groups:
                 group.join()
+            self._scratch.remove()
+
+    def _new_actor_path(self) -> str:
+        return str(self._scratch.new_path("actor"))
+
+    def _pickled(self, request: JobRequest) -> ApartCall | None:
+        """The request's callable as it is now, where it is to run in a process of its own."""
+        entry = request.entrypoint.callable_entrypoint
+        if entry is None or not self._processes:
+            return None
+        workspace = request.environment.workspace if request.environment else None
+        return ApartCall(entry, f"job {request.name!r}", workspace, self._scratch)
 
     def _check_open(self, what: str) -> None:
         if self._closed:
@@ -237,7 +281,7 @@ class LocalClient:
             logger.warning(
                 "job %r: not installed, as the local backend installs nothing: %s", request.name, ", ".join(packages)
             )
-        if request.entrypoint.callable_entrypoint is None:
+        if request.entrypoint.callable_entrypoint is None or self._processes:
             return
         differing = [name for name, value in environment.env_vars.items() if os.environ.get(name) != value]
         if differing:

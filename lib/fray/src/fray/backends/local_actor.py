@@ -4,12 +4,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
 
 from fray.actor import ActorContext, ActorHandle, enter_actor
+from fray.backends.local_actor_wire import ActorAddress, ActorServer, handle_at, host
+from fray.backends.local_future import LocalActorFuture
 from fray.errors import JobFailed
 from fray.types import ActorConfig
 from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest
@@ -21,28 +23,6 @@ class _Call:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     future: "Future[Any]"
-
-
-class LocalActorFuture:
-    """The result of a call of a local actor."""
-
-    def __init__(self, what: str, future: "Future[Any]") -> None:
-        self._what = what
-        self._future = future
-
-    def result(self, timeout: float | None = None) -> Any:
-        try:
-            return self._future.result(timeout)
-        except TimeoutError:
-            # Also what the method itself may have raised: only ours while the call still runs.
-            if self._future.done():
-                raise
-            raise DeadlineExceeded(f"{self._what}: no result after {timeout} s") from None
-        except CancelledError:
-            raise Conflict(f"{self._what}: the actor was shut down before the call began") from None
-
-    def done(self) -> bool:
-        return self._future.done()
 
 
 class LocalActorMethod:
@@ -79,6 +59,9 @@ class LocalActorHandle:
     def __repr__(self) -> str:
         return f"<actor {self._actor.label}>"
 
+    def __reduce__(self) -> tuple[Callable[[ActorAddress], ActorHandle], tuple[ActorAddress]]:
+        return handle_at, (self._actor.listen(),)
+
 
 class LocalActor:
     """One actor: a queue of calls, and threads that serve it in order, `max_concurrency` at a time."""
@@ -91,8 +74,12 @@ class LocalActor:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         config: ActorConfig,
+        new_path: Callable[[], str],
     ) -> None:
         self.cls = cls
+        self._new_path = new_path
+        self._server: ActorServer | None = None
+        self._address: ActorAddress | None = None
         self.index = index
         self.label = f"{group_name!r} [{index}]"
         self.handle = LocalActorHandle(self)
@@ -123,12 +110,29 @@ class LocalActor:
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LocalActorFuture:
         """Queue a call; calls of one caller begin in the order they were made."""
+        return LocalActorFuture(f"{method!r} of actor {self.label}", self.call_future(method, args, kwargs))
+
+    def call_future(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Future[Any]":
+        """As `call`, with a plain future."""
         future: Future[Any] = Future()
         with self._lock:
             if self._stopped:
                 raise Conflict(f"actor {self.label} was shut down: it cannot run {method!r}")
             self._calls.put(_Call(method, args, kwargs, future))
-        return LocalActorFuture(f"{method!r} of actor {self.label}", future)
+        return future
+
+    def listen(self) -> ActorAddress:
+        """Take calls from other processes too, from the first time this is asked."""
+        with self._lock:
+            if self._address is None:
+                methods = frozenset(
+                    name for name in dir(self.cls) if not name.startswith("_") and callable(getattr(self.cls, name))
+                )
+                self._address = ActorAddress(self._new_path(), self.label, self.cls.__name__, methods)
+                host(self._address, self.handle)
+                if not self._stopped:
+                    self._server = ActorServer(self, self._address.path)
+            return self._address
 
     def refuse_waiting_for_itself(self, method: str) -> None:
         """Raise Conflict when the calling thread is the one that would have to serve the call."""
@@ -147,9 +151,14 @@ class LocalActor:
             self._cancel_queued()
             for _ in self._threads:
                 self._calls.put(None)
+            server = self._server
+        if server is not None:
+            server.close()
 
     def join(self) -> None:
         """Wait until its threads have ended, not counting the calling one."""
+        if self._server is not None:
+            self._server.join()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()

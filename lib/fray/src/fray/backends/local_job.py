@@ -4,14 +4,16 @@ import contextvars
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 
+from fray.backends.local_apart import ApartCall
 from fray.backends.local_process import KILL_AFTER_SECONDS, OutputFile, ProcessTree, describe_exit
 from fray.client import JobHandle
 from fray.errors import JobFailed
-from fray.types import BinaryEntrypoint, CallableEntrypoint, JobRequest, JobStatus
+from fray.home import HomeProcess
+from fray.types import CallableEntrypoint, JobRequest, JobStatus
 from rigging.errors import DeadlineExceeded
 from rigging.filesystem.budget import budget_environment
 
@@ -28,6 +30,8 @@ class LocalJob:
         request: What to run.
         on_end: Called once with the job when its final status is known, just before anybody is told.
         while_waiting: Brackets a wait, so that a job that waits for this one can lend its slot.
+        apart: The request's callable, when it is to run in processes of its own.
+        process_environment: When programs and callables are to have processes with a lifeline: variables for them.
     """
 
     def __init__(
@@ -36,8 +40,13 @@ class LocalJob:
         request: JobRequest,
         on_end: Callable[["LocalJob"], None],
         while_waiting: Callable[[], AbstractContextManager[None]],
+        apart: ApartCall | None = None,
+        process_environment: Mapping[str, str] | None = None,
     ) -> None:
         self.request = request
+        self._home = HomeProcess()
+        self._apart = apart
+        self._process_environment = process_environment
         self._job_id = job_id
         self._on_end = on_end
         self._while_waiting = while_waiting
@@ -50,7 +59,7 @@ class LocalJob:
         self._traceback: TracebackType | None = None
         self._callbacks: list[Callable[[JobHandle], object]] = []
         self._running: set[ProcessTree] = set()
-        self._output = OutputFile() if request.entrypoint.binary_entrypoint else None
+        self._output = OutputFile() if request.entrypoint.binary_entrypoint or apart else None
 
     @property
     def job_id(self) -> str:
@@ -62,6 +71,7 @@ class LocalJob:
     def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
         """Wait for the end (see `JobHandle.wait`); a callable's own exception is raised as it is."""
         if not self._done.is_set():
+            self._home.check(f"job {self.request.name!r}")
             with self._while_waiting():
                 if not self._done.wait(timeout):
                     raise DeadlineExceeded(f"job {self.request.name!r} is {self._status} after waiting {timeout} s")
@@ -77,6 +87,7 @@ class LocalJob:
         gone. A callable cannot be interrupted: the job counts as stopped at once, its thread goes on until the
         callable returns, and what it returns or raises is ignored.
         """
+        self._home.check(f"job {self.request.name!r}")
         with self._lock:
             self._stopping = True
             nothing_to_wait_for = self._status is JobStatus.PENDING or self._output is None
@@ -150,10 +161,13 @@ class LocalJob:
 
     def _run_replica(self) -> BaseException | None:
         entrypoint = self.request.entrypoint
+        if self._apart is not None:
+            return self._call_apart(self._apart)
         if entrypoint.callable_entrypoint is not None:
             return self._call(entrypoint.callable_entrypoint)
         assert entrypoint.binary_entrypoint is not None
-        return self._execute(entrypoint.binary_entrypoint)
+        entry = entrypoint.binary_entrypoint
+        return self._execute([entry.command, *entry.args], repr(entry.command))
 
     def _call(self, entry: CallableEntrypoint) -> BaseException | None:
         try:
@@ -167,15 +181,22 @@ class LocalJob:
             return error
         return None
 
-    def _execute(self, entry: BinaryEntrypoint) -> BaseException | None:
+    def _call_apart(self, call: ApartCall) -> BaseException | None:
+        result = call.new_result()
+        failure = self._execute(call.argv(result), "its process")
+        return call.raised(result, f"job {self.request.name!r}") or failure
+
+    def _execute(self, argv: list[str], what: str) -> BaseException | None:
         assert self._output is not None
         environment = self.request.environment
-        env = {**os.environ, **budget_environment(), **(environment.env_vars if environment else {})}
+        own = environment.env_vars if environment else {}
+        env = {**os.environ, **budget_environment(), **(self._process_environment or {}), **own}
         workspace = environment.workspace if environment else None
+        with_lifeline = self._process_environment is not None
         try:
-            tree = ProcessTree.start([entry.command, *entry.args], env, workspace, self._output)
+            tree = ProcessTree.start(argv, env, workspace, self._output, with_lifeline)
         except OSError as error:
-            return self._failure(f"cannot start {entry.command!r}: {error.strerror}: {error.filename}", cause=error)
+            return self._failure(f"cannot start {what}: {error.strerror}: {error.filename}", cause=error)
         with self._lock:
             self._running.add(tree)
             unwanted = self._stopping or self._attempt_failed
@@ -188,7 +209,7 @@ class LocalJob:
             return None
         tail = self._output.tail(_TAIL_LINES)
         shown = f"; the end of its output:\n{tail}" if tail else "; it wrote nothing"
-        return self._failure(f"{entry.command!r} ended with {describe_exit(code)}{shown}", exit_code=code)
+        return self._failure(f"{what} ended with {describe_exit(code)}{shown}", exit_code=code)
 
     def _failure(self, what: str, *, exit_code: int | None = None, cause: BaseException | None = None) -> BaseException:
         failure = JobFailed(f"job {self.request.name!r}: {what}", job_id=self._job_id, exit_code=exit_code)

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import weakref
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 KILL_AFTER_SECONDS = 5.0
 _TAIL_BYTES = 8192
+_LIFELINE = os.path.join(os.path.dirname(__file__), "lifeline.py")
 
 
 class OutputFile:
@@ -38,32 +40,61 @@ class OutputFile:
 
 
 class ProcessTree:
-    """A program and all that it starts in its process group; none of it outlives `wait`."""
+    """A program and all that it starts in its process group; none of it outlives `wait`.
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+    Args:
+        process: The group's leader.
+        lifeline: The writing end of a pipe; the group is killed when it closes, as it does when this process dies.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", lifeline: int | None = None) -> None:
         self._process = process
+        self._lifeline = lifeline
         self._lock = threading.Lock()
         self._killer: threading.Timer | None = None
         self._gone = False
 
     @staticmethod
-    def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None, output: OutputFile) -> "ProcessTree":
-        """Start a program; OSError when it cannot be."""
+    def start(
+        argv: Sequence[str], env: Mapping[str, str], cwd: str | None, output: OutputFile, with_lifeline: bool = False
+    ) -> "ProcessTree":
+        """Start a program; OSError when it cannot be.
+
+        Args:
+            argv: The program and its arguments.
+            env: Its whole environment.
+            cwd: Its directory; None for ours.
+            output: Where its stdout and stderr go.
+            with_lifeline: Let nothing of it outlive this process, even when this is killed. A program that cannot be
+                started then says so in `output` and ends with 127, instead of raising OSError.
+        """
         descriptor = output.open()
+        kept: int | None = None
+        passed: list[int] = []
+        command = list(argv)
+        if with_lifeline:
+            read, kept = os.pipe()
+            passed = [read]
+            command = [sys.executable, "-I", "-S", _LIFELINE, str(read), *argv]
         try:
-            return ProcessTree(
-                subprocess.Popen(
-                    list(argv),
-                    env=env,
-                    cwd=cwd,
-                    stdin=subprocess.DEVNULL,
-                    stdout=descriptor,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+            process = subprocess.Popen(
+                command,
+                env=env,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=descriptor,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=passed,
             )
+        except OSError:
+            if kept is not None:
+                os.close(kept)
+            raise
         finally:
-            os.close(descriptor)
+            for each in (descriptor, *passed):
+                os.close(each)
+        return ProcessTree(process, kept)
 
     def wait(self) -> int:
         """Wait for the program, kill what it left behind, and return its exit code, or minus the signal's number."""
@@ -77,6 +108,9 @@ class ProcessTree:
             if self._killer is not None:
                 self._killer.cancel()
             self._signal(signal.SIGKILL)
+            if self._lifeline is not None:
+                os.close(self._lifeline)
+                self._lifeline = None
         return self._process.wait()
 
     def terminate(self, kill_after: float = KILL_AFTER_SECONDS) -> None:

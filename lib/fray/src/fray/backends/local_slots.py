@@ -1,5 +1,6 @@
 """How many jobs the local backend runs at once, without letting jobs that have children starve those."""
 
+import queue
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -28,15 +29,19 @@ class SlotPool:
     """Runs functions in threads, first come first served, within a number of slots and of processors.
 
     A job lends its slot while it has unfinished children or waits for another job, so a tree of jobs deeper or wider
-    than the pool still ends.
+    than the pool still ends. Threads wait for more work, as many as there are slots, until `join` or `dismiss`.
     """
 
     def __init__(self, slots: int, cpus: float) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a client collected at any moment dismisses its pool
+        self._slots = slots
         self._free_slots = slots
         self._free_cpus = cpus
         self._queue: deque[Slot] = deque()
         self._threads: set[threading.Thread] = set()
+        self._idle = 0
+        self._handed: queue.SimpleQueue[Slot | None] = queue.SimpleQueue()
+        self._dismissed = False
 
     def start(self, run: Callable[[Slot], None], cpus: float) -> None:
         """Call `run(slot)` in a thread as soon as there is room."""
@@ -61,6 +66,7 @@ class SlotPool:
 
     def join(self) -> None:
         """Wait until nothing runs and nothing is queued, not counting the calling thread."""
+        self.dismiss()
         while True:
             with self._lock:
                 others = [thread for thread in self._threads if thread is not threading.current_thread()]
@@ -68,6 +74,14 @@ class SlotPool:
                 return
             for thread in others:
                 thread.join()
+
+    def dismiss(self) -> None:
+        """Let threads end when they find nothing to do, those that wait for work at once."""
+        with self._lock:
+            self._dismissed = True
+            for _ in range(self._idle):
+                self._handed.put(None)
+            self._idle = 0
 
     def _take(self, slot: Slot) -> None:
         self._free_slots -= 1
@@ -89,20 +103,36 @@ class SlotPool:
 
     def _spawn(self, slots: list[Slot]) -> None:
         for slot in slots:
-            thread = threading.Thread(target=self._work, args=(slot,), name="fray-job", daemon=True)
             with self._lock:
-                self._threads.add(thread)
-            thread.start()
+                waiting = self._idle > 0
+                if waiting:
+                    self._idle -= 1
+                else:
+                    thread = threading.Thread(target=self._work, args=(slot,), name="fray-job", daemon=True)
+                    self._threads.add(thread)
+            if waiting:
+                self._handed.put(slot)
+            else:
+                thread.start()
 
-    def _work(self, slot: Slot) -> None:
-        next_slot: Slot | None = slot
+    def _work(self, first: Slot) -> None:
+        slot: Slot | None = first
+        del first  # a thread that waits for work must not keep the last job alive
         try:
-            while next_slot is not None:
-                next_slot.run(next_slot)
-                next_slot = self._finish(next_slot)
+            while slot is not None:
+                slot.run(slot)
+                slot = self._finish(slot)
+                if slot is None and self._may_wait():
+                    slot = self._handed.get()
         finally:
             with self._lock:
                 self._threads.discard(threading.current_thread())
+
+    def _may_wait(self) -> bool:
+        with self._lock:
+            keep = not self._dismissed and self._idle < self._slots
+            self._idle += keep
+            return keep
 
     def _finish(self, slot: Slot) -> Slot | None:
         """Give the slot up; return a queued one for this thread to go on with, and start threads for any others."""

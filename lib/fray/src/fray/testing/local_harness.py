@@ -30,3 +30,17 @@ class LocalHarness(BackendHarness):
 
     def stop(self) -> None:
         """There is nothing to stop."""
+
+
+class LocalProcessHarness(LocalHarness):
+    """Callables in processes of their own."""
+
+    name = "local-process"
+    capabilities = local.PROCESS_CAPABILITIES
+
+    def make_client(self) -> Client:
+        return local.LocalClient(max_threads=16, processes=True)
+
+    @property
+    def spec(self) -> str:
+        return "local://?processes=1"

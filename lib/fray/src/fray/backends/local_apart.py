@@ -1,0 +1,87 @@
+"""Callables of the local backend in processes of their own."""
+
+import itertools
+import os
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlencode
+
+from fray import pickling
+from fray.backends import local_child
+from fray.context import CLIENT_ENV
+from fray.remote_errors import unpack_error
+from fray.types import CallableEntrypoint
+
+
+class ScratchFolder:
+    """A client's temporary files; made when the first is needed, gone with the client or the interpreter."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._numbers = itertools.count(1)
+
+    def new_path(self, kind: str) -> Path:
+        """A path that nothing uses yet; short, as socket addresses are limited to about a hundred characters."""
+        with self._lock:
+            if self._folder is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="fray-", ignore_cleanup_errors=True)
+            return Path(self._folder.name, f"{next(self._numbers)}.{kind}")
+
+    def remove(self) -> None:
+        """Remove all of them; new ones may be made afterwards."""
+        with self._lock:
+            folder, self._folder = self._folder, None
+        if folder is not None:
+            folder.cleanup()
+
+
+class ApartCall:
+    """A callable, kept as its pickle, and how to run it in a process.
+
+    Args:
+        entry: What to call; it is pickled here and now, so what becomes of its arguments later changes nothing.
+        what: Names it in errors.
+        workspace: The directory its process will be in; None for this one.
+        scratch: Where files go.
+
+    Raises:
+        InvalidRequest: It cannot be pickled.
+    """
+
+    def __init__(self, entry: CallableEntrypoint, what: str, workspace: str | None, scratch: ScratchFolder) -> None:
+        self._scratch = scratch
+        roots = [os.path.realpath(path) for path in sys.path]
+        importable = [os.path.realpath(workspace or os.getcwd()), *roots]
+        call = pickling.dumps((entry.callable, entry.args, dict(entry.kwargs)), what, importable)
+        self._payload = scratch.new_path("call")
+        local_child.write_payload(str(self._payload), call, roots)
+        weakref.finalize(self, self._payload.unlink, missing_ok=True)
+
+    def new_result(self) -> Path:
+        """Where one run's exception goes."""
+        return self._scratch.new_path("error")
+
+    def argv(self, result: Path) -> list[str]:
+        """The command of one run."""
+        # -P: files of the workspace must not stand in for our own modules while we start.
+        return [sys.executable, "-P", "-m", "fray.backends.local_child", str(self._payload), str(result)]
+
+    @staticmethod
+    def environment(max_threads: int) -> Mapping[str, str]:
+        """Variables that make `current_client()` a local client of that process, with processes too."""
+        return {CLIENT_ENV: "local://?" + urlencode({"processes": 1, "max_threads": max_threads})}
+
+    @staticmethod
+    def raised(result: Path, where: str) -> BaseException | None:
+        """What the run raised; None when it ended without an exception."""
+        try:
+            packed = result.read_bytes()
+        except FileNotFoundError:
+            return None
+        result.unlink()
+        return unpack_error(packed, where)
