@@ -32,8 +32,8 @@ def query(context: CliContext, sql: str, form: str, max_rows: int) -> None:
       iris query "SELECT job_id, error FROM jobs WHERE state_word = 'failed'"
       iris query "SELECT user, sum(running_tasks) FROM jobs GROUP BY user" -f csv
 
-    The tables are jobs, tasks, workers, budgets, endpoints and states; docs/query.md lists their columns. Nothing can be changed.
-    A query ends after 5 seconds. SQL of - is read from stdin.
+    The tables are jobs, tasks, workers, budgets, endpoints and states; docs/query.md lists their columns. Nothing can
+    be changed. A query ends after 5 seconds. SQL of - is read from stdin.
     """
     text = sys.stdin.read() if sql == "-" else sql
     with context.client() as client:

@@ -139,6 +139,9 @@ class ActorWelcome(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     KNOWN_FIELD_NUMBER: _builtins.int
+    RESUMED_FIELD_NUMBER: _builtins.int
+    resumed: _builtins.bool
+    """the session is known here; if not, calls sent before are lost"""
     @_builtins.property
     def known(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """of `outstanding`: those that are wholly here; the client sends the others again"""
@@ -147,10 +150,11 @@ class ActorWelcome(_message.Message):
         self,
         *,
         known: _abc.Iterable[_builtins.int] | None = ...,
+        resumed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["known", b"known"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["known", b"known", "resumed", b"resumed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -167,7 +171,7 @@ class CallStart(_message.Message):
     METHOD_FIELD_NUMBER: _builtins.int
     DEADLINE_MS_FIELD_NUMBER: _builtins.int
     INLINE_FIELD_NUMBER: _builtins.int
-    SIZES_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     actor: _builtins.str
     method: _builtins.str
@@ -175,10 +179,8 @@ class CallStart(_message.Message):
     """milliseconds from its arrival; 0: none"""
     inline: _builtins.bytes
     """the whole pickle, when small; else:"""
-    @_builtins.property
-    def sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """the pickle, then its out-of-band buffers: chunks follow once `go` has come"""
-
+    size: _builtins.int
+    """bytes of the pickle: its chunks follow once `go` has come"""
     def __init__(
         self,
         *,
@@ -187,11 +189,11 @@ class CallStart(_message.Message):
         method: _builtins.str = ...,
         deadline_ms: _builtins.int = ...,
         inline: _builtins.bytes = ...,
-        sizes: _abc.Iterable[_builtins.int] | None = ...,
+        size: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "call", b"call", "deadline_ms", b"deadline_ms", "inline", b"inline", "method", b"method", "sizes", b"sizes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "call", b"call", "deadline_ms", b"deadline_ms", "inline", b"inline", "method", b"method", "size", b"size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -202,64 +204,23 @@ class Chunk(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CALL_FIELD_NUMBER: _builtins.int
-    PART_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     call: _builtins.int
-    part: _builtins.int
-    """index in `sizes`"""
     data: _builtins.bytes
+    """goes on where the chunk before ended"""
     def __init__(
         self,
         *,
         call: _builtins.int = ...,
-        part: _builtins.int = ...,
         data: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "data", b"data", "part", b"part"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "data", b"data"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Chunk: _TypeAlias = Chunk  # noqa: Y015
-
-@_typing.final
-class Go(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CALL_FIELD_NUMBER: _builtins.int
-    call: _builtins.int
-    def __init__(
-        self,
-        *,
-        call: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Go: _TypeAlias = Go  # noqa: Y015
-
-@_typing.final
-class Cancel(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CALL_FIELD_NUMBER: _builtins.int
-    call: _builtins.int
-    def __init__(
-        self,
-        *,
-        call: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Cancel: _TypeAlias = Cancel  # noqa: Y015
 
 @_typing.final
 class CallEnd(_message.Message):
@@ -268,7 +229,7 @@ class CallEnd(_message.Message):
     CALL_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     INLINE_FIELD_NUMBER: _builtins.int
-    SIZES_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     TRACEBACK_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
@@ -276,30 +237,28 @@ class CallEnd(_message.Message):
     failed: _builtins.bool
     """the pickle holds an exception; else the value"""
     inline: _builtins.bytes
+    size: _builtins.int
+    """chunks follow"""
     error: _builtins.str
     """with `failed`: the type and message as text"""
     traceback: _builtins.str
     """of the method, as text"""
     refusal: Global___Refusal.ValueType
     """the call did not run"""
-    @_builtins.property
-    def sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """chunks follow"""
-
     def __init__(
         self,
         *,
         call: _builtins.int = ...,
         failed: _builtins.bool = ...,
         inline: _builtins.bytes = ...,
-        sizes: _abc.Iterable[_builtins.int] | None = ...,
+        size: _builtins.int = ...,
         error: _builtins.str = ...,
         traceback: _builtins.str = ...,
         refusal: Global___Refusal.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "error", b"error", "failed", b"failed", "inline", b"inline", "refusal", b"refusal", "sizes", b"sizes", "traceback", b"traceback"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "error", b"error", "failed", b"failed", "inline", b"inline", "refusal", b"refusal", "size", b"size", "traceback", b"traceback"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -315,6 +274,9 @@ class ClientFrames(_message.Message):
     CHUNKS_FIELD_NUMBER: _builtins.int
     ACKS_FIELD_NUMBER: _builtins.int
     CANCELS_FIELD_NUMBER: _builtins.int
+    BYE_FIELD_NUMBER: _builtins.int
+    bye: _builtins.bool
+    """the client is done: nobody will ask for results"""
     @_builtins.property
     def hello(self) -> Global___ClientHello: ...
     @_builtins.property
@@ -328,7 +290,7 @@ class ClientFrames(_message.Message):
         """results that are here: the server may forget them"""
 
     @_builtins.property
-    def cancels(self) -> _containers.RepeatedCompositeFieldContainer[Global___Cancel]: ...
+    def cancels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -337,11 +299,12 @@ class ClientFrames(_message.Message):
         starts: _abc.Iterable[Global___CallStart] | None = ...,
         chunks: _abc.Iterable[Global___Chunk] | None = ...,
         acks: _abc.Iterable[_builtins.int] | None = ...,
-        cancels: _abc.Iterable[Global___Cancel] | None = ...,
+        cancels: _abc.Iterable[_builtins.int] | None = ...,
+        bye: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello", "proof", b"proof"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "cancels", b"cancels", "chunks", b"chunks", "hello", b"hello", "proof", b"proof", "starts", b"starts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "bye", b"bye", "cancels", b"cancels", "chunks", b"chunks", "hello", b"hello", "proof", b"proof", "starts", b"starts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -368,7 +331,9 @@ class ServerFrames(_message.Message):
     @_builtins.property
     def chunks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Chunk]: ...
     @_builtins.property
-    def goes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Go]: ...
+    def goes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """calls whose chunks may come"""
+
     def __init__(
         self,
         *,
@@ -376,7 +341,7 @@ class ServerFrames(_message.Message):
         welcome: Global___ActorWelcome | None = ...,
         ends: _abc.Iterable[Global___CallEnd] | None = ...,
         chunks: _abc.Iterable[Global___Chunk] | None = ...,
-        goes: _abc.Iterable[Global___Go] | None = ...,
+        goes: _abc.Iterable[_builtins.int] | None = ...,
         goodbye: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["challenge", b"challenge", "welcome", b"welcome"]  # noqa: Y015

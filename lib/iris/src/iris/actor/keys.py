@@ -1,0 +1,29 @@
+"""The key by which the actors and callers of one user know each other."""
+
+import threading
+import weakref
+from typing import Final
+
+from iris.client.client import IrisClient
+from iris.client.connection import Connection
+from iris.rpc import endpoints_pb2 as pb
+
+_lock: Final = threading.Lock()
+_known: "Final[weakref.WeakKeyDictionary[Connection, dict[str, bytes]]]" = weakref.WeakKeyDictionary()
+
+
+def actor_key(client: IrisClient, user: str = "") -> bytes:
+    """The key of a user (default: whose client it is), asked of the controller once a connection.
+
+    Raises:
+        Denied: A job asks for another user's.
+    """
+    connection = client.connection
+    with _lock:
+        known = _known.setdefault(connection, {})
+        if user in known:
+            return known[user]
+    request = pb.ActorKeyRequest(user=user)
+    reply = connection.run(lambda c: c.endpoints.ActorKey(request, timeout=c.timeout, metadata=c.metadata))
+    known[user] = reply.key
+    return known[user]

@@ -1,0 +1,186 @@
+"""One connection to an actor's server, from the caller's side."""
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol
+
+import grpc
+import grpc.aio
+
+from iris.actor.handshake import Handshake, new_nonce, same
+from iris.actor.outbox import Number, Outbox
+from iris.actor.payload import Assembly, Chunks
+from iris.actor.pending import PendingCall, Reply
+from iris.actor.places import Place
+from iris.rpc import actor_pb2 as pb
+from iris.rpc.actor_pb2_grpc import ActorServiceStub
+from iris.rpc.protocol import CHANNEL_OPTIONS, PROTOCOL_VERSION
+from rigging.errors import Denied, Unavailable
+
+_HANDSHAKE_S: Final = 15.0
+_ACK_S: Final = 0.1
+_LAST_WORDS_S: Final = 1.0
+
+# Each connection has a socket of its own: another one's failures to connect must not make this one wait.
+_OPTIONS: Final = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+
+
+class Calls(Protocol):
+    """The calls whose results a link brings."""
+
+    def find(self, number: int) -> PendingCall | None: ...
+
+    def settled(self, call: PendingCall, reply: Reply) -> None: ...
+
+
+class Link:
+    """Made for one connection: `open`, `run`, `close`. `last_word`: the loop's time when the server said something."""
+
+    def __init__(self, place: Place, session: str, calls: Calls) -> None:
+        self.place = place
+        self._session = session
+        self._calls = calls
+        self._loop = asyncio.get_running_loop()
+        self._channel = grpc.aio.insecure_channel(place.address, options=_OPTIONS)
+        self._stream: Any = ActorServiceStub(self._channel).Connect()
+        self._outbox: Outbox[pb.ClientFrames] = Outbox(pb.ClientFrames)
+        self._ack_timer: asyncio.TimerHandle | None = None
+        self._goodbye = ""
+        self._trusted = False
+        self.last_word = self._loop.time()
+
+    async def open(self, key: bytes, whoami: str, outstanding: list[int]) -> pb.ActorWelcome:
+        """Prove who one is, and have it proved.
+
+        Raises:
+            Denied: The server does not hold the key, or refuses ours. AioRpcError, Unavailable: There is no connection.
+        """
+        try:
+            async with asyncio.timeout(_HANDSHAKE_S):
+                return await self._shake_hands(key, whoami, outstanding)
+        except TimeoutError:
+            raise Unavailable(f"{self.place.address} did not answer within {_HANDSHAKE_S:g} s") from None
+
+    def send(self, call: PendingCall) -> None:
+        """Send the call; a large one's pickle follows when the server asks for it."""
+        call.actor = self.place.actor
+        self._outbox.put(call)
+
+    def cancel(self, call: PendingCall) -> None:
+        self._outbox.drop_stream(call.number)
+        self._outbox.put(Number("cancels", call.number))
+
+    async def drained(self) -> None:
+        """Return when what is to be sent was taken by the transport."""
+        await self._outbox.drained()
+
+    async def run(self, over: Coroutine[Any, Any, None]) -> None:
+        """Serve until `over` returns or the connection breaks (raised)."""
+        tasks = [self._loop.create_task(work) for work in (self._read(), self._write(), over)]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+        if self._goodbye:
+            raise Unavailable(self._goodbye)
+
+    async def close(self, done: bool) -> None:
+        """Let go; with `done` the server may forget everything about this client."""
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
+            if self._trusted and not self._stream.done():
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    await self._stream.write(pb.ClientFrames(bye=done))
+                    await self._stream.done_writing()
+        self._stream.cancel()
+        await self._channel.close()
+
+    async def _shake_hands(self, key: bytes, whoami: str, outstanding: list[int]) -> pb.ActorWelcome:
+        nonce = new_nonce()
+        hello = pb.ClientHello(protocol_version=PROTOCOL_VERSION, nonce=nonce, session=self._session, caller=whoami)
+        await self._send(pb.ClientFrames(hello=hello))
+        challenge = (await self._receive()).challenge
+        handshake = Handshake(nonce, challenge.nonce, challenge.instance, self._session)
+        if not same(challenge.proof, handshake.server_proof(key)):
+            raise Denied(f"the server at {self.place.address} is not one of this user's jobs: nothing was sent to it")
+        proof = pb.ClientProof(proof=handshake.client_proof(key), outstanding=outstanding)
+        await self._send(pb.ClientFrames(proof=proof))
+        welcome = (await self._receive()).welcome
+        self._trusted = True
+        return welcome
+
+    async def _send(self, message: pb.ClientFrames) -> None:
+        try:
+            await self._stream.write(message)
+        except asyncio.InvalidStateError:
+            await self._raise_end()
+
+    async def _receive(self) -> pb.ServerFrames:
+        message = await self._stream.read()
+        if message is grpc.aio.EOF:
+            await self._raise_end()
+        assert isinstance(message, pb.ServerFrames)
+        return message
+
+    async def _raise_end(self) -> None:
+        """Raise what ended the stream."""
+        code, details = await self._stream.code(), await self._stream.details()
+        if code is grpc.StatusCode.OK:
+            raise Unavailable(self._goodbye or f"{self.place.address} ended the connection")
+        raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
+
+    async def _write(self) -> None:
+        while (message := await self._outbox.next()) is not None:
+            await self._send(message)
+
+    async def _read(self) -> None:
+        while True:
+            message = await self._receive()
+            self.last_word = self._loop.time()
+            for number in message.goes:
+                self._send_pickle(number)
+            for end in message.ends:
+                self._end(end)
+            for chunk in message.chunks:
+                self._add(chunk)
+            if message.goodbye:
+                self._goodbye = message.goodbye
+
+    def _send_pickle(self, number: int) -> None:
+        call = self._calls.find(number)
+        if call is not None:
+            self._outbox.stream(Chunks(number, call.data), call.mark_sent)
+
+    def _end(self, end: pb.CallEnd) -> None:
+        call = self._calls.find(end.call)
+        if call is None or not end.size:
+            self._acknowledge(end.call)
+            if call is not None:
+                self._calls.settled(call, Reply(end, end.inline))
+            return
+        call.end, call.assembly = end, Assembly(end.size)
+
+    def _add(self, chunk: pb.Chunk) -> None:
+        call = self._calls.find(chunk.call)
+        if call is None or call.assembly is None or call.end is None:
+            return  # nobody waits for it any more
+        if call.assembly.add(chunk.data):
+            self._acknowledge(chunk.call)
+            self._calls.settled(call, Reply(call.end, call.assembly.data))
+
+    def _acknowledge(self, number: int) -> None:
+        # In no hurry: it goes along with the next call, or by itself a little later.
+        self._outbox.put(Number("acks", number), hurry=False)
+        if self._ack_timer is None:
+            self._ack_timer = self._loop.call_later(_ACK_S, self._flush_acks)
+
+    def _flush_acks(self) -> None:
+        self._ack_timer = None
+        self._outbox.wake()

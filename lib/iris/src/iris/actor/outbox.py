@@ -1,0 +1,135 @@
+"""What waits to be sent on one connection: small frames share messages, large pickles take turns chunk by chunk."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Generic, Protocol, TypeVar
+
+from iris.actor.payload import Chunks
+from iris.rpc import actor_pb2 as pb
+
+_MESSAGE_BYTES: Final = 256 * 1024
+
+Message = TypeVar("Message", pb.ClientFrames, pb.ServerFrames)
+Spoken = TypeVar("Spoken", contravariant=True)
+Item = TypeVar("Item")
+
+
+class Frame(Protocol[Spoken]):
+    """One thing to be said."""
+
+    def fill(self, message: Spoken) -> int:
+        """Put it into the message, as late as possible; return about how many bytes it takes."""
+        ...
+
+
+class Number:
+    """One number in a list of the message."""
+
+    __slots__ = ("_field", "_number")
+
+    def __init__(self, field: str, number: int) -> None:
+        self._field = field
+        self._number = number
+
+    def fill(self, message: "pb.ClientFrames | pb.ServerFrames") -> int:
+        getattr(message, self._field).append(self._number)
+        return 8
+
+
+class Outbox(Generic[Message]):
+    """Collects frames until the connection's writer takes them; belongs to the loop.
+
+    The writer takes the next message when the transport has taken the one before, so memory stays bounded by what the
+    frames themselves hold.
+    """
+
+    def __init__(self, new_message: Callable[[], Message]) -> None:
+        self._new_message: Callable[[], Message] = new_message
+        self._frames: deque[Frame[Message]] = deque()
+        self._streams: deque[tuple[Chunks, Callable[[], object] | None]] = deque()
+        self._wake = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._closed = False
+
+    async def drained(self) -> None:
+        """Return when the transport has taken all there is."""
+        if self._frames or self._streams:
+            self._drained.clear()
+            await self._drained.wait()
+
+    def put(self, frame: Frame[Message], hurry: bool = True) -> None:
+        """Send the frame next; without `hurry` it waits for another one, or for `wake`."""
+        self._frames.append(frame)
+        if hurry:
+            self._wake.set()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def stream(self, chunks: Chunks, on_sent: Callable[[], object] | None = None) -> None:
+        """Send a pickle piece by piece, in turn with others; `on_sent` hears when the last piece is taken."""
+        self._streams.append((chunks, on_sent))
+        self._wake.set()
+
+    def drop_stream(self, call: int) -> None:
+        """Send no more of a call's pickle."""
+        if self._streams:
+            self._streams = deque(entry for entry in self._streams if entry[0].call != call)
+
+    def close(self) -> None:
+        """Let the writer end after what is in here."""
+        self._closed = True
+        self._wake.set()
+
+    async def next(self) -> Message | None:
+        """The next message, as soon as there is something to say; None: closed and empty."""
+        while True:
+            if self._frames or self._streams:
+                return self._fill()
+            if self._closed:
+                return None
+            self._wake.clear()
+            self._drained.set()
+            await self._wake.wait()
+
+    def _fill(self) -> Message:
+        message: Message = self._new_message()
+        size = 0
+        frames = self._frames
+        while frames and size < _MESSAGE_BYTES:
+            size += frames.popleft().fill(message)
+        if self._streams and size < _MESSAGE_BYTES:
+            chunks, on_sent = self._streams.popleft()
+            message.chunks.append(pb.Chunk(call=chunks.call, data=chunks.next()))
+            if not chunks.done:
+                self._streams.append((chunks, on_sent))
+            elif on_sent is not None:
+                on_sent()
+        return message
+
+
+class Handoff(Generic[Item]):
+    """Brings items from any thread to the loop; those that come close together cause one wake-up."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[Item], object]) -> None:
+        self._loop = loop
+        self._take = take
+        self._items: deque[Item] = deque()
+        self._woken = False
+        self._lock = threading.Lock()
+
+    def put(self, item: Item) -> None:
+        self._items.append(item)
+        with self._lock:
+            if self._woken:
+                return
+            self._woken = True
+        self._loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        with self._lock:
+            self._woken = False
+        while self._items:
+            self._take(self._items.popleft())

@@ -1,0 +1,102 @@
+"""One call as its caller knows it."""
+
+import asyncio
+from concurrent.futures import Future
+from typing import Final
+
+from iris.actor.errors import ActorStopped
+from iris.actor.payload import INLINE_BYTES, Assembly, load, load_error
+from iris.rpc import actor_pb2 as pb
+from rigging.errors import DeadlineExceeded, InvalidRequest, MarinError, NotFound
+
+_REFUSALS: Final[dict[int, type[MarinError]]] = {
+    pb.REFUSAL_NO_ACTOR: NotFound,
+    pb.REFUSAL_NO_METHOD: InvalidRequest,
+    pb.REFUSAL_DEADLINE: DeadlineExceeded,
+    pb.REFUSAL_CANCELLED: ActorStopped,
+    pb.REFUSAL_STOPPED: ActorStopped,
+}
+
+
+class Reply:
+    """How a call ended, still pickled; unpickled where it is asked for, once."""
+
+    __slots__ = ("_data", "_end", "_value")
+
+    def __init__(self, end: pb.CallEnd, data: "bytes | bytearray") -> None:
+        self._end = end
+        self._data = data
+        self._value: object = self
+
+    def value(self) -> object:
+        """What the method returned. Raises what it raised."""
+        end = self._end
+        if end.refusal:
+            raise _REFUSALS.get(end.refusal, InvalidRequest)(end.error)
+        if self._value is self:
+            self._value = load_error(self._data, end.error, end.traceback) if end.failed else load(self._data)
+            self._data = b""
+        if end.failed:
+            assert isinstance(self._value, BaseException)
+            raise self._value
+        return self._value
+
+
+class PendingCall:
+    """A call from its making to its end.
+
+    Attributes:
+        number: In its session. sent: Handed over whole, so the actor may have begun it.
+        retries_left: How often it may be made again after the actor died; negative: without limit.
+    """
+
+    __slots__ = (
+        "actor", "assembly", "data", "deadline", "end", "future", "method", "number", "retries_left", "sent", "timer",
+    )  # fmt: skip
+
+    def __init__(self, method: str, data: bytes, deadline: float | None, retries: int) -> None:
+        self.method = method
+        self.data = data
+        self.deadline = deadline
+        self.retries_left = retries
+        self.future: Future[Reply] = Future()
+        self.number = 0
+        self.actor = ""
+        self.sent = False
+        self.end: pb.CallEnd | None = None
+        self.assembly: Assembly | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def fill(self, message: pb.ClientFrames) -> int:
+        """The frame that begins it (see `outbox.Frame`)."""
+        if self.future.done():
+            return 0  # cancelled while it waited
+        start = message.starts.add(call=self.number, actor=self.actor, method=self.method)
+        if self.deadline is not None:
+            left = self.deadline - asyncio.get_running_loop().time()
+            start.deadline_ms = max(1, round(left * 1000))
+        if len(self.data) > INLINE_BYTES:
+            start.size = len(self.data)
+            return 256
+        start.inline = self.data
+        self.sent = True
+        return len(self.data) + 64
+
+    def mark_sent(self) -> None:
+        """The last piece of its pickle was handed over."""
+        self.sent = True
+
+    def settle(self, reply: Reply) -> None:
+        self._stop_timer()
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_result(reply)
+
+    def fail(self, error: MarinError) -> None:
+        self._stop_timer()
+        if not self.future.done() and self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+    def _stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None

@@ -1,0 +1,187 @@
+"""ActorService: connections of one server, and the sessions that outlive them."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+
+from iris.actor.handshake import Handshake, new_nonce, same
+from iris.actor.hosted import HostedActor, HostedCall
+from iris.actor.outbox import Handoff, Outbox
+from iris.actor.session import Admission, Session
+from iris.rpc import actor_pb2 as pb
+from iris.rpc import actor_pb2_grpc
+from iris.rpc.protocol import PROTOCOL_VERSION
+
+logger = logging.getLogger(__name__)
+
+_HANDSHAKE_S: Final = 15.0
+
+Context = Any  # grpc's own, which is untyped here
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLoad:
+    """What a server keeps for its callers: sessions, and bytes of large arguments that wait for their turn."""
+
+    sessions: int
+    waiting_bytes: int
+
+
+class ActorService(actor_pb2_grpc.ActorServiceServicer):
+    """Serves callers that hold the key.
+
+    Args:
+        key: What both sides prove to each other.
+        actors: By name; may grow while it serves.
+        memory_bytes: Large arguments that may be here without being in use.
+        session_timeout_s: How long a client may be away before its calls and results are forgotten.
+    """
+
+    def __init__(
+        self,
+        instance: str,
+        key: bytes,
+        actors: Mapping[str, HostedActor],
+        memory_bytes: int,
+        session_timeout_s: float,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._instance = instance
+        self._key = key
+        self._actors = actors
+        self._session_timeout_s = session_timeout_s
+        self._sessions: dict[str, Session] = {}
+        self._admission = Admission(memory_bytes)
+        self._outboxes: set[Outbox[pb.ServerFrames]] = set()
+        self._all_closed = asyncio.Event()
+        self._all_closed.set()
+        self._loop = loop
+        self._stopped = ""
+        self.finished: Handoff[HostedCall] = Handoff(loop, lambda call: call.owner.finish(call))
+        self.begun: Handoff[HostedCall] = Handoff(loop, lambda call: call.owner.release(call))
+
+    async def Connect(  # type: ignore[override]  # it writes, as grpc.aio allows; the stub knows only generators
+        self, request_iterator: AsyncIterator[pb.ClientFrames], context: Context
+    ) -> None:
+        messages = aiter(request_iterator)
+        try:
+            async with asyncio.timeout(_HANDSHAKE_S):
+                hello, proof = await self._shake_hands(messages, context)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no handshake in time")
+        outbox: Outbox[pb.ServerFrames] = Outbox(pb.ServerFrames)
+        resumed = hello.session in self._sessions
+        session = self._open(hello)
+        known = session.attach(outbox, list(proof.outstanding))
+        await context.write(pb.ServerFrames(welcome=pb.ActorWelcome(known=known, resumed=resumed)))
+        session.repeat_ends()
+        self._outboxes.add(outbox)
+        self._all_closed.clear()
+        reader = asyncio.create_task(self._read(session, messages))
+        writer = asyncio.create_task(_write(outbox, context))
+        try:
+            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._outboxes.discard(outbox)
+            if not self._outboxes:
+                self._all_closed.set()
+            for task in (reader, writer):
+                task.cancel()
+            await asyncio.wait((reader, writer))
+            for task in (reader, writer):
+                if not task.cancelled():
+                    task.exception()  # the connection is over, whatever ended it
+            session.detach(outbox)
+            if session.session_id in self._sessions:
+                self._loop.call_later(self._session_timeout_s, self._expire, session)
+
+    @property
+    def load(self) -> ServerLoad:
+        return ServerLoad(len(self._sessions), self._admission.used)
+
+    def refuse_new(self, reason: str) -> None:
+        """Refuse whatever has not begun, now and from now on."""
+        self._stopped = reason
+        for session in self._sessions.values():
+            session.stop()
+
+    async def say_goodbye(self) -> None:
+        """End the connections once they have taken what is done."""
+        for outbox in list(self._outboxes):
+            outbox.put(_Goodbye(self._stopped))
+            outbox.close()
+        await self._all_closed.wait()
+
+    async def _shake_hands(
+        self, messages: AsyncIterator[pb.ClientFrames], context: Context
+    ) -> tuple[pb.ClientHello, pb.ClientProof]:
+        first = await anext(messages, None)
+        if first is None or not first.HasField("hello") or not first.hello.session:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a connection begins with hello")
+        assert first is not None
+        hello = first.hello
+        if hello.protocol_version != PROTOCOL_VERSION:
+            versions = f"the caller speaks protocol version {hello.protocol_version}, the actor {PROTOCOL_VERSION}"
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{versions}: use one release of iris")
+        handshake = Handshake(hello.nonce, new_nonce(), self._instance, hello.session)
+        if not handshake.is_fresh:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the nonce of hello has the wrong size")
+        challenge = pb.ServerChallenge(
+            nonce=handshake.server_nonce, instance=self._instance, proof=handshake.server_proof(self._key)
+        )
+        await context.write(pb.ServerFrames(challenge=challenge))
+        second = await anext(messages, None)
+        if second is None:
+            # It found that this is not the server it looks for.
+            await context.abort(grpc.StatusCode.CANCELLED, "the caller left")
+        assert second is not None
+        if not same(second.proof.proof, handshake.client_proof(self._key)):
+            logger.warning("refused a caller that calls itself %.200r: it does not hold this user's key", hello.caller)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "only jobs of the actor's own user may call it")
+        if self._stopped:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, self._stopped)
+        return hello, second.proof
+
+    def _open(self, hello: pb.ClientHello) -> Session:
+        session = self._sessions.get(hello.session)
+        if session is None:
+            session = Session(hello.session, hello.caller, self._actors, self._admission)
+            self._sessions[hello.session] = session
+        return session
+
+    async def _read(self, session: Session, messages: AsyncIterator[pb.ClientFrames]) -> None:
+        async for frames in messages:
+            session.take(frames)
+            if frames.bye:
+                # What it sent is run; nobody will ask for the results.
+                self._sessions.pop(session.session_id, None)
+                return
+
+    def _expire(self, session: Session) -> None:
+        if session.outbox is not None or self._sessions.get(session.session_id) is not session:
+            return
+        if self._loop.time() - session.left_at < self._session_timeout_s:
+            return  # it came back and left again: another timer runs
+        logger.warning("forgot the calls of %.200s, which was away for too long", session.caller)
+        del self._sessions[session.session_id]
+        session.refuse_all(pb.REFUSAL_CANCELLED)
+
+
+class _Goodbye:
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def fill(self, message: pb.ServerFrames) -> int:
+        message.goodbye = self._reason
+        return 64
+
+
+async def _write(outbox: "Outbox[pb.ServerFrames]", context: Context) -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        while (message := await outbox.next()) is not None:
+            await context.write(message)

@@ -1,0 +1,133 @@
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from iris.actor import ActorClient, ActorServer
+
+KEY = b"k" * 32
+WAIT_S = 20.0
+
+
+class Unpicklable(Exception):
+    """Holds what no other process can be given."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+class UnpicklableThere(Exception):
+    """Can be sent, but not made again."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Bench:
+    """An actor that does what the test asks."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.gate = threading.Event()
+        self.inside = 0
+        self.most = 0
+        self.lock = threading.Lock()
+
+    def note(self, item: Any) -> int:
+        self.seen.append(item)
+        return len(self.seen)
+
+    def noted(self) -> list[Any]:
+        return self.seen
+
+    def echo(self, value: Any = None) -> Any:
+        return value
+
+    def size(self, data: bytes) -> int:
+        self.seen.append(len(data))
+        return len(data)
+
+    def make(self, size: int) -> bytes:
+        return b"\x07" * size
+
+    def wait(self) -> int:
+        with self.lock:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+        assert self.gate.wait(WAIT_S)
+        with self.lock:
+            self.inside -= 1
+        return self.note("waited")
+
+    def fail(self, where: str) -> None:
+        def look_up_the_shards() -> None:
+            raise LookupError(f"no shards in {where}")
+
+        look_up_the_shards()
+
+    def fail_strangely(self) -> None:
+        raise Unpicklable("the device is on fire")
+
+    def fail_there(self) -> None:
+        raise UnpicklableThere("cannot be made again", 3)
+
+    def leave(self) -> None:
+        raise SystemExit(4)
+
+    def give_lock(self) -> Any:
+        return threading.Lock()
+
+    def apply(self, function: Callable[[], Any]) -> Any:
+        return function()
+
+    def _hidden(self) -> None:
+        raise AssertionError("a private method was called")
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def server(bench: Bench) -> Iterator[ActorServer]:
+    with ActorServer(key=KEY) as running:
+        running.register("bench", bench)
+        yield running
+        bench.gate.set()
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., ActorClient]]:
+    """Clients that are closed when the test ends: `connect(address, actor="bench", key=KEY)`."""
+    made: list[ActorClient] = []
+
+    def make(address: str, actor: str = "bench", key: bytes = KEY, **options: Any) -> ActorClient:
+        made.append(ActorClient.at(address, actor, key=key, **options))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+@pytest.fixture
+def client(server: ActorServer, connect: Callable[..., ActorClient]) -> ActorClient:
+    return connect(server.address)
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], object], str], None]:
+    """Wait until a condition holds; fail naming it otherwise."""
+
+    def wait(condition: Callable[[], object], what: str) -> None:
+        end = time.monotonic() + WAIT_S
+        while not condition():
+            assert time.monotonic() < end, f"not within {WAIT_S:g} s: {what}"
+            time.sleep(0.005)
+
+    return wait
