@@ -27,7 +27,7 @@ class Caller:
     """Belongs to the loop; `submit`, `cancel` and `close` may be used from any thread.
 
     Args:
-        key: Says the key of the actor's user; called in a thread, once.
+        key: Of the actor's user.
         whoami: For the actor's log.
         reconnect_timeout: Seconds without a connection, though the actor has a place, after which calls fail.
     """
@@ -36,14 +36,13 @@ class Caller:
         self,
         loop: asyncio.AbstractEventLoop,
         target: Target,
-        key: Callable[[], bytes],
+        key: bytes,
         whoami: str,
         reconnect_timeout: float = RECONNECT_TIMEOUT_S,
     ) -> None:
         self._loop = loop
         self._target = target
-        self._key_of = key
-        self._key: bytes | None = None
+        self._key = key
         self._whoami = whoami
         self._reconnect_timeout = reconnect_timeout
         self._session = secrets.token_hex(16)
@@ -202,11 +201,6 @@ class Caller:
 
     async def _serve(self, place: Place) -> MarinError | None:
         """One connection, to its end; None: it was made and ended in order or broke later, else why it was not."""
-        if self._key is None:
-            try:
-                self._key = await asyncio.to_thread(self._key_of)
-            except MarinError as error:
-                return error
         link = Link(place, self._session, self)
         made = False
         try:

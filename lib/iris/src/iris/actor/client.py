@@ -215,7 +215,7 @@ class ActorClient:
             if self._closed:
                 raise Conflict("this ActorClient was closed; make a new one")
             if pid not in self._callers:
-                self._callers = {pid: run(_make_caller(self._make_target, self._key))}
+                self._callers = {pid: run(_make_caller(self._make_target, self._key()))}
                 _open_callers.setdefault(pid, set()).add(self._callers[pid])
             return self._callers[pid]
 
@@ -223,7 +223,7 @@ class ActorClient:
 _open_callers: dict[int, set[Caller]] = {}
 
 
-async def _make_caller(target: Callable[[], Target], key: Callable[[], bytes]) -> Caller:
+async def _make_caller(target: Callable[[], Target], key: bytes) -> Caller:
     loop = actor_loop()
     return Caller(loop, target(), key, _whoami(), RECONNECT_TIMEOUT_S)
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -30,6 +30,34 @@ def actor_loop() -> asyncio.AbstractEventLoop:
 def run(work: Coroutine[Any, Any, Result], timeout: float | None = None) -> Result:
     """Run a coroutine in the loop and wait for it; not to be called from the loop itself."""
     return asyncio.run_coroutine_threadsafe(work, actor_loop()).result(timeout)
+
+
+async def in_thread(work: Callable[[], Result]) -> Result:
+    """What `work()` returns, without holding the loop up.
+
+    Not `asyncio.to_thread`: its threads are gone when the last calls of a process that ends are handed over.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Result] = loop.create_future()
+
+    def settle(result: Result | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]  # there is a result when there is no error
+
+    def run_it() -> None:
+        try:
+            result = work()
+        except BaseException as error:  # belongs to whoever awaits it
+            loop.call_soon_threadsafe(settle, None, error)
+        else:
+            loop.call_soon_threadsafe(settle, result, None)
+
+    threading.Thread(target=run_it, name="iris-actor-work", daemon=True).start()
+    return await future
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 import grpc
 import grpc.aio
 
+from iris.actor.loop import in_thread
 from iris.client.connection import Connection, Endpoint, is_away
 from iris.client.endpoints import Endpoint as Registered
 from iris.client.endpoints import EndpointSet, WatchState
@@ -178,7 +179,7 @@ class EndpointWatch:
         state = WatchState()
         while True:
             try:
-                where = await asyncio.to_thread(self._connection.whereabouts)
+                where = await in_thread(self._connection.whereabouts)
                 await self._follow(where, state, backoff)
             except grpc.aio.AioRpcError as error:
                 if not is_away(error):
@@ -190,7 +191,7 @@ class EndpointWatch:
                     return
             await asyncio.sleep(backoff.next_interval())
             try:
-                await asyncio.to_thread(self._connection.reconnect)
+                await in_thread(self._connection.reconnect)
             except MarinError as error:
                 if not error.retryable:
                     self._on_error(error)

@@ -1,6 +1,7 @@
 """ActorServer: makes objects of this process callable from others."""
 
 import asyncio
+import contextlib
 import contextvars
 import os
 import uuid
@@ -18,7 +19,7 @@ from iris.actor.service import ActorService, ServerLoad
 from iris.client.context import IrisContext, get_iris_ctx
 from iris.rpc import actor_pb2_grpc
 from iris.rpc.protocol import SERVER_OPTIONS
-from rigging.errors import AlreadyExists, Conflict, InvalidRequest
+from rigging.errors import AlreadyExists, Conflict, InvalidRequest, MarinError
 
 HOST_ENV: Final = "IRIS_ACTOR_HOST"
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -130,7 +131,9 @@ class ActorServer:
         self._server = None
         for name in self._endpoints:
             assert self._context is not None
-            self._context.registry.unregister(name)
+            # They go with the attempt in any case: a controller that is away keeps nobody from leaving.
+            with contextlib.suppress(MarinError):
+                self._context.registry.unregister(name, retry=False)
         run(self._refuse_new())
         for actor in self._actors.values():
             actor.stop()

@@ -64,10 +64,16 @@ class EndpointRegistry:
         reply = self._connection.run(lambda c: c.endpoints.Register(request, timeout=c.timeout, metadata=c.metadata))
         return endpoint_of(reply.endpoint)
 
-    def unregister(self, name: str) -> None:
-        """Unbind what this attempt registered as `name`; nothing happens when there is none."""
+    def unregister(self, name: str, *, retry: bool = True) -> None:
+        """Unbind what this attempt registered as `name`; nothing happens when there is none.
+
+        Args:
+            retry: False: do not wait for a controller that is away; raises Unavailable then.
+        """
         request = pb.UnregisterEndpointRequest(name=name, attempt_id=self._attempt_id)
-        self._connection.run(lambda c: c.endpoints.Unregister(request, timeout=c.timeout, metadata=c.metadata))
+        self._connection.run(
+            lambda c: c.endpoints.Unregister(request, timeout=c.timeout, metadata=c.metadata), retry=retry
+        )
 
 
 class EndpointResolver:
