@@ -30,6 +30,10 @@ def _outside_of_any_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (IN_IRIS, "iris"),
         ({"FRAY_CLIENT": "local", **IN_IRIS}, "local"),
         ({"FRAY_CLIENT": "iris://h:1"}, "iris://h:1"),
+        ({"RAY_JOB_ID": "01000000"}, "ray"),
+        ({"RAY_JOB_CONFIG_JSON_ENV_VAR": "{}"}, "ray"),
+        ({"RAY_JOB_ID": "01000000", **IN_IRIS}, "iris"),
+        ({"FRAY_CLIENT": "local", "RAY_JOB_ID": "01000000"}, "local"),
     ],
 )
 def test_what_the_environment_says(environ: dict[str, str], spec: str) -> None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 CLIENT_ENV = "FRAY_CLIENT"
 
+# Ray sets the one in its workers, the other in the driver of a submitted job.
+_SET_INSIDE_RAY = ("RAY_JOB_ID", "RAY_JOB_CONFIG_JSON_ENV_VAR")
+
 _set_client: ContextVar[Client | None] = ContextVar("fray_client", default=None)
 
 _shared: dict[tuple[int, str], Client] = {}
@@ -70,6 +73,8 @@ def default_spec(environ: Mapping[str, str]) -> str:
         return spec
     if environ.get("IRIS_JOB_ID") and environ.get("IRIS_CONTROLLER_ADDRESS"):
         return "iris"
+    if any(environ.get(name) for name in _SET_INSIDE_RAY):
+        return "ray"
     return "local"
 
 
@@ -77,7 +82,8 @@ def current_client() -> Client:
     """The client to submit jobs with.
 
     In this order: what `set_current_client` set; what the variable FRAY_CLIENT names; Iris when running inside an
-    Iris job; local. The last three are made once per process and spec, and again after a shutdown.
+    Iris job; Ray when inside a Ray job; local. All but the first are made once per process and spec, and again after a
+    shutdown.
 
     Raises:
         InvalidRequest: FRAY_CLIENT names no known backend, or one that is not installed.

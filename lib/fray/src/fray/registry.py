@@ -1,8 +1,14 @@
-"""Which backends there are, by the specs people write in FRAY_CLIENT. Nothing is imported until it is asked for."""
+"""Which backends there are, by the specs people write in FRAY_CLIENT. Nothing is imported until it is asked for.
+
+Other packages add backends by an entry point of the group `fray.backends`: its name is the spec's scheme, its value a
+module with `connect(address: str | None) -> Client`.
+"""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,24 +27,45 @@ class Backend:
         module: Has `connect(address: str | None) -> Client`, which refuses an address it cannot use.
         forms: The specs it answers to, as shown to people.
         extra: The optional dependency of marin-fray that brings what it needs; None when that is always there.
+        needs: The top-level package that `extra` brings.
     """
 
     name: str
     module: str
     forms: tuple[str, ...]
     extra: str | None = None
+    needs: str | None = None
 
+    def missing(self) -> str | None:
+        """Why it cannot be used in this environment, and what to do about it; None when it can."""
+        if self.needs is None or importlib.util.find_spec(self.needs) is not None:
+            return None
+        return f"{self.needs} is not installed: install marin-fray[{self.extra}]"
+
+
+ENTRY_POINTS = "fray.backends"
 
 BACKENDS = (
-    Backend("local", "fray.backends.local", ("local",)),
-    Backend("ray", "fray.backends.ray", ("ray", "ray://host:port"), extra="ray"),
-    Backend("iris", "fray.backends.iris", ("iris", "iris://host:port"), extra="iris"),
+    Backend("local", "fray.backends.local", ("local", "local://?processes=1")),
+    Backend("ray", "fray.backends.ray", ("ray", "ray://host:port"), extra="ray", needs="ray"),
+    Backend("iris", "fray.backends.iris", ("iris", "iris://host:port"), extra="iris", needs="iris"),
 )
+
+
+def known_backends() -> list[Backend]:
+    """Ours, then those of other installed packages, by name."""
+    # Reading the metadata of all that is installed takes a while, and the common specs do not need it.
+    from importlib.metadata import entry_points
+
+    ours = {backend.name for backend in BACKENDS}
+    others = {point.name: point.value for point in entry_points(group=ENTRY_POINTS) if point.name not in ours}
+    found = [Backend(name, module, (name, f"{name}://...")) for name, module in sorted(others.items())]
+    return [*BACKENDS, *found]
 
 
 def known_specs() -> list[str]:
     """Every form of spec that `connect` accepts."""
-    return [form for backend in BACKENDS for form in backend.forms]
+    return [form for backend in known_backends() for form in backend.forms]
 
 
 def connect(spec: str) -> Client:
@@ -48,7 +75,7 @@ def connect(spec: str) -> Client:
         InvalidRequest: An unknown spec (the message lists the known ones), or a backend that is not installed.
     """
     name, separator, address = spec.partition("://")
-    backend = next((backend for backend in BACKENDS if backend.name == name), None)
+    backend = _find(name, BACKENDS) or _find(name, known_backends())
     if backend is None or (separator and not address):
         raise InvalidRequest(f"fray client {spec!r} is not known; known: {', '.join(known_specs())}")
     try:
@@ -62,3 +89,7 @@ def connect(spec: str) -> Client:
         ) from error
     client: Client = module.connect(address or None)
     return client
+
+
+def _find(name: str, backends: Sequence[Backend]) -> Backend | None:
+    return next((backend for backend in backends if backend.name == name), None)

@@ -118,7 +118,8 @@ class LocalJob:
             if error is None or self._stopping:
                 break
             retries_left = self.request.max_retries_failure - attempt
-            logger.warning("job %r failed, %d retries left: %s", self.request.name, retries_left, error)
+            if retries_left:
+                logger.warning("job %r failed, %d retries left: %s", self.request.name, retries_left, error)
         if self._stopping:
             self._finish_stopped()
         else:

@@ -1,0 +1,5 @@
+"""`python -m fray.cli` is the `fray` command."""
+
+from fray.cli.main import main
+
+main()

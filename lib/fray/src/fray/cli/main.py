@@ -1,0 +1,154 @@
+"""`fray`: which backends there are, and running a command on one for a quick try."""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from fray.client import JobHandle
+from fray.context import CLIENT_ENV, default_spec
+from fray.errors import JobFailed
+from fray.registry import Backend, connect, known_backends
+from fray.types import Entrypoint, JobRequest, ResourceConfig, create_environment
+from rigging.errors import MarinError
+
+FAILED = 1
+REFUSED = 3
+INTERRUPTED = 130
+_LOG_SECONDS = 0.2
+_STOP_SECONDS = 30.0
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="marin-fray", prog_name="fray")
+def cli() -> None:
+    """Run jobs through fray.
+
+    Exit codes: 0 done; 2 a wrong command line; 3 refused, with the reason; 130 interrupted, the job stopped. `fray run`
+    otherwise ends with the exit code of its command (128 + number for a signal; 1 when the job failed without one).
+    """
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def backends(as_json: bool) -> int:
+    """List the backends: how FRAY_CLIENT names them, and whether they can be used here."""
+    current = default_spec(os.environ).partition("://")[0]
+    rows = [_row(backend, current) for backend in known_backends()]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return 0
+    width = max(len(", ".join(row["specs"])) for row in rows)
+    click.echo(f"  {'BACKEND':8} {'FRAY_CLIENT':{width}} USABLE")
+    for row in rows:
+        usable = "yes" if row["usable"] else f"no: {row['why_not']}"
+        mark = "*" if row["current"] else " "
+        click.echo(f"{mark} {row['name']:8} {', '.join(row['specs']):{width}} {usable}")
+    click.echo("* what current_client() uses here")
+    return 0
+
+
+def _row(backend: Backend, current: str) -> dict[str, Any]:
+    why_not = backend.missing()
+    return {
+        "name": backend.name,
+        "specs": list(backend.forms),
+        "usable": why_not is None,
+        "why_not": why_not,
+        "current": backend.name == current,
+    }
+
+
+@cli.command()
+@click.option("--backend", metavar="SPEC", help="As in FRAY_CLIENT [default: what current_client() would use].")
+@click.option("--name", default="fray-run", show_default=True, help="The job's name.")
+@click.option("--cpu", type=float, default=1, show_default=True, help="Processors.")
+@click.option("--ram", default="1g", show_default=True, help="Memory.")
+@click.option("-e", "env_vars", multiple=True, metavar="KEY=VALUE", help="A variable of the command; may be repeated.")
+@click.argument("command", nargs=-1, required=True)
+def run(
+    backend: str | None, name: str, cpu: float, ram: str, env_vars: tuple[str, ...], command: tuple[str, ...]
+) -> int:
+    """Run COMMAND as a job in the current directory: `fray run --backend ray -- python -m trainer`.
+
+    Shows its output and ends with its exit code. Ctrl-C stops the job.
+    """
+    variables: dict[str, str] = {}
+    for pair in env_vars:
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="-e")
+        variables[key] = value
+    request = JobRequest(
+        name,
+        Entrypoint.from_binary(command[0], command[1:]),
+        ResourceConfig.with_cpu(cpu=cpu, ram=ram),
+        create_environment(env_vars=variables),
+    )
+    client = connect(backend or os.environ.get(CLIENT_ENV) or default_spec(os.environ))
+    try:
+        return _follow(client.submit(request, adopt_existing=False))
+    finally:
+        client.shutdown(wait=False)
+
+
+def _follow(job: JobHandle) -> int:
+    """Show the job's output until its end; return the exit code to end with."""
+    ended = threading.Event()
+    job.add_done_callback(lambda _: ended.set())
+    shown = 0
+    try:
+        while not ended.wait(_LOG_SECONDS):
+            shown = _show(job, shown)
+        _show(job, shown)
+        job.wait()
+    except KeyboardInterrupt:
+        _say(f"stopping job {job.job_id}")
+        job.terminate()
+        job.wait(_STOP_SECONDS, raise_on_failure=False)
+        _show(job, shown)
+        _say(f"stopped job {job.job_id}")
+        return INTERRUPTED
+    except JobFailed as error:
+        if error.exit_code is None:
+            _say(str(error))
+            return FAILED
+        return error.exit_code if error.exit_code >= 0 else 128 - error.exit_code
+    return 0
+
+
+def _show(job: JobHandle, shown: int) -> int:
+    """Write what has been logged since; return how much has been shown in all."""
+    text = job.logs()
+    sys.stdout.write(text[shown:])
+    sys.stdout.flush()
+    return max(shown, len(text))
+
+
+def _say(text: str) -> None:
+    click.echo(f"fray: {text}", err=True)
+
+
+def run_command_line(argv: Sequence[str]) -> int:
+    """Run one command line; return the exit code."""
+    try:
+        result: Any = cli.main(args=list(argv), prog_name="fray", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        _say("interrupted")
+        return INTERRUPTED
+    except MarinError as error:
+        _say(str(error))
+        return REFUSED
+    return int(result or 0)
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run_command_line(sys.argv[1:]))

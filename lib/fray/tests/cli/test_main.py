@@ -1,0 +1,87 @@
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fray.cli.main import run_command_line
+
+
+def test_backends_are_listed_with_what_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fray import registry
+
+    absent = registry.Backend("far", "absent.client", ("far", "far://host"), extra="far", needs="absent_package")
+    monkeypatch.setattr(registry, "BACKENDS", (*registry.BACKENDS, absent))
+    monkeypatch.setenv("FRAY_CLIENT", "iris://somewhere:1")
+    assert run_command_line(["backends"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    told = next(line for line in lines if "far" in line)
+    assert told.endswith("no: absent_package is not installed: install marin-fray[far]")
+    assert next(line for line in lines if " iris " in line).startswith("* iris")
+    assert run_command_line(["backends", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["local"] == {
+        "name": "local",
+        "specs": ["local", "local://?processes=1"],
+        "usable": True,
+        "why_not": None,
+        "current": False,
+    }
+    assert (rows["far"]["usable"], rows["iris"]["current"]) == (False, True)
+
+
+@pytest.mark.parametrize(("script", "code"), [("true", 0), ("exit 4", 4), ("kill -TERM $$", 143)])
+def test_run_ends_with_the_commands_exit_code(script: str, code: int) -> None:
+    assert run_command_line(["run", "--backend", "local", "--", "sh", "-c", script]) == code
+
+
+def test_run_shows_the_output_and_gives_variables(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["run", "-e", "A=b=c", "-e", "EMPTY=", "--backend", "local", "--", "sh", "-c"]
+    assert run_command_line([*words, 'echo "$A[${EMPTY-unset}]"; pwd; printf "no newline"']) == 0
+    assert capfd.readouterr().out == f"b=c[]\n{tmp_path.resolve()}\nno newline"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["run", "--backend", "nix", "--", "true"], 3, "fray client 'nix' is not known; known: local"),
+        (["run", "-e", "NAME", "--", "true"], 2, "'NAME' is not KEY=VALUE"),
+        (["run"], 2, "Missing argument 'COMMAND...'"),
+        (["run", "--ram", "lots", "--", "true"], 3, "'lots' is not a size"),
+        (["run", "--backend", "local", "--", "no-such-program"], 1, "cannot start 'no-such-program'"),
+    ],
+)
+def test_what_is_wrong_is_told(words: list[str], code: int, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(words) == code
+    assert told in capsys.readouterr().err
+
+
+def test_ctrl_c_stops_the_job_and_says_so() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "fray.cli",
+        "run",
+        "--backend",
+        "local",
+        "--",
+        "sh",
+        "-c",
+        "echo $$; exec sleep 300",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        job_pid = int(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopping job local-1-fray-run" in err
+    assert "stopped job local-1-fray-run" in err
+    assert not Path(f"/proc/{job_pid}").exists()
