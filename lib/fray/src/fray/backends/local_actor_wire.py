@@ -16,8 +16,7 @@ import weakref
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Client as connect
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from fray import pickling
@@ -67,7 +66,9 @@ class ActorServer:
         self._threads: list[threading.Thread] = []
         self._closed = False
         self._path = path
-        self._listener = Listener(path, "AF_UNIX", backlog=64)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(path)
+        self._listener.listen(64)
         self._start(self._accept)
 
     def close(self) -> None:
@@ -80,7 +81,7 @@ class ActorServer:
         # Neither accept nor a read ends by closing its socket from another thread: a last visitor wakes the one, and
         # a shutdown the others.
         try:
-            connect(self._path, "AF_UNIX").close()
+            connect(self._path).close()
         except OSError as error:
             logger.debug("nobody accepts at %s any more: %s", self._path, error)
         for connection in connections:
@@ -101,7 +102,7 @@ class ActorServer:
         with self._listener:
             while True:
                 try:
-                    connection = self._listener.accept()
+                    connection = Connection(self._listener.accept()[0].detach())
                 except OSError as error:
                     logger.warning("an actor's server cannot accept: %s", error)
                     return
@@ -134,6 +135,13 @@ class ActorServer:
             answer(number, _failed(error))
             return
         future.add_done_callback(partial(answer, number))
+
+
+def connect(path: str) -> Connection:
+    """A connection to whoever listens at `path`; OSError when nobody does."""
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.connect(path)
+        return Connection(opened.detach())
 
 
 def _failed(error: BaseException) -> "Future[Any]":
@@ -170,7 +178,7 @@ class Channel:
         self._numbers = itertools.count()
         self._lost = False
         try:
-            self._connection = connect(address.path, "AF_UNIX")
+            self._connection = connect(address.path)
         except OSError as error:
             raise ActorLost(f"actor {address.label} cannot be reached: {error.strerror or error}") from None
         threading.Thread(target=self._receive, name="fray-actor-channel", daemon=True).start()

@@ -1,7 +1,7 @@
 """A pytest plugin: the fixtures `fray_client`, `fray_harness` and `fray_stage`, and the option `--fray-backend`.
 
 A test that takes one of the fixtures runs once for every chosen backend: those of `--fray-backend`, else those that its
-module lists in `FRAY_BACKENDS`, else `local`.
+module lists in `FRAY_BACKENDS` (names, or `pytest.param` with a name and marks), else `local`.
 """
 
 from collections.abc import Iterator

@@ -1,0 +1,113 @@
+"""A fan-out: fifty steps as jobs, each of which submits a job of its own, and one actor that counts them all.
+
+python -m experiments.tutorials.fan_out                                       # in this process
+FRAY_CLIENT='local://?processes=1' python -m experiments.tutorials.fan_out    # each job in a process
+FRAY_CLIENT=ray python -m experiments.tutorials.fan_out                       # on Ray
+iris job run -- python -m experiments.tutorials.fan_out                       # on an Iris cluster
+
+The outputs are the same wherever it runs. A second run finds them and does nothing.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+
+from fray import ActorHandle, Entrypoint, JobRequest, ResourceConfig, current_client
+from marin.execution import ExecutorStep, InputName, executor_main, output_path_of, this_output_path, versioned
+from marin.execution.remote import remote
+from rigging.filesystem import open_url, read_bytes_or_none
+
+SHARDS = 50
+SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="128m", disk="64m")
+# A job that waits lends its processor but never its memory: leave room for the jobs that it waits for.
+AT_ONCE = 20
+
+
+class Counter:
+    """Counts jobs, wherever they run."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, int] = {}
+
+    def add(self, kind: str) -> None:
+        """Count one job of a kind."""
+        self.jobs[kind] = self.jobs.get(kind, 0) + 1
+
+    def read(self) -> dict[str, int]:
+        """Return how many there were of each kind."""
+        return dict(self.jobs)
+
+
+@dataclass(frozen=True)
+class ShardConfig:
+    index: int
+    output_path: str
+    counter: ActorHandle
+
+
+def square(index: int, path: str, counter: ActorHandle) -> None:
+    """The inner job: write the square of a number."""
+    counter.add("inner")
+    with open_url(path, "w") as file:
+        json.dump(index * index, file)
+
+
+def shard(config: ShardConfig) -> None:
+    """The outer job: have the square made by a job of its own, wait for it, and write the square plus one."""
+    config.counter.add("outer")
+    path = os.path.join(config.output_path, "square.json")
+    inner = Entrypoint.from_callable(square, [config.index, path, config.counter])
+    current_client().submit(JobRequest(f"square-{config.index}", inner, SMALL)).wait()
+    with open_url(path, "r") as file:
+        value = json.load(file)
+    with open_url(os.path.join(config.output_path, "shard.json"), "w") as file:
+        json.dump(value + 1, file)
+
+
+@dataclass(frozen=True)
+class SumConfig:
+    shard_paths: list[InputName]
+    output_path: str
+    counter: ActorHandle
+
+
+def add_up(config: SumConfig) -> None:
+    """Write the sum over all shards, and how many jobs it took."""
+    total = 0
+    for path in config.shard_paths:
+        with open_url(os.path.join(str(path), "shard.json"), "r") as file:
+            total += json.load(file)
+    with open_url(os.path.join(config.output_path, "sum.json"), "w") as file:
+        json.dump({"sum": total, "jobs": config.counter.read()}, file)
+
+
+def make_step(counter: ActorHandle, shards: int = SHARDS) -> ExecutorStep:
+    """The last step; the others are its inputs."""
+    outer = [
+        ExecutorStep(
+            name=f"fan_out/shard-{index}",
+            fn=remote(shard, resources=SMALL),
+            config=ShardConfig(index=versioned(index), output_path=this_output_path(), counter=counter),
+        )
+        for index in range(shards)
+    ]
+    return ExecutorStep(
+        name="fan_out/sum",
+        fn=add_up,
+        config=SumConfig([output_path_of(step) for step in outer], this_output_path(), counter),
+    )
+
+
+def main() -> None:
+    """Run the fan-out and print the result."""
+    total = make_step(current_client().create_actor(Counter, name="fan-out-counter", resources=SMALL))
+    output_paths = executor_main(
+        steps=[total], description="Fan-out: jobs that submit jobs, and an actor", max_concurrent=AT_ONCE
+    )
+    result = read_bytes_or_none(os.path.join(output_paths[total], "sum.json"))
+    if result is not None:
+        print(f"sum: {result.decode()}")
+
+
+if __name__ == "__main__":
+    main()
