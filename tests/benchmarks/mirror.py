@@ -1,6 +1,8 @@
 """The mirror beside the plainest way to do the same, in one run.
 
-usage: uv run python tests/benchmarks/mirror.py [NAME...]     (names: bytes, files, open, objects)
+usage: uv run python tests/benchmarks/mirror.py [NAME...]     (all of bytes, files, open, objects if none is named)
+
+Files are made below TMPDIR. Exit code 2: no such name.
 
 Prints one JSON line for each:
     bytes    1 GiB from one filesystem type to another (memory to disk, disk to memory): MB/s beside a plain chunked
@@ -10,13 +12,13 @@ Prints one JSON line for each:
     objects  2,000 objects of 10 KB between two regions on GCS with 20 ms latency: one after the other, by prefetch
 """
 
+import argparse
 import json
 import os
 import resource
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -237,7 +239,14 @@ BENCHES = {"bytes": bench_bytes, "files": bench_files, "open": bench_open, "obje
 
 
 def main() -> None:
-    for name in sys.argv[1:] or BENCHES:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.usage = "%(prog)s [NAME...]"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHES)}; all of them if none")
+    names = parser.parse_args().names
+    for name in names:
+        if name not in BENCHES:
+            parser.error(f"there is no benchmark {name!r}: choose from {', '.join(BENCHES)}")
+    for name in names or BENCHES:
         with tempfile.TemporaryDirectory(prefix="mirror-bench-") as root:
             print(json.dumps(BENCHES[name](root)), flush=True)
 

@@ -12,7 +12,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from rigging.errors import Unavailable
+from rigging.filesystem import mirror_plan, mirror_prefetch
 from rigging.filesystem.budget import TransferBudget
+from rigging.filesystem.mirror.copy import copy_files
 from rigging.filesystem.mirror.digest import CorruptCopyError
 from rigging.filesystem.mirror.part import claim_part, part_path
 from rigging.filesystem.mirror.plan import version_of
@@ -185,6 +187,46 @@ def test_one_store_copies_by_itself(make_regions: Any, request: Any, budget: Tra
     assert regions.has(0, "d/x") == data
     assert budget.bytes_used == size
     assert regions.files(0) == ["d/x"]
+
+
+def test_a_source_object_that_is_replaced_meanwhile_is_copied_anew(make_regions: Any, budget: TransferBudget):
+    regions = make_regions("gcs", "gcs")
+    for number in range(3):
+        regions.put(1, f"d/{number}", b"old")
+    plan = mirror_plan("d")
+    regions.put(1, "d/1", b"newer")
+    copy_files(plan.files, plan.destination, regions.fs.settings)
+    assert [regions.has(0, f"d/{number}") for number in range(3)] == [b"old", b"newer", b"old"]
+    assert budget.bytes_used == 11
+
+
+def test_small_objects_are_copied_together_and_what_is_there_stays(make_regions: Any, budget: TransferBudget):
+    regions = make_regions("gcs", "gcs")
+    for number in range(300):
+        regions.put(1, f"d/{number:03}", b"%03d" % number)
+    plan = mirror_plan("d")
+    regions.put(0, "d/007", b"mine")
+    moved: dict[str, int] = {}
+    copy_files(plan.files, plan.destination, regions.fs.settings, lambda wanted, n: moved.update({wanted.path: n}))
+    assert moved == {f"d/{number:03}": 0 if number == 7 else 3 for number in range(300)}
+    assert budget.bytes_used == 299 * 3
+    for number in range(300):
+        assert regions.has(0, f"d/{number:03}") == (b"mine" if number == 7 else b"%03d" % number)
+
+
+def test_one_object_that_cannot_be_copied_is_named_and_not_charged(make_regions: Any, gcs: Any, budget: TransferBudget):
+    regions = make_regions("gcs", "gcs")
+    for number in range(8):
+        regions.put(1, f"d/{number}", b"123")
+    gcs.inject(Fault(FaultKind.ERROR, match=r"rewriteTo.*d/5", status=403))
+    try:
+        with pytest.raises(OSError, match=r"403|injected"):
+            mirror_prefetch("d")
+    finally:
+        gcs.clear_faults()
+    there = [path for path in regions.files(0) if path.startswith("d/")]
+    assert "d/5" not in there
+    assert budget.bytes_used == 3 * len(there)
 
 
 FAULTS = [

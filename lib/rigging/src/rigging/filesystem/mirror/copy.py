@@ -4,6 +4,7 @@ import errno
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from itertools import groupby
 
 from rigging.filesystem.mirror.batch import copy_small_files
 from rigging.filesystem.mirror.bill import Bill, Purse
@@ -11,7 +12,7 @@ from rigging.filesystem.mirror.paths import is_private
 from rigging.filesystem.mirror.plan import Settings, Wanted, Way, version_of, way
 from rigging.filesystem.mirror.root import Root, Store, local_root, other_roots
 from rigging.filesystem.mirror.single_flight import only_copier, stripe
-from rigging.filesystem.mirror.to_gcs import rewrite_in_gcs, upload_to_gcs
+from rigging.filesystem.mirror.to_gcs import rewrite_in_gcs, rewrite_small_in_gcs, upload_to_gcs
 from rigging.filesystem.mirror.to_local import SourceChangedError, copy_to_local
 from rigging.filesystem.mirror.to_other import copy_under_temporary_name
 from rigging.filesystem.mirror.to_s3 import copy_in_s3, upload_to_s3
@@ -134,9 +135,24 @@ def _copy_group(
             _copy(wanted, destination, settings, purse, lambda: None, done, known)
         return
     with only_copier(stripe(group[0]), destination, settings) as check:
-        for wanted in group:
+        for wanted in _together(group, destination, purse, check, done):
             check()
             _copy(wanted, destination, settings, purse, check, done, set())
+
+
+def _together(
+    group: Sequence[Wanted], destination: Root, purse: Purse, check: Callable[[], None], done: Done | None
+) -> list[Wanted]:
+    """Copy those files at once for which there is a way to; return the others."""
+    if destination.store is not Store.GCS or len(group) == 1:
+        return list(group)
+    rest: list[Wanted] = []
+    for source, files in groupby(group, key=lambda wanted: wanted.source):
+        if way(source, destination) is Way.SERVER_SIDE:
+            rest += rewrite_small_in_gcs(list(files), destination, purse, check, done)
+        else:
+            rest += files
+    return rest
 
 
 def _copy(
