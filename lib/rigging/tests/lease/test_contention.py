@@ -116,10 +116,9 @@ def run_hostile(contest: Contest, server: TestServer | None, method: str, proces
         server.inject(Fault(FaultKind.LATENCY, match=r"x\.lock", seconds=0.02, probability=0.1))
     dice = random.Random(7)
     crowd = Crowd(contest, method, processes)
-    for done in range(1, kills + 1):
-        # Spread over the contest by its progress, not by time.
-        wait_for(lambda done=done: len(contest.numbers()) >= done * contest.acquisitions // (kills + 1))
-        time.sleep(dice.uniform(0, 0.01))
+    # Spread over the contest by its progress, not by time. What the victim is at by then is left to chance.
+    for moment in sorted(dice.sample(range(contest.acquisitions), kills)):
+        wait_for(lambda moment=moment: len(contest.numbers()) >= moment)
         crowd.kill_and_replace(dice.randrange(processes))
     crowd.finish()
     assert_in_order(contest)
