@@ -14,6 +14,7 @@ from fray.backends.local import LocalClient
 from fray.client import JobHandle, wait_all
 from fray.context import current_client
 from fray.errors import JobAlreadyExists, JobFailed
+from fray.replica import replica_index
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
 from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest
 
@@ -375,3 +376,24 @@ def test_as_a_context_manager_it_shuts_down() -> None:
 def test_max_threads_is_checked() -> None:
     with pytest.raises(InvalidRequest, match="max_threads must be at least 1, not 0"):
         LocalClient(max_threads=0)
+
+
+def test_a_replica_knows_its_number(client: LocalClient, tmp_path: Path) -> None:
+    seen: list[int] = []
+    client.submit(call(lambda: seen.append(replica_index()), name="callable", replicas=3)).wait(LONG)
+    assert sorted(seen) == [0, 1, 2]
+    script = f'touch "{tmp_path}/$FRAY_REPLICA_INDEX"'
+    client.submit(shell(script, name="program", replicas=3)).wait(LONG)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2"]
+    assert replica_index() == 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "index"), [({}, 0), ({"IRIS_TASK_INDEX": "3"}, 3), ({"FRAY_REPLICA_INDEX": "2"}, 2)]
+)
+def test_a_process_that_is_a_replica_knows_it_by_its_environment(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], index: int
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert replica_index() == index

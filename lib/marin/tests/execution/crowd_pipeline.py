@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from marin.execution import Executor, ExecutorStep, output_path_of, this_output_path, versioned
-from marin.execution.step_lease import LeaseTerms
+from marin.execution.leasing import LeaseTerms
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import pytest
 from marin.execution import Executor, ExecutorStep
 from marin.execution.executor_step_status import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS, StatusFile
 from marin.execution.lease_keeper import LeaseKeeper
+from marin.execution.leasing import LeaseTerms, StepLease, open_step_lease, step_lease
 from marin.execution.run_events import RunEvent, StepEnd, StepEnded
 from marin.execution.runner import Outcome, StepRun, StepTask
-from marin.execution.step_lease import LeaseTerms, StepLease, open_step_lease, step_lease
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import InvalidRequest, StepFailed
 
@@ -99,11 +99,14 @@ def test_a_lease_that_nobody_renews_is_taken_over_after_its_time(tmp_path: Path)
 def test_a_lease_that_is_renewed_is_waited_for(tmp_path: Path) -> None:
     other = open_step_lease(str(tmp_path), "other", SHORT)
     assert other.begin(force_run_failed=True)
-    keeper = LeaseKeeper(SHORT)
+    began, keeper, lock = time.monotonic(), LeaseKeeper(SHORT), tmp_path / ".executor_status.lock"
     keeper.keep(other, lambda: None)
 
     def finish() -> None:
-        time.sleep(3 * SHORT.timeout_seconds)  # far longer than an unrenewed lease would have lasted
+        # Until it has been renewed for far longer than an unrenewed lease would have lasted.
+        seen = {json.loads(lock.read_bytes())["timestamp"]}
+        while len(seen) < 10 or time.monotonic() - began < 3 * SHORT.timeout_seconds:
+            seen.add(json.loads(lock.read_bytes())["timestamp"])
         other.end(STATUS_SUCCESS)
 
     finisher = threading.Thread(target=finish)

@@ -87,11 +87,11 @@ def test_the_summary_says_what_became_of_each_step(
 
 
 SCRIPT = """
-import os, signal, time
-from marin.execution import ExecutorStep, executor_main
+import os
+from marin.execution import ExecutorStep, executor_main, step_lease
 def slow(config):
     print("started", flush=True)
-    time.sleep(60)
+    step_lease().lost_event.wait()  # set when the run is stopped, and never else
 def shared(config):
     with open(os.environ["JOURNAL"], "a") as file:
         file.write(config + "\\n")

@@ -12,7 +12,7 @@ BOTH = (
     "output_path_of get_executor_step VersionedValue versioned ensure_versioned unwrap_versioned_value MirroredValue "
     "mirrored walk_config InputNameEvent VersionedEvent upstream_steps collect_dependencies_and_version "
     "instantiate_config resolve_local_placeholders compute_output_path materialize resolve_executor_step "
-    "ExecutorStepInfo ExecutorInfo"
+    "ExecutorStepInfo ExecutorInfo step_lease"
 )
 NAMES = {
     "marin.execution": BOTH,

@@ -12,6 +12,7 @@ import pytest
 from fray.client import JobHandle
 from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
+from fray.replica import replica_index
 from fray.types import JobRequest, ResourceConfig
 from marin.execution import Executor, ExecutorStep, mirrored, versioned
 from marin.execution.artifact import Artifact
@@ -160,6 +161,50 @@ def test_a_stopped_run_terminates_its_jobs() -> None:
     late = Handle()
     jobs.wait(late)  # type: ignore[arg-type]
     assert late.terminated
+
+
+def test_a_job_that_has_ended_is_forgotten() -> None:
+    class Handle:
+        job_id = "/u/job"
+
+        def wait(self) -> None:
+            """It has ended."""
+
+    jobs = LiveJobs()
+    jobs.wait(Handle(), "/p")  # type: ignore[arg-type]
+    assert jobs.take_log("/p") == "job /u/job"
+    assert jobs.take_log("/p") is None
+
+
+def test_paths_in_two_regions_are_refused_before_anything_runs(
+    client: RecordingClient, make_step: MakeStep, make_executor: MakeExecutor
+) -> None:
+    before = make_step("before", versioned(1), fn=note)
+    torn = make_step("torn", before, ["gs://marin-us-central2/a", "gs://marin-us-west4/b"], fn=decorated)
+    executor = make_executor()
+    with pytest.raises(RegionConflict, match="step 'torn': its inputs and its output are in different") as caught:
+        executor.run([torn])
+    assert "gs://marin-us-central2/a is in us-central2" in str(caught.value)
+    assert "gs://marin-us-west4/b is in us-west4" in str(caught.value)
+    assert ran == []
+    assert client.requests == []
+    assert [StatusFile(path).status for path in executor.output_paths.values()] == [None, None]
+
+
+def test_of_the_replicas_of_a_job_the_first_stores_the_result(
+    client: RecordingClient, make_step: MakeStep, make_executor: MakeExecutor
+) -> None:
+    def train(_: Any) -> dict[str, int]:
+        barrier.wait(20)
+        ran.append(replica_index())
+        return {"replica": replica_index()}
+
+    barrier = threading.Barrier(3)
+    executor = make_executor()
+    executor.run([make_step("train", fn=remote(train, resources=ResourceConfig(replicas=3)))])
+    assert sorted(ran) == [0, 1, 2]
+    [path] = executor.output_paths.values()
+    assert Artifact.load(path) == {"replica": 0}
 
 
 @pytest.mark.parametrize("label", ["hello_world/stats", "a b\tc", "../x", "ünï", "x" * 300])

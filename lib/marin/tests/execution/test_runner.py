@@ -338,9 +338,15 @@ def test_an_interrupt_of_the_run_leaves_true_statuses(make_step: MakeStep, make_
 
 
 def test_threads_end_with_the_run(make_step: MakeStep, make_executor: MakeExecutor) -> None:
-    make_executor().run([make_step(f"s{index}") for index in range(5)])
+    own: list[str] = []
+
+    def note_threads(_: Any) -> None:
+        own.extend(thread.name for thread in threading.enumerate() if thread.name.startswith("marin-"))
+
+    make_executor().run([make_step(f"s{index}", versioned(index), fn=note_threads) for index in range(5)])
+    assert {name.rstrip("0123456789") for name in own} >= {"marin-step-", "marin-lease-keeper", "marin-event-log"}
     for thread in threading.enumerate():
-        if thread.name.startswith(("marin-step-", "lease-renewer")):
+        if thread.name.startswith("marin-"):
             thread.join(10)
             assert not thread.is_alive()
 

@@ -19,9 +19,9 @@ from marin.execution.executor_step_status import (
     PreviousTaskFailedError,
     StatusFile,
 )
+from marin.execution.leasing import step_lease
 from marin.execution.run_events import RunEnded, RunEvent, RunStarted, StepEnd, StepEnded
 from marin.execution.spec_stream import LOOKING_THREADS, READ_AHEAD
-from marin.execution.step_lease import step_lease
 from marin.execution.step_runner import StepRunner
 from marin.execution.step_spec import StepSpec
 from rigging.errors import InvalidRequest, StepFailed

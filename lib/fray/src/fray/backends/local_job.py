@@ -13,6 +13,7 @@ from fray.backends.local_process import KILL_AFTER_SECONDS, OutputFile, ProcessT
 from fray.client import JobHandle
 from fray.errors import JobFailed
 from fray.home import HomeProcess
+from fray.replica import REPLICA_ENV, enter_replica, replica_index
 from fray.types import CallableEntrypoint, JobRequest, JobStatus
 from rigging.errors import DeadlineExceeded
 from rigging.filesystem.budget import budget_environment
@@ -135,13 +136,13 @@ class LocalJob:
         """Run all replicas once; return the first failure after stopping the programs of the others."""
         count = self.request.replica_count
         if count == 1:
-            return self._run_replica()
+            return self._run_replica(0)
         errors: list[BaseException] = []
         with self._lock:
             self._attempt_failed = False
 
-        def replica() -> None:
-            error = self._run_replica()
+        def replica(index: int) -> None:
+            error = self._run_replica(index)
             if error is not None:
                 with self._lock:
                     errors.append(error)
@@ -151,8 +152,10 @@ class LocalJob:
                     tree.terminate()
 
         threads = [
-            threading.Thread(target=contextvars.copy_context().run, args=(replica,), name="fray-replica", daemon=True)
-            for _ in range(count)
+            threading.Thread(
+                target=contextvars.copy_context().run, args=(replica, index), name="fray-replica", daemon=True
+            )
+            for index in range(count)
         ]
         for thread in threads:
             thread.start()
@@ -160,7 +163,8 @@ class LocalJob:
             thread.join()
         return errors[0] if errors else None
 
-    def _run_replica(self) -> BaseException | None:
+    def _run_replica(self, index: int) -> BaseException | None:
+        enter_replica(index)
         entrypoint = self.request.entrypoint
         if self._apart is not None:
             return self._call_apart(self._apart)
@@ -192,6 +196,7 @@ class LocalJob:
         environment = self.request.environment
         own = environment.env_vars if environment else {}
         env = {**os.environ, **budget_environment(), **(self._process_environment or {}), **own}
+        env[REPLICA_ENV] = str(replica_index())
         workspace = environment.workspace if environment else None
         with_lifeline = self._process_environment is not None
         try:

@@ -9,6 +9,7 @@ if __name__ == "__main__":
 
 from marin.execution.info import ExecutorInfo, ExecutorStepInfo
 from marin.execution.instantiate import instantiate_config, resolve_local_placeholders
+from marin.execution.leasing import step_lease
 from marin.execution.main import ExecutorMainConfig, executor_main
 from marin.execution.materialize import materialize
 from marin.execution.paths import compute_output_path
@@ -59,6 +60,7 @@ __all__ = [
     "output_path_of",
     "resolve_executor_step",
     "resolve_local_placeholders",
+    "step_lease",
     "this_output_path",
     "unwrap_versioned_value",
     "upstream_steps",

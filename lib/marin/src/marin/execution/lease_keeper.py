@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from marin.execution.step_lease import DEFAULT_TERMS, LeaseTerms, StepLease
+from marin.execution.leasing import DEFAULT_TERMS, LeaseTerms, StepLease
 from rigging.distributed_lock import LeaseLostError
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from marin.execution.collision import Planned, check_existing
-from marin.execution.executor_step_status import worker_id
+from marin.execution.executor_step_status import STATUS_SUCCESS, worker_id
 from marin.execution.explain_mode import explain_request
 from marin.execution.garbage import paused_collection
 from marin.execution.graph import reachable
@@ -26,14 +26,14 @@ from marin.execution.info import (
     now_text,
     user_name,
 )
+from marin.execution.leasing import DEFAULT_TERMS, LeaseTerms
 from marin.execution.observers import default_observers
-from marin.execution.placement import LiveJobs, bind, remote_function
+from marin.execution.placement import LiveJobs, bind, check_job_region, remote_function
 from marin.execution.plan import Plan, StepsByVersionText, VersionTexts
 from marin.execution.run_events import RunEnded, RunObserver, RunStarted, notify
 from marin.execution.runner import Outcome, StepResult, StepRun, StepTask, check_max_concurrent, describe_error
 from marin.execution.standing import read_standings, statuses_of
 from marin.execution.step import ExecutorStep
-from marin.execution.step_lease import DEFAULT_TERMS, LeaseTerms
 from marin.execution.version import Step
 from rigging.errors import InvalidRequest, StepFailed
 from rigging.filesystem import write_bytes_atomic
@@ -132,7 +132,8 @@ class Executor:
 
         Raises:
             StepFailed: Some steps failed; all are named, the first is the cause.
-            InvalidRequest: Wrong arguments, or steps that cannot be versioned; nothing has run.
+            InvalidRequest: Wrong arguments, steps that cannot be versioned, or (`RegionConflict`) jobs whose paths are
+                in several regions; nothing has run.
         """
         check_max_concurrent(max_concurrent)
         self.results = []
@@ -156,6 +157,10 @@ class Executor:
             self.get_infos()
             standings = read_standings([self.output_paths[step] for step in chosen])
             check_existing([self._planned(step) for step in chosen], standings)
+            for step in chosen:
+                path = self.output_paths[step]
+                if standings[path].status != STATUS_SUCCESS:
+                    check_job_region(step, self.configs[step], path)
             self._write_run_info()
             tasks = [self._task(step, jobs) for step in chosen]
         observers = self.observers if self.observers is not None else default_observers()
@@ -250,7 +255,7 @@ class Executor:
             work=lambda: bind(step, self.configs[step], path, self.prefix, jobs)(),
             prepare=functools.partial(_write_step_info, path, self._texts[path]),
             stop=functools.partial(jobs.terminate_one, path),
-            log=functools.partial(jobs.log_of, path),
+            take_log=functools.partial(jobs.take_log, path),
         )
 
     def _print_plan(self, chosen: Sequence[Step]) -> None:
@@ -283,7 +288,7 @@ def raise_failures(results: Sequence[StepResult]) -> None:
     rows = [("step", "path", "error", "log")]
     for result in failed:
         task = result.task
-        rows.append((task.name, task.output_path, describe_error(result.error), task.log() or "this process's log"))
+        rows.append((task.name, task.output_path, describe_error(result.error), result.log or "this process's log"))
     widths = [max(len(row[column].partition("\n")[0]) for row in rows) for column in range(2)]
     lines = [f"{len(failed)} step(s) failed:"]
     for name, path, error, log in rows:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from marin.execution.remote import RemoteCallable, job_name, remote, submit_step
+from marin.execution.remote import RemoteCallable, job_name, job_region, remote, submit_step
 from marin.execution.step import ExecutorStep
 from marin.execution.step_call import call_step, mirror_budget_gb
 from rigging.errors import MarinError
@@ -43,9 +43,10 @@ class LiveJobs:
             with self._guard:
                 self._handles.pop(output_path, None)
 
-    def log_of(self, output_path: str) -> str | None:
-        """Where the log of the job that made an output is; None when there was no job."""
-        job_id = self._ids.get(output_path)
+    def take_log(self, output_path: str) -> str | None:
+        """Where the log of the job that made an output is; None when there was no job, and when asked again."""
+        with self._guard:
+            job_id = self._ids.pop(output_path, None)
         return None if job_id is None else f"job {job_id}"
 
     def terminate(self) -> None:
@@ -87,6 +88,17 @@ def remote_function(step: ExecutorStep[Any]) -> RemoteCallable[Any] | None:
         return None
     groups = dict.fromkeys([*chosen.pip_dependency_groups, *(step.pip_dependency_groups or ())])
     return replace(chosen, resources=step.resources or chosen.resources, pip_dependency_groups=tuple(groups))
+
+
+def check_job_region(step: ExecutorStep[Any], config: Any, output_path: str) -> None:
+    """Refuse a step whose job has no region to run in, as far as that is known before it is submitted.
+
+    Raises:
+        RegionConflict: Its inputs and its output are in different regions.
+    """
+    remote_fn = remote_function(step)
+    if remote_fn is not None:
+        job_region(remote_fn, config, step_name=step.name, output_path=output_path)
 
 
 def bind(step: ExecutorStep[Any], config: Any, output_path: str, prefix: str, jobs: LiveJobs) -> Callable[[], Any]:

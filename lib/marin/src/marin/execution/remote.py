@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 
 from marin.execution.regions import infer_region
-from marin.execution.step_call import call_step, check_not_ray, is_ray_function
+from marin.execution.step_call import call_step_in_job, check_not_ray, is_ray_function
 
 if TYPE_CHECKING:
     from fray.client import JobHandle
@@ -203,17 +203,26 @@ def submit_step(
     """
     from rigging.filesystem.budget import MIRROR_BUDGET_ENV
 
-    resources = remote_fn.resources
-    if not resources.regions and resources.zone is None:
-        region = infer_region(step_name, config, output_path)
-        if region is not None:
-            resources = replace(resources, regions=[region])
+    region = job_region(remote_fn, config, step_name=step_name, output_path=output_path)
+    resources = remote_fn.resources if region is None else replace(remote_fn.resources, regions=[region])
     env_vars = {PREFIX_VARIABLE: prefix}
     if budget_gb is not None:
         env_vars[MIRROR_BUDGET_ENV] = repr(float(budget_gb))
     # The wrapper goes into the job, where the budget is to be in force and the return value is.
-    call = replace(remote_fn, fn=call_step, resources=resources)
+    call = replace(remote_fn, fn=call_step_in_job, resources=resources)
     return submit(call, name, (plain_function(remote_fn.fn), (config,), output_path, budget_gb), env_vars=env_vars)
+
+
+def job_region(remote_fn: RemoteCallable[Any], config: Any, *, step_name: str, output_path: str) -> str | None:
+    """The region that a step's job is to run in; None when its resources say where, or no path does.
+
+    Raises:
+        RegionConflict: The inputs and the output are in different regions.
+    """
+    resources = remote_fn.resources
+    if resources.regions or resources.zone is not None:
+        return None
+    return infer_region(step_name, config, output_path)
 
 
 def function_name(fn: Callable[..., Any] | None) -> str:

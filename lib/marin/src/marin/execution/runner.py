@@ -19,8 +19,8 @@ from marin.execution.executor_step_status import (
 )
 from marin.execution.garbage import paused_collection
 from marin.execution.lease_keeper import LeaseKeeper
+from marin.execution.leasing import DEFAULT_TERMS, LeaseTerms, StepLease, open_step_lease, set_step_lease
 from marin.execution.run_events import RunObserver, StepEnded, StepQueued, StepStarted, notify
-from marin.execution.step_lease import DEFAULT_TERMS, LeaseTerms, StepLease, open_step_lease, set_step_lease
 from marin.execution.step_task import STEP_ENDS, Outcome, StepResult, StepTask, describe_error
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import InvalidRequest, MarinError, StepFailed
@@ -279,15 +279,15 @@ class StepRun:
         except StepAlreadyDone:
             return StepResult(task, Outcome.ALREADY_DONE)
         except LeaseLostError as error:
-            return StepResult(task, Outcome.LOST, time.monotonic() - started, error)
+            return StepResult(task, Outcome.LOST, time.monotonic() - started, error, task.take_log())
         # A step may raise anything, SystemExit and KeyboardInterrupt included; all of it is that step's failure.
         except BaseException as error:
-            return StepResult(task, Outcome.FAILED, time.monotonic() - started, error)
+            return StepResult(task, Outcome.FAILED, time.monotonic() - started, error, task.take_log())
         finally:
             self._keeper.drop(lease)
             with self._work_or_end:
                 self._at_work.discard(lease)
-        return StepResult(task, Outcome.RAN, time.monotonic() - started)
+        return StepResult(task, Outcome.RAN, time.monotonic() - started, log=task.take_log())
 
     def _make(self, task: StepTask, lease: StepLease) -> None:
         """Do a task's work and end its lease with a true status."""
@@ -345,7 +345,7 @@ class StepRun:
         task = result.task
         error = None if result.error is None else describe_error(result.error)
         end = StepEnded(
-            time.time(), task.name, task.output_path, STEP_ENDS[result.outcome], result.seconds, error, task.log()
+            time.time(), task.name, task.output_path, STEP_ENDS[result.outcome], result.seconds, error, result.log
         )
         notify(self._observers, end)
 

@@ -14,12 +14,12 @@ from typing import Any
 from marin.execution.executor_step_status import STATUS_FAILED, STATUS_SUCCESS, StepAlreadyDone
 from marin.execution.info import STEP_INFO_FILE, plain, to_bytes
 from marin.execution.lease_keeper import LeaseKeeper
+from marin.execution.leasing import open_step_lease, set_step_lease
 from marin.execution.paths import prefix_or_default
 from marin.execution.placement import LiveJobs, bind
 from marin.execution.remote import function_name
 from marin.execution.run_events import StepEnd
 from marin.execution.step import ExecutorStep
-from marin.execution.step_lease import open_step_lease, set_step_lease
 from marin.execution.step_spec import StepSpec
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import MarinError
@@ -94,9 +94,9 @@ class Attempt:
             self._keeper.drop(self._lease)
         return AttemptResult(self._path, StepEnd.SUCCEEDED, time.monotonic() - started)
 
-    def log(self) -> str | None:
-        """Where the log of the attempt's job is; None when there was no job."""
-        return self._jobs.log_of(self._path)
+    def take_log(self) -> str | None:
+        """Where the log of the attempt's job is; None when there was no job, and when asked again."""
+        return self._jobs.take_log(self._path)
 
     def abandon(self) -> None:
         """Leave a true status behind when the run is interrupted; what the function still does counts no more."""

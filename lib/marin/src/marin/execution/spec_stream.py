@@ -166,7 +166,7 @@ class SpecStream:
                 case AttemptResult() as result:
                     self._calls_under_way -= 1
                     attempt = self._running.pop(result.path)
-                    self._end(result, attempt.log())
+                    self._end(result, attempt.take_log())
             while self._ready and len(self._running) < self._limit:
                 self._start(self._ready.popleft())
 
@@ -268,7 +268,8 @@ class SpecStream:
             else:
                 self._first_error = self._first_error or result.error
                 if len(self._listed) < LISTED_FAILURES:
-                    self._listed.append(f"  {node.spec.name} -> {node.path}: {describe_error(result.error)}")
+                    where = f"  [{log}]" if log else ""
+                    self._listed.append(f"  {node.spec.name} -> {node.path}: {describe_error(result.error)}{where}")
         error = None if result.error is None else describe_error(result.error)
         self._tell(StepEnded(time.time(), node.spec.name, node.path, result.end, result.seconds, error, log))
 

@@ -40,6 +40,17 @@ def call_step(fn: Callable[..., Any], args: Sequence[Any], output_path: str, bud
     return value
 
 
+def call_step_in_job(fn: Callable[..., Any], args: Sequence[Any], output_path: str, budget_gb: float | None) -> None:
+    """`call_step` in a job, of whose replicas only the first stores what its function returned: there is one file."""
+    from fray.replica import replica_index
+
+    if replica_index() == 0:
+        call_step(fn, args, output_path, budget_gb)
+        return
+    with _budget(budget_gb):
+        fn(*args)
+
+
 def is_ray_function(fn: Any) -> bool:
     """Whether a function is Ray's (`@ray.remote`): recognised by its attributes, without importing ray."""
     return callable(getattr(fn, "remote", None)) and callable(getattr(fn, "options", None))

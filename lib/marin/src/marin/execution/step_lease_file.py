@@ -8,7 +8,7 @@ import time
 from typing import Protocol
 
 from marin.execution.executor_step_status import STATUS_RUNNING, STATUS_SUCCESS, parse_status
-from marin.execution.step_lease import LeaseTerms, StepLease, holder_of
+from marin.execution.leasing import LeaseTerms, StepLease, holder_of
 from rigging.distributed_lock import Lease, LeaseLock
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
 from rigging.lease.base import LeaseStore, StoredLease

@@ -15,7 +15,7 @@ from marin.execution.executor_step_status import (
     StepAlreadyDone,
     parse_status,
 )
-from marin.execution.step_lease import LeaseTerms, StepLease, holder_of
+from marin.execution.leasing import LeaseTerms, StepLease, holder_of
 from rigging.distributed_lock import SKEW_ALLOWANCE, Lease
 from rigging.errors import MarinError, Unavailable
 from rigging.lease.base import StoredLease
@@ -48,6 +48,10 @@ class ObjectStepLease(StepLease):
 
     An attempt that meets nobody takes four requests: lock, RUNNING, last word, unlock; one more unless it is known
     that there was no status.
+
+    Where a version's mark is made from the content (S3's ETag), one attempt's RUNNING cannot be told from another's.
+    There a lease that has not been renewed for long is renewed before the last word is written, and the last word is
+    taken back if the lock turns out to have gone to another in between.
 
     Args:
         output_path: The output path.
@@ -122,10 +126,20 @@ class ObjectStepLease(StepLease):
 
     def _end(self, status: str) -> bool:
         content = status.encode()
+        marks_are_unique = self._objects.marks_are_unique
+        if not marks_are_unique and self.seconds_left() < self.terms.timeout_seconds / 2 and not self._renew():
+            return False
         written = self._put(self._status_key, content, StoredLease(b"", self._status_version))
         still_locked = self._delete_lock()
-        # Written means that nobody else had begun: whoever has the lease by now finds this status.
-        return written is not None or (still_locked and self._says(content))
+        if written is None:
+            return still_locked and self._says(content)
+        if still_locked or marks_are_unique:
+            # Written means that nobody else had begun: whoever has the lease by now finds this status.
+            return True
+        if self._get(self._lock_key) is None:
+            return True  # removed, but by nobody who is at work on this output
+        self._put(self._status_key, STATUS_RUNNING.encode(), StoredLease(b"", written))
+        return False
 
     def _says(self, content: bytes) -> bool:
         # A refusal by the store's own repetition of a write that was carried out.

@@ -40,7 +40,7 @@ class StepTask:
         work: Makes the output.
         prepare: Called before `work`, with the lease held: writes the step's info.
         stop: Called when the lease is lost while `work` is on: stops what runs outside this process.
-        log: Where the work's own log can be read, once it has ended; None for this process's log.
+        take_log: Where the work's own log can be read, asked once when it has ended; None for this process's log.
     """
 
     name: str
@@ -49,7 +49,7 @@ class StepTask:
     work: Callable[[], Any]
     prepare: Callable[[], None] = lambda: None
     stop: Callable[[], None] = lambda: None
-    log: Callable[[], str | None] = lambda: None
+    take_log: Callable[[], str | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,14 @@ class StepResult:
         outcome: How it ended.
         seconds: How long its work took.
         error: Why it failed; for a task that could not start, the error of the dependency.
+        log: Where the work's own log can be read; None for this process's log.
     """
 
     task: StepTask
     outcome: Outcome
     seconds: float = 0.0
     error: BaseException | None = None
+    log: str | None = None
 
     @property
     def ok(self) -> bool:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Seconds for one request.
 REQUEST_TIMEOUT = 10.0
+#: Connections kept open: those who take many leases at once have a hundred threads or so.
+MAX_CONNECTIONS = 128
 
 _PASSING = frozenset({408, 429, 500, 502, 503, 504})
 _NO_SUCH_VERSION = frozenset({404, 412})
@@ -33,6 +35,9 @@ class GcsObjects:
     Args:
         bucket: Its name.
     """
+
+    #: Generations only grow.
+    marks_are_unique = True
 
     def __init__(self, bucket: str) -> None:
         self._bucket = bucket
@@ -113,7 +118,7 @@ def _connections(process: int) -> "urllib3.PoolManager":
     del process  # a forked child must not write into its parent's connections
     import urllib3
 
-    return urllib3.PoolManager(num_pools=4, maxsize=8, retries=False, timeout=REQUEST_TIMEOUT)
+    return urllib3.PoolManager(num_pools=4, maxsize=MAX_CONNECTIONS, retries=False, timeout=REQUEST_TIMEOUT)
 
 
 def _error_of(status: int, body: bytes, what: str) -> MarinError:

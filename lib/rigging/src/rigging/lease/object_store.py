@@ -41,6 +41,11 @@ class ConditionalObjects(Protocol):
     (no such bucket, not allowed). Each takes a bounded time, seconds.
     """
 
+    @property
+    def marks_are_unique(self) -> bool:
+        """Say whether no two versions of an object ever have one mark; False where equal contents have equal marks."""
+        ...
+
     def get(self, key: str) -> StoredLease | None:
         """Return the object, None when there is none."""
         ...

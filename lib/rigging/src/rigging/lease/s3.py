@@ -14,6 +14,8 @@ from rigging.lease.object_store import StoreTrouble
 
 #: Seconds to connect, and again to read.
 REQUEST_TIMEOUT = 10.0
+#: Connections kept open: those who take many leases at once have a hundred threads or so.
+MAX_CONNECTIONS = 128
 
 #: 409: another conditional request for the same object is being carried out.
 _PASSING = frozenset({408, 409, 429, 500, 502, 503, 504})
@@ -27,6 +29,9 @@ class S3Objects:
     Args:
         bucket: Its name.
     """
+
+    #: An ETag is the MD5 of the content, as a rule.
+    marks_are_unique = False
 
     def __init__(self, bucket: str) -> None:
         self._bucket = bucket
@@ -84,7 +89,12 @@ def _client(process: int) -> Any:
     options.update({name: value for name, value in credentials.items() if value is not None})
     settings = Config(**configured.get("config_kwargs", {})).merge(
         # The repeating is done by the lease, which knows what may be repeated.
-        Config(retries={"total_max_attempts": 1}, connect_timeout=REQUEST_TIMEOUT, read_timeout=REQUEST_TIMEOUT)
+        Config(
+            retries={"total_max_attempts": 1},
+            connect_timeout=REQUEST_TIMEOUT,
+            read_timeout=REQUEST_TIMEOUT,
+            max_pool_connections=MAX_CONNECTIONS,
+        )
     )
     session = botocore.session.Session(profile=configured.get("profile"))
     return session.create_client("s3", config=settings, **options)
