@@ -4,9 +4,11 @@ import copy
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
+from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,6 +70,13 @@ def test_each_placeholder(fill: Callable[[Any], Any], step: ExecutorStep[Any]) -
         "mirror://a-1/f",
         "mirror://raw/x",
     ]
+
+
+T = TypeVar("T")
+
+
+class Colour(Enum):
+    RED = "red"
 
 
 class Row(NamedTuple):
@@ -133,6 +142,27 @@ class WithInitVar:
 class Unset:
     path: Any
     missing: int = field(init=False)
+
+
+@dataclass(frozen=True)
+class Box(Generic[T]):
+    content: T
+
+
+@dataclass(frozen=True)
+class LabelledBox(Box[T]):
+    label: Colour = Colour.RED
+    folder: Path = Path("/a")
+
+
+def test_generic_and_inherited_dataclasses(fill: Callable[[Any], Any], step: ExecutorStep[Any]) -> None:
+    box = LabelledBox[Any](Box[Any]([step, np.float32(0.5)]))
+    filled = fill(box)
+    assert filled == LabelledBox(Box(["/p/a-1", np.float32(0.5)]))
+    assert type(filled) is LabelledBox
+    assert filled.label is Colour.RED
+    assert type(filled.content.content[1]) is np.float32
+    assert box.content.content[0] is step
 
 
 def test_dataclasses(fill: Callable[[Any], Any], step: ExecutorStep[Any]) -> None:

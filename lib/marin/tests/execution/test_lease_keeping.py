@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -166,6 +167,70 @@ def test_an_attempt_that_was_given_up_writes_nothing_more(tmp_path: Path) -> Non
     with pytest.raises(LeaseLostError):
         lease.end(STATUS_SUCCESS)
     assert StatusFile(str(tmp_path)).status == STATUS_FAILED
+
+
+def test_a_late_owner_neither_renews_nor_removes_its_successors_lease(tmp_path: Path) -> None:
+    late = open_step_lease(str(tmp_path), "a")
+    assert late.begin(force_run_failed=True)
+    steal(str(tmp_path))
+    stolen = (tmp_path / ".executor_status.lock").read_bytes()
+    with pytest.raises(LeaseLostError):
+        late.renew()
+    assert late.lost
+    with pytest.raises(LeaseLostError):
+        late.end(STATUS_SUCCESS)
+    late.abandon()
+    assert (tmp_path / ".executor_status.lock").read_bytes() == stolen
+    assert StatusFile(str(tmp_path)).status == STATUS_RUNNING
+
+
+def test_forked_processes_are_holders_of_their_own(tmp_path: Path) -> None:
+    """The children share the parent's host, thread number and random state, and only one of them has the lease."""
+    lease = open_step_lease(str(tmp_path), "inherited")
+    go_on, say_go_on = os.pipe()
+    told, tell = os.pipe()
+    children = []
+    for _ in range(6):
+        child = os.fork()
+        if child == 0:
+            answer = b"!"
+            try:
+                answer = b"+" if lease.begin(force_run_failed=True) else b"-"
+            finally:
+                os.write(tell, answer)
+                os.close(say_go_on)
+                os.read(go_on, 1)  # until all have tried: the lease of a process that has ended is free
+                os._exit(0)
+        children.append(child)
+    answers = b""
+    while len(answers) < len(children):
+        answers += os.read(told, len(children))
+    os.close(say_go_on)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(children)
+    for descriptor in (go_on, told, tell):
+        os.close(descriptor)
+    assert sorted(answers.decode()) == ["+", "-", "-", "-", "-", "-"]
+
+
+@pytest.mark.parametrize("skew", [-250.0, 250.0])
+def test_clocks_of_other_machines_are_not_believed(tmp_path: Path, skew: float) -> None:
+    """Whether a lease is renewed is seen by its changing, not by comparing its time with the time here."""
+    lock = tmp_path / ".executor_status.lock"
+
+    def renew_elsewhere() -> None:
+        lock.write_text(json.dumps({"worker_id": "elsewhere", "timestamp": time.time() + skew}))
+
+    renew_elsewhere()
+    here = open_step_lease(str(tmp_path), "a", SHORT)
+    began = time.monotonic()
+    while time.monotonic() - began < 2 * SHORT.timeout_seconds:
+        assert not here.begin(force_run_failed=True)
+        renew_elsewhere()
+    stands_still_since = time.monotonic()
+    while not here.begin(force_run_failed=True):
+        assert time.monotonic() - stands_still_since < 20
+    assert time.monotonic() - stands_still_since >= SHORT.timeout_seconds / 2
+    here.end(STATUS_SUCCESS)
 
 
 @pytest.mark.parametrize("scheme", ["", "memory://keeping"])

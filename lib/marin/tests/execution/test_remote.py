@@ -1,8 +1,10 @@
 """Steps and functions that run as jobs of their own, through fray's in-process client."""
 
 import functools
+import json
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,12 @@ from fray.replica import replica_index
 from fray.types import JobRequest, ResourceConfig
 from marin.execution import Executor, ExecutorStep, mirrored, versioned
 from marin.execution.artifact import Artifact
-from marin.execution.executor_step_status import STATUS_FAILED, STATUS_SUCCESS, StatusFile
+from marin.execution.executor_step_status import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS, StatusFile
+from marin.execution.leasing import LeaseTerms
 from marin.execution.placement import LiveJobs
 from marin.execution.regions import RegionConflict
 from marin.execution.remote import RemoteCallable, function_name, job_name, job_request, remote, submit_step
+from marin.execution.runner import Outcome
 from marin.execution.step_call import call_step, is_ray_function, mirror_budget_gb
 from rigging.errors import InvalidRequest, JobFailed, StepFailed
 from rigging.filesystem import current_budget, mirror_budget
@@ -189,6 +193,34 @@ def test_paths_in_two_regions_are_refused_before_anything_runs(
     assert ran == []
     assert client.requests == []
     assert [StatusFile(path).status for path in executor.output_paths.values()] == [None, None]
+
+
+def test_the_job_of_a_step_that_lost_its_lease_is_terminated(
+    make_step: MakeStep, make_executor: MakeExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = make_executor()
+    executor.lease_terms = LeaseTerms(renew_seconds=0.02, timeout_seconds=0.3)
+    stopped = threading.Event()
+
+    class Handle:
+        job_id = "/u/train"
+
+        def wait(self) -> None:
+            [path] = executor.output_paths.values()
+            thief = {"worker_id": "thief", "timestamp": time.time()}
+            Path(path, ".executor_status.lock").write_text(json.dumps(thief))
+            assert stopped.wait(20)
+            raise JobFailed("terminated")
+
+        def terminate(self) -> None:
+            stopped.set()
+
+    monkeypatch.setattr("marin.execution.placement.submit_step", lambda *_, **__: Handle())
+    with pytest.raises(StepFailed, match=r"LeaseLostError.*\[job /u/train\]"):
+        executor.run([make_step("train", fn=decorated)])
+    assert [result.outcome for result in executor.results] == [Outcome.LOST]
+    [path] = executor.output_paths.values()
+    assert StatusFile(path).status == STATUS_RUNNING
 
 
 def test_of_the_replicas_of_a_job_the_first_stores_the_result(

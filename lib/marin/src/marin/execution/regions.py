@@ -73,13 +73,13 @@ def warn_of_region_buckets(step_name: str, version_config: Mapping[str, Any]) ->
         for path, region in _region_paths(value):
             relative = path.split("://", 1)[1].partition("/")[2]
             logger.warning(
-                "step %r: field %r is versioned as %s, which is in %s alone: in another region the same pipeline would "
-                "start anew. Write it relative to the prefix: versioned(%r), InputName.hardcoded(%r), or mirrored(%r) "
-                "to have it copied",
+                "step %r: field %r names the bucket of region %s in its version (%s), so the same pipeline starts anew "
+                "in another region; write it relative to the prefix: versioned(%r) or InputName.hardcoded(%r), or "
+                "mirrored(versioned(%r)) to have it copied",
                 step_name,
                 field,
-                path,
                 region,
+                path,
                 relative,
                 relative,
                 relative,

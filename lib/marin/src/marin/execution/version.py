@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from marin.execution.canonical import canonical_text
 from marin.execution.graph import dependencies_first
+from marin.execution.regions import warn_of_region_buckets
 from marin.execution.rope import FLAT_BYTES, Rope, rope
 from marin.execution.step import ExecutorStep
 from marin.execution.walk import CollectedConfig, collect_dependencies_and_version
 from rigging.errors import InvalidRequest
-from rigging.filesystem import region_from_prefix
-
-logger = logging.getLogger(__name__)
 
 # A dependency whose own chain of blocking dependencies is longer than this is quoted by name and hash alone.
 MAX_QUOTED_DEPTH = 4
@@ -117,7 +113,7 @@ class VersionBook:
         collected = self._collect(step)
         config_text = canonical_text(collected.version).encode()
         if _REGIONAL in config_text:
-            _warn_of_regions(step.name, collected.version)
+            warn_of_region_buckets(step.name, collected.version)
         name_text = canonical_text(step.name).encode()
         if collected.dependencies or collected.pseudo_dependencies:
             return self._compute_quoting(step, collected, config_text, name_text)
@@ -181,38 +177,6 @@ class VersionBook:
         for chunk in ending.chunks():
             hasher.update(chunk)
         return hasher.hexdigest()
-
-
-def _warn_of_regions(step_name: str, config: dict[str, Any]) -> None:
-    """Say which versioned fields name one region's bucket: elsewhere the same step would have another path."""
-    for field, value in config.items():
-        for text in _texts_in(value):
-            region = region_from_prefix(text)
-            if region is None:
-                continue
-            _, _, path = text.partition("://")[2].partition("/")
-            logger.warning(
-                "step %r: field %r names the bucket of region %s in its version (%s), so the same pipeline starts anew "
-                "in another region; write it relative to the prefix: mirrored(versioned(%r)), or "
-                "InputName.hardcoded(%r)",
-                step_name,
-                field,
-                region,
-                text,
-                path,
-                path,
-            )
-
-
-def _texts_in(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _texts_in(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts_in(item)
 
 
 def _name_of(step: Step) -> str:
