@@ -327,6 +327,26 @@ def test_s3_is_elsewhere_unless_it_is_the_prefix(
     assert budget.bytes_used == 2 * SIZE
 
 
+def test_a_stream_that_is_opened_asynchronously_costs_the_whole_file_at_once(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, budget: TransferBudget
+) -> None:
+    plain, path = url_to_fs("s3://marin-s3-one/guard/streamed")
+    plain.pipe_file(path, CONTENT)
+    monkeypatch.setenv("MARIN_PREFIX", "gs://marin-us-central2")
+
+    async def read() -> bytes:
+        fs = filesystem("s3", asynchronous=True, skip_instance_cache=True)
+        handle = await fs.open_async(path)
+        data: bytes = await handle.read(10)
+        await handle.close()
+        return data
+
+    assert asyncio.run(read()) == CONTENT[:10]
+    assert budget.bytes_used == SIZE
+    with mirror_budget(1 / GB), pytest.raises(TransferBudgetExceeded, match="streamed"):
+        asyncio.run(read())
+
+
 def test_an_asynchronous_filesystem_is_guarded_in_its_own_loop(away: str, here: str, budget: TransferBudget) -> None:
     async def main() -> None:
         fs = filesystem("gs", asynchronous=True, skip_instance_cache=True)

@@ -62,6 +62,8 @@ READS: dict[str, tuple[Callable[[Any, str, Path], Any], int]] = {
     "async get": (lambda fs, p, tmp: in_its_loop(fs, lambda: fs._get(p, str(tmp / "x"))), SIZE),
     "async get_file": (lambda fs, p, tmp: in_its_loop(fs, lambda: fs._get_file(p, str(tmp / "x"))), SIZE),
     "async copy": (lambda fs, p, tmp: in_its_loop(fs, lambda: fs._copy(p, "marin-us-central2/copied")), SIZE),
+    "mv_file": (lambda fs, p, tmp: fs.mv_file(p, p.replace("eu-west4", "us-central2") + "-copy"), SIZE),
+    "async mv_file": (lambda fs, p, tmp: in_its_loop(fs, lambda: fs._mv_file(p, "marin-us-central2/moved")), SIZE),
     "async cp_file": (lambda fs, p, tmp: in_its_loop(fs, lambda: fs._cp_file(p, "marin-us-central2/copied")), SIZE),
 }
 

@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,10 +16,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 from rigging.errors import Unavailable
 from rigging.filesystem import mirror_plan, mirror_prefetch
 from rigging.filesystem.budget import TransferBudget
-from rigging.filesystem.mirror.copy import copy_files
+from rigging.filesystem.mirror.copy import bring, copy_files
 from rigging.filesystem.mirror.digest import CorruptCopyError
 from rigging.filesystem.mirror.part import claim_part, part_path
-from rigging.filesystem.mirror.plan import version_of
+from rigging.filesystem.mirror.plan import Settings, version_of
 from rigging.testing.faults import Fault, FaultKind
 
 MB = 2**20
@@ -102,6 +104,45 @@ def test_a_failed_copy_leaves_nothing_and_gives_its_budget_back(watched: Any, bu
     assert regions.files(0) == ["d/x"]
 
 
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [("local", "watched"), *(pytest.param(store, "watched", marks=pytest.mark.slow) for store in ("gcs", "s3"))],
+)
+def test_a_copy_of_any_size_is_held_in_bounded_memory(watched: Any, monkeypatch: pytest.MonkeyPatch, here, there):
+    size = 200 * MB
+    regions = watched(here, b"")
+    regions.fs.settings = Settings()
+    info = WatchedFileSystem.info
+    monkeypatch.setattr(WatchedFileSystem, "info", lambda self, path: {**info(self, path), "size": size})
+    # Made when they are read: nothing but the copy is in memory.
+    monkeypatch.setattr(WatchedFileSystem, "cat_file", lambda self, path, start=0, end=size: bytes(end - start))
+    tracemalloc.start()
+    try:
+        bring("d/x", regions.fs.settings)
+        _, highest = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert highest < 64 * MB, f"{highest / MB:.0f} MB"
+    assert regions.fs.info("d/x")["size"] == size
+
+
+def test_the_lease_on_a_copy_is_renewed_while_it_lasts(watched: Any):
+    regions = watched("gcs", b"x", heartbeat_interval=0.05, heartbeat_timeout=2.0)
+    seen: set[bytes] = set()
+    give_up_at = time.monotonic() + 60
+
+    def wait_for_renewals(start: Any) -> None:
+        while len(seen) < 4 and time.monotonic() < give_up_at:
+            locks = [path for path in regions.files(0) if path.endswith(".lock")]
+            assert len(locks) == 1
+            seen.add(regions.has(0, locks[0]))
+
+    WatchedFileSystem.before_read = wait_for_renewals
+    assert regions.fs.cat_file("d/x") == b"x"
+    assert len(seen - {None}) >= 4
+    assert [path for path in regions.files(0) if path.endswith(".lock")] == [], "released at the end"
+
+
 @pytest.mark.parametrize("here", HERE)
 def test_short_reads_are_not_taken_for_the_whole(watched: Any, budget: TransferBudget, here):
     regions = watched(here, os.urandom(5000))
@@ -179,8 +220,6 @@ def test_one_store_copies_by_itself(make_regions: Any, request: Any, budget: Tra
     regions.put(1, "d/x", data)
     server = request.getfixturevalue(store)
     server.reset_traffic()
-    from rigging.filesystem.mirror.copy import bring
-
     bring("d/x", regions.fs.settings)
     source = regions.prefixes[1].split("/")[2]
     assert server.traffic()[source].bytes_out < 20_000, "the bytes must not come through this machine"

@@ -1,6 +1,7 @@
 """Copying one file into a prefix on S3: by the service itself, or through this machine."""
 
 import contextlib
+import dataclasses
 import errno
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -64,7 +65,9 @@ def upload_to_s3(wanted: Wanted, destination: Root, settings: Settings, charge: 
         check()
         _put(destination, wanted, data)
         return
-    part_bytes = _part_bytes(size, settings.chunk_bytes)
+    # The client holds several copies of a part, so they are as small as S3 has them.
+    part_bytes = _part_bytes(size, _SMALLEST_PART_BYTES)
+    settings = dataclasses.replace(settings, chunk_bytes=min(settings.chunk_bytes, part_bytes))
     upload = _Upload(wanted, destination, part_bytes)
     moved = charge(size - upload.bytes_done)
     resumed = upload.bytes_done > 0
@@ -171,6 +174,9 @@ def _regroup(data: Iterator[bytes], part_bytes: int) -> Iterator[bytes]:
     pending: list[bytes] = []
     have = 0
     for chunk in data:
+        if not have and len(chunk) == part_bytes:
+            yield chunk  # as it is: joining would hold it several times over
+            continue
         pending.append(chunk)
         have += len(chunk)
         while have >= part_bytes:
