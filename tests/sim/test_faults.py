@@ -27,6 +27,12 @@ def test_an_attempt_that_was_told_to_stop_is_not_forgotten_by_a_restart(seed: in
     run_seed(seed).check()
 
 
+@pytest.mark.parametrize("seed", [338, 860])
+def test_a_stopped_attempt_of_a_task_that_is_no_more_does_not_hold_its_job_for_ever(seed: int) -> None:
+    """Once, its end was forgotten without a word to the view when the worker told it in its inventory."""
+    run_seed(seed).check()
+
+
 def test_as_many_seeds_as_asked_for() -> None:
     count = int(os.environ.get("IRIS_SIM_SEEDS", "0"))
     if not count:

@@ -112,6 +112,18 @@ class TestReconcile:
         cluster.reconnect("w", "a", [])
         assert cluster.view.is_settled("/u/job")
 
+    def test_the_end_of_an_attempt_of_a_task_that_is_no_more_frees_its_place(self, cluster):
+        """Its job's name was used again, for fewer tasks; the new one waits for what is left of the old."""
+        cluster.submit(replicas=2)
+        cluster.schedule()
+        cluster.stop("/u/job")
+        cluster.submit(replicas=1)
+        cluster.observe("/u/job/0:0", TaskState.KILLED)
+        result = cluster.reconnect("w", "a", [seen("/u/job/1:0", TaskState.KILLED)])
+        assert result.to_stop == []
+        assert cluster.view.held_counts == {}
+        assert cluster.view.committed(W).cpu_millis == 0
+
     def test_attempts_of_unknown_jobs(self, cluster):
         inventory = [seen("/u/old/0:3", TaskState.RUNNING), seen("/u/old/1:0", TaskState.FAILED)]
         result = cluster.reconnect("w", "a", inventory)

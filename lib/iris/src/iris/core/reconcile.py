@@ -53,9 +53,10 @@ def reconcile(
 
 def _compare(view: ClusterView, worker_id: WorkerId, observation: AttemptObserved, result: Reconciliation) -> None:
     name = observation.attempt_id
-    if view.find_attempt(name)[0] is not None:
+    booking = view.bookings.get(name)
+    # A booked attempt may be of a task that is no more: its job's name was used again, for fewer tasks.
+    if booking is not None or view.find_attempt(name)[0] is not None:
         result.events.append(observation)  # the reducer tells stale from live and says what to stop or forget
-        booking = view.bookings.get(name)
         told_before = booking is not None and booking.stopping and booking.worker_id == worker_id
         if told_before and not observation.state.is_terminal:
             result.to_stop.append(name)

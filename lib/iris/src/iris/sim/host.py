@@ -22,7 +22,7 @@ from iris.worker.runtime.process import NOT_FOUND, Exit, Listener, ProcessSpec, 
 from iris.worker.session import WorkerIdentity
 from iris.worker.supervisor import Supervisor
 from iris.worker.task_env import Ground, TaskEnvironment
-from iris.worker.types import Launch, PreparationFailed
+from iris.worker.types import Launch, Observation, PreparationFailed
 from rigging.errors import NotFound
 from rigging.timing import ExponentialBackoff
 
@@ -233,6 +233,10 @@ class Host:
     @property
     def is_up(self) -> bool:
         return self.node is not None and not self.node.is_dying
+
+    def inventory(self) -> list[Observation]:
+        """What its worker knows of, if one runs."""
+        return self.supervisor.inventory() if self.supervisor is not None and self.is_up else []
 
     def start(self) -> None:
         """Start the agent; like the real one it first kills what a former one left."""

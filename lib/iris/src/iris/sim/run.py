@@ -168,7 +168,7 @@ class Simulation:
         view = self.life.view
         if view.live_jobs or view.bookings:
             return False
-        return not any(host.supervisor and host.supervisor.inventory() for host in self.hosts.values())
+        return not any(host.inventory() for host in self.hosts.values())
 
     def _after_step(self, node: Node | None) -> None:
         life = self.life
@@ -256,12 +256,12 @@ class Simulation:
         if self.life is not None:
             self.life.faults = NO_FAULTS
         self._start_controller()
-        for host in self.hosts.values():
-            host.start()
         self._uncordon()
 
     def _uncordon(self) -> None:
-        """An operator looks now and then whether anything is closed that need not be."""
+        """An operator looks now and then whether anything is closed or down that need not be."""
+        for host in self.hosts.values():
+            host.start()
         if self.life is not None and self.life.is_up:
             for worker in list(self.life.view.workers.values()):
                 if worker.cordon_reason:
@@ -345,7 +345,7 @@ class Simulation:
         for booking in life.view.bookings.values():
             yield f"booked: {booking.attempt_id} on {booking.worker_id}, stopping={booking.stopping}"
         for host in self.hosts.values():
-            for observation in host.supervisor.inventory() if host.supervisor else ():
+            for observation in host.inventory():
                 yield f"{host.name} still has {observation.attempt_id} {observation.state.word}"
         yield f"running: {sorted(self.physics.running)}; stories open: {self.book.open_stories}"
 
