@@ -1,4 +1,4 @@
-"""`python -m iris.sim`: repeat a seed (`replay`) or run many (`sweep`)."""
+"""`python -m iris.sim`: a workload on a fleet; or, of the fault simulation, one seed (`replay`) or many (`sweep`)."""
 
 import argparse
 import json
@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 
 from iris.sim.run import Report, run_seed
+from iris.sim.workload.cli import run_workload
 from rigging.errors import MarinError
 
 _EXIT_BROKEN = 1
@@ -16,9 +17,10 @@ _EXIT_USAGE = 2
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command line; returns the exit code: 0 fine, 1 a promise was broken, 2 bad input."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
     try:
+        if not arguments or arguments[0] not in ("replay", "sweep"):
+            return run_workload(arguments)
+        options = _parser().parse_args(arguments)
         code: int = options.run(options)
     except MarinError as error:
         print(f"iris.sim: {error}", file=sys.stderr)
@@ -27,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m iris.sim", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m iris.sim", description="Faults that strike the real controller.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     replay = commands.add_parser("replay", help="run one seed of the fault simulation and say what came of it")
     replay.add_argument("--seed", type=int, required=True)

@@ -1,0 +1,281 @@
+"""Runs a workload on a fleet: the real reducer and the real scheduling rounds, from event to event."""
+
+import heapq
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from iris.core.reduce import reduce
+from iris.core.view import ClusterView, Wish
+from iris.domain.effects import Effect, StartAttempt, StopAttempt
+from iris.domain.entities import JobSpec
+from iris.domain.events import Assigned, AttemptObserved, Event, JobSubmitted, WorkerConnected
+from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.resources import Resources, weight
+from iris.domain.states import PriorityBand, TaskState
+from iris.sched.feasible import impossible_reason
+from iris.sched.fit import may_run_on
+from iris.sched.plan import plan_round
+from iris.sim.workload.model import Arrival, Machine
+from rigging.errors import InvalidRequest
+
+# Times of zero mean "not yet" in the records.
+_EPOCH_MS: Final = 1_000_000_000_000
+_PROGRESS_EVERY_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How long one task waited for its first start; `is_over` is False when it still did at the end."""
+
+    user: str
+    band: PriorityBand
+    seconds: float
+    is_over: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The fleet from one moment to the next. Cores and accelerators; `waiting` tasks; `*_stranded` are free although
+    somebody waits who may run on that host."""
+
+    at_s: float
+    cores_used: float
+    devices_used: float
+    cores_stranded: float
+    devices_stranded: float
+    waiting: int
+
+
+@dataclass
+class Outcome:
+    """All that happened.
+
+    Args:
+        refused: Jobs that no host could ever run, with the reason. stuck: Jobs never placed in full, with theirs.
+        preemptions: By the band that lost its place. lost_core_s: Weight times seconds of runs that were cut off.
+    """
+
+    cores: float
+    devices: float
+    samples: list[Sample] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+    preemptions: dict[PriorityBand, int] = field(default_factory=dict)
+    lost_core_s: float = 0.0
+    refused: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+    jobs: int = 0
+    tasks: int = 0
+    ended_tasks: int = 0
+    end_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Run:
+    job_id: JobId
+    worker_id: WorkerId
+    need: Resources
+    started_ms: int
+
+
+def simulate(
+    arrivals: Sequence[Arrival],
+    machines: Sequence[Machine],
+    stop_s: float = 5.0,
+    until_s: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Let the workload arrive and run to its end.
+
+    Args:
+        stop_s: How long a preempted task takes to leave; it starts anew when it is placed again.
+        until_s: End then, whatever still runs; None: when everything has ended.
+        progress: Called every two seconds of real time with a line for people.
+
+    Raises:
+        InvalidRequest: There is no host, or a host is named twice.
+    """
+    return _Simulation(arrivals, machines, stop_s, until_s, progress).run()
+
+
+class _Simulation:
+    def __init__(
+        self,
+        arrivals: Sequence[Arrival],
+        machines: Sequence[Machine],
+        stop_s: float,
+        until_s: float | None,
+        progress: Callable[[str], None] | None,
+    ) -> None:
+        if not machines:
+            raise InvalidRequest("the fleet has no host")
+        if len({machine.name for machine in machines}) < len(machines):
+            raise InvalidRequest("two hosts of the fleet have the same name; give each group a name of its own")
+        self._arrivals = arrivals
+        self._machines = machines
+        self._stop_ms = round(stop_s * 1000)
+        self._until_ms = None if until_s is None else round(until_s * 1000)
+        self._progress = progress
+        self._now_ms = 0
+        self._view = ClusterView()
+        self._events: list[tuple[int, int, Event | Arrival]] = []
+        self._count = 0
+        self._runs: dict[AttemptId, _Run] = {}
+        self._leaving: dict[AttemptId, _Run] = {}
+        self._durations: dict[JobId, int] = {}
+        self._first_start: dict[JobId, set[int]] = {}
+        self._used = [0, 0]  # millicores, devices
+        self._willing: dict[Wish, list[WorkerId]] = {}
+        self._outcome = Outcome(
+            sum(machine.capacity.cpu_millis for machine in machines) / 1000,
+            sum(device.count for machine in machines if (device := machine.capacity.accelerator)),
+        )
+
+    def run(self) -> Outcome:
+        for machine in self._machines:
+            self._apply(WorkerConnected(machine.name, "one", machine.capacity, machine.attributes))
+        for arrival in self._arrivals:
+            self._at(round(arrival.at_s * 1000), arrival)
+        said = time.monotonic()
+        while self._events and (self._until_ms is None or self._events[0][0] <= self._until_ms):
+            self._now_ms = self._events[0][0]
+            while self._events and self._events[0][0] == self._now_ms:
+                self._happen(heapq.heappop(self._events)[2])
+            self._schedule()
+            self._sample()
+            if self._progress is not None and time.monotonic() - said > _PROGRESS_EVERY_S:
+                said = time.monotonic()
+                self._progress(self._status())
+        self._finish()
+        return self._outcome
+
+    def _status(self) -> str:
+        ended, tasks = self._outcome.ended_tasks, self._outcome.tasks
+        return f"{self._now_ms / 3.6e6:.2f} h simulated; {ended} of {tasks} tasks submitted so far have ended"
+
+    # ---- events ----
+
+    def _at(self, at_ms: int, what: Event | Arrival) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (at_ms, self._count, what))
+
+    def _happen(self, what: Event | Arrival) -> None:
+        if isinstance(what, Arrival):
+            self._submit(what)
+        elif isinstance(what, AttemptObserved):
+            self._end(what)
+
+    def _submit(self, arrival: Arrival) -> None:
+        spec = arrival.spec(self._outcome.jobs)
+        self._outcome.jobs += 1
+        offers = [(machine.name, machine.capacity, machine.attributes) for machine in self._machines]
+        reason = impossible_reason(spec, offers)
+        if reason is not None:
+            self._outcome.refused.append(f"{arrival.origin or spec.job_id}: {reason}")
+            return
+        self._outcome.tasks += spec.replicas
+        self._durations[spec.job_id] = max(round(arrival.duration_s * 1000), 1)
+        self._first_start[spec.job_id] = set()
+        self._apply(JobSubmitted(spec))
+
+    def _end(self, event: AttemptObserved) -> None:
+        run = self._leaving.pop(event.attempt_id, None) if event.state is TaskState.KILLED else None
+        if event.state is TaskState.SUCCEEDED:
+            run = self._runs.pop(event.attempt_id, None)
+            self._outcome.ended_tasks += run is not None
+        if run is None:
+            return  # it was told to stop before it came to its end
+        self._use(run.need, -1)
+        self._apply(event)
+
+    def _schedule(self) -> None:
+        if not self._view.queue:
+            return
+        plan = plan_round(self._view, _EPOCH_MS + self._now_ms)
+        for preempted in plan.preemptions:
+            self._apply(preempted)
+        for task_id, worker_id in plan.assignments:
+            self._apply(Assigned(task_id, worker_id))
+
+    def _apply(self, event: Event) -> None:
+        outcome = reduce(self._view, event, _EPOCH_MS + self._now_ms)
+        self._view.apply(outcome.changes)
+        for effect in outcome.effects:
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: Effect) -> None:
+        if isinstance(effect, StartAttempt):
+            task, _ = self._view.find_attempt(effect.attempt_id)
+            assert task is not None
+            spec = self._view.jobs[task.job_id].spec
+            self._runs[effect.attempt_id] = _Run(task.job_id, effect.worker_id, spec.resources, self._now_ms)
+            self._use(spec.resources, 1)
+            self._note_start(spec, task.index)
+            end = AttemptObserved(effect.attempt_id, effect.worker_id, TaskState.SUCCEEDED)
+            self._at(self._now_ms + self._durations[task.job_id], end)
+        elif isinstance(effect, StopAttempt) and effect.attempt_id in self._runs:
+            run = self._leaving[effect.attempt_id] = self._runs.pop(effect.attempt_id)
+            band = self._view.jobs[run.job_id].spec.band
+            self._outcome.preemptions[band] = self._outcome.preemptions.get(band, 0) + 1
+            self._outcome.lost_core_s += weight(run.need) * (self._now_ms - run.started_ms) / 1000
+            stopped = AttemptObserved(effect.attempt_id, run.worker_id, TaskState.KILLED)
+            self._at(self._now_ms + self._stop_ms, stopped)
+
+    # ---- figures ----
+
+    def _use(self, need: Resources, sign: int) -> None:
+        device = need.accelerator
+        self._used[0] += sign * need.cpu_millis
+        self._used[1] += sign * (device.count if device is not None else 0)
+
+    def _note_start(self, spec: JobSpec, index: int) -> None:
+        started = self._first_start[spec.job_id]
+        if index not in started:
+            started.add(index)
+            self._note_wait(spec, True)
+
+    def _note_wait(self, spec: JobSpec, is_over: bool) -> None:
+        waited = (_EPOCH_MS + self._now_ms - self._view.jobs[spec.job_id].submitted_at_ms) / 1000
+        user = spec.job_id.split("/", 2)[1]
+        self._outcome.waits.append(Wait(user, spec.band, waited, is_over))
+
+    def _sample(self) -> None:
+        view = self._view
+        cores = devices = 0
+        if view.queue:
+            hosts: dict[WorkerId, bool] = {}  # whether somebody who waits wants its accelerators
+            for _, _, job_id in view.queue:
+                demand = view.demands[job_id]
+                wants = demand.resources.accelerator is not None
+                for worker_id in self._willing_hosts(job_id):
+                    hosts[worker_id] = hosts.get(worker_id, False) or wants
+            for worker_id, wants_device in hosts.items():
+                free = view.free(worker_id)
+                cores += max(free.cpu_millis, 0)
+                if wants_device and free.accelerator is not None:
+                    devices += max(free.accelerator.count, 0)
+        waiting = sum(len(indexes) for indexes in view.pending.values())
+        sample = Sample(self._now_ms / 1000, self._used[0] / 1000, self._used[1], cores / 1000, devices, waiting)
+        self._outcome.samples.append(sample)
+
+    def _willing_hosts(self, job_id: JobId) -> list[WorkerId]:
+        demand = self._view.demands[job_id]
+        found = self._willing.get(demand.wish)
+        if found is None:
+            workers = self._view.workers.values()
+            found = self._willing[demand.wish] = [w.worker_id for w in workers if may_run_on(demand, w)]
+        return found
+
+    def _finish(self) -> None:
+        if self._until_ms is not None:
+            self._now_ms = max(self._now_ms, self._until_ms)
+        self._outcome.end_s = self._now_ms / 1000
+        reasons = plan_round(self._view, _EPOCH_MS + self._now_ms).reasons
+        for _, _, job_id in self._view.queue:
+            spec = self._view.jobs[job_id].spec
+            never = spec.replicas - len(self._first_start[job_id])
+            if not self._events:
+                self._outcome.stuck.append(f"{job_id}: {reasons[job_id]}")
+            for _ in range(never):
+                self._note_wait(spec, False)
