@@ -1,6 +1,4 @@
 import threading
-import time
-from collections.abc import Callable
 
 import pytest
 
@@ -8,6 +6,7 @@ from fray.actor import ActorHandle, current_actor
 from fray.backends.local import LocalClient
 from fray.context import current_client
 from fray.errors import JobAlreadyExists, JobFailed
+from fray.testing import eventually
 from fray.types import ActorConfig, Entrypoint, JobRequest
 from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest
 
@@ -38,13 +37,6 @@ class Counter:
 
     def client(self) -> object:
         return current_client()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < end, "the condition never came true"
-        time.sleep(0.002)
 
 
 def test_calls_return_values_and_raise_what_the_method_raised(client: LocalClient) -> None:
@@ -223,4 +215,4 @@ def test_shutdown_lets_the_running_call_end_and_refuses_the_rest() -> None:
     event.set()
     assert running.result(LONG) is True
     own.shutdown()
-    wait_until(lambda: set(threading.enumerate()) <= before)
+    eventually(lambda: set(threading.enumerate()) <= before, "no thread is left")

@@ -3,7 +3,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from fray.client import JobHandle, wait_all
 from fray.context import current_client
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.replica import replica_index
+from fray.testing import eventually
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
 from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest
 
@@ -27,13 +27,6 @@ def call(fn: Callable[..., Any], *args: Any, name: str = "job", **fields: Any) -
 
 def shell(script: str, name: str = "job", **fields: Any) -> JobRequest:
     return JobRequest(name, Entrypoint.from_binary("sh", ["-c", script]), **fields)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < end, "the condition never came true"
-        time.sleep(0.002)
 
 
 def test_a_callable_runs_with_its_arguments(client: LocalClient) -> None:
@@ -150,7 +143,7 @@ def alive(pid: int) -> bool:
 
 
 def grandchild_of(job: JobHandle) -> int:
-    wait_until(lambda: job.logs().endswith("\n"))
+    eventually(lambda: job.logs().endswith("\n"), "the script has said its child")
     return int(job.logs().splitlines()[0])
 
 
@@ -159,7 +152,7 @@ def test_terminate_stops_a_program_with_all_it_started(client: LocalClient) -> N
     grandchild = grandchild_of(job)
     job.terminate()
     assert job.wait(LONG, raise_on_failure=False) is JobStatus.STOPPED
-    wait_until(lambda: not alive(grandchild))
+    eventually(lambda: not alive(grandchild), "the grandchild is gone")
     with pytest.raises(JobFailed, match="was stopped"):
         job.wait(LONG)
 
@@ -167,7 +160,7 @@ def test_terminate_stops_a_program_with_all_it_started(client: LocalClient) -> N
 def test_nothing_a_program_started_outlives_it(client: LocalClient) -> None:
     job = client.submit(shell("sleep 300 & echo $!"))
     assert job.wait(LONG) is JobStatus.SUCCEEDED
-    wait_until(lambda: not alive(grandchild_of(job)))
+    eventually(lambda: not alive(grandchild_of(job)), "the grandchild is gone")
 
 
 def test_a_program_that_ignores_sigterm_is_killed_in_the_end(client: LocalClient) -> None:
@@ -181,7 +174,7 @@ def test_a_program_that_ignores_sigterm_is_killed_in_the_end(client: LocalClient
 def test_terminate_marks_a_callable_stopped_at_once_and_ignores_what_it_returns(client: LocalClient) -> None:
     release, ended = threading.Event(), threading.Event()
     job = client.submit(call(lambda: (release.wait(LONG), ended.set())))
-    wait_until(lambda: job.status() is JobStatus.RUNNING)
+    eventually(lambda: job.status() is JobStatus.RUNNING, "the job runs")
     job.terminate()
     assert job.wait(LONG, raise_on_failure=False) is JobStatus.STOPPED
     release.set()
@@ -248,7 +241,7 @@ def test_with_admission_jobs_wait_for_processors() -> None:
     release = threading.Event()
     first = admitting.submit(call(release.wait, name="first", resources=all_cpus))
     second = admitting.submit(call(lambda: None, name="second", resources=all_cpus))
-    wait_until(lambda: first.status() is JobStatus.RUNNING)
+    eventually(lambda: first.status() is JobStatus.RUNNING, "the first runs")
     assert second.status() is JobStatus.PENDING
     release.set()
     assert wait_all([first, second], LONG) == ["succeeded", "succeeded"]
@@ -284,20 +277,19 @@ def test_a_job_that_waits_for_a_queued_stranger_lends_its_place() -> None:
 
 def test_no_more_than_max_threads_run_at_once() -> None:
     two = LocalClient(max_threads=2)
-    lock = threading.Lock()
-    running, most = 0, 0
+    gates = [threading.Semaphore(0) for _ in range(6)]
+    jobs = [two.submit(call(gate.acquire, name=f"j{i}")) for i, gate in enumerate(gates)]
 
-    def work() -> None:
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        time.sleep(0.001)  # long enough for a third to be seen, if there were one
-        with lock:
-            running -= 1
+    def statuses() -> list[str]:
+        return [job.status() for job in jobs]
 
-    wait_all([two.submit(call(work, name=f"j{i}")) for i in range(40)], LONG)
-    assert most == 2
+    for done in range(5):
+        # Each that ends lets exactly the next one begin, in the order of submission.
+        expected = ["succeeded"] * done + ["running"] * 2 + ["pending"] * (4 - done)
+        eventually(lambda expected=expected: statuses() == expected, f"statuses are {expected}")  # type: ignore[misc]
+        gates[done].release()
+    gates[5].release()
+    assert wait_all(jobs, LONG) == ["succeeded"] * 6
     two.shutdown()
 
 
@@ -361,7 +353,7 @@ def test_shutdown_without_waiting_stops_what_is_left() -> None:
     one = LocalClient(max_threads=1)
     running = one.submit(shell("exec sleep 300", name="running"))
     queued = one.submit(call(fail, name="queued"))
-    wait_until(lambda: running.status() is JobStatus.RUNNING)
+    eventually(lambda: running.status() is JobStatus.RUNNING, "the first runs")
     one.shutdown(wait=False)
     assert wait_all([running, queued], LONG, raise_on_failure=False) == ["stopped", "stopped"]
 

@@ -140,6 +140,11 @@ class SlotPool:
             if not slot.lent:
                 self._give(slot)
             slot.held = False
+            slot.run = _has_run  # what it ran often refers to the slot: free both now, not when the collector comes
             startable = self._startable()
         self._spawn(startable[1:])
         return startable[0] if startable else None
+
+
+def _has_run(_: Slot) -> None:
+    raise AssertionError("a slot runs once")

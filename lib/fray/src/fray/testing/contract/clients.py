@@ -94,15 +94,23 @@ class TestClients:
             client.shutdown(wait=False)
 
     def test_shutdown_waits_for_jobs(self, fray_stage: Stage) -> None:
-        tally = fray_stage.tally("ended")
+        flag, tally = fray_stage.flag("end"), fray_stage.tally("ended")
+        script = 'while ! [ -e "$1" ]; do sleep 0.02; done; printf x >> "$2"'
+        program = Entrypoint.from_binary("sh", ["-c", script, "sh", flag.path, tally.path])
         with another_client(fray_stage) as client:
-            script = 'sleep 0.05; printf x >> "$1"'
             for _ in range(4):
-                client.submit(fray_stage.request(Entrypoint.from_binary("sh", ["-c", script, "sh", tally.path])))
-            client.shutdown()
-        if fray_stage.capabilities.jobs_outlive_client:
-            eventually(lambda: tally.count() == 4, "the jobs go on without the client")
-        assert tally.count() == 4
+                client.submit(fray_stage.request(program))
+            closing = threading.Thread(target=client.shutdown)
+            closing.start()
+            eventually(lambda: client.closed, "the client refuses new work")
+            if fray_stage.capabilities.jobs_outlive_client:
+                closing.join(LONG)
+            flag.set()
+            closing.join(LONG)
+            assert not closing.is_alive()
+            if fray_stage.capabilities.jobs_outlive_client:
+                eventually(lambda: tally.count() == 4, "the jobs go on without the client")
+            assert tally.count() == 4
 
     def test_shutdown_without_waiting(self, fray_stage: Stage) -> None:
         flag = fray_stage.flag("holds")

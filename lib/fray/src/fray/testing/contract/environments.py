@@ -76,8 +76,11 @@ class TestEnvironments:
             assert "FRAY_CONTRACT_SAME" not in caplog.text
         assert "FRAY_CONTRACT_OTHER" not in os.environ
 
-    def test_callables_and_the_workspace(self, fray_stage: Stage) -> None:
+    def test_callables_and_the_workspace(
+        self, fray_stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         flag = fray_stage.flag("seen")
+        monkeypatch.chdir(tmp_path)
         here = os.getcwd()
 
         def look() -> None:

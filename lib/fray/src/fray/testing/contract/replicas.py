@@ -46,10 +46,9 @@ class TestReplicas:
 
     def test_one_that_fails_ends_the_others(self, fray_stage: Stage) -> None:
         flag = fray_stage.flag("others")
-        # The one that fails waits until the other holds its lock.
+        # The one that fails waits until the other holds its lock, which it does before it raises the flag.
         script = (
-            'if mkdir "$1.first" 2>/dev/null; then while ! [ -e "$1" ]; do sleep 0.02; done; sleep 0.05; exit 5; fi; '
-            + HOLD_LOCK
+            'if mkdir "$1.first" 2>/dev/null; then while ! [ -e "$1" ]; do sleep 0.02; done; exit 5; fi; ' + HOLD_LOCK
         )
         job = fray_stage.shell(script, flag.path, replicas=2)
         with pytest.raises(JobFailed) as caught:

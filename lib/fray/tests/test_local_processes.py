@@ -1,0 +1,188 @@
+"""What is particular to `LocalClient(processes=True)`; the contract has the rest."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fray.backends.lifeline import CANNOT_START
+from fray.backends.local import LocalClient
+from fray.errors import JobFailed
+from fray.testing import LONG, Flag, eventually
+from fray.types import Entrypoint, JobRequest, JobStatus
+from rigging.errors import InvalidRequest
+
+LIFELINE = Path(sys.modules["fray.backends.lifeline"].__file__ or "")
+
+
+@pytest.fixture
+def client() -> Iterator[LocalClient]:
+    client = LocalClient(processes=True)
+    yield client
+    client.shutdown(wait=False)
+
+
+def call(fn: object, *args: object, name: str = "job", **fields: object) -> JobRequest:
+    return JobRequest(name, Entrypoint.from_callable(fn, args), **fields)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_pickled_is_refused_at_submission(client: LocalClient) -> None:
+    with pytest.raises(InvalidRequest, match=r"job 'job' cannot be sent.*open files, locks"):
+        client.submit(call(print, threading.Lock()))
+    # The name is not taken by it.
+    assert client.submit(call(os.getpid)).wait(LONG) is JobStatus.SUCCEEDED
+
+
+def test_arguments_are_what_they_were_at_submission(client: LocalClient, tmp_path: Path) -> None:
+    release, shards = Flag(str(tmp_path / "release")), [1, 2]
+    seen = Flag(str(tmp_path / "seen"))
+
+    def work(items: list[int]) -> None:
+        release.wait(LONG)
+        seen.set(str(items))
+
+    job = client.submit(call(work, shards))
+    shards.append(3)
+    release.set()
+    job.wait(LONG)
+    assert seen.text() == "[1, 2]"
+
+
+def test_the_traceback_is_in_the_log_too(client: LocalClient) -> None:
+    def fail() -> None:
+        raise LookupError("no such shard")
+
+    job = client.submit(call(fail))
+    with pytest.raises(LookupError, match="no such shard"):
+        job.wait(LONG)
+    assert "in fail\n" in job.logs()
+    assert job.logs().endswith("LookupError: no such shard\n")
+
+
+def test_a_crash_shows_the_end_of_the_log(client: LocalClient) -> None:
+    def crash() -> None:
+        print("the last words", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(JobFailed, match=r"its process ended with signal 9 \(SIGKILL\)(?s:.*)the last words") as caught:
+        client.submit(call(crash)).wait(LONG)
+    assert caught.value.exit_code == -signal.SIGKILL
+
+
+def test_no_job_outlives_a_client_that_is_killed(tmp_path: Path) -> None:
+    flags = [Flag(str(tmp_path / name)) for name in ("program", "callable", "nested")]
+    script = """
+import os, sys, threading
+from fray import Entrypoint, JobRequest, LocalClient, current_client
+from fray.testing import Flag
+
+def hold(path):
+    Flag(path).set(str(os.getpid()))
+    threading.Event().wait()
+
+def nest(path):
+    current_client().submit(JobRequest("inner", Entrypoint.from_callable(hold, [path]))).wait()
+
+client = LocalClient(processes=True)
+program = Entrypoint.from_binary("sh", ["-c", 'echo $$ > "$1.part"; mv "$1.part" "$1"; sleep 300', "sh", sys.argv[1]])
+client.submit(JobRequest("program", program))
+client.submit(JobRequest("callable", Entrypoint.from_callable(hold, [sys.argv[2]])))
+client.submit(JobRequest("nested", Entrypoint.from_callable(nest, [sys.argv[3]])))
+threading.Event().wait()
+"""
+    with subprocess.Popen([sys.executable, "-c", script, *(flag.path for flag in flags)]) as process:
+        for flag in flags:
+            flag.wait()
+        process.kill()
+    for flag in flags:
+        pid = int(flag.text())
+        eventually(lambda pid=pid: not is_alive(pid), f"{flag.path} is gone")  # type: ignore[misc]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_shutdown_removes_the_scratch_files(
+    client: LocalClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    own = LocalClient(processes=True)
+    job = own.submit(call(os.getpid))
+    assert len(list(tmp_path.glob("fray-*"))) == 2  # the pickle's folder and the log
+    own.shutdown()
+    assert job.logs() == ""
+    del job
+    assert list(tmp_path.glob("fray-*")) == []
+
+
+@pytest.fixture
+def lifeline() -> Iterator[tuple[int, int]]:
+    read, write = os.pipe()
+    yield read, write
+    for descriptor in (read, write):
+        try:
+            os.close(descriptor)
+        except OSError:
+            assert descriptor == write, "only the writing end is closed by a test"
+
+
+def run_with_lifeline(lifeline: tuple[int, int], *argv: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-I", "-S", str(LIFELINE), str(lifeline[0]), *argv]
+    return subprocess.Popen(
+        command,
+        pass_fds=[lifeline[0]],
+        start_new_session=True,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", -15), ("kill -9 $$", -9)])
+def test_a_lifeline_ends_as_its_program_does(lifeline: tuple[int, int], script: str, code: int) -> None:
+    with run_with_lifeline(lifeline, "sh", "-c", script) as process:
+        assert process.wait(LONG) == code
+
+
+def test_a_lifeline_tells_what_cannot_be_started(lifeline: tuple[int, int]) -> None:
+    with run_with_lifeline(lifeline, "no-such-program") as process:
+        _, err = process.communicate(timeout=LONG)
+    assert process.returncode == CANNOT_START
+    assert err == "cannot start 'no-such-program': No such file or directory\n"
+
+
+def test_the_program_alone_decides_what_a_signal_to_the_group_means(lifeline: tuple[int, int]) -> None:
+    script = "trap 'echo saved; exit 3' TERM; echo ready; while :; do sleep 0.01; done"
+    with run_with_lifeline(lifeline, "sh", "-c", script) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.stdout.read() == "saved\n"
+        assert process.wait(LONG) == 3
+
+
+def test_a_cut_lifeline_kills_the_group(lifeline: tuple[int, int]) -> None:
+    with run_with_lifeline(lifeline, "sh", "-c", "trap '' TERM; sleep 300 & echo $!; wait") as process:
+        assert process.stdout is not None
+        grandchild = int(process.stdout.readline())
+        os.close(lifeline[1])
+        assert process.wait(LONG) == -signal.SIGKILL
+    eventually(lambda: not is_alive(grandchild), "the grandchild is gone")
+
+
+def test_many_short_jobs_leave_nothing_open(client: LocalClient) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(5):
+        client.submit(call(time.time, name=f"job-{number}")).wait(LONG)
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
