@@ -32,9 +32,14 @@ def validate_spec(spec: JobSpec) -> None:
     job = f"job {spec.job_id}"
     if not 1 <= spec.replicas <= MAX_REPLICAS:
         raise InvalidRequest(f"{job}: replicas is {spec.replicas}; allowed are 1 to {MAX_REPLICAS}")
-    for name in ("max_retries_failure", "max_retries_preemption", "timeout_ms", "scheduling_timeout_ms"):
+    for name in (
+        *("max_retries_failure", "max_retries_preemption", "max_task_failures"),
+        *("timeout_ms", "scheduling_timeout_ms"),
+    ):
         if getattr(spec, name) < 0:
             raise InvalidRequest(f"{job}: {name} is {getattr(spec, name)}; it must be 0 or more")
+    if spec.reserve and spec.resources.accelerator is None:
+        raise InvalidRequest(f"{job}: reserve is set, but no accelerator is asked for; name one to hold")
     _validate_entrypoint(job, spec)
     try:
         validate_resources(spec.resources)

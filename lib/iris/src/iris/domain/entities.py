@@ -47,6 +47,7 @@ class JobSpec:
         scheduling_timeout_ms: From submission to the first assignment; 0: none.
         coscheduling_group_by: Attribute whose value all tasks' workers must share; empty: not a gang.
         max_task_failures: Tasks that may fail for good before the job fails; they stay failed, the others go on.
+        reserve: The accelerators are held, not attached: they are for the jobs below this one.
     """
 
     job_id: JobId
@@ -66,6 +67,7 @@ class JobSpec:
     ports: tuple[str, ...] = ()
     band: PriorityBand = PriorityBand.INTERACTIVE
     max_task_failures: int = 0
+    reserve: bool = False
 
 
 def is_gang(spec: JobSpec) -> bool:

@@ -69,7 +69,13 @@ _JOB_METHODS: Final = frozenset(
 _BLOB_METHODS: Final = frozenset(
     f"/iris.v1.BlobService/{name}" for name in ("FindMissingBlobs", "UploadBlobs", "FetchBlobs")
 )
-_CLUSTER_METHODS: Final = frozenset(f"/iris.v1.ClusterService/{name}" for name in ("Status", "Shutdown", "Query"))
+_CLUSTER_METHODS: Final = frozenset(
+    f"/iris.v1.ClusterService/{name}"
+    for name in (
+        *("Status", "Shutdown", "Query", "Checkpoint"),
+        *("CordonWorker", "UncordonWorker", "SetBudget", "ListBudgets"),
+    )
+)
 
 _ENDPOINT_METHODS: Final = frozenset(
     f"/iris.v1.EndpointService/{name}" for name in ("Register", "Unregister", "Resolve", "List", "Watch", "ActorKey")

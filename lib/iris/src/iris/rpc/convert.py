@@ -88,6 +88,8 @@ def spec_from_wire(message: pb.JobSpec, default_band: PriorityBand = PriorityBan
         coscheduling_group_by=message.coscheduling_group_by,
         ports=tuple(message.ports),
         band=number(PriorityBand, message.band, "priority band") if message.band else default_band,
+        max_task_failures=message.max_task_failures,
+        reserve=message.reserve,
     )
 
 
@@ -126,6 +128,8 @@ def spec_to_wire(spec: JobSpec) -> pb.JobSpec:
         coscheduling_group_by=spec.coscheduling_group_by,
         ports=spec.ports,
         band=pb.PriorityBand.ValueType(int(spec.band)),
+        max_task_failures=spec.max_task_failures,
+        reserve=spec.reserve,
     )
 
 

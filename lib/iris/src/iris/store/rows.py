@@ -187,6 +187,7 @@ def spec_to_json(spec: JobSpec) -> str:
         "coscheduling_group_by": spec.coscheduling_group_by,
         "ports": spec.ports,
         "band": int(spec.band),
+        "reserve": spec.reserve,
     }
     return _dump({name: value for name, value in fields.items() if value or name in _ALWAYS})
 
@@ -222,6 +223,7 @@ def spec_of(job_id: JobId, text: str, env_vars: str | None = None) -> JobSpec:
         coscheduling_group_by=fields.get("coscheduling_group_by", ""),
         ports=tuple(fields.get("ports", ())),
         band=PriorityBand(fields["band"]),
+        reserve=fields.get("reserve", False),
     )
 
 
