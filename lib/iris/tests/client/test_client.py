@@ -86,7 +86,7 @@ def test_everything_asked_for_is_in_the_request(controller, client):
 )
 def test_what_can_never_work_is_refused_before_anything_is_sent(controller, connection, wrong, words):
     with pytest.raises(InvalidRequest, match=words):
-        Submitter(connection, None, environ={}).submit(plan(**wrong), adopt_existing=False, idempotency_key=None)
+        Submitter(connection, None, environ={}).submit(plan(**wrong), existing="fail", idempotency_key=None)
     assert controller.calls == []
 
 
@@ -125,18 +125,18 @@ def test_inside_a_job_children_get_its_name_bundle_and_packages(controller, conn
         "h:1", "/bob/parent", "/bob/parent/0", "/bob/parent/0:1", "w", "", "", "abc", 1, ("cpu",), ("einops",)
     )
     submitter = Submitter(connection, None, inside=inside, environ={"MARIN_PREFIX": "gs://x", "HOME": "/h"})
-    child = submitter.submit(plan(name="child"), adopt_existing=False, idempotency_key=None)
+    child = submitter.submit(plan(name="child"), existing="fail", idempotency_key=None)
     assert child == "/bob/parent/child"
     spec = controller.specs[child]
     assert (spec.bundle_digest, list(spec.environment.extras)) == ("abc", ["cpu"])
     assert dict(spec.environment.env_vars) == {"MARIN_PREFIX": "gs://x"}
     own = plan(name="own", environment=EnvironmentSpec(extras=["gpu"], env_vars={"MARIN_PREFIX": "y"}))
-    submitter.submit(own, adopt_existing=False, idempotency_key=None)
+    submitter.submit(own, existing="fail", idempotency_key=None)
     spec = controller.specs["/bob/parent/own"]
     assert (list(spec.environment.extras), list(spec.environment.pip_packages)) == (["gpu"], ["einops"])
     assert spec.environment.env_vars["MARIN_PREFIX"] == "y"
     with pytest.raises(InvalidRequest, match="belongs to 'bob'"):
-        submitter.submit(plan(name="x", user="eve"), adopt_existing=False, idempotency_key=None)
+        submitter.submit(plan(name="x", user="eve"), existing="fail", idempotency_key=None)
 
 
 def test_a_lost_answer_does_not_make_a_second_job(controller, client):

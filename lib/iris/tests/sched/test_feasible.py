@@ -5,7 +5,8 @@ import pytest
 from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.entities import CommandEntrypoint, JobSpec
 from iris.domain.ids import JobId, WorkerId
-from iris.domain.resources import Device
+from iris.domain.resources import Device, Resources
+from iris.domain.scale_groups import ScaleGroup
 from iris.sched.feasible import impossible_reason
 from iris.sched.testing import resources
 
@@ -67,3 +68,60 @@ def test_a_gang_needs_its_attribute():
     reason = "no worker has the attribute 'slice', by which the gang of 2 is grouped"
     assert impossible_reason(gang, [LOCAL, LARGE]) == reason
     assert impossible_reason(spec(replicas=2, coscheduling_group_by="zone"), [LOCAL]) is None
+
+
+POOL = ScaleGroup(
+    "v5p-64-b",
+    Resources(208_000, 448 << 30, 100 << 30, Device("tpu", "v5p-64", 4)),
+    hosts_per_slice=8,
+    max_slices=2,
+    region="us-east5",
+    zone="us-east5-b",
+    preemptible=True,
+)
+
+
+def tpu_job(replicas: int, variant: str = "v5p-64", **fields: object) -> JobSpec:
+    return JobSpec(
+        JobId("/ann/train"),
+        CommandEntrypoint(("true",)),
+        Resources(1000, 1, 0, Device("tpu", variant, 4)),
+        replicas=replicas,
+        coscheduling_group_by="tpu-name",
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def test_what_a_scale_group_may_have_is_not_refused_although_no_worker_is_there() -> None:
+    assert impossible_reason(tpu_job(8), [], (POOL,)) is None
+    assert impossible_reason(tpu_job(16), [], (POOL,)) is None
+    place = Constraint("zone", ConstraintOp.EQ, ("us-east5-b",))
+    assert impossible_reason(tpu_job(8, constraints=(place,)), [], (POOL,)) is None
+
+
+@pytest.mark.parametrize(
+    ("job", "reason"),
+    [
+        (tpu_job(24), "needs 3 slices of 8 hosts; the scale groups that match have 2 at most"),
+        (tpu_job(4, "v5p-32"), "needs 4 x tpu v5p-32; there are tpu v5p-64"),
+        (
+            tpu_job(8, constraints=(Constraint("zone", ConstraintOp.EQ, ("mars-a",)),)),
+            "no worker has zone = mars-a; workers have us-east5-b",
+        ),
+        (
+            tpu_job(8, constraints=(Constraint("preemptible", ConstraintOp.EQ, ("false",)),)),
+            "no worker has preemptible = false; workers have true",
+        ),
+        (
+            JobSpec(JobId("/ann/big"), CommandEntrypoint(("true",)), Resources(500_000)),
+            "needs 500 cores; the largest worker (scale group v5p-64-b) has 208",
+        ),
+    ],
+)
+def test_what_no_scale_group_could_ever_have_is_refused_with_what_there_is(job: JobSpec, reason: str) -> None:
+    assert impossible_reason(job, [], (POOL,)) == reason
+
+
+def test_a_worker_that_is_there_counts_besides_the_scale_groups() -> None:
+    large = JobSpec(JobId("/ann/big"), CommandEntrypoint(("true",)), Resources(500_000))
+    assert impossible_reason(large, [(WorkerId("w1"), Resources(600_000), {})], (POOL,)) is None

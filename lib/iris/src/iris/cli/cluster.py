@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from iris.cli import exit_codes
+from iris.cli.cluster_controller import controller, remote_lines
+from iris.cli.cluster_worker import worker
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
 from iris.cli.output import duration, now_ms, output, say, table
 from iris.cluster.sizes import format_size
+from rigging.errors import MarinError
 
 if TYPE_CHECKING:
     from iris.client import ClusterStatus, IrisClient
+    from iris.local.start import LocalCluster
 
 _SHOWN_JOBS: Final = 5
+_REMOTE_HELP: Final = "Keep the state there, too: gs://..., s3://..., a path; '' for nowhere."
 _IDLE_HELP: Final = "Leave after so long without work; 0: never.  [default: 900]"
 
 
@@ -27,15 +32,30 @@ def cluster() -> None:
 @click.option("--local", is_flag=True, help="Your own cluster on this machine.")
 @click.option("--idle-timeout", type=click.FloatRange(min=0), metavar="SECONDS", help=_IDLE_HELP)
 @click.option("--foreground", is_flag=True, help="Stay in this terminal and log here; Ctrl-C ends it.")
+@click.option("--remote-state-dir", metavar="URL", help=_REMOTE_HELP)
+@click.option("--durability", type=click.Choice(["local", "remote"]), help="Where an acknowledged submit is.")
 @pass_context
-def start(context: CliContext, local: bool, idle_timeout: float | None, foreground: bool) -> None:
-    """Start a cluster; one that runs already is left as it is."""
+def start(
+    context: CliContext,
+    local: bool,
+    idle_timeout: float | None,
+    foreground: bool,
+    remote_state_dir: str | None,
+    durability: str | None,
+) -> None:
+    """Start a cluster; one that runs already is left as it is.
+
+    --config FILE gives a local cluster its storage and scale_groups. What is said here about the state is kept, and
+    holds when the cluster starts by itself, too; --remote-state-dir '' ends it.
+    """
     from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, LocalCluster, foreground_command
 
-    if not local or context.controller_url or context.config or context.cluster not in (None, "local"):
+    if not local or context.controller_url or context.cluster not in (None, "local"):
         raise click.UsageError("only the local cluster can be started: iris cluster start --local")
     idle = DEFAULT_IDLE_EXIT_SECONDS if idle_timeout is None else idle_timeout
     local_cluster = LocalCluster(idle_exit_seconds=idle, on_event=say)
+    if remote_state_dir is not None or durability is not None or context.config is not None:
+        _keep_settings(context, local_cluster, remote_state_dir, durability)
     if foreground:
         if local_cluster.find() is not None:
             raise click.UsageError("the local cluster runs already; end it first with `iris cluster stop`")
@@ -46,6 +66,30 @@ def start(context: CliContext, local: bool, idle_timeout: float | None, foregrou
     say(f"the local cluster {'is ready' if found.started else 'runs already'} at {found.record.address}")
     if not found.started and idle_timeout is not None and found.record.idle_exit_seconds != idle:
         say(f"its idle timeout stays {found.record.idle_exit_seconds:g} s; stop it first to change that")
+
+
+def _keep_settings(
+    context: CliContext, local: "LocalCluster", remote_state_dir: str | None, durability: str | None
+) -> None:
+    from iris.local.controller import local_config
+    from iris.local.settings import LocalSettings, read_settings, write_settings
+
+    if local.find() is not None:
+        raise click.UsageError("the local cluster runs already; end it first with `iris cluster stop`")
+    local.paths.make()
+    path = context.config_path()
+    before = read_settings(local.paths)
+    settings = LocalSettings(
+        str(path) if path else before.config,
+        before.remote_state_dir if remote_state_dir is None else remote_state_dir,
+        ("" if remote_state_dir == "" else before.durability) if durability is None else durability,
+    )
+    write_settings(local.paths, settings)
+    try:
+        local_config(local.paths)  # a mistake is told here, and does not stay
+    except MarinError:
+        write_settings(local.paths, before)
+        raise
 
 
 @cluster.command()
@@ -81,10 +125,11 @@ def _status_lines(found: "ClusterStatus", address: str) -> list[str]:
         f"state:      {found.state_dir}",
         f"tasks:      {found.running_tasks} running, {found.pending_tasks} pending",
     ]
+    lines += remote_lines(found)
     rows = [
         [
             worker.worker_id,
-            "connected" if worker.connected else "away",
+            worker.state,
             f"{worker.committed_cpu:g}/{worker.cpu:g}",
             f"{format_size(worker.committed_memory_bytes)}/{format_size(worker.memory_bytes)}",
             worker.device or "-",
@@ -129,6 +174,10 @@ def stop(context: CliContext, force: bool) -> None:
             kill_cluster(paths)
     jobs = f" and {len(stopped)} job{'s' if len(stopped) > 1 else ''}" if stopped else ""
     say(f"cluster {target.name}{jobs} stopped")
+
+
+cluster.add_command(worker)
+cluster.add_command(controller)
 
 
 def _stop_remains(force: bool) -> None:

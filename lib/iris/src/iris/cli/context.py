@@ -33,6 +33,13 @@ class CliContext:
             self.cluster, config=self.config, address=self.controller_url, local=LocalCluster(on_event=say)
         )
 
+    def config_path(self) -> Path | None:
+        """The config file that is meant, if one is. Raises NotFound."""
+        from rigging.config_discovery import resolve_cluster_config
+
+        name = self.config or (self.cluster if self.cluster != "local" else None)
+        return resolve_cluster_config(name) if name else None
+
     @contextlib.contextmanager
     def client(self, workspace: Path | None = None) -> Iterator["IrisClient"]:
         """A client of the cluster that is meant; the local one is started when it does not run."""

@@ -103,7 +103,10 @@ def tasks_text(status: "JobStatus") -> str:
 @click.option("--since-seconds", type=float, metavar="N", help="Only what was printed in the last N seconds.")
 @click.option("--max-lines", type=click.IntRange(min=1), metavar="N", help="Only the last N lines.")
 @click.option("--no-tail", is_flag=True, help="With --max-lines: the first N lines.")
-@click.option("--no-children", is_flag=True, help="Without the output of child jobs.")
+@click.option(
+    "--include-children/--no-include-children", " /--no-children", "include_children", default=True,
+    show_default=True, help="Show the output of child jobs too.",
+)  # fmt: skip
 @pass_context
 def logs(
     context: CliContext,
@@ -112,7 +115,7 @@ def logs(
     since_seconds: float | None,
     max_lines: int | None,
     no_tail: bool,
-    no_children: bool,
+    include_children: bool,
 ) -> None:
     """Print what a job or one task of it printed."""
     from iris.cli.job_ids import find_job_or_task
@@ -127,7 +130,7 @@ def logs(
             max_lines=max_lines or 0,
             from_start=no_tail or not max_lines,
             follow=follow,
-            include_children=not no_children,
+            include_children=include_children,
         )
         for line in lines:
             printer.write(line)
@@ -136,8 +139,9 @@ def logs(
 
 @job.command()
 @click.argument("names", metavar="JOB...", nargs=-1, required=True)
+@click.option("--include-children/--no-include-children", default=True, show_default=True, help="Stop child jobs too.")
 @pass_context
-def stop(context: CliContext, names: tuple[str, ...]) -> None:
+def stop(context: CliContext, names: tuple[str, ...], include_children: bool) -> None:
     """Stop jobs and their child jobs, and wait until they are gone."""
     from iris.cli.job_ids import find_job
 
@@ -148,7 +152,7 @@ def stop(context: CliContext, names: tuple[str, ...]) -> None:
             if status.is_terminal:
                 say(f"job {status.job_id} had {status.state.word} before")
                 continue
-            stopped = client.terminate(status.job_id, "stopped by `iris job stop`")
+            stopped = client.terminate(status.job_id, "stopped by `iris job stop`", include_children=include_children)
             client.wait_jobs([status.job_id], timeout=_STOP_PATIENCE_SECONDS)
             children = len(stopped) - 1
             also = f" and {children} child job{'s' if children > 1 else ''}" if children > 0 else ""

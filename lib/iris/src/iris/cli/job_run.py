@@ -81,6 +81,11 @@ class RunOptions:
     preemptible: bool | None
     wait: bool
     terminate_on_exit: bool
+    max_retries_preemption: int = 1000
+    max_task_failures: int = 0
+    scheduling_timeout: float | None = None
+    existing: str = "fail"
+    reserve: bool = False
 
 
 @click.command(
@@ -99,6 +104,27 @@ class RunOptions:
 @click.option(ENV_OPTION, "env", multiple=True, hidden=True)
 @click.option("--replicas", type=int, default=1, show_default=True, help="Number of tasks.")
 @click.option("--max-retries", type=int, default=0, show_default=True, help="New tries of a task that failed.")
+@click.option(
+    "--max-retries-preemption",
+    type=int,
+    default=1000,
+    show_default=True,
+    help="New tries of a task that lost its host.",
+)
+@click.option(
+    "--max-task-failures", type=int, default=0, show_default=True, help="So many tasks may fail before the job does."
+)
+@click.option(
+    "--scheduling-timeout", type=float, metavar="SECONDS", help="End the job when no task was placed for so long."
+)
+@click.option(
+    "--existing",
+    type=click.Choice(["fail", "adopt", "replace"]),
+    default="fail",
+    show_default=True,
+    help="When a live job has that name: refuse, follow that one, or stop it and take its place.",
+)
+@click.option("--reserve", is_flag=True, help="Hold the accelerators without attaching them to the tasks.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Fail the job when it runs longer.")
 @click.option("--region", "regions", metavar="REGION", multiple=True, help="Region to run in; several: any of them.")
 @click.option("--zone", help="Zone to run in.")
@@ -156,6 +182,11 @@ def _submit(client: "IrisClient", options: RunOptions, command: Sequence[str], n
         max_retries_failure=options.max_retries,
         timeout=options.timeout,
         priority_band=options.priority,
+        max_retries_preemption=options.max_retries_preemption,
+        max_task_failures=options.max_task_failures,
+        scheduling_timeout=options.scheduling_timeout,
+        existing=options.existing,
+        reserve=options.reserve,
     )
 
 

@@ -5,9 +5,20 @@ from iris.client.context import IrisContext, get_iris_ctx, iris_ctx
 from iris.client.endpoints import Endpoint, EndpointRegistry, EndpointResolver, EndpointSet
 from iris.client.errors import ControllerUnreachable, JobAlreadyExists, JobFailedError
 from iris.client.job import Job, Task
-from iris.client.types import ClusterStatus, JobStatus, LogLine, QueryResult, TaskStatus, WorkerStatus
+from iris.client.operator import Operator
+from iris.client.types import (
+    Checkpoint,
+    ClusterStatus,
+    JobStatus,
+    LogLine,
+    QueryResult,
+    TaskStatus,
+    UserBudgetStatus,
+    WorkerStatus,
+)
 
 __all__ = [
+    "Checkpoint",
     "ClusterStatus",
     "ControllerUnreachable",
     "Endpoint",
@@ -21,9 +32,11 @@ __all__ = [
     "JobFailedError",
     "JobStatus",
     "LogLine",
+    "Operator",
     "QueryResult",
     "Task",
     "TaskStatus",
+    "UserBudgetStatus",
     "WorkerStatus",
     "get_iris_ctx",
     "iris_ctx",

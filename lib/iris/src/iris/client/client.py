@@ -13,6 +13,7 @@ from iris.client.errors import JobAlreadyExists
 from iris.client.job import Job
 from iris.client.job_env import JobEnv
 from iris.client.log_stream import LogQuery, read_logs
+from iris.client.operator import Operator
 from iris.client.submission import JobPlan, Submitter
 from iris.client.types import ClusterStatus, JobStatus, LogLine, QueryResult, TaskStatus
 from iris.client.wire import cluster_status, job_status, query_result, task_status
@@ -21,6 +22,7 @@ from iris.cluster.types import (
     CoschedulingConfig,
     Entrypoint,
     EnvironmentSpec,
+    ExistingJobPolicy,
     JobName,
     JobState,
     PriorityBand,
@@ -140,6 +142,9 @@ class IrisClient:
         user: str | None = None,
         priority_band: PriorityBand | str | None = None,
         *,
+        max_task_failures: int = 0,
+        reserve: bool = False,
+        existing: ExistingJobPolicy | str = ExistingJobPolicy.FAIL,
         adopt_existing: bool = False,
         idempotency_key: str | None = None,
     ) -> Job:
@@ -161,7 +166,11 @@ class IrisClient:
             timeout: Seconds from the first task's start, after which the job fails.
             user: Instead of the client's; not inside a job.
             priority_band: "production", "interactive" or "batch".
-            adopt_existing: Return the live job of that name when there is one.
+            max_task_failures: Tasks that may fail for good before the job fails; not for gangs.
+            reserve: Hold the accelerators without attaching them to the tasks.
+            existing: What to do when a live job has that name: "fail", "adopt" it (it is returned), or "replace" it
+                (it is stopped, and this one starts when its attempts are gone).
+            adopt_existing: Short for `existing="adopt"`.
             idempotency_key: Submitting twice with the same key makes one job.
 
         Raises:
@@ -184,9 +193,12 @@ class IrisClient:
             coscheduling=coscheduling,
             ports=tuple(ports or ()),
             priority_band=priority_band,
+            max_task_failures=max_task_failures,
+            reserve=reserve,
         )
+        policy = ExistingJobPolicy.ADOPT if adopt_existing else existing
         try:
-            job_id = self._submitter.submit(plan, adopt_existing=adopt_existing, idempotency_key=idempotency_key)
+            job_id = self._submitter.submit(plan, existing=policy, idempotency_key=idempotency_key)
         except AlreadyExists as error:
             raise JobAlreadyExists(str(error)) from None
         return Job(self, job_id)
@@ -205,12 +217,12 @@ class IrisClient:
         reply = self._connection.run(lambda c: c.jobs.GetJob(request, timeout=c.timeout, metadata=c.metadata))
         return job_status(reply)
 
-    def terminate(self, job_id: str | JobName, reason: str = "") -> list[str]:
+    def terminate(self, job_id: str | JobName, reason: str = "", *, include_children: bool = True) -> list[str]:
         """Stop a job and its live children; returns the ids of those stopped (none: it had ended before).
 
         The decision is final when this returns; `wait_jobs` waits until the processes are gone. Raises NotFound.
         """
-        request = pb.StopJobRequest(job_id=str(job_id), reason=reason)
+        request = pb.StopJobRequest(job_id=str(job_id), reason=reason, keep_children=not include_children)
         reply = self._connection.run(lambda c: c.jobs.StopJob(request, timeout=c.timeout, metadata=c.metadata))
         return list(reply.stopped_job_ids)
 
@@ -302,9 +314,9 @@ class IrisClient:
         )
         return [job_status(status) for status in reply.jobs], reply.done
 
-    def cluster_status(self) -> ClusterStatus:
-        """The controller and its workers."""
-        request = pb.ClusterStatusRequest()
+    def cluster_status(self, *, all_workers: bool = False) -> ClusterStatus:
+        """The controller and its workers; with `all_workers` those too that are known but gone."""
+        request = pb.ClusterStatusRequest(all_workers=all_workers)
         return cluster_status(
             self._connection.run(lambda c: c.cluster.Status(request, timeout=c.timeout, metadata=c.metadata))
         )
@@ -330,6 +342,11 @@ class IrisClient:
             lambda c: c.cluster.Shutdown(request, timeout=c.timeout, metadata=c.metadata), retry=False
         )
         return list(reply.stopped_job_ids)
+
+    @property
+    def operator(self) -> Operator:
+        """What operators do: cordons, budgets, checkpoints."""
+        return Operator(self._connection)
 
     @property
     def address(self) -> str:

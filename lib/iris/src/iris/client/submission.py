@@ -16,7 +16,17 @@ from iris.client.job_env import JobEnv
 from iris.client.names import default_user
 from iris.client.wire import JobRequest, submit_request
 from iris.cluster.constraints import Constraint, validate_constraint
-from iris.cluster.types import CoschedulingConfig, Entrypoint, EnvironmentSpec, JobName, PriorityBand, ResourceSpec
+from iris.cluster.types import (
+    CoschedulingConfig,
+    Entrypoint,
+    EnvironmentSpec,
+    ExistingJobPolicy,
+    JobName,
+    PriorityBand,
+    ResourceSpec,
+)
+from iris.domain.resources import Device
+from iris.domain.tpu import SLICE_ATTRIBUTE, whole_slices
 from rigging.errors import Conflict, InvalidRequest
 
 FORWARDED_PREFIX: Final = "MARIN_"
@@ -46,6 +56,8 @@ class JobPlan:
     coscheduling: CoschedulingConfig | None
     ports: Sequence[str]
     priority_band: PriorityBand | str | None
+    max_task_failures: int = 0
+    reserve: bool = False
 
 
 class Submitter:
@@ -70,8 +82,9 @@ class Submitter:
         self._bundle: Bundle | None = None
         self._bundle_lock = threading.Lock()
 
-    def submit(self, plan: JobPlan, *, adopt_existing: bool, idempotency_key: str | None) -> str:
+    def submit(self, plan: JobPlan, *, existing: ExistingJobPolicy | str, idempotency_key: str | None) -> str:
         """Send the job; returns its id. Errors as in `IrisClient.submit`, with AlreadyExists for a taken name."""
+        policy = _policy(existing)
         for constraint in plan.constraints:
             validate_constraint(constraint)
         payload = pickle_callable(plan.entrypoint)
@@ -82,7 +95,7 @@ class Submitter:
             resources=plan.resources,
             environment=self.environment(plan.environment),
             bundle_digest=self.bundle_digest(),
-            replicas=_count(plan.replicas, "replicas", least=1),
+            replicas=self._whole_slices(plan),
             max_retries_failure=_count(plan.max_retries_failure, "max_retries_failure"),
             max_retries_preemption=_count(plan.max_retries_preemption, "max_retries_preemption"),
             timeout_ms=_to_ms(plan.timeout, "timeout"),
@@ -91,6 +104,8 @@ class Submitter:
             coscheduling=plan.coscheduling,
             ports=plan.ports,
             band=_band(plan.priority_band),
+            max_task_failures=_count(plan.max_task_failures, "max_task_failures"),
+            reserve=plan.reserve,
         )
         inline = [payload] if 0 < len(payload) <= INLINE_PAYLOAD_BYTES else []
         if payload and not inline and self._connection.missing_blobs([request.payload_digest]):
@@ -99,10 +114,21 @@ class Submitter:
             request,
             idempotency_key=idempotency_key or uuid.uuid4().hex,
             inline_blobs=inline,
-            adopt_existing=adopt_existing,
+            existing=policy,
         )
         reply = self._connection.run(lambda c: c.jobs.SubmitJob(message, timeout=c.timeout, metadata=c.metadata))
         return reply.job_id
+
+    def _whole_slices(self, plan: JobPlan) -> int:
+        """The number of tasks; for a gang on TPU slices, that of whole slices."""
+        replicas = _count(plan.replicas, "replicas", least=1)
+        device, group = plan.resources.device, plan.coscheduling
+        if device is None or group is None or group.group_by != SLICE_ATTRIBUTE:
+            return replicas
+        whole = whole_slices(Device(device.kind, device.variant, device.count, device.alternatives), replicas)
+        if whole != replicas:
+            self._warn(f"{plan.name}: {replicas} tasks become {whole}, to fill whole slices of {device.variant}")
+        return whole
 
     def job_name(self, name: str, user: str | None = None) -> JobName:
         """The full name: below the job this process runs in, or the user's."""
@@ -179,6 +205,14 @@ def _to_ms(seconds: float | None, name: str) -> int:
     if not seconds > 0 or math.isinf(seconds):
         raise InvalidRequest(f"{name} must be a number of seconds above 0, not {seconds!r} (None for no limit)")
     return max(1, round(seconds * 1000))
+
+
+def _policy(existing: ExistingJobPolicy | str) -> ExistingJobPolicy:
+    try:
+        return ExistingJobPolicy(existing)
+    except ValueError:
+        allowed = ", ".join(policy.value for policy in ExistingJobPolicy)
+        raise InvalidRequest(f"existing {existing!r} is not one of {allowed}") from None
 
 
 def _band(band: PriorityBand | str | None) -> PriorityBand | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from iris.cluster.types import JobState, TaskState
+from iris.cluster.types import JobState, PriorityBand, TaskState
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,16 @@ class WorkerStatus:
     committed_memory_bytes: int
     running_tasks: int
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    cordon_reason: str = ""
+    strikes: int = 0
+    last_seen_at_ms: int = 0
+
+    @property
+    def state(self) -> str:
+        """ "connected", "cordoned", "away", or "away, cordoned"."""
+        words = [] if self.connected else ["away"]
+        words += ["cordoned"] if self.cordon_reason else []
+        return ", ".join(words) or "connected"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -160,7 +170,44 @@ class WorkerStatus:
             "committed_memory_bytes": self.committed_memory_bytes,
             "running_tasks": self.running_tasks,
             "attributes": dict(self.attributes),
+            "cordon_reason": self.cordon_reason,
+            "strikes": self.strikes,
+            "last_seen_at_ms": self.last_seen_at_ms,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class UserBudgetStatus:
+    """What a user may have, and has.
+
+    Args:
+        max_weight: Held at a time before the rest is served as batch (a core is 1, an accelerator 32); 0: no limit.
+        max_band: The most urgent band in which the user may submit. held_weight: What the user holds now.
+    """
+
+    user: str
+    max_weight: float
+    max_band: PriorityBand
+    held_weight: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "user": self.user,
+            "max_weight": self.max_weight,
+            "max_band": self.max_band.word,
+            "held_weight": self.held_weight,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A snapshot of the controller's state in its remote directory; `sequence` is the last commit in it."""
+
+    remote_state_dir: str
+    generation: int
+    sequence: int
+    at_ms: int
 
 
 QueryValue = None | int | float | str | bytes
@@ -188,6 +235,11 @@ class ClusterStatus:
     pending_tasks: int
     running_tasks: int
     workers: tuple[WorkerStatus, ...] = ()
+    remote_state_dir: str = ""
+    durability: str = "local"
+    unreplicated_commits: int = 0
+    last_snapshot_at_ms: int = 0
+    generation: int = 0
 
     @property
     def has_workers(self) -> bool:
@@ -205,5 +257,10 @@ class ClusterStatus:
             "idle_exit_seconds": self.idle_exit_seconds,
             "pending_tasks": self.pending_tasks,
             "running_tasks": self.running_tasks,
+            "remote_state_dir": self.remote_state_dir,
+            "durability": self.durability,
+            "unreplicated_commits": self.unreplicated_commits,
+            "last_snapshot_at_ms": self.last_snapshot_at_ms,
+            "generation": self.generation,
             "workers": [worker.to_json() for worker in self.workers],
         }

@@ -3,12 +3,23 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from iris.client.types import ClusterStatus, JobStatus, LogLine, QueryResult, QueryValue, TaskStatus, WorkerStatus
+from iris.client.types import (
+    Checkpoint,
+    ClusterStatus,
+    JobStatus,
+    LogLine,
+    QueryResult,
+    QueryValue,
+    TaskStatus,
+    UserBudgetStatus,
+    WorkerStatus,
+)
 from iris.cluster.constraints import Constraint
 from iris.cluster.types import (
     CoschedulingConfig,
     Entrypoint,
     EnvironmentSpec,
+    ExistingJobPolicy,
     JobState,
     PriorityBand,
     ResourceSpec,
@@ -36,6 +47,8 @@ class JobRequest:
     coscheduling: CoschedulingConfig | None
     ports: Sequence[str]
     band: PriorityBand | None
+    max_task_failures: int = 0
+    reserve: bool = False
 
 
 def job_spec(request: JobRequest) -> pb.JobSpec:
@@ -58,6 +71,8 @@ def job_spec(request: JobRequest) -> pb.JobSpec:
         coscheduling_group_by=request.coscheduling.group_by if request.coscheduling else "",
         ports=request.ports,
         band=pb.PriorityBand.Value(f"PRIORITY_BAND_{request.band.name if request.band else 'UNSPECIFIED'}"),
+        max_task_failures=request.max_task_failures,
+        reserve=request.reserve,
     )
     for constraint in request.constraints:
         spec.constraints.add(
@@ -70,10 +85,10 @@ def job_spec(request: JobRequest) -> pb.JobSpec:
 
 
 def submit_request(
-    request: JobRequest, *, idempotency_key: str, inline_blobs: Iterable[bytes], adopt_existing: bool
+    request: JobRequest, *, idempotency_key: str, inline_blobs: Iterable[bytes], existing: ExistingJobPolicy
 ) -> pb.SubmitJobRequest:
     """The wire form of a submission."""
-    policy = pb.EXISTING_JOB_POLICY_ADOPT if adopt_existing else pb.EXISTING_JOB_POLICY_FAIL
+    policy = pb.ExistingJobPolicy.Value(f"EXISTING_JOB_POLICY_{existing.name}")
     return pb.SubmitJobRequest(
         spec=job_spec(request), idempotency_key=idempotency_key, inline_blobs=inline_blobs, existing=policy
     )
@@ -153,6 +168,11 @@ def cluster_status(message: pb.ClusterStatusResponse) -> ClusterStatus:
         idle_exit_seconds=message.idle_exit_ms / 1000,
         pending_tasks=message.pending_tasks,
         running_tasks=message.running_tasks,
+        remote_state_dir=message.remote_state_dir,
+        durability=message.durability,
+        unreplicated_commits=message.unreplicated_commits,
+        last_snapshot_at_ms=message.last_snapshot_at_ms,
+        generation=message.generation,
         workers=tuple(_worker_status(worker) for worker in message.workers),
     )
 
@@ -170,7 +190,21 @@ def _worker_status(message: pb.WorkerInfo) -> WorkerStatus:
         committed_memory_bytes=message.committed.memory_bytes,
         running_tasks=message.running_tasks,
         attributes=dict(message.attributes),
+        cordon_reason=message.cordon_reason,
+        strikes=message.strikes,
+        last_seen_at_ms=message.last_seen_at_ms,
     )
+
+
+def user_budget(message: pb.UserBudget) -> UserBudgetStatus:
+    """A user's budget and use."""
+    band = PriorityBand(message.max_band or PriorityBand.PRODUCTION)
+    return UserBudgetStatus(message.user, message.max_weight, band, message.held_weight)
+
+
+def checkpoint(message: pb.CheckpointResponse) -> Checkpoint:
+    """A snapshot that was made."""
+    return Checkpoint(message.remote_state_dir, message.generation, message.sequence, message.at_ms)
 
 
 def query_result(message: pb.QueryResponse) -> QueryResult:

@@ -6,7 +6,7 @@ from typing import Any
 
 from iris.cluster.job_name import JobName
 from iris.cluster.sizes import parse_size
-from iris.domain.states import JobState, PriorityBand, TaskState
+from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
 from rigging.errors import InvalidRequest
 from rigging.topology import get_tpu_topology
 
@@ -15,6 +15,7 @@ __all__ = [
     "DeviceSpec",
     "Entrypoint",
     "EnvironmentSpec",
+    "ExistingJobPolicy",
     "JobName",
     "JobState",
     "PriorityBand",

@@ -5,6 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from iris.domain.scale_groups import ScaleGroup
 from iris.store.replicate.replicator import Pace
 from rigging.errors import InvalidRequest
 
@@ -46,6 +47,8 @@ class ControllerConfig:
         blob_grace_s: A blob that no job names any more is removed when nobody asked for it for so long.
         remote_state_dir: Where the state is kept off the machine (docs/durability.md): any fsspec URL; empty: nowhere.
         durability: What an acknowledged submit has survived. pace: Of what is written to `remote_state_dir`.
+        scale_groups: What the cluster may have, booted or not; what none of it, and no worker, could ever run is
+            refused. Empty: the workers that are there are all that is known.
         log_wait_s: How long the end of an attempt waits for the rest of its log.
     """
 
@@ -64,6 +67,7 @@ class ControllerConfig:
     remote_state_dir: str = ""
     durability: Durability = Durability.LOCAL
     pace: Pace = field(default_factory=Pace)
+    scale_groups: tuple[ScaleGroup, ...] = ()
 
     def __post_init__(self) -> None:
         if self.durability is Durability.REMOTE and not self.remote_state_dir:

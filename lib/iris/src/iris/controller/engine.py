@@ -259,7 +259,8 @@ class Engine:
         # After the commit: only what the store has may leave the memory.
         tasks = self.view.tasks
         for effect in effects:
-            if isinstance(effect, JobSettled):
+            # The name may have been used again in the same batch.
+            if isinstance(effect, JobSettled) and self.view.is_settled(effect.job_id):
                 tasks.shelve(effect.job_id)
         tasks.trim()
 

@@ -11,11 +11,12 @@ from iris.controller.log_hub import LogHub
 from iris.controller.sessions import Sessions
 from iris.controller.validate import validate_blobs, validate_place, validate_spec
 from iris.controller.waiters import JobWaiters
+from iris.core.job_rules import check_band
 from iris.core.view import ClusterView
 from iris.domain.entities import JobSpec
-from iris.domain.events import JobSubmitted, StopRequested
-from iris.domain.ids import JobId
-from iris.domain.states import JobState
+from iris.domain.events import JobSubmitted, StopRequested, WorkerCordoned, WorkerUncordoned
+from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.states import ExistingJobPolicy, JobState
 from iris.store.replicate.replicator import Replicator
 from rigging.errors import AlreadyExists, Conflict
 
@@ -54,28 +55,53 @@ class Controller:
     def view(self) -> ClusterView:
         return self.engine.view
 
-    async def submit_job(self, spec: JobSpec, idempotency_key: str, adopt_existing: bool) -> tuple[JobId, bool]:
+    async def submit_job(self, spec: JobSpec, idempotency_key: str, existing: ExistingJobPolicy) -> tuple[JobId, bool]:
         """Check and commit a job; return its id and whether it was there already.
 
         Raises:
             InvalidRequest: It can never run as asked. NotFound, Conflict: Its parent is unknown or has ended, or the
-                key was used for another job. AlreadyExists: A live job has the name and is not to be adopted.
+                key was used for another job. AlreadyExists: A live job has the name, and the policy is to fail.
         """
         validate_spec(spec)
         validate_blobs(spec, self.blobs.missing)
-        answer = await self.engine.decide(lambda turn: self._admit(turn, spec, idempotency_key, adopt_existing))
+        answer = await self.engine.decide(lambda turn: self._admit(turn, spec, idempotency_key, existing))
         if self.replicator is not None and self.config.durability is Durability.REMOTE:
             await self.replicator.wait()
         return answer
 
-    async def stop_job(self, job_id: JobId, reason: str) -> tuple[list[JobId], JobState | None]:
-        """End a job and those below it; return what ended by this, or the state in which it had ended before.
+    async def stop_job(
+        self, job_id: JobId, reason: str, keep_children: bool = False
+    ) -> tuple[list[JobId], JobState | None]:
+        """End a job and (unless told not to) those below it; return what ended by this, or how it had ended before.
 
         Raises NotFound.
         """
-        return await self.engine.decide(lambda turn: _stop(turn, job_id, reason))
+        return await self.engine.decide(lambda turn: _stop(turn, job_id, reason, keep_children))
 
-    def _admit(self, turn: Turn, spec: JobSpec, key: str, adopt_existing: bool) -> tuple[JobId, bool]:
+    async def cordon(self, worker_id: WorkerId, reason: str, drain: bool) -> list[AttemptId]:
+        """Assign nothing more to a worker; with `drain` send away what runs there, and return those attempts.
+
+        Raises NotFound, InvalidRequest without a reason.
+        """
+
+        def decide(turn: Turn) -> list[AttemptId]:
+            before = [booking.attempt_id for booking in turn.view.attempts_on(worker_id) if not booking.stopping]
+            turn.apply(WorkerCordoned(worker_id, reason, drain))
+            return before if drain else []
+
+        return await self.engine.decide(decide)
+
+    async def uncordon(self, worker_id: WorkerId) -> str:
+        """Use a worker again; return why it was not, empty when it was. Raises NotFound."""
+
+        def decide(turn: Turn) -> str:
+            worker = turn.view.workers.get(worker_id)
+            turn.apply(WorkerUncordoned(worker_id))
+            return worker.cordon_reason if worker is not None else ""
+
+        return await self.engine.decide(decide)
+
+    def _admit(self, turn: Turn, spec: JobSpec, key: str, existing: ExistingJobPolicy) -> tuple[JobId, bool]:
         view = turn.view
         known = view.job_of_key.get(key) if key else None
         if known is not None:
@@ -83,23 +109,28 @@ class Controller:
                 raise Conflict(f"idempotency key {key!r} was used for {known}, not for {spec.job_id}")
             return known, True
         job = view.jobs.get(spec.job_id)
-        if job is not None and not job.state.is_terminal:
-            if adopt_existing:
-                return job.job_id, True
+        is_live = job is not None and not job.state.is_terminal
+        if job is not None and is_live and existing is ExistingJobPolicy.ADOPT:
+            return job.job_id, True
+        if job is not None and is_live and existing is ExistingJobPolicy.FAIL:
             raise AlreadyExists(
-                f"job {spec.job_id} exists and is {job.state.word}: stop it, adopt it, or take another name"
+                f"job {spec.job_id} exists and is {job.state.word}: stop it, adopt it, replace it, or take another name"
             )
         offers = [
             (worker.worker_id, worker.capacity, worker.attributes)
             for worker in view.workers.values()
             if self.sessions.present(worker.worker_id)
         ]
-        validate_place(spec, view, offers)
+        validate_place(spec, view, offers, self.config.scale_groups)
+        if is_live:
+            # Everything that may refuse the new job comes before the end of the old one.
+            check_band(view, spec)
+            turn.apply(StopRequested(spec.job_id, "replaced by a new submission"))
         turn.apply(JobSubmitted(spec, key))
         return spec.job_id, False
 
 
-def _stop(turn: Turn, job_id: JobId, reason: str) -> tuple[list[JobId], JobState | None]:
+def _stop(turn: Turn, job_id: JobId, reason: str, keep_children: bool) -> tuple[list[JobId], JobState | None]:
     job = turn.view.job(job_id)
     if job.state.is_terminal:
         return [], job.state
@@ -107,6 +138,7 @@ def _stop(turn: Turn, job_id: JobId, reason: str) -> tuple[list[JobId], JobState
     while ending:
         current = ending.pop()
         stopped.append(current)
-        ending += reversed(turn.view.children.get(current, {}))
-    turn.apply(StopRequested(job_id, reason))
+        if not keep_children:
+            ending += reversed(turn.view.children.get(current, {}))
+    turn.apply(StopRequested(job_id, reason, keep_children))
     return stopped, None

@@ -10,6 +10,7 @@ from iris.domain.constraints import validate_constraint
 from iris.domain.entities import CallableEntrypoint, CommandEntrypoint, JobSpec
 from iris.domain.ids import WorkerId, parent_of
 from iris.domain.resources import Resources, validate_resources
+from iris.domain.scale_groups import ScaleGroup
 from iris.sched.feasible import impossible_reason
 from rigging.errors import Conflict, InvalidRequest, NotFound
 
@@ -98,10 +99,12 @@ def validate_blobs(spec: JobSpec, missing: Callable[[Sequence[str]], list[str]])
         raise InvalidRequest(f"job {spec.job_id}: its {named[digest]} {digest} is not uploaded; upload blobs first")
 
 
-def validate_place(spec: JobSpec, view: ClusterView, offers: Sequence[Offer]) -> None:
-    """Check a job against the cluster: its parent lives, and some worker could ever run it.
+def validate_place(
+    spec: JobSpec, view: ClusterView, offers: Sequence[Offer], scale_groups: tuple[ScaleGroup, ...] = ()
+) -> None:
+    """Check a job against the cluster: its parent lives, and some worker or scale group could ever run it.
 
-    Raises NotFound or Conflict about the parent, InvalidRequest when no worker is large enough.
+    Raises NotFound or Conflict about the parent, InvalidRequest when nothing is large enough.
     """
     parent_id = parent_of(spec.job_id)
     if parent_id is not None:
@@ -110,6 +113,6 @@ def validate_place(spec: JobSpec, view: ClusterView, offers: Sequence[Offer]) ->
             raise NotFound(f"job {spec.job_id}: its parent {parent_id} does not exist")
         if parent.state.is_terminal:
             raise Conflict(f"job {spec.job_id}: its parent {parent_id} has ended ({parent.state.word})")
-    reason = impossible_reason(spec, list(offers))
+    reason = impossible_reason(spec, list(offers), scale_groups)
     if reason is not None:
         raise InvalidRequest(f"job {spec.job_id} can never run: {reason}")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from iris.core import gang_rules
 from iris.core.draft import Draft
 from iris.core.task_rules import Verdict, kill
+from iris.core.view import ClusterView
 from iris.domain.constraints import PLACE_KEYS
 from iris.domain.effects import JobChanged, JobEnded
 from iris.domain.entities import NO_TASKS, Job, JobSpec, Task, is_gang
@@ -30,7 +31,7 @@ def submit(draft: Draft, event: JobSubmitted) -> None:
             f"job {spec.job_id} exists and is {known.state.word}; stop it, adopt it, or choose another name"
         )
     _check_parent(draft, spec.job_id)
-    _check_band(draft, spec)
+    check_band(view, spec)
     last_attempt = -1
     if known is not None:
         # Attempt numbers fence reports of the ended job of that name: no number is ever used twice.
@@ -72,9 +73,10 @@ def _with_place_of_parent(draft: Draft, spec: JobSpec) -> JobSpec:
     return replace(spec, constraints=spec.constraints + inherited) if inherited else spec
 
 
-def _check_band(draft: Draft, spec: JobSpec) -> None:
+def check_band(view: ClusterView, spec: JobSpec) -> None:
+    """Raise Denied when the user may not submit in the job's band."""
     user = user_of(spec.job_id)
-    budget = draft.view.budgets.get(user)
+    budget = view.budgets.get(user)
     if budget is not None and spec.band < budget.max_band:
         allowed = f"the most urgent allowed is {budget.max_band.word}"
         raise Denied(f"user {user} may not submit in the {spec.band.word} band; {allowed}")
@@ -99,7 +101,7 @@ def stop(draft: Draft, event: StopRequested) -> None:
     """
     job = draft.view.job(event.job_id)
     if not job.state.is_terminal:
-        end_job(draft, job, JobState.KILLED, event.reason or "stopped")
+        end_job(draft, job, JobState.KILLED, event.reason or "stopped", keep_children=event.keep_children)
 
 
 def time_out(draft: Draft, event: TimedOut) -> None:
@@ -173,11 +175,14 @@ def _end_for_task(draft: Draft, job: Job, task: Task) -> None:
     end_job(draft, job, JobState.FAILED, error, task)
 
 
-def end_job(draft: Draft, job: Job, state: JobState, error: str, decider: Task | None = None) -> None:
+def end_job(
+    draft: Draft, job: Job, state: JobState, error: str, decider: Task | None = None, keep_children: bool = False
+) -> None:
     """Put a live job into a terminal state, end its other tasks, and kill the live jobs below it.
 
     Args:
         decider: The task whose end decided the job's, if one did.
+        keep_children: The jobs below it go on.
     """
     ending = [(job, state, error, decider)]
     while ending:
@@ -198,6 +203,8 @@ def end_job(draft: Draft, job: Job, state: JobState, error: str, decider: Task |
         draft.put_job(ended)
         draft.check_settled(job_id)
         draft.effects += (JobChanged(job_id), JobEnded(job_id))
+        if keep_children:
+            continue
         why = f"its parent {job_id} ended ({state.word}{': ' + error if error else ''})"
         for child_id in draft.view.children.get(job_id, ()):
             child = draft.job(child_id)

@@ -119,7 +119,9 @@ def uncordon(draft: Draft, event: WorkerUncordoned) -> None:
 def _known(draft: Draft, worker_id: WorkerId) -> Worker:
     worker = draft.view.workers.get(worker_id)
     if worker is None:
-        raise NotFound(f"worker {worker_id} does not exist")
+        known = sorted(draft.view.workers)
+        there = f"known are {', '.join(known[:5])}{', ...' if len(known) > 5 else ''}" if known else "none is known"
+        raise NotFound(f"worker {worker_id} does not exist; {there}")
     return worker
 
 

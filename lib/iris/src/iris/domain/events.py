@@ -20,10 +20,11 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Somebody with the right to do so wants the job, and all below it, ended."""
+    """Somebody with the right to do so wants the job ended, and all below it unless `keep_children`."""
 
     job_id: JobId
     reason: str = ""
+    keep_children: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,14 @@ class PriorityBand(IntEnum):
         return self.name.lower()
 
 
+class ExistingJobPolicy(StrEnum):
+    """What a submission does when a live job has its name."""
+
+    FAIL = "fail"  # it is refused
+    ADOPT = "adopt"  # the live job is the answer
+    REPLACE = "replace"  # the live job is stopped; the new one starts when its attempts are gone
+
+
 class TimeoutKind(StrEnum):
     """Which limit of a job ran out."""
 

@@ -9,10 +9,13 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from iris.client.names import default_user
 from iris.controller.app import Address, ControllerConfig, serve
+from iris.controller.settings import Given, controller_config
 from iris.local import WORKER_ID
+from iris.local.settings import read_settings
 from iris.local.state import ClusterRecord, LocalPaths, read_record, write_record
 from iris.local.worker_keeper import WorkerKeeper
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
@@ -80,7 +83,7 @@ class _Run:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        config = ControllerConfig(state_dir=self._paths.root, port=port, idle_exit_s=self._idle_exit_seconds)
+        config = local_config(self._paths, port, self._idle_exit_seconds)
         keeper = WorkerKeeper(self._paths, self._start_worker)
 
         def joined(worker_id: str) -> None:
@@ -118,6 +121,13 @@ class _Run:
             self._record = dataclasses.replace(self._record, ready=True)
             write_record(self._paths, self._record)
             self._on_ready()
+
+
+def local_config(paths: LocalPaths, port: int = 0, idle_exit_seconds: float = 0) -> ControllerConfig:
+    """How the local controller runs: as `iris cluster start --local` was told last. Raises InvalidRequest."""
+    settings = read_settings(paths)
+    given = Given(paths.root, port, idle_exit_seconds, settings.remote_state_dir or None, settings.durability or None)
+    return controller_config(Path(settings.config) if settings.config else None, given)
 
 
 def _port_of(address: str) -> int:

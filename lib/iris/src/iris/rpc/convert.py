@@ -1,5 +1,6 @@
 """Wire ↔ domain for jobs, tasks and resources. Nothing here decides; what the wire cannot mean is InvalidRequest."""
 
+import math
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import TypeVar
@@ -7,10 +8,10 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError
 
 from iris.domain.constraints import Constraint, ConstraintOp
-from iris.domain.entities import CallableEntrypoint, CommandEntrypoint, Entrypoint, Job, JobSpec, Task
-from iris.domain.ids import parent_of, validate_job_id
+from iris.domain.entities import CallableEntrypoint, CommandEntrypoint, Entrypoint, Job, JobSpec, Task, UserBudget
+from iris.domain.ids import parent_of, validate_job_id, validate_name
 from iris.domain.resources import Device, Resources
-from iris.domain.states import JobState, PriorityBand, TaskState
+from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import InvalidRequest
 
@@ -90,6 +91,41 @@ def spec_from_wire(message: pb.JobSpec, default_band: PriorityBand = PriorityBan
         band=number(PriorityBand, message.band, "priority band") if message.band else default_band,
         max_task_failures=message.max_task_failures,
         reserve=message.reserve,
+    )
+
+
+_POLICIES = {
+    pb.EXISTING_JOB_POLICY_UNSPECIFIED: ExistingJobPolicy.FAIL,
+    pb.EXISTING_JOB_POLICY_FAIL: ExistingJobPolicy.FAIL,
+    pb.EXISTING_JOB_POLICY_ADOPT: ExistingJobPolicy.ADOPT,
+    pb.EXISTING_JOB_POLICY_REPLACE: ExistingJobPolicy.REPLACE,
+}
+
+
+def existing_policy_from_wire(value: int) -> ExistingJobPolicy:
+    """The policy of that number; one that this release does not know is refused, not guessed."""
+    for number_, policy in _POLICIES.items():
+        if number_ == value:
+            return policy
+    known = ", ".join(policy.value for policy in ExistingJobPolicy)
+    raise InvalidRequest(f"existing-job policy {value} is unknown; known are {known}")
+
+
+def budget_from_wire(message: pb.UserBudget) -> UserBudget:
+    """A user's budget. Raises InvalidRequest for a bad name, weight or band."""
+    user = validate_name(message.user)
+    if not (message.max_weight >= 0 and math.isfinite(message.max_weight)):
+        raise InvalidRequest(f"user {user}: max_weight is {message.max_weight}; it must be 0 (no limit) or more")
+    band = number(PriorityBand, message.max_band, "priority band") if message.max_band else PriorityBand.PRODUCTION
+    return UserBudget(user, message.max_weight, band)
+
+
+def budget_to_wire(budget: UserBudget, held_weight: float) -> pb.UserBudget:
+    return pb.UserBudget(
+        user=budget.user,
+        max_weight=budget.max_weight,
+        max_band=pb.PriorityBand.ValueType(int(budget.max_band)),
+        held_weight=held_weight,
     )
 
 

@@ -149,6 +149,8 @@ class _ExistingJobPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Exi
     """fail"""
     EXISTING_JOB_POLICY_FAIL: _ExistingJobPolicy.ValueType  # 1
     EXISTING_JOB_POLICY_ADOPT: _ExistingJobPolicy.ValueType  # 2
+    EXISTING_JOB_POLICY_REPLACE: _ExistingJobPolicy.ValueType  # 3
+    """stop it; the new one starts when its attempts are gone"""
 
 class ExistingJobPolicy(_ExistingJobPolicy, metaclass=_ExistingJobPolicyEnumTypeWrapper):
     """What to do when a live job of that name exists."""
@@ -157,6 +159,8 @@ EXISTING_JOB_POLICY_UNSPECIFIED: ExistingJobPolicy.ValueType  # 0
 """fail"""
 EXISTING_JOB_POLICY_FAIL: ExistingJobPolicy.ValueType  # 1
 EXISTING_JOB_POLICY_ADOPT: ExistingJobPolicy.ValueType  # 2
+EXISTING_JOB_POLICY_REPLACE: ExistingJobPolicy.ValueType  # 3
+"""stop it; the new one starts when its attempts are gone"""
 Global___ExistingJobPolicy: _TypeAlias = ExistingJobPolicy  # noqa: Y015
 
 class _FailureKind:
@@ -432,6 +436,8 @@ class JobSpec(_message.Message):
     COSCHEDULING_GROUP_BY_FIELD_NUMBER: _builtins.int
     PORTS_FIELD_NUMBER: _builtins.int
     BAND_FIELD_NUMBER: _builtins.int
+    MAX_TASK_FAILURES_FIELD_NUMBER: _builtins.int
+    RESERVE_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """"/user/name" or "/user/parent/child" """
     bundle_digest: _builtins.str
@@ -446,6 +452,10 @@ class JobSpec(_message.Message):
     coscheduling_group_by: _builtins.str
     """empty: not a gang"""
     band: Global___PriorityBand.ValueType
+    max_task_failures: _builtins.int
+    """tasks that may fail for good before the job does"""
+    reserve: _builtins.bool
+    """hold the accelerators without attaching them to the tasks"""
     @_builtins.property
     def entrypoint(self) -> Global___Entrypoint: ...
     @_builtins.property
@@ -475,10 +485,12 @@ class JobSpec(_message.Message):
         coscheduling_group_by: _builtins.str = ...,
         ports: _abc.Iterable[_builtins.str] | None = ...,
         band: Global___PriorityBand.ValueType = ...,
+        max_task_failures: _builtins.int = ...,
+        reserve: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entrypoint", b"entrypoint", "environment", b"environment", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "entrypoint", b"entrypoint", "environment", b"environment", "job_id", b"job_id", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "ports", b"ports", "replicas", b"replicas", "resources", b"resources", "scheduling_timeout_ms", b"scheduling_timeout_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "entrypoint", b"entrypoint", "environment", b"environment", "job_id", b"job_id", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "max_task_failures", b"max_task_failures", "ports", b"ports", "replicas", b"replicas", "reserve", b"reserve", "resources", b"resources", "scheduling_timeout_ms", b"scheduling_timeout_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -880,17 +892,21 @@ class StopJobRequest(_message.Message):
 
     JOB_ID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    KEEP_CHILDREN_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     reason: _builtins.str
+    keep_children: _builtins.bool
+    """the jobs below it go on"""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
         reason: _builtins.str = ...,
+        keep_children: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "keep_children", b"keep_children", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1260,10 +1276,16 @@ class WorkerInfo(_message.Message):
     LAST_SEEN_AT_MS_FIELD_NUMBER: _builtins.int
     COMMITTED_FIELD_NUMBER: _builtins.int
     RUNNING_TASKS_FIELD_NUMBER: _builtins.int
+    CORDON_REASON_FIELD_NUMBER: _builtins.int
+    STRIKES_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     connected: _builtins.bool
     last_seen_at_ms: _builtins.int
     running_tasks: _builtins.int
+    cordon_reason: _builtins.str
+    """why nothing new is assigned to it; empty: it is not cordoned"""
+    strikes: _builtins.int
+    """attempts in a row that ended there by a fault of the host"""
     @_builtins.property
     def capacity(self) -> Global___Resources: ...
     @_builtins.property
@@ -1280,10 +1302,12 @@ class WorkerInfo(_message.Message):
         last_seen_at_ms: _builtins.int = ...,
         committed: Global___Resources | None = ...,
         running_tasks: _builtins.int = ...,
+        cordon_reason: _builtins.str = ...,
+        strikes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "committed", b"committed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "capacity", b"capacity", "committed", b"committed", "connected", b"connected", "last_seen_at_ms", b"last_seen_at_ms", "running_tasks", b"running_tasks", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "capacity", b"capacity", "committed", b"committed", "connected", b"connected", "cordon_reason", b"cordon_reason", "last_seen_at_ms", b"last_seen_at_ms", "running_tasks", b"running_tasks", "strikes", b"strikes", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1293,12 +1317,17 @@ Global___WorkerInfo: _TypeAlias = WorkerInfo  # noqa: Y015
 class ClusterStatusRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    ALL_WORKERS_FIELD_NUMBER: _builtins.int
+    all_workers: _builtins.bool
+    """also those that are known but gone"""
     def __init__(
         self,
+        *,
+        all_workers: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_workers", b"all_workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1317,6 +1346,11 @@ class ClusterStatusResponse(_message.Message):
     IDLE_EXIT_MS_FIELD_NUMBER: _builtins.int
     STATE_DIR_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
+    REMOTE_STATE_DIR_FIELD_NUMBER: _builtins.int
+    DURABILITY_FIELD_NUMBER: _builtins.int
+    UNREPLICATED_COMMITS_FIELD_NUMBER: _builtins.int
+    LAST_SNAPSHOT_AT_MS_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     version: _builtins.str
     started_at_ms: _builtins.int
@@ -1326,6 +1360,16 @@ class ClusterStatusResponse(_message.Message):
     """0: never"""
     state_dir: _builtins.str
     pid: _builtins.int
+    remote_state_dir: _builtins.str
+    """empty: the state is on this machine alone"""
+    durability: _builtins.str
+    """"local" or "remote" """
+    unreplicated_commits: _builtins.int
+    """on their way to remote_state_dir"""
+    last_snapshot_at_ms: _builtins.int
+    """by this process; 0: none yet"""
+    generation: _builtins.int
+    """of the lease; 0: none"""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerInfo]: ...
     def __init__(
@@ -1340,10 +1384,15 @@ class ClusterStatusResponse(_message.Message):
         idle_exit_ms: _builtins.int = ...,
         state_dir: _builtins.str = ...,
         pid: _builtins.int = ...,
+        remote_state_dir: _builtins.str = ...,
+        durability: _builtins.str = ...,
+        unreplicated_commits: _builtins.int = ...,
+        last_snapshot_at_ms: _builtins.int = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_exit_ms", b"idle_exit_ms", "pending_tasks", b"pending_tasks", "pid", b"pid", "protocol_version", b"protocol_version", "running_tasks", b"running_tasks", "started_at_ms", b"started_at_ms", "state_dir", b"state_dir", "version", b"version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "generation", b"generation", "idle_exit_ms", b"idle_exit_ms", "last_snapshot_at_ms", b"last_snapshot_at_ms", "pending_tasks", b"pending_tasks", "pid", b"pid", "protocol_version", b"protocol_version", "remote_state_dir", b"remote_state_dir", "running_tasks", b"running_tasks", "started_at_ms", b"started_at_ms", "state_dir", b"state_dir", "unreplicated_commits", b"unreplicated_commits", "version", b"version", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1490,6 +1539,243 @@ class QueryResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QueryResponse: _TypeAlias = QueryResponse  # noqa: Y015
+
+@_typing.final
+class CordonWorkerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    DRAIN_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    reason: _builtins.str
+    drain: _builtins.bool
+    """also send what runs there elsewhere, at no charge"""
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        drain: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drain", b"drain", "reason", b"reason", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CordonWorkerRequest: _TypeAlias = CordonWorkerRequest  # noqa: Y015
+
+@_typing.final
+class CordonWorkerResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MOVED_ATTEMPT_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def moved_attempt_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """told to stop by the drain"""
+
+    def __init__(
+        self,
+        *,
+        moved_attempt_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["moved_attempt_ids", b"moved_attempt_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CordonWorkerResponse: _TypeAlias = CordonWorkerResponse  # noqa: Y015
+
+@_typing.final
+class UncordonWorkerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UncordonWorkerRequest: _TypeAlias = UncordonWorkerRequest  # noqa: Y015
+
+@_typing.final
+class UncordonWorkerResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMER_REASON_FIELD_NUMBER: _builtins.int
+    former_reason: _builtins.str
+    """empty: it was not cordoned"""
+    def __init__(
+        self,
+        *,
+        former_reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["former_reason", b"former_reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UncordonWorkerResponse: _TypeAlias = UncordonWorkerResponse  # noqa: Y015
+
+@_typing.final
+class UserBudget(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    MAX_WEIGHT_FIELD_NUMBER: _builtins.int
+    MAX_BAND_FIELD_NUMBER: _builtins.int
+    HELD_WEIGHT_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    max_weight: _builtins.float
+    """held at a time before the rest is served as batch; 0: no limit"""
+    max_band: Global___PriorityBand.ValueType
+    """the most urgent band in which the user may submit"""
+    held_weight: _builtins.float
+    """now; only in answers"""
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        max_weight: _builtins.float = ...,
+        max_band: Global___PriorityBand.ValueType = ...,
+        held_weight: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held_weight", b"held_weight", "max_band", b"max_band", "max_weight", b"max_weight", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UserBudget: _TypeAlias = UserBudget  # noqa: Y015
+
+@_typing.final
+class SetBudgetRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BUDGET_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def budget(self) -> Global___UserBudget: ...
+    def __init__(
+        self,
+        *,
+        budget: Global___UserBudget | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetBudgetRequest: _TypeAlias = SetBudgetRequest  # noqa: Y015
+
+@_typing.final
+class SetBudgetResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetBudgetResponse: _TypeAlias = SetBudgetResponse  # noqa: Y015
+
+@_typing.final
+class ListBudgetsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    """empty: everybody who has a budget"""
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListBudgetsRequest: _TypeAlias = ListBudgetsRequest  # noqa: Y015
+
+@_typing.final
+class ListBudgetsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BUDGETS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def budgets(self) -> _containers.RepeatedCompositeFieldContainer[Global___UserBudget]: ...
+    def __init__(
+        self,
+        *,
+        budgets: _abc.Iterable[Global___UserBudget] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budgets", b"budgets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListBudgetsResponse: _TypeAlias = ListBudgetsResponse  # noqa: Y015
+
+@_typing.final
+class CheckpointRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckpointRequest: _TypeAlias = CheckpointRequest  # noqa: Y015
+
+@_typing.final
+class CheckpointResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REMOTE_STATE_DIR_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    remote_state_dir: _builtins.str
+    generation: _builtins.int
+    sequence: _builtins.int
+    """of the last commit in the snapshot"""
+    at_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        remote_state_dir: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        sequence: _builtins.int = ...,
+        at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "generation", b"generation", "remote_state_dir", b"remote_state_dir", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckpointResponse: _TypeAlias = CheckpointResponse  # noqa: Y015
 
 @_typing.final
 class Launch(_message.Message):

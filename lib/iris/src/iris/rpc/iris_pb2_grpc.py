@@ -580,6 +580,31 @@ class ClusterServiceStub(object):
                 request_serializer=iris_dot_rpc_dot_iris__pb2.QueryRequest.SerializeToString,
                 response_deserializer=iris_dot_rpc_dot_iris__pb2.QueryResponse.FromString,
                 _registered_method=True)
+        self.CordonWorker = channel.unary_unary(
+                '/iris.v1.ClusterService/CordonWorker',
+                request_serializer=iris_dot_rpc_dot_iris__pb2.CordonWorkerRequest.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_iris__pb2.CordonWorkerResponse.FromString,
+                _registered_method=True)
+        self.UncordonWorker = channel.unary_unary(
+                '/iris.v1.ClusterService/UncordonWorker',
+                request_serializer=iris_dot_rpc_dot_iris__pb2.UncordonWorkerRequest.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_iris__pb2.UncordonWorkerResponse.FromString,
+                _registered_method=True)
+        self.SetBudget = channel.unary_unary(
+                '/iris.v1.ClusterService/SetBudget',
+                request_serializer=iris_dot_rpc_dot_iris__pb2.SetBudgetRequest.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_iris__pb2.SetBudgetResponse.FromString,
+                _registered_method=True)
+        self.ListBudgets = channel.unary_unary(
+                '/iris.v1.ClusterService/ListBudgets',
+                request_serializer=iris_dot_rpc_dot_iris__pb2.ListBudgetsRequest.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_iris__pb2.ListBudgetsResponse.FromString,
+                _registered_method=True)
+        self.Checkpoint = channel.unary_unary(
+                '/iris.v1.ClusterService/Checkpoint',
+                request_serializer=iris_dot_rpc_dot_iris__pb2.CheckpointRequest.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_iris__pb2.CheckpointResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterServiceServicer(object):
@@ -603,6 +628,36 @@ class ClusterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CordonWorker(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UncordonWorker(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetBudget(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListBudgets(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Checkpoint(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -620,6 +675,31 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.Query,
                     request_deserializer=iris_dot_rpc_dot_iris__pb2.QueryRequest.FromString,
                     response_serializer=iris_dot_rpc_dot_iris__pb2.QueryResponse.SerializeToString,
+            ),
+            'CordonWorker': grpc.unary_unary_rpc_method_handler(
+                    servicer.CordonWorker,
+                    request_deserializer=iris_dot_rpc_dot_iris__pb2.CordonWorkerRequest.FromString,
+                    response_serializer=iris_dot_rpc_dot_iris__pb2.CordonWorkerResponse.SerializeToString,
+            ),
+            'UncordonWorker': grpc.unary_unary_rpc_method_handler(
+                    servicer.UncordonWorker,
+                    request_deserializer=iris_dot_rpc_dot_iris__pb2.UncordonWorkerRequest.FromString,
+                    response_serializer=iris_dot_rpc_dot_iris__pb2.UncordonWorkerResponse.SerializeToString,
+            ),
+            'SetBudget': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetBudget,
+                    request_deserializer=iris_dot_rpc_dot_iris__pb2.SetBudgetRequest.FromString,
+                    response_serializer=iris_dot_rpc_dot_iris__pb2.SetBudgetResponse.SerializeToString,
+            ),
+            'ListBudgets': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListBudgets,
+                    request_deserializer=iris_dot_rpc_dot_iris__pb2.ListBudgetsRequest.FromString,
+                    response_serializer=iris_dot_rpc_dot_iris__pb2.ListBudgetsResponse.SerializeToString,
+            ),
+            'Checkpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.Checkpoint,
+                    request_deserializer=iris_dot_rpc_dot_iris__pb2.CheckpointRequest.FromString,
+                    response_serializer=iris_dot_rpc_dot_iris__pb2.CheckpointResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -703,6 +783,141 @@ class ClusterService(object):
             '/iris.v1.ClusterService/Query',
             iris_dot_rpc_dot_iris__pb2.QueryRequest.SerializeToString,
             iris_dot_rpc_dot_iris__pb2.QueryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CordonWorker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/iris.v1.ClusterService/CordonWorker',
+            iris_dot_rpc_dot_iris__pb2.CordonWorkerRequest.SerializeToString,
+            iris_dot_rpc_dot_iris__pb2.CordonWorkerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UncordonWorker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/iris.v1.ClusterService/UncordonWorker',
+            iris_dot_rpc_dot_iris__pb2.UncordonWorkerRequest.SerializeToString,
+            iris_dot_rpc_dot_iris__pb2.UncordonWorkerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetBudget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/iris.v1.ClusterService/SetBudget',
+            iris_dot_rpc_dot_iris__pb2.SetBudgetRequest.SerializeToString,
+            iris_dot_rpc_dot_iris__pb2.SetBudgetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListBudgets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/iris.v1.ClusterService/ListBudgets',
+            iris_dot_rpc_dot_iris__pb2.ListBudgetsRequest.SerializeToString,
+            iris_dot_rpc_dot_iris__pb2.ListBudgetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Checkpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/iris.v1.ClusterService/Checkpoint',
+            iris_dot_rpc_dot_iris__pb2.CheckpointRequest.SerializeToString,
+            iris_dot_rpc_dot_iris__pb2.CheckpointResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -166,6 +166,11 @@ class ClusterServiceStub:
     Status: _grpc.UnaryUnaryMultiCallable[_iris_pb2.ClusterStatusRequest, _iris_pb2.ClusterStatusResponse]
     Shutdown: _grpc.UnaryUnaryMultiCallable[_iris_pb2.ShutdownRequest, _iris_pb2.ShutdownResponse]
     Query: _grpc.UnaryUnaryMultiCallable[_iris_pb2.QueryRequest, _iris_pb2.QueryResponse]
+    CordonWorker: _grpc.UnaryUnaryMultiCallable[_iris_pb2.CordonWorkerRequest, _iris_pb2.CordonWorkerResponse]
+    UncordonWorker: _grpc.UnaryUnaryMultiCallable[_iris_pb2.UncordonWorkerRequest, _iris_pb2.UncordonWorkerResponse]
+    SetBudget: _grpc.UnaryUnaryMultiCallable[_iris_pb2.SetBudgetRequest, _iris_pb2.SetBudgetResponse]
+    ListBudgets: _grpc.UnaryUnaryMultiCallable[_iris_pb2.ListBudgetsRequest, _iris_pb2.ListBudgetsResponse]
+    Checkpoint: _grpc.UnaryUnaryMultiCallable[_iris_pb2.CheckpointRequest, _iris_pb2.CheckpointResponse]
 
 @_typing.type_check_only
 class ClusterServiceAsyncStub(ClusterServiceStub):
@@ -173,6 +178,11 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     Status: _aio.UnaryUnaryMultiCallable[_iris_pb2.ClusterStatusRequest, _iris_pb2.ClusterStatusResponse]  # type: ignore[assignment]
     Shutdown: _aio.UnaryUnaryMultiCallable[_iris_pb2.ShutdownRequest, _iris_pb2.ShutdownResponse]  # type: ignore[assignment]
     Query: _aio.UnaryUnaryMultiCallable[_iris_pb2.QueryRequest, _iris_pb2.QueryResponse]  # type: ignore[assignment]
+    CordonWorker: _aio.UnaryUnaryMultiCallable[_iris_pb2.CordonWorkerRequest, _iris_pb2.CordonWorkerResponse]  # type: ignore[assignment]
+    UncordonWorker: _aio.UnaryUnaryMultiCallable[_iris_pb2.UncordonWorkerRequest, _iris_pb2.UncordonWorkerResponse]  # type: ignore[assignment]
+    SetBudget: _aio.UnaryUnaryMultiCallable[_iris_pb2.SetBudgetRequest, _iris_pb2.SetBudgetResponse]  # type: ignore[assignment]
+    ListBudgets: _aio.UnaryUnaryMultiCallable[_iris_pb2.ListBudgetsRequest, _iris_pb2.ListBudgetsResponse]  # type: ignore[assignment]
+    Checkpoint: _aio.UnaryUnaryMultiCallable[_iris_pb2.CheckpointRequest, _iris_pb2.CheckpointResponse]  # type: ignore[assignment]
 
 class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -195,6 +205,41 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iris_pb2.QueryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iris_pb2.QueryResponse, _abc.Awaitable[_iris_pb2.QueryResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def CordonWorker(
+        self,
+        request: _iris_pb2.CordonWorkerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_iris_pb2.CordonWorkerResponse, _abc.Awaitable[_iris_pb2.CordonWorkerResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def UncordonWorker(
+        self,
+        request: _iris_pb2.UncordonWorkerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_iris_pb2.UncordonWorkerResponse, _abc.Awaitable[_iris_pb2.UncordonWorkerResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def SetBudget(
+        self,
+        request: _iris_pb2.SetBudgetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_iris_pb2.SetBudgetResponse, _abc.Awaitable[_iris_pb2.SetBudgetResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListBudgets(
+        self,
+        request: _iris_pb2.ListBudgetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_iris_pb2.ListBudgetsResponse, _abc.Awaitable[_iris_pb2.ListBudgetsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Checkpoint(
+        self,
+        request: _iris_pb2.CheckpointRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_iris_pb2.CheckpointResponse, _abc.Awaitable[_iris_pb2.CheckpointResponse]]: ...
 
 def add_ClusterServiceServicer_to_server(servicer: ClusterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

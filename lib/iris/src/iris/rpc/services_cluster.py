@@ -7,11 +7,13 @@ import os
 from typing import Any, Final
 
 from iris.controller.parts import Controller, Exit
-from iris.domain.entities import Worker
+from iris.domain.entities import UserBudget, Worker
+from iris.domain.events import BudgetSet
+from iris.domain.ids import WorkerId, validate_name
 from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
-from iris.rpc.convert import resources_to_wire
+from iris.rpc.convert import budget_from_wire, budget_to_wire, resources_to_wire
 from iris.rpc.convert_query import query_response
 from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.store.query import run_query
@@ -35,6 +37,7 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
     async def Status(self, request: pb.ClusterStatusRequest, context: Context) -> pb.ClusterStatusResponse:
         controller, view = self._controller, self._controller.view
         await controller.engine.settled()
+        replicator = controller.replicator
         running = sum(view.jobs[job_id].count(TaskState.RUNNING) for job_id in view.live_jobs)
         return pb.ClusterStatusResponse(
             protocol_version=PROTOCOL_VERSION,
@@ -43,13 +46,58 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             workers=[
                 self._worker(worker)
                 for worker in view.workers.values()
-                if controller.sessions.present(worker.worker_id)
+                if request.all_workers or controller.sessions.present(worker.worker_id)
             ],
             pending_tasks=sum(len(waiting) for waiting in view.pending.values()),
             running_tasks=running,
             idle_exit_ms=round(controller.config.idle_exit_s * 1000),
             state_dir=str(controller.config.state_dir),
             pid=os.getpid(),
+            remote_state_dir=controller.config.remote_state_dir,
+            durability=controller.config.durability.value,
+            unreplicated_commits=0 if replicator is None else replicator.waiting_commits,
+            last_snapshot_at_ms=0 if replicator is None else replicator.last_snapshot_at_ms,
+            generation=0 if replicator is None else replicator.generation,
+        )
+
+    async def CordonWorker(self, request: pb.CordonWorkerRequest, context: Context) -> pb.CordonWorkerResponse:
+        worker_id = WorkerId(request.worker_id)
+        moved = await self._controller.cordon(worker_id, request.reason, request.drain)
+        return pb.CordonWorkerResponse(moved_attempt_ids=moved)
+
+    async def UncordonWorker(self, request: pb.UncordonWorkerRequest, context: Context) -> pb.UncordonWorkerResponse:
+        return pb.UncordonWorkerResponse(former_reason=await self._controller.uncordon(WorkerId(request.worker_id)))
+
+    async def SetBudget(self, request: pb.SetBudgetRequest, context: Context) -> pb.SetBudgetResponse:
+        await self._controller.engine.submit(BudgetSet(budget_from_wire(request.budget)))
+        return pb.SetBudgetResponse()
+
+    async def ListBudgets(self, request: pb.ListBudgetsRequest, context: Context) -> pb.ListBudgetsResponse:
+        await self._controller.engine.settled()
+        view = self._controller.view
+        if request.user:
+            # Somebody without one has the default: everything.
+            found = [view.budgets.get(request.user) or UserBudget(validate_name(request.user))]
+        else:
+            found = [view.budgets[user] for user in sorted(view.budgets)]
+        return pb.ListBudgetsResponse(
+            budgets=[budget_to_wire(budget, view.usage.held(budget.user)) for budget in found]
+        )
+
+    async def Checkpoint(self, request: pb.CheckpointRequest, context: Context) -> pb.CheckpointResponse:
+        controller = self._controller
+        if controller.replicator is None:
+            raise Conflict(
+                "this controller keeps its state on its own disk alone; set storage.remote_state_dir in its config, or "
+                "--remote-state-dir, to have somewhere for a checkpoint"
+            )
+        await controller.engine.settled()
+        snapshot = await asyncio.to_thread(controller.replicator.snapshot)
+        return pb.CheckpointResponse(
+            remote_state_dir=controller.config.remote_state_dir,
+            generation=snapshot.generation,
+            sequence=snapshot.sequence,
+            at_ms=snapshot.at_ms,
         )
 
     async def Shutdown(self, request: pb.ShutdownRequest, context: Context) -> pb.ShutdownResponse:
@@ -93,6 +141,8 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             last_seen_at_ms=worker.last_seen_at_ms,
             committed=resources_to_wire(view.committed(worker.worker_id)),
             running_tasks=len(bookings),
+            cordon_reason=worker.cordon_reason,
+            strikes=worker.strikes,
         )
 
 

@@ -17,7 +17,14 @@ from iris.domain.states import PriorityBand, TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind
-from iris.rpc.convert import job_state_to_wire, job_states_from_wire, job_status, spec_from_wire, task_status
+from iris.rpc.convert import (
+    existing_policy_from_wire,
+    job_state_to_wire,
+    job_states_from_wire,
+    job_status,
+    spec_from_wire,
+    task_status,
+)
 from iris.rpc.interceptor import current_principal
 from iris.rpc.protocol import ATTEMPT_ID_KEY
 from rigging.errors import InvalidRequest
@@ -46,8 +53,8 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         spec = spec_from_wire(request.spec, PriorityBand.INTERACTIVE if parent is None else parent.spec.band)
         for blob in request.inline_blobs:
             self._controller.blobs.put(blob)
-        adopt = request.existing == pb.EXISTING_JOB_POLICY_ADOPT
-        job_id, adopted = await self._controller.submit_job(spec, request.idempotency_key, adopt)
+        policy = existing_policy_from_wire(request.existing)
+        job_id, adopted = await self._controller.submit_job(spec, request.idempotency_key, policy)
         return pb.SubmitJobResponse(job_id=job_id, adopted=adopted)
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.JobStatus:
@@ -108,7 +115,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
 
     async def StopJob(self, request: pb.StopJobRequest, context: Context) -> pb.StopJobResponse:
         current_principal().check_access(request.job_id)
-        stopped, already = await self._controller.stop_job(JobId(request.job_id), request.reason)
+        stopped, already = await self._controller.stop_job(JobId(request.job_id), request.reason, request.keep_children)
         if already is not None:
             return pb.StopJobResponse(already=job_state_to_wire(already))
         return pb.StopJobResponse(stopped_job_ids=stopped)

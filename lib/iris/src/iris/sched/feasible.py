@@ -6,22 +6,30 @@ from iris.domain.constraints import evaluate
 from iris.domain.entities import JobSpec, is_gang
 from iris.domain.ids import WorkerId
 from iris.domain.resources import Resources, shortfalls
+from iris.domain.scale_groups import ScaleGroup, offers
 from iris.domain.tpu import tpu_mistake
 from iris.sched.explain import amount_text, explain_constraints, explain_device, has_device
+from iris.sched.gang import group_size
 
 WorkerCapacity = tuple[WorkerId, Resources, Mapping[str, str]]
 
 
-def impossible_reason(spec: JobSpec, worker_capacities: Sequence[WorkerCapacity]) -> str | None:
-    """Why no worker could run a task of `spec` even when idle, or None when one could.
+def impossible_reason(
+    spec: JobSpec, worker_capacities: Sequence[WorkerCapacity], scale_groups: tuple[ScaleGroup, ...] = ()
+) -> str | None:
+    """Why neither a worker nor a host of a scale group could run a task of `spec` even when idle, or None.
 
     Args:
-        worker_capacities: Id, capacity and attributes of every known worker; with none, nothing is known to be
-            impossible and the answer is None.
+        worker_capacities: Id, capacity and attributes of every known worker.
+        scale_groups: What there may be besides. Without either nothing is known to be impossible: the answer is None.
 
     Returns:
         The shortfall with the largest there is: "needs 64 cores; the largest worker (local) has 2".
     """
+    worker_capacities = [
+        *worker_capacities,
+        *((WorkerId(name), host, attributes) for name, host, attributes in offers(scale_groups)),
+    ]
     mistake = tpu_mistake(spec.resources.accelerator, spec.replicas, spec.coscheduling_group_by)
     if mistake is not None or not worker_capacities:
         return mistake
@@ -37,7 +45,40 @@ def impossible_reason(spec: JobSpec, worker_capacities: Sequence[WorkerCapacity]
         key = spec.coscheduling_group_by
         if not any(key in attributes for _, _, attributes in willing):
             return f"no worker has the attribute {key!r}, by which the gang of {spec.replicas} is grouped"
+        return _too_many(spec, willing, scale_groups)
     return too_large
+
+
+def _too_many(spec: JobSpec, willing: Sequence[WorkerCapacity], scale_groups: tuple[ScaleGroup, ...]) -> str | None:
+    """Why the gang is larger than any slice that may be; known only where scale groups say what that is."""
+    need, key = spec.resources, spec.coscheduling_group_by
+    if not scale_groups:
+        return None
+    there: dict[str, int] = {}
+    for _, capacity, attributes in willing:
+        value = attributes.get(key)
+        if value is not None and need.fits(capacity):
+            there[value] = there.get(value, 0) + 1
+    size = group_size(spec)
+    count = spec.replicas // size
+    found = 0
+    largest: tuple[int, str] | None = None
+    for group in scale_groups:
+        attributes = group.host_attributes
+        if key not in attributes or not evaluate(spec.constraints, attributes) or not need.fits(group.host):
+            continue
+        room = group.tasks_per_slice(need)
+        largest = max(largest or (0, ""), (room, group.name))
+        found += group.max_slices if room >= size else 0
+    if any(hosts >= size for hosts in there.values()) and count == 1:
+        return None
+    if found >= count:
+        return None
+    if largest is None:
+        return None  # workers that no scale group has are grouped by it: what there is of them is not fixed
+    if found == 0:
+        return f"needs room for {size} tasks in one {key}; the largest (scale group {largest[1]}) has {largest[0]}"
+    return f"needs {count} slices of {size} hosts; the scale groups that match have {found} at most"
 
 
 def _too_large(need: Resources, workers: Sequence[WorkerCapacity]) -> str | None:

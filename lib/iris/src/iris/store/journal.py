@@ -24,9 +24,9 @@ class Entry:
 class Journal:
     """Numbers the commits of one generation. Used in the thread of the store, but for `uploaded`."""
 
-    def __init__(self, sequence: int, schema: int, waiting: list[Entry]) -> None:
+    def __init__(self, sequence: int, schema: int, first_waiting: int) -> None:
         self.sequence = sequence
-        self.waiting = waiting
+        self.first_waiting = first_waiting  # the first commit that was not known to be off the machine; 0: none
         self.on_commit: Callable[[Entry], None] | None = None
         self._schema = schema
         self._uploaded = 0
@@ -41,8 +41,8 @@ class Journal:
             return None
         connection.execute("UPDATE replication SET generation = ?", (generation,))
         (sequence,) = connection.execute("SELECT sequence FROM replication").fetchone()
-        rows = connection.execute("SELECT sequence, at_ms, payload FROM journal ORDER BY sequence")
-        return cls(sequence, schema_version(connection), [Entry(*row) for row in rows])
+        (first,) = connection.execute("SELECT min(sequence) FROM journal").fetchone()
+        return cls(sequence, schema_version(connection), first or 0)
 
     def write(self, connection: sqlite3.Connection, ops: Sequence[Op]) -> Entry:
         """Write down a commit inside its transaction, and drop what is off the machine."""

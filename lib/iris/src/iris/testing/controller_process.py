@@ -3,7 +3,9 @@
 import argparse
 import asyncio
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +18,28 @@ from rigging.errors import MarinError
 _LEASE_TIMEOUT_S: Final = 2.0
 
 
+# Below what systems give to outgoing connections: while a controller is down nobody else comes by its port.
+_PORTS: Final = range(20_000, 30_000)
+
+
+def fixed_port() -> int:
+    """A free port that stays free while the controller that has it is down and up again."""
+    chance = random.SystemRandom()
+    while True:
+        port = chance.choice(_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
 class ControllerProcess:
     """Starts the process and waits until it answers; `kill` is kill -9."""
 
     def __init__(self, state_dir: Path, port: int = 0, remote_state_dir: str = "") -> None:
+        port = port or fixed_port()
         command = [sys.executable, "-m", "iris.testing.controller_process", str(state_dir), str(port), remote_state_dir]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None

@@ -16,12 +16,14 @@ from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, Worker
 from iris.domain.ids import JobId, WorkerId, task_id
 from iris.domain.resources import Resources
 from iris.domain.states import JobState, TaskState
+from iris.store.replicate import replicator as replicator_module
 from iris.store.replicate.begin import begin
 from iris.store.replicate.remote import RemoteState
 from iris.store.replicate.replicator import Pace, Replicator
 from iris.store.replicate.restore import restore
+from iris.store.replicate.rewind import rewind
 from iris.store.store import Forgotten, Store
-from rigging.errors import Conflict
+from rigging.errors import Conflict, NotFound
 
 PACE = Pace(gather_s=0.01, lease_timeout_s=1.0)
 
@@ -230,3 +232,94 @@ def test_a_restore_never_overwrites_a_database(tmp_path: Path) -> None:
     Store.open(tmp_path).close()
     with pytest.raises(Conflict, match=r"iris\.db exists; restore into an empty directory"):
         restore(RemoteState(str(tmp_path / "remote")), tmp_path)
+
+
+class Storage:
+    """A remote state whose writes can be made to fail."""
+
+    def __init__(self, remote: RemoteState, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_away = False
+        put = remote.put_segment
+
+        def put_segment(generation: int, entries: Any) -> None:
+            if self.is_away:
+                raise OSError("the storage does not answer")
+            put(generation, entries)
+
+        monkeypatch.setattr(remote, "put_segment", put_segment)
+
+
+def test_an_outage_of_the_storage_fills_the_disk_not_the_memory_and_is_caught_up_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(tmp_path / "remote")
+    monkeypatch.setattr(replicator_module, "_SEGMENT_BYTES", 20_000)
+    monkeypatch.setattr(replicator_module, "_MEMORY_BYTES", 40_000)
+    monkeypatch.setattr(replicator_module, "_RETRY_S", (0.01, 0.05))
+
+    async def test() -> None:
+        life = Life(url, tmp_path / "a")
+        storage = Storage(life.reign.remote, monkeypatch)
+        storage.is_away = True
+        for number in range(1, 301):
+            life.store.commit([job(number)], [task(number)])
+        assert life.replicator.waiting_commits == 300
+        assert life.replicator.bytes_in_memory < 45_000
+        storage.is_away = False
+        await life.replicator.wait()
+        assert life.replicator.waiting_commits == 0
+        assert life.replicator.bytes_in_memory == 0
+        life.store.commit([job(301)], [task(301)])
+        await life.replicator.wait()
+        expected = life.store.load()
+        life.end()
+        restore(RemoteState(url), tmp_path / "b")
+        store = Store.open(tmp_path / "b")
+        assert store.load() == expected
+        store.close()
+
+    with_loop(test)
+
+
+def test_going_back_to_a_time_makes_it_the_latest_state_also_for_a_controller_elsewhere(tmp_path: Path) -> None:
+    url = str(tmp_path / "remote")
+
+    async def test() -> None:
+        life = Life(url, tmp_path / "a")
+        life.store.commit([job(1)], [task(1)])
+        await life.replicator.wait()
+        at_ms = time.time_ns() // 1_000_000
+        await asyncio.sleep(0.01)
+        life.store.commit([job(2)], [task(2)])
+        await life.replicator.wait()
+        with pytest.raises(Conflict, match="another controller uses the remote state"):
+            rewind(url, tmp_path / "b", at_ms, PACE.lease_timeout_s)
+        life.end()
+        done = rewind(url, tmp_path / "a", at_ms, PACE.lease_timeout_s)
+        assert done.moved_to is not None
+        assert (done.moved_to / "iris.db").exists()
+        again = Life(url, tmp_path / "a")
+        assert [item.job_id for item in again.store.load().jobs] == ["/ann/job-1"]
+        again.store.commit([job(3)], [task(3)])
+        again.replicator.snapshot()
+        await again.replicator.wait()
+        again.end()
+        elsewhere = Life(url, tmp_path / "c")
+        assert [item.job_id for item in elsewhere.store.load().jobs] == ["/ann/job-1", "/ann/job-3"]
+        elsewhere.end()
+
+    with_loop(test)
+
+
+def test_going_back_further_than_the_history_is_refused_and_moves_nothing(tmp_path: Path) -> None:
+    url = str(tmp_path / "remote")
+
+    async def test() -> None:
+        life = Life(url, tmp_path / "a")
+        life.end()
+        with pytest.raises(NotFound, match="no snapshot at or before 1000 ms"):
+            rewind(url, tmp_path / "a", 1000, PACE.lease_timeout_s)
+        assert (tmp_path / "a" / "iris.db").exists()
+        Life(url, tmp_path / "a").end()
+
+    with_loop(test)

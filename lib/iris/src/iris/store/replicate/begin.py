@@ -41,7 +41,7 @@ def begin(url: str, state_dir: Path, lease_timeout_s: float = LEASE_TIMEOUT_S) -
     """
     remote = RemoteState(url)
     lock = create_lock(remote.lease_url, heartbeat_timeout=lease_timeout_s)
-    _acquire(lock, url, lease_timeout_s)
+    acquire(lock, url, lease_timeout_s)
     try:
         listing = remote.listing()
         generation = max(lock.fencing_token, listing.newest_generation + 1)
@@ -55,13 +55,22 @@ def begin(url: str, state_dir: Path, lease_timeout_s: float = LEASE_TIMEOUT_S) -
         raise
 
 
-def _acquire(lock: LeaseLock, url: str, timeout_s: float) -> None:
+def acquire(lock: LeaseLock, url: str, timeout_s: float) -> None:
+    """Take the lease of a remote state, waiting while a dead holder's runs out.
+
+    Raises:
+        Conflict: It is renewed, so its holder lives.
+    """
     first = lock.holder()
     deadline = time.monotonic() + 1.5 * timeout_s
-    while not lock.try_acquire():
+    while True:
+        # Looked at before the try: a process that was held up meanwhile must not give up without one more.
+        is_last = time.monotonic() > deadline
+        if lock.try_acquire():
+            return
         holder = lock.holder()
         renewed = holder is not None and first is not None and holder.timestamp != first.timestamp
-        if renewed or time.monotonic() > deadline:
+        if renewed or is_last:
             who = "nobody that can be read" if holder is None else holder.worker_id
             raise Conflict(f"another controller uses the remote state {url}: its lease is held and renewed by {who}")
         time.sleep(_POLL_S)

@@ -132,7 +132,9 @@ def plan_restore(listing: Listing, at_ms: int | None = None) -> Plan:
 
 def superfluous(listing: Listing, before_ms: int) -> list[str]:
     """Names of what no restore to a moment at or after `before_ms` needs."""
-    older = [item for item in listing.snapshots if item.at_ms <= before_ms]
+    older = [
+        item for item in listing.snapshots if item.at_ms <= before_ms and listing.counts(item.generation, item.sequence)
+    ]
     if not older:
         return []
     kept = max(older, key=lambda item: (item.sequence, item.generation))

@@ -115,6 +115,27 @@ def position(database: Path) -> tuple[int, int]:
     return int(row[0]), int(row[1])
 
 
+def read_waiting(database: Path, after: int, most_bytes: int) -> list[Entry]:
+    """The commits after that number in the journal of a database, in order: about so many bytes, at least one."""
+    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+    try:
+        found: list[Entry] = []
+        size = 0
+        rows = connection.execute(
+            "SELECT sequence, at_ms, payload FROM journal WHERE sequence > ? ORDER BY sequence", (after,)
+        )
+        for row in rows:
+            found.append(Entry(*row))
+            size += len(found[-1].payload)
+            if size >= most_bytes:
+                break
+    finally:
+        connection.close()
+    if not found or found[0].sequence != after + 1:
+        raise MarinError(f"the journal of {database} does not go on from commit {after}")
+    return found
+
+
 def first_waiting(database: Path) -> int | None:
     """The number of the first commit in the journal of a database that has one; None: it is empty."""
     connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)

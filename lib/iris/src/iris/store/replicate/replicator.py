@@ -2,6 +2,9 @@
 
 Commits are gathered for a quarter of a second and written as one object, so at most about a second of them is missing
 after the loss of the disk. Whoever must know that a commit is off the machine waits with `wait`.
+
+Commits wait in the journal of the local database; the latest few MiB are in memory, too, so that they need not be read
+again. While the storage does not answer the journal grows on the disk, and the memory does not.
 """
 
 import asyncio
@@ -18,11 +21,13 @@ from iris.store.db import DATABASE_NAME
 from iris.store.journal import Entry, Journal
 from iris.store.replicate.begin import LEASE_TIMEOUT_S, Reign
 from iris.store.replicate.layout import Snapshot, superfluous
+from iris.store.replicate.remote import read_waiting
 from rigging.distributed_lock import LeaseLostError
 
 logger = logging.getLogger(__name__)
 
 _SEGMENT_BYTES: Final = 8 * 2**20
+_MEMORY_BYTES: Final = 2 * _SEGMENT_BYTES
 _FAREWELL_S: Final = 10.0
 _RETRY_S: Final = (0.1, 5.0)
 
@@ -61,11 +66,15 @@ class Replicator:
         self._pace = pace
         self._on_deposed = on_deposed
         self._changed = threading.Condition()
-        self._waiting: deque[Entry] = deque(journal.waiting)
+        # The first commits that wait, without a gap; what comes after them, if anything, is in the journal only.
+        self._recent: deque[Entry] = deque()
+        self._recent_bytes = 0
         self._closing = False
         self._hurry = 0
-        self._uploaded = self._waiting[0].sequence - 1 if self._waiting else journal.sequence
+        self._uploaded = journal.first_waiting - 1 if journal.first_waiting else journal.sequence
+        self._committed = journal.sequence
         self._bytes_since_snapshot = 0
+        self._last_snapshot_at_ms = 0
         self._snapshot_lock = threading.Lock()
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -92,9 +101,25 @@ class Replicator:
         deadline = time.monotonic() + _FAREWELL_S
         for thread in self._threads:
             thread.join(max(deadline - time.monotonic(), 0.1))
-        if self._waiting:
-            logger.warning("%d commits are not off the machine; they are in the database", len(self._waiting))
+        if self._uploaded < self._committed:
+            waiting = self._committed - self._uploaded
+            logger.warning("%d commits are not off the machine; they are in the database", waiting)
         self._reign.lock.release()
+
+    @property
+    def waiting_commits(self) -> int:
+        """Commits that are not off the machine yet."""
+        return self._journal.sequence - self._uploaded
+
+    @property
+    def last_snapshot_at_ms(self) -> int:
+        """When this process made its last snapshot, Unix ms; 0: it has made none."""
+        return self._last_snapshot_at_ms
+
+    @property
+    def generation(self) -> int:
+        """Of the lease under which commits are written."""
+        return self._reign.generation
 
     async def wait(self) -> None:
         """Return when all that is committed now is off the machine."""
@@ -122,6 +147,7 @@ class Replicator:
                 self._bytes_since_snapshot = 0
             done = remote.put_snapshot(self._reign.generation, self._state_dir / DATABASE_NAME, scratch, now_ms)
             remote.remove(superfluous(remote.listing(), now_ms - round(self._pace.history_s * 1000)))
+            self._last_snapshot_at_ms = now_ms
             logger.info("snapshot of commit %d is in %s", done.sequence, remote.url)
             return done
 
@@ -129,19 +155,29 @@ class Replicator:
 
     def _offer(self, entry: Entry) -> None:
         with self._changed:
-            self._waiting.append(entry)
+            known = self._recent[-1].sequence if self._recent else self._uploaded
+            if known + 1 == entry.sequence and self._recent_bytes < _MEMORY_BYTES:
+                self._recent.append(entry)
+                self._recent_bytes += len(entry.payload)
+            self._committed = entry.sequence
             self._changed.notify_all()
+
+    @property
+    def bytes_in_memory(self) -> int:
+        """Payload of the commits that are kept in memory besides the journal; bounded, however many wait."""
+        return self._recent_bytes
 
     def _upload(self) -> None:
         retry_s = _RETRY_S[0]
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closing)
-                if not self._waiting:
+                self._changed.wait_for(lambda: self._uploaded < self._committed or self._closing)
+                if self._uploaded >= self._committed:
                     return
                 self._changed.wait_for(lambda: self._hurry or self._closing, self._pace.gather_s)
                 part = self._next_part()
             try:
+                part = part or read_waiting(self._state_dir / DATABASE_NAME, self._uploaded, _SEGMENT_BYTES)
                 self._reign.remote.put_segment(self._reign.generation, part)
             except Exception as error:  # every filesystem has errors of its own; the remedy is the same
                 if self._closing:
@@ -155,7 +191,7 @@ class Replicator:
 
     def _next_part(self) -> list[Entry]:
         part, size = [], 0
-        for entry in self._waiting:
+        for entry in self._recent:
             part.append(entry)
             size += len(entry.payload)
             if size >= _SEGMENT_BYTES:
@@ -164,9 +200,9 @@ class Replicator:
 
     def _is_uploaded(self, part: list[Entry]) -> None:
         with self._changed:
-            for _ in part:
-                self._waiting.popleft()
             self._uploaded = part[-1].sequence
+            while self._recent and self._recent[0].sequence <= self._uploaded:
+                self._recent_bytes -= len(self._recent.popleft().payload)
             self._journal.uploaded(self._uploaded)
             self._bytes_since_snapshot += sum(len(entry.payload) for entry in part)
             if self._bytes_since_snapshot >= self._pace.snapshot_bytes:

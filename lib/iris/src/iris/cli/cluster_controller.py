@@ -1,0 +1,138 @@
+"""`iris cluster controller serve|status|checkpoint|restore`."""
+
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from iris.cli.context import CliContext, pass_context
+from iris.cli.groups import SuggestingGroup
+from iris.cli.output import duration, moment, now_ms, output, say
+
+if TYPE_CHECKING:
+    from iris.client import ClusterStatus
+
+_STATE_DIR_HELP: Final = "Where the controller's state is.  [default: controller.state_dir of the config]"
+_REMOTE_HELP: Final = "Where the state is kept off the machine: gs://..., s3://..., a path; '' for nowhere."
+_AT_HELP: Final = "The state as of then: 2026-11-21T07:30:00 (local time, or with an offset), or Unix seconds."
+
+
+@click.group(cls=SuggestingGroup)
+def controller() -> None:
+    """Run a controller, and look after its state."""
+
+
+@controller.command()
+@click.option("--state-dir", type=click.Path(path_type=Path), metavar="DIR", help=_STATE_DIR_HELP)
+@click.option("--port", type=click.IntRange(0, 65_535), help="0: any free one.  [default: that of the config, or any]")
+@click.option("--remote-state-dir", metavar="URL", help=_REMOTE_HELP)
+@click.option("--durability", type=click.Choice(["local", "remote"]), help="Where an acknowledged submit is.")
+@pass_context
+def serve(
+    context: CliContext, state_dir: Path | None, port: int | None, remote_state_dir: str | None, durability: str | None
+) -> None:
+    """Be the controller, in this terminal, until Ctrl-C. It listens on loopback.
+
+    With --config FILE or --cluster NAME it takes its settings from there.
+    """
+    from iris.local.standalone import serve_standalone
+
+    def tell(address: str, token_file: Path) -> None:
+        click.echo(address)
+        say(f"the controller serves on {address}; your token is in {token_file}")
+
+    serve_standalone(
+        context.config_path(),
+        state_dir=state_dir,
+        port=port,
+        remote_state_dir=remote_state_dir,
+        durability=durability,
+        on_ready=tell,
+    )
+
+
+@controller.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@pass_context
+def status(context: CliContext, as_json: bool) -> None:
+    """Show the controller: since when it runs, and where its state is."""
+    with context.client() as client:
+        found = client.cluster_status()
+        address = client.address
+    lines = [
+        f"controller: {address} (iris {found.version}, process {found.pid}, up "
+        f"{duration((now_ms() - found.started_at_ms) / 1000)})",
+        f"state:      {found.state_dir}",
+        *(remote_lines(found) or ["remote:     none; the state is on this machine alone"]),
+    ]
+    output(as_json).record(lines, {"address": address, **found.to_json()})
+
+
+def remote_lines(found: "ClusterStatus") -> list[str]:
+    """Where the state is off the machine, and how far behind; nothing when it is on the machine alone."""
+    if not found.remote_state_dir:
+        return []
+    behind = f"{found.unreplicated_commits} commits behind" if found.unreplicated_commits else "up to date"
+    snapshot = (
+        f"last snapshot {moment(found.last_snapshot_at_ms, now_ms())}"
+        if found.last_snapshot_at_ms
+        else "no snapshot yet"
+    )
+    return [
+        f"remote:     {found.remote_state_dir} (durability {found.durability}, {behind}, {snapshot}, "
+        f"generation {found.generation})"
+    ]
+
+
+@controller.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@pass_context
+def checkpoint(context: CliContext, as_json: bool) -> None:
+    """Write a snapshot of the state to the remote state directory now; scheduling goes on."""
+    with context.client() as client:
+        done = client.operator.checkpoint()
+    record = {
+        "remote_state_dir": done.remote_state_dir,
+        "generation": done.generation,
+        "sequence": done.sequence,
+        "at_ms": done.at_ms,
+    }
+    at = datetime.fromtimestamp(done.at_ms / 1000).astimezone().isoformat(timespec="milliseconds")
+    output(as_json).record([f"commit {done.sequence} of {at} is in {done.remote_state_dir}"], record)
+
+
+@controller.command()
+@click.option("--at", "at", metavar="TIME", help=_AT_HELP + "  [default: the latest]")
+@click.option("--state-dir", type=click.Path(path_type=Path), metavar="DIR", help=_STATE_DIR_HELP)
+@click.option("--remote-state-dir", metavar="URL", help=_REMOTE_HELP)
+@pass_context
+def restore(context: CliContext, at: str | None, state_dir: Path | None, remote_state_dir: str | None) -> None:
+    """Make the state in --state-dir from the remote state directory, as it was at a time.
+
+    No controller may run on either. A database that is there is moved aside, not removed. What came after TIME no
+    longer counts for controllers that start from now on.
+    """
+    from iris.local.standalone import restore_state
+
+    at_ms = None if at is None else parse_time(at)
+    if at_ms is not None and at_ms > now_ms():
+        raise click.UsageError(f"--at {at}: that time has not come yet")
+    done = restore_state(context.config_path(), state_dir=state_dir, remote_state_dir=remote_state_dir, at_ms=at_ms)
+    if done.moved_to is not None:
+        say(f"the database that was there is in {done.moved_to}")
+    say(f"{done.state_dir} has the state of {done.remote_state_dir} as of commit {done.sequence}")
+
+
+def parse_time(text: str) -> int:
+    """Unix ms of ISO 8601 (local time without an offset) or Unix seconds. Raises UsageError."""
+    try:
+        return round(float(text) * 1000)
+    except ValueError:
+        pass
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        now = time.strftime("%Y-%m-%dT%H:%M:%S")
+        raise click.UsageError(f"--at {text!r}: write e.g. {now}, {now}+00:00, or Unix seconds") from None

@@ -1,0 +1,92 @@
+"""`iris cluster worker list|cordon|drain|uncordon`."""
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from iris.cli.context import CliContext, pass_context
+from iris.cli.groups import SuggestingGroup
+from iris.cli.output import moment, now_ms, output, say
+
+if TYPE_CHECKING:
+    from iris.client import IrisClient
+
+_SHOWN: Final = 5
+
+
+@click.group(cls=SuggestingGroup)
+def worker() -> None:
+    """Look at workers, and take them out of use."""
+
+
+@worker.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@pass_context
+def list_command(context: CliContext, as_json: bool) -> None:
+    """Show every known worker: its state, and why it is cordoned."""
+    with context.client() as client:
+        found = client.cluster_status(all_workers=True).workers
+    now = now_ms()
+    rows = [
+        [
+            item.worker_id,
+            item.state,
+            str(item.running_tasks),
+            str(item.strikes),
+            moment(item.last_seen_at_ms, now),
+            item.cordon_reason or "-",
+        ]
+        for item in found
+    ]
+    if not rows and not as_json:
+        say("no worker is known")
+    output(as_json).rows(
+        ("worker", "state", "tasks", "strikes", "since", "cordoned because"), rows, [item.to_json() for item in found]
+    )
+
+
+@worker.command()
+@click.argument("name", metavar="WORKER")
+@click.option("--reason", default="cordoned by an operator", show_default=True, help="Shown wherever the worker is.")
+@pass_context
+def cordon(context: CliContext, name: str, reason: str) -> None:
+    """Assign nothing new to WORKER; what runs there goes on."""
+    with context.client() as client:
+        client.operator.cordon(_find(client, name), reason)
+    say(f"worker {name} is cordoned: {reason}")
+
+
+@worker.command()
+@click.argument("name", metavar="WORKER")
+@click.option("--reason", default="drained by an operator", show_default=True, help="Shown wherever the worker is.")
+@pass_context
+def drain(context: CliContext, name: str, reason: str) -> None:
+    """Assign nothing new to WORKER, and send what runs there elsewhere, at no charge to anybody's retries."""
+    with context.client() as client:
+        moved = client.operator.cordon(_find(client, name), reason, drain=True)
+    names = ", ".join(moved[:_SHOWN]) + (f" and {len(moved) - _SHOWN} more" if len(moved) > _SHOWN else "")
+    say(f"worker {name} is drained: {reason}; " + (f"sent elsewhere: {names}" if moved else "nothing ran there"))
+
+
+@worker.command()
+@click.argument("name", metavar="WORKER")
+@pass_context
+def uncordon(context: CliContext, name: str) -> None:
+    """Use WORKER again; what spoke against it is forgotten."""
+    with context.client() as client:
+        reason = client.operator.uncordon(_find(client, name))
+    say(f"worker {name} is used again (it was cordoned: {reason})" if reason else f"worker {name} was not cordoned")
+
+
+def _find(client: "IrisClient", name: str) -> str:
+    """The id of a known worker. Raises NotFound with the nearest."""
+    import difflib
+
+    from rigging.errors import NotFound
+
+    known = [item.worker_id for item in client.cluster_status(all_workers=True).workers]
+    if name in known:
+        return name
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "`iris cluster worker list` shows what there is"
+    raise NotFound(f"no worker {name!r}; {hint}")

@@ -1,0 +1,80 @@
+"""`iris user budget set|get|list`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from iris.cli.context import CliContext, pass_context
+from iris.cli.groups import SuggestingGroup
+from iris.cli.output import output, say, table
+
+if TYPE_CHECKING:
+    from iris.client import UserBudgetStatus
+
+_COLUMNS: Final = ("user", "max weight", "weight held", "most urgent band")
+_BANDS: Final = ("production", "interactive", "batch")
+
+
+@click.group(cls=SuggestingGroup)
+def user() -> None:
+    """What users may have of a cluster."""
+
+
+@user.group(cls=SuggestingGroup)
+def budget() -> None:
+    """How much a user may hold at a time, and how urgent it may be.
+
+    Weight: a core or 4 GiB of memory is 1 (the larger counts), a GPU or TPU chip 32. What a user asks for beyond the
+    maximum is served as batch.
+    """
+
+
+@budget.command("set")
+@click.argument("name", metavar="USER")
+@click.option("--max-weight", type=click.FloatRange(min=0), metavar="N", help="0: no limit. [default: as it is]")
+@click.option("--max-band", type=click.Choice(_BANDS), help="The most urgent band allowed. [default: as it is]")
+@pass_context
+def set_command(context: CliContext, name: str, max_weight: float | None, max_band: str | None) -> None:
+    """Set what USER may have from now on."""
+    from iris.cluster.types import PriorityBand
+
+    if max_weight is None and max_band is None:
+        raise click.UsageError("give --max-weight, --max-band, or both")
+    with context.client() as client:
+        before = client.operator.budgets(name)[0]
+        weight = before.max_weight if max_weight is None else max_weight
+        band = before.max_band if max_band is None else PriorityBand[max_band.upper()]
+        client.operator.set_budget(name, max_weight=weight, max_band=band)
+    say(f"user {name}: max weight {_weight(weight)}, most urgent band {band.word}")
+
+
+@budget.command()
+@click.argument("name", metavar="USER")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@pass_context
+def get(context: CliContext, name: str, as_json: bool) -> None:
+    """Show what USER may have, and has."""
+    with context.client() as client:
+        found = client.operator.budgets(name)
+    output(as_json).record(table(_COLUMNS, _rows(found)), found[0].to_json())
+
+
+@budget.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@pass_context
+def list_command(context: CliContext, as_json: bool) -> None:
+    """Show everybody for whom something was set."""
+    with context.client() as client:
+        found = client.operator.budgets()
+    if not found and not as_json:
+        say("no user has a budget: everybody may use everything")
+    output(as_json).rows(_COLUMNS, _rows(found), [item.to_json() for item in found])
+
+
+def _rows(found: "Sequence[UserBudgetStatus]") -> list[list[str]]:
+    return [[item.user, _weight(item.max_weight), f"{item.held_weight:g}", item.max_band.word] for item in found]
+
+
+def _weight(weight: float) -> str:
+    return f"{weight:g}" if weight else "no limit"

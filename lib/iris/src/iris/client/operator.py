@@ -1,0 +1,54 @@
+"""What operators do to a cluster through a client: cordons, budgets, checkpoints."""
+
+from iris.client.connection import Connection
+from iris.client.types import Checkpoint, UserBudgetStatus
+from iris.client.wire import checkpoint, user_budget
+from iris.cluster.types import PriorityBand
+from iris.rpc import iris_pb2 as pb
+
+_CHECKPOINT_SECONDS = 3600.0
+
+
+class Operator:
+    """Made by `IrisClient.operator`. Every call raises Denied for a caller who may not, and is safe to repeat."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def cordon(self, worker_id: str, reason: str, *, drain: bool = False) -> list[str]:
+        """Assign nothing more to a worker; with `drain` send away what runs there, and return those attempts.
+
+        Raises:
+            NotFound: No such worker. InvalidRequest: No reason.
+        """
+        request = pb.CordonWorkerRequest(worker_id=worker_id, reason=reason, drain=drain)
+        reply = self._connection.run(lambda c: c.cluster.CordonWorker(request, timeout=c.timeout, metadata=c.metadata))
+        return list(reply.moved_attempt_ids)
+
+    def uncordon(self, worker_id: str) -> str:
+        """Use a worker again; returns why it was not, empty when it was. Raises NotFound."""
+        request = pb.UncordonWorkerRequest(worker_id=worker_id)
+        reply = self._connection.run(
+            lambda c: c.cluster.UncordonWorker(request, timeout=c.timeout, metadata=c.metadata)
+        )
+        return reply.former_reason
+
+    def set_budget(self, user: str, *, max_weight: float = 0, max_band: PriorityBand = PriorityBand.PRODUCTION) -> None:
+        """Say what a user may have; see `UserBudgetStatus`. Raises InvalidRequest."""
+        band = pb.PriorityBand.Value(f"PRIORITY_BAND_{max_band.name}")
+        request = pb.SetBudgetRequest(budget=pb.UserBudget(user=user, max_weight=max_weight, max_band=band))
+        self._connection.run(lambda c: c.cluster.SetBudget(request, timeout=c.timeout, metadata=c.metadata))
+
+    def budgets(self, user: str = "") -> list[UserBudgetStatus]:
+        """What this user (empty: everybody for whom something was set) may have, and has."""
+        request = pb.ListBudgetsRequest(user=user)
+        reply = self._connection.run(lambda c: c.cluster.ListBudgets(request, timeout=c.timeout, metadata=c.metadata))
+        return [user_budget(budget) for budget in reply.budgets]
+
+    def checkpoint(self) -> Checkpoint:
+        """Write a snapshot of the controller's state now. Raises Conflict when it keeps no remote state."""
+        request = pb.CheckpointRequest()
+        reply = self._connection.run(
+            lambda c: c.cluster.Checkpoint(request, timeout=_CHECKPOINT_SECONDS, metadata=c.metadata), retry=False
+        )
+        return checkpoint(reply)

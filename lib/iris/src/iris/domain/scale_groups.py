@@ -1,0 +1,61 @@
+"""Pools of like slices that a cluster may have, up to a maximum: what could ever run there, booted or not."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from iris.domain.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleGroup:
+    """A pool of like slices.
+
+    Args:
+        host: What one host offers. hosts_per_slice: Hosts that come and go together; 1: single machines.
+        min_slices, max_slices: How many there are at least, and may be.
+        preemptible: Whether the platform may take a slice away.
+        attributes: Besides region, zone and preemptible.
+    """
+
+    name: str
+    host: Resources
+    hosts_per_slice: int = 1
+    min_slices: int = 0
+    max_slices: int = 1
+    region: str = ""
+    zone: str = ""
+    preemptible: bool = False
+    attributes: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def host_attributes(self) -> Mapping[str, str]:
+        """What constraints will find on a host of it."""
+        place = {"region": self.region, "zone": self.zone}
+        found = {key: value for key, value in place.items() if value}
+        found["preemptible"] = "true" if self.preemptible else "false"
+        device = self.host.accelerator
+        if device is not None:
+            found |= {"device-type": device.kind, "device-variant": device.variant}
+            # Which slice it will be is not known yet, that there will be one is.
+            found["tpu-name" if device.kind == "tpu" else "pool"] = self.name
+        return found | dict(self.attributes)
+
+    def tasks_per_slice(self, need: Resources) -> int:
+        """How many tasks of that size an empty slice holds."""
+        left, count = self.host, 0
+        while count < _MOST_ON_A_HOST and need.fits(left):
+            left, count = left.sub(need), count + 1
+        return count * self.hosts_per_slice
+
+    def __str__(self) -> str:
+        return f"scale group {self.name}"
+
+
+_MOST_ON_A_HOST = 1024
+
+
+def offers(groups: tuple[ScaleGroup, ...]) -> Iterator[tuple[str, Resources, Mapping[str, str]]]:
+    """What a host of each group that may have any offers: name, capacity, attributes."""
+    for group in groups:
+        if group.max_slices > 0:
+            yield str(group), group.host, group.host_attributes

@@ -1,0 +1,43 @@
+"""What `iris cluster start --local` was told about the local cluster's state; it holds for later starts, too."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from iris.local.state import LocalPaths
+from rigging.errors import MarinError
+from rigging.filesystem import write_bytes_atomic
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """Where the state is kept besides, and what an acknowledged submit has survived; see docs/durability.md.
+
+    Args:
+        config: Path of the cluster config that was given; empty: none. It is read again at each start.
+        remote_state_dir, durability: Given by themselves; empty: what the config says.
+    """
+
+    config: str = ""
+    remote_state_dir: str = ""
+    durability: str = ""
+
+
+def read_settings(paths: LocalPaths) -> LocalSettings:
+    """The settings of a local cluster; the defaults when none were given. Raises MarinError when they are damaged."""
+    place = _place(paths)
+    try:
+        return LocalSettings(**json.loads(place.read_text()))
+    except FileNotFoundError:
+        return LocalSettings()
+    except (OSError, ValueError, TypeError) as error:
+        raise MarinError(f"cannot read {place}: {error}; remove it to go on without its settings") from None
+
+
+def write_settings(paths: LocalPaths, settings: LocalSettings) -> None:
+    """Keep settings for this and later starts."""
+    write_bytes_atomic(str(_place(paths)), json.dumps(asdict(settings)).encode())
+
+
+def _place(paths: LocalPaths) -> Path:
+    return paths.root / "settings.json"

@@ -1,0 +1,90 @@
+"""A controller on this machine that is not the user's local cluster: serving as it, and restoring its state."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from iris.client.names import default_user
+from iris.controller.app import Address, serve
+from iris.controller.settings import Given, controller_config
+from iris.local.controller import local_config
+from iris.local.start import LocalCluster
+from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
+from iris.store.replicate.rewind import rewind
+from rigging.errors import InvalidRequest
+from rigging.filesystem import write_bytes_atomic
+from rigging.log_setup import configure_logging
+
+TOKEN_NAME = "user-token"
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Where the state is now, from where it came, its last commit, and where what was there before is."""
+
+    state_dir: Path
+    remote_state_dir: str
+    sequence: int
+    moved_to: Path | None
+
+
+def serve_standalone(
+    config_path: Path | None,
+    *,
+    state_dir: Path | None,
+    port: int | None,
+    remote_state_dir: str | None,
+    durability: str | None,
+    on_ready: Callable[[str, Path], None],
+) -> None:
+    """Be a controller until SIGTERM or SIGINT; None: as the config file says.
+
+    Args:
+        on_ready: Called with the address and the file that holds this user's token.
+
+    Raises:
+        InvalidRequest: The settings are wrong. Conflict: Another controller uses the state, here or off the machine.
+    """
+    config = controller_config(
+        config_path, Given(state_dir, port, remote_state_dir=remote_state_dir, durability=durability)
+    )
+    configure_logging(logging.INFO)
+
+    def tell(address: Address) -> None:
+        token = make_token(load_or_create_secret(config.state_dir / "secret"), PrincipalKind.USER, default_user())
+        place = config.state_dir / TOKEN_NAME
+        place.touch(mode=0o600)
+        write_bytes_atomic(str(place), token.encode())
+        place.chmod(0o600)
+        on_ready(str(address), place)
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await serve(config, tell, stop)
+
+    asyncio.run(run())
+
+
+def restore_state(
+    config_path: Path | None, *, state_dir: Path | None, remote_state_dir: str | None, at_ms: int | None
+) -> Restored:
+    """Make a controller's state from its remote state as of `at_ms` (Unix ms; None: the latest).
+
+    Without a config file and a directory it is the local cluster's.
+
+    Raises:
+        InvalidRequest: No directory or no remote state is known. Conflict, NotFound: As `rewind` has it.
+    """
+    if config_path is None and state_dir is None:
+        local = local_config(LocalCluster().paths)
+        state_dir, remote_state_dir = local.state_dir, remote_state_dir or local.remote_state_dir
+    config = controller_config(config_path, Given(state_dir, remote_state_dir=remote_state_dir, durability="local"))
+    if not config.remote_state_dir:
+        raise InvalidRequest("restore from where? Give --remote-state-dir, or storage.remote_state_dir in the config")
+    done = rewind(config.remote_state_dir, config.state_dir, at_ms, config.pace.lease_timeout_s)
+    return Restored(config.state_dir, config.remote_state_dir, done.sequence, done.moved_to)

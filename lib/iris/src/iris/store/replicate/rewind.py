@@ -1,0 +1,65 @@
+"""Going back: the state as it was at a time becomes the latest there is."""
+
+import os
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from iris.store.db import DATABASE_NAME, lock
+from iris.store.replicate.begin import LEASE_TIMEOUT_S, acquire
+from iris.store.replicate.layout import Generation, plan_restore
+from iris.store.replicate.remote import RemoteState, position
+from iris.store.replicate.restore import restore, set_aside
+from rigging.distributed_lock import create_lock
+from rigging.errors import Conflict
+
+
+@dataclass(frozen=True, slots=True)
+class Rewound:
+    """The last commit that counts, and where the database is that was there before."""
+
+    sequence: int
+    moved_to: Path | None
+
+
+def rewind(url: str, state_dir: Path, at_ms: int | None, lease_timeout_s: float = LEASE_TIMEOUT_S) -> Rewound:
+    """Restore `state_dir` as of `at_ms` (Unix ms; None: the latest), and let nothing later count any more.
+
+    Raises:
+        Conflict: A controller uses the remote state or the directory. NotFound: There is no state (so old).
+    """
+    remote = RemoteState(url)
+    lease = create_lock(remote.lease_url, heartbeat_timeout=lease_timeout_s)
+    acquire(lease, url, lease_timeout_s)
+    try:
+        listing = remote.listing()
+        plan_restore(listing, at_ms)  # refused before anything is moved
+        generation = max(lease.fencing_token, listing.newest_generation + 1)
+        moved_to = _make_room(state_dir)
+        sequence = restore(remote, state_dir, at_ms)
+        connection = sqlite3.connect(state_dir / DATABASE_NAME, isolation_level=None)
+        try:
+            # This database is the new generation's, so a controller that starts on it keeps it.
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("UPDATE replication SET generation = ?", (generation,))
+        finally:
+            connection.close()
+        remote.put_generation(Generation(generation, sequence))
+        return Rewound(sequence, moved_to)
+    finally:
+        lease.release()
+
+
+def _make_room(state_dir: Path) -> Path | None:
+    database = state_dir / DATABASE_NAME
+    if not database.exists():
+        return None
+    descriptor = lock(state_dir)
+    try:
+        generation, sequence = position(database)
+        place = state_dir / f"superseded-{generation}-{sequence}"
+        if place.exists():
+            raise Conflict(f"{place} is there already; move it away, then restore again")
+        return set_aside(state_dir, f"{generation}-{sequence}")
+    finally:
+        os.close(descriptor)
