@@ -133,3 +133,21 @@ def test_a_checkpoint_needs_a_remote_state(user: Any) -> None:
     code, text = refused(lambda: user.stubs.cluster.Checkpoint(pb.CheckpointRequest()))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     assert "storage.remote_state_dir" in text
+
+
+def test_reserved_accelerators_are_held_but_not_attached(controller: RunningController, user: Any) -> None:
+    gpus = pb.Device(kind="gpu", variant="H100", count=8)
+    capacity = pb.Resources(cpu_millis=8000, memory_bytes=8 << 30, disk_bytes=8 << 30, device=gpus)
+    with ScriptedWorker(controller.address, controller.worker_token("w1"), capacity=capacity) as worker:
+        job = spec("/ann/holds", reserve=True)
+        job.resources.device.CopyFrom(pb.Device(kind="gpu", variant="H100", count=8))
+        submit(user, job)
+        start = worker.wait_for_start("/ann/holds/0:0")
+        assert not start.launch.resources.HasField("device")
+        other = spec("/ann/other")
+        other.resources.device.CopyFrom(pb.Device(kind="gpu", variant="H100", count=1))
+        submit(user, other)
+        assert "worker w1 has 0 of 8 free" in user.get("/ann/other").pending_reason
+    code, text = refused(lambda: submit(user, spec("/ann/nothing", reserve=True)))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "no accelerator is asked for" in text

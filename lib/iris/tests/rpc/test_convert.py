@@ -29,6 +29,8 @@ def full_spec() -> pb.JobSpec:
         coscheduling_group_by="slice",
         ports=["http"],
         band=pb.PRIORITY_BAND_BATCH,
+        max_task_failures=2,
+        reserve=True,
     )
 
 

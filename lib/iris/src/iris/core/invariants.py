@@ -103,8 +103,9 @@ def _family(view: ClusterView) -> Iterator[str]:
         if parent_id is None:
             continue
         children.setdefault(parent_id, set()).add(job_id)
+        parent = view.jobs.get(parent_id)
         # Whoever stops a job may let those below it go on.
-        if parent_id not in live and view.jobs[parent_id].state is not JobState.KILLED:
+        if parent_id not in live and (parent is None or parent.state is not JobState.KILLED):
             yield f"{job_id}: lives although its parent {parent_id} has ended"
     if children != {name: set(below) for name, below in view.children.items()}:
         yield f"children index {view.children}, should be {children}"

@@ -1,6 +1,7 @@
 """Wire ↔ domain for the worker session."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from iris.controller.outbox import Outgoing
 from iris.domain.entities import JobSpec
@@ -40,12 +41,14 @@ def observation_from_wire(message: pb.Observation, worker_id: WorkerId) -> Attem
 
 
 def launch_to_wire(spec: JobSpec, job_token: str) -> pb.Launch:
+    # What is only held is not the tasks' own: their worker never hears of the accelerators.
+    resources = replace(spec.resources, device=None) if spec.reserve else spec.resources
     return pb.Launch(
         job_id=spec.job_id,
         entrypoint=entrypoint_to_wire(spec.entrypoint),
         environment=environment_to_wire(spec),
         bundle_digest=spec.bundle_digest,
-        resources=resources_to_wire(spec.resources),
+        resources=resources_to_wire(resources),
         ports=spec.ports,
         replicas=spec.replicas,
         job_token=job_token,
