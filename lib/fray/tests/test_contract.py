@@ -2,4 +2,4 @@
 
 from fray.testing.contract import *  # noqa: F403
 
-FRAY_BACKENDS = ["local", "local-process"]
+FRAY_BACKENDS = ["local", "local-admission", "local-process"]

@@ -6,13 +6,21 @@ Backends load when they are first used, so that importing fray is cheap everywhe
 
 from typing import TYPE_CHECKING, Any
 
-from fray.actor import ActorContext, ActorFuture, ActorGroup, ActorHandle, ActorMethod, current_actor
+from fray.actor import (
+    ActorContext,
+    ActorFuture,
+    ActorGroup,
+    ActorHandle,
+    ActorMethod,
+    current_actor,
+    typed_method,
+)
 from fray.client import Client, JobHandle, wait_all
 
 # `fray.current_client` is a function and, for `from fray.current_client import ...`, a module: importing the module
 # here, before anybody else can, leaves the function as the attribute.
 from fray.current_client import current_client, set_current_client
-from fray.errors import JobAlreadyExists, JobFailed
+from fray.errors import ActorLost, JobAlreadyExists, JobFailed
 from fray.types import (
     ActorConfig,
     BinaryEntrypoint,
@@ -41,6 +49,7 @@ __all__ = [
     "ActorFuture",
     "ActorGroup",
     "ActorHandle",
+    "ActorLost",
     "ActorMethod",
     "BinaryEntrypoint",
     "CallableEntrypoint",
@@ -65,6 +74,7 @@ __all__ = [
     "current_client",
     "get_tpu_topology",
     "set_current_client",
+    "typed_method",
     "wait_all",
 ]
 

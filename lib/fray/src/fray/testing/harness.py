@@ -14,6 +14,7 @@ __all__ = ["HARNESSES", "BackendHarness", "load_harness"]
 
 HARNESSES: dict[str, str] = {
     "local": "fray.testing.local_harness:LocalHarness",
+    "local-admission": "fray.testing.local_harness:LocalAdmissionHarness",
     "local-process": "fray.testing.local_harness:LocalProcessHarness",
     "iris": "fray.testing.iris_harness:IrisHarness",
     "ray": "fray.testing.ray_harness:RayHarness",
@@ -54,6 +55,11 @@ class BackendHarness(ABC):
         """Take the backend down, with all that still runs on it."""
 
 
+def unknown_backend(name: str) -> str:
+    """What to say to people who ask for a backend that there is not."""
+    return f"fray backend {name!r} is not known; known: {', '.join(HARNESSES)}, or package.module:Class"
+
+
 def load_harness(name: str) -> BackendHarness:
     """Make the harness of a known backend, or the one that `package.module:Class` names; it is not started.
 
@@ -63,9 +69,7 @@ def load_harness(name: str) -> BackendHarness:
     target = HARNESSES.get(name, name)
     module, separator, attribute = target.partition(":")
     if not separator:
-        raise InvalidRequest(
-            f"fray backend {name!r} is not known; known: {', '.join(HARNESSES)}, or package.module:Class"
-        )
+        raise InvalidRequest(unknown_backend(name))
     harness = getattr(importlib.import_module(module), attribute)()
     if not isinstance(harness, BackendHarness):
         raise InvalidRequest(f"fray backend {name!r}: {target} is not a BackendHarness")

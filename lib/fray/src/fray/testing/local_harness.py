@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fray.backends import local
@@ -30,6 +31,20 @@ class LocalHarness(BackendHarness):
 
     def stop(self) -> None:
         """There is nothing to stop."""
+
+
+class LocalAdmissionHarness(LocalHarness):
+    """Callables in threads that wait for processors."""
+
+    name = "local-admission"
+    capabilities = replace(local.CAPABILITIES, enforces_resources=True)
+
+    def make_client(self) -> Client:
+        return local.LocalClient(max_threads=16, admission=True)
+
+    @property
+    def spec(self) -> str:
+        return "local://?admission=1"
 
 
 class LocalProcessHarness(LocalHarness):

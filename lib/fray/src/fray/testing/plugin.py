@@ -11,7 +11,7 @@ import pytest
 
 from fray.client import Client
 from fray.context import set_current_client
-from fray.testing.harness import BackendHarness, load_harness
+from fray.testing.harness import HARNESSES, BackendHarness, load_harness, unknown_backend
 from fray.testing.stage import Stage
 
 pytest.register_assert_rewrite("fray.testing.contract")
@@ -30,11 +30,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    for name in chosen_backends(config):
+        if name not in HARNESSES and ":" not in name:
+            raise pytest.UsageError(f"--fray-backend: {unknown_backend(name)}")
+
+
+def chosen_backends(config: pytest.Config) -> list[str]:
+    """The names given on the command line, each once."""
+    given = [name for option in config.getoption("--fray-backend") for name in option.split(",") if name]
+    return list(dict.fromkeys(given))
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "fray_harness" not in metafunc.fixturenames:
         return
-    chosen = [name for option in metafunc.config.getoption("--fray-backend") for name in option.split(",") if name]
-    backends = list(dict.fromkeys(chosen)) or getattr(metafunc.module, "FRAY_BACKENDS", ["local"])
+    backends = chosen_backends(metafunc.config) or getattr(metafunc.module, "FRAY_BACKENDS", ["local"])
     metafunc.parametrize("fray_harness", backends, indirect=True, scope="session")
 
 

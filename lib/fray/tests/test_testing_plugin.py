@@ -1,0 +1,80 @@
+"""What users of `fray.testing` see: fixtures, the option, a backend of their own held to the contract."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONFTEST = 'pytest_plugins = ["fray.testing.plugin"]\n'
+TEST = """
+from fray import Entrypoint, JobRequest, current_client
+
+def test_it(fray_client):
+    assert current_client() is fray_client
+    assert fray_client.submit(JobRequest("job", Entrypoint.from_callable(print, ["hi"]))).wait(60) == "succeeded"
+"""
+
+
+def pytest_in(directory: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    """Run pytest as a user does, with a configuration of its own."""
+    (directory / "pytest.ini").write_text("[pytest]\n")
+    (directory / "conftest.py").write_text(CONFTEST)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", *options]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # quicker
+    return subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def test_a_test_runs_on_the_local_backend_and_on_others_by_option(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(TEST)
+    done = pytest_in(tmp_path)
+    assert "test_it[local] PASSED" in done.stdout, done.stdout
+    assert "1 passed" in done.stdout
+    done = pytest_in(tmp_path, "--fray-backend", "local,local-process", "--fray-backend=local-admission")
+    assert "test_it[local] PASSED" in done.stdout, done.stdout
+    assert "test_it[local-process] PASSED" in done.stdout
+    assert "test_it[local-admission] PASSED" in done.stdout
+
+
+def test_a_module_lists_its_backends_and_the_option_has_the_last_word(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text('FRAY_BACKENDS = ["local-process"]\n' + TEST)
+    assert "test_it[local-process] PASSED" in pytest_in(tmp_path).stdout
+    done = pytest_in(tmp_path, "--fray-backend", "local")
+    assert "test_it[local] PASSED" in done.stdout
+    assert "local-process" not in done.stdout
+
+
+def test_an_unknown_backend_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(TEST)
+    done = pytest_in(tmp_path, "--fray-backend", "local,slurm")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "fray backend 'slurm' is not known; known: local," in done.stderr
+
+
+FORGETFUL = """
+from fray.backends.local import LocalClient
+from fray.testing.local_harness import LocalHarness
+
+class ForgetfulClient(LocalClient):
+    def submit(self, request, adopt_existing=True):
+        return super().submit(request)
+
+class Harness(LocalHarness):
+    def make_client(self):
+        return ForgetfulClient()
+"""
+
+
+def test_a_backend_of_ones_own_that_breaks_the_contract_is_found_out(tmp_path: Path) -> None:
+    (tmp_path / "forgetful.py").write_text(FORGETFUL)
+    (tmp_path / "test_mine.py").write_text(
+        'from fray.testing.contract import TestNames\n\nFRAY_BACKENDS = ["forgetful:Harness"]\n'
+    )
+    done = pytest_in(tmp_path)
+    assert "TestNames::test_a_live_job_keeps_its_name_from_others[forgetful:Harness] FAILED" in done.stdout, done.stdout
+    assert "TestNames::test_a_live_job_is_adopted[forgetful:Harness] PASSED" in done.stdout
+    assert "DID NOT RAISE" in done.stdout
+    assert "1 failed" in done.stdout
