@@ -171,12 +171,21 @@ def median_of(seconds: Callable[[], float]) -> float:
     return statistics.median(seconds() for _ in range(REPEATS))
 
 
-def bench_wide(count: int = 1000) -> None:
+def in_each_tree(bench: Callable[[str, str, int], None], count: int) -> None:
+    """Run a benchmark in memory, where there is such a tree, and on disk."""
     in_memory = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and not Path(FOLDER.name).is_relative_to(MEMORY)
     if in_memory:
         with tempfile.TemporaryDirectory(prefix="marin-benchmark-", dir=MEMORY) as folder:
-            bench_wide_in(folder, "", count)
-    bench_wide_in(FOLDER.name, "-on-disk" if in_memory else "", count)
+            bench(folder, "", count)
+    bench(FOLDER.name, "-on-disk" if in_memory else "", count)
+
+
+def bench_wide(count: int = 1000) -> None:
+    in_each_tree(bench_wide_in, count)
+
+
+def bench_chain(count: int = 500) -> None:
+    in_each_tree(bench_chain_in, count)
 
 
 def bench_wide_in(folder: str, label: str, count: int) -> None:
@@ -200,16 +209,16 @@ def bench_wide_in(folder: str, label: str, count: int) -> None:
     report(f"wide-cached{label}", ms["cached"], "ms/step", 0.1, doit=ms.get("doit_cached"))
 
 
-def bench_chain(count: int = 500) -> None:
+def bench_chain_in(folder: str, label: str, count: int) -> None:
     def once() -> float:
-        with fresh_prefix() as prefix:
+        with fresh_prefix(folder) as prefix:
             return run_seconds(prefix, chain(count))
 
     ours = median_of(once)
-    floor = median_of(lambda: floor_seconds(count))
-    peer = doit_seconds(DOIT_CHAIN, count)
+    floor = median_of(lambda: floor_seconds(count, folder))
+    peer = doit_seconds(DOIT_CHAIN, count, folder)
     doit = None if peer is None else peer[0] / count * 1e3
-    report("chain", ours / count * 1e3, "ms/step", 2.0, doit=doit, floor=floor / count * 1e3)
+    report(f"chain{label}", ours / count * 1e3, "ms/step", 2.0, doit=doit, floor=floor / count * 1e3)
 
 
 def bench_six() -> None:

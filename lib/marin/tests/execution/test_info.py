@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from marin.execution import Executor, ExecutorStep, versioned
-from marin.execution.info import git_commit, plain, user_name
+from marin.execution.info import plain, user_name
 from marin.execution.remote import function_name, remote
 from rigging.errors import InvalidRequest
 
@@ -58,11 +58,6 @@ def test_a_user_id_without_a_name_is_no_obstacle(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("getpass.getuser", no_name)
     assert user_name() == f"uid-{os.getuid()}"
-
-
-def test_outside_a_checkout_there_is_no_commit(tmp_path: Path) -> None:
-    assert git_commit(str(tmp_path)) is None
-    assert git_commit(str(tmp_path / "missing")) is None
 
 
 def test_long_versions_are_written_with_hashes(make_step: MakeStep, make_executor: MakeExecutor) -> None:

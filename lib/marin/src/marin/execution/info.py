@@ -11,7 +11,6 @@ import inspect
 import json
 import os
 import pathlib
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -202,17 +201,6 @@ def caller_path() -> str:
             return frame.f_code.co_filename
         frame = frame.f_back
     return "<unknown>"
-
-
-def git_commit(directory: str) -> str | None:
-    """The commit that is checked out around a directory; None outside a checkout or without git."""
-    try:
-        result = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=directory, capture_output=True, text=True, timeout=10, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return result.stdout.strip() or None
 
 
 def user_name() -> str:

@@ -11,6 +11,7 @@ import urllib.parse
 from collections.abc import Sequence
 from typing import Any
 
+from marin.execution.checkout import git_commit
 from marin.execution.collision import Planned, check_existing
 from marin.execution.executor_step_status import STATUS_SUCCESS, worker_id
 from marin.execution.explain_mode import explain_request
@@ -22,7 +23,6 @@ from marin.execution.info import (
     ExecutorStepInfo,
     StepText,
     caller_path,
-    git_commit,
     now_text,
     user_name,
 )

@@ -1,0 +1,57 @@
+"""Which commit is checked out around a directory."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+# By these git looks for the checkout elsewhere, or not everywhere.
+_RELOCATING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_CEILING_DIRECTORIES"})
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+def git_commit(directory: str) -> str | None:
+    """The commit that is checked out around a directory; None outside a checkout or without git."""
+    # To start git takes longer than to plan fifty steps, so the usual forms of a checkout are read here.
+    return _commit_in_files(Path(directory)) or _commit_by_git(directory)
+
+
+def _commit_in_files(directory: Path) -> str | None:
+    """The commit as the files of a checkout say; None when they do not say it plainly."""
+    if not _RELOCATING.isdisjoint(os.environ):
+        return None
+    try:
+        place = directory.resolve()
+        git = next((found for parent in (place, *place.parents) if (found := parent / ".git").exists()), None)
+        if git is None:
+            return None
+        if git.is_file():  # of a further worktree, or a submodule
+            git = git.parent / git.read_text().removeprefix("gitdir:").strip()
+        head = (git / "HEAD").read_text().strip()
+        if not head.startswith("ref:"):
+            return _checked(head)
+        branch = head.removeprefix("ref:").strip()
+        common = git / (git / "commondir").read_text().strip() if (git / "commondir").exists() else git
+        if (common / branch).is_file():
+            return _checked((common / branch).read_text().strip())
+        lines = (line.split() for line in (common / "packed-refs").read_text().splitlines())
+        return next((_checked(words[0]) for words in lines if words[1:] == [branch]), None)
+    except (OSError, ValueError):
+        return None
+
+
+def _checked(text: str) -> str | None:
+    return text if _COMMIT.fullmatch(text) else None
+
+
+def _commit_by_git(directory: str) -> str | None:
+    try:
+        result = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=directory, capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip() or None
