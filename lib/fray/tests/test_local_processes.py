@@ -186,3 +186,28 @@ def test_many_short_jobs_leave_nothing_open(client: LocalClient) -> None:
     for number in range(5):
         client.submit(call(time.time, name=f"job-{number}")).wait(LONG)
     assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_fork_that_ends_takes_nothing_of_its_parents_along(tmp_path: Path, processes: bool) -> None:
+    script = """
+import os, sys, threading
+from fray import Entrypoint, JobRequest, LocalClient
+from fray.testing import Flag
+
+begun, end = Flag(sys.argv[1]), Flag(sys.argv[2])
+client = LocalClient(processes=sys.argv[3] == "True")
+words = 'echo hi; : > "$1"; while ! [ -e "$2" ]; do sleep 0.01; done'
+job = client.submit(JobRequest("job", Entrypoint.from_binary("sh", ["-c", words, "sh", begun.path, end.path])))
+later = client.submit(JobRequest("later", Entrypoint.from_callable(os.getpid)))
+begun.wait()
+if (child := os.fork()) == 0:
+    sys.exit(0)  # runs what is to run at the interpreter's end
+os.waitpid(child, 0)
+end.set()
+print(job.wait(60), job.logs(), later.wait(60))
+"""
+    paths = [str(tmp_path / name) for name in ("begun", "end")]
+    command = [sys.executable, "-c", script, *paths, str(processes)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
+    assert done.stdout == "succeeded hi\n succeeded\n", done.stderr

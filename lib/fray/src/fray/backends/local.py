@@ -6,10 +6,10 @@ import logging
 import math
 import os
 import threading
-import weakref
 from collections.abc import Iterator
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from fray.actor import enter_actor
@@ -104,8 +104,8 @@ class LocalClient:
         self._actor_groups: dict[str, LocalActorGroup] = {}
         self._closed = False
         # Threads of ours end with the interpreter, but programs would not.
-        weakref.finalize(self, _kill_jobs, self._live, self._home)
-        weakref.finalize(self, self._pool.dismiss)
+        self._home.at_end(self, partial(_kill_jobs, self._live))
+        self._home.at_end(self, self._pool.dismiss)
 
     def __enter__(self) -> "LocalClient":
         return self
@@ -205,7 +205,7 @@ class LocalClient:
         if wait:
             self._pool.join()
         self._pool.dismiss()
-        _kill_jobs(self._live, self._home)
+        _kill_jobs(self._live)
         with self._lock:
             groups = list(self._actor_groups.values())
         for group in groups:
@@ -298,10 +298,7 @@ class LocalClient:
                 del self._live[job.request.name]
 
 
-def _kill_jobs(live: dict[str, LocalJob], home: HomeProcess) -> None:
-    if not home.here:
-        # The interpreter of a fork ends: the jobs are its parent's.
-        return
+def _kill_jobs(live: dict[str, LocalJob]) -> None:
     for job in list(live.values()):
         job.terminate(kill_after=0)
 

@@ -2,17 +2,19 @@
 
 import itertools
 import os
+import shutil
 import sys
 import tempfile
 import threading
-import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode
 
 from fray import pickling
 from fray.backends import local_child
 from fray.context import CLIENT_ENV
+from fray.home import HomeProcess
 from fray.remote_errors import unpack_error
 from fray.types import CallableEntrypoint
 
@@ -22,22 +24,25 @@ class ScratchFolder:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._home = HomeProcess()
+        self._folder: str | None = None
+        self._remove: Callable[[], object] | None = None
         self._numbers = itertools.count(1)
 
     def new_path(self, kind: str) -> Path:
         """A path that nothing uses yet; short, as socket addresses are limited to about a hundred characters."""
         with self._lock:
             if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="fray-", ignore_cleanup_errors=True)
-            return Path(self._folder.name, f"{next(self._numbers)}.{kind}")
+                self._folder = tempfile.mkdtemp(prefix="fray-")
+                self._remove = self._home.at_end(self, partial(shutil.rmtree, self._folder, ignore_errors=True))
+            return Path(self._folder, f"{next(self._numbers)}.{kind}")
 
     def remove(self) -> None:
         """Remove all of them; new ones may be made afterwards."""
         with self._lock:
-            folder, self._folder = self._folder, None
-        if folder is not None:
-            folder.cleanup()
+            remove, self._remove, self._folder = self._remove, None, None
+        if remove is not None:
+            remove()
 
 
 class ApartCall:
@@ -60,7 +65,7 @@ class ApartCall:
         call = pickling.dumps((entry.callable, entry.args, dict(entry.kwargs)), what, importable)
         self._payload = scratch.new_path("call")
         local_child.write_payload(str(self._payload), call, roots)
-        weakref.finalize(self, self._payload.unlink, missing_ok=True)
+        HomeProcess().at_end(self, partial(self._payload.unlink, missing_ok=True))
 
     def new_result(self) -> Path:
         """Where one run's exception goes."""

@@ -6,8 +6,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-import weakref
 from collections.abc import Mapping, Sequence
+from functools import partial
+
+from fray.home import HomeProcess
 
 KILL_AFTER_SECONDS = 5.0
 _TAIL_BYTES = 8192
@@ -20,7 +22,7 @@ class OutputFile:
     def __init__(self) -> None:
         descriptor, self._path = tempfile.mkstemp(prefix="fray-", suffix=".log")
         os.close(descriptor)
-        self._finalizer = weakref.finalize(self, os.unlink, self._path)
+        HomeProcess().at_end(self, partial(os.unlink, self._path))
 
     def open(self) -> int:
         """A descriptor to append with, which the caller closes."""
