@@ -58,7 +58,8 @@ DIFFERENCES: dict[str, Difference] = {
         "pip packages and extras are named in a warning; the job has what the client has",
     ),
     "enforces_resources": Difference(
-        "a job that no machine could ever run is refused at submission, with the reason",
+        "a job waits for the processors it asks for, and one that no machine could ever run is refused at submission, "
+        "with the reason",
         "resources are not looked at",
     ),
     "replicas_retried_together": Difference(

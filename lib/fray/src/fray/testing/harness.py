@@ -1,6 +1,7 @@
 """How tests start a backend, get clients of it, and see that nothing is left."""
 
 import importlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,6 +46,11 @@ class BackendHarness(ABC):
     @abstractmethod
     def spec(self) -> str:
         """What FRAY_CLIENT is to say for `current_client()` to reach this backend."""
+
+    @property
+    def cpus(self) -> int:
+        """The processors of its largest machine; this machine's own, unless the backend is told otherwise."""
+        return os.cpu_count() or 1
 
     @abstractmethod
     def leftovers(self) -> Sequence[str]:

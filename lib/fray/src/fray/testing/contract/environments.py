@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fray.client import wait_all
+from fray.testing.signals import eventually
 from fray.testing.stage import LONG, Stage
 from fray.types import Entrypoint, JobStatus, ResourceConfig
 from rigging.errors import InvalidRequest
@@ -128,6 +130,22 @@ class TestEnvironments:
                 fray_stage.submit(request)
         else:
             assert fray_stage.submit(request).wait(LONG) is JobStatus.SUCCEEDED
+
+    def test_a_job_and_the_processors_that_another_has(self, fray_stage: Stage) -> None:
+        everything = ResourceConfig.with_cpu(cpu=fray_stage.harness.cpus, ram="64m", disk="16m")
+        end, first_ended, second_began = (fray_stage.flag(name) for name in ("end", "first-ended", "second-began"))
+        script = 'while ! [ -e "$1" ]; do sleep 0.02; done; : > "$2"'
+        first = fray_stage.shell(script, end.path, first_ended.path, resources=everything)
+        eventually(lambda: first.status() is JobStatus.RUNNING, "the first runs")
+        script = 'test -e "$1" && echo after || echo beside; : > "$2"'
+        second = fray_stage.shell(script, first_ended.path, second_began.path, resources=everything)
+        if fray_stage.capabilities.enforces_resources:
+            assert second.status() is JobStatus.PENDING
+        else:
+            second_began.wait()
+        end.set()
+        assert wait_all([first, second], LONG) == [JobStatus.SUCCEEDED, JobStatus.SUCCEEDED]
+        assert second.logs() == ("after\n" if fray_stage.capabilities.enforces_resources else "beside\n")
 
     def test_what_is_left_of_a_transfer_budget_goes_along(self, fray_stage: Stage) -> None:
         flag = fray_stage.flag("left")

@@ -46,7 +46,7 @@ class TestNestedJobs:
     def test_waiting_parents_do_not_keep_their_children_from_running(self, fray_stage: Stage) -> None:
         # All CPUs for each: the child can only run on what its parent lends while it waits.
         flag = fray_stage.flag("whole")
-        machine = ResourceConfig.with_cpu(cpu=os.cpu_count() or 1, ram="128m", disk="16m")
+        machine = ResourceConfig.with_cpu(cpu=fray_stage.harness.cpus, ram="128m", disk="16m")
         fray_stage.call(submit_tree, flag, 2, 1, machine, resources=machine).wait(LONG)
         assert Flag(f"{flag.path}.0.0.leaf").is_set()
 
