@@ -120,3 +120,15 @@ def test_a_command_that_cannot_start() -> None:
 def test_events_out_of_order_are_refused_with_the_story(event: Event) -> None:
     with pytest.raises(IllegalEvent, match="cannot happen to an attempt that is new"):
         advance(Life(), event)
+
+
+@pytest.mark.parametrize("kind", [FailureKind.OOM, FailureKind.DEVICE])
+def test_what_the_evidence_says_is_reported(kind: FailureKind) -> None:
+    life, _ = play(Accepted(False), Spawned(7), Exited(1, 0, "why", kind))
+    assert (life.state, life.failure, life.error) == (TaskState.FAILED, kind, "why")
+
+
+def test_a_host_that_the_platform_takes_away_is_nobodys_fault_here() -> None:
+    preempted = StopAsked("the platform takes it", 500, leaving=True, preempted=True)
+    life, _ = play(Accepted(False), Spawned(7), preempted, Exited(0, 15, "killed by SIGTERM"))
+    assert (life.state, life.failure) == (TaskState.WORKER_FAILED, FailureKind.PREEMPTED)

@@ -326,3 +326,15 @@ def test_a_controller_of_another_version_is_refused_naming_both(play: Play, capl
         assert "protocol version 99, this worker speaks 1" in caplog.text
 
     play(scenario)
+
+
+def test_a_device_error_is_told_apart_from_the_users_failure(play: Play) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        run = sh("echo 'The TPU is already in use by process with pid 7' >&2; exit 1")
+        run.launch.resources.device.CopyFrom(pb.Device(kind="tpu", variant="v5p-8", count=4))
+        controller.send(run=[run])
+        (end,) = await controller.until_ended(JOB)
+        assert (end.state, end.failure) == (TaskState.FAILED, FailureKind.DEVICE)
+        assert end.error == "device error: The TPU is already in use by process with pid 7"
+
+    play(scenario)

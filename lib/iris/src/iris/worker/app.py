@@ -17,9 +17,11 @@ from iris.domain.resources import Resources
 from iris.worker.agent import Agent, AgentEnd, Resolver, cancel_and_wait
 from iris.worker.bundle import BundleStore
 from iris.worker.environment import EnvironmentStore
+from iris.worker.evidence import OomKills
 from iris.worker.paths import WorkPaths
+from iris.worker.preemption import PreemptionNotice, never
 from iris.worker.prepare import BundlePreparer, RuntimeTools
-from iris.worker.probe import probe_attributes, probe_resources
+from iris.worker.probe import own_oom_counters, probe_attributes, probe_resources
 from iris.worker.runtime.poller import Poller
 from iris.worker.runtime.process import ProcessRuntime
 from iris.worker.runtime.strangers import Strangers, become_subreaper, kill_leftovers
@@ -46,6 +48,7 @@ class WorkerConfig:
         attributes: Added to what `probe` finds.
         orphan_timeout_s: Exit when no controller was reached for so long and no task runs.
         stop_grace_s: What tasks are given between SIGTERM and SIGKILL when the worker itself must go.
+        preemption_notice: Asked when a signal ends the worker: whether the platform takes the host away.
     """
 
     work_dir: Path
@@ -54,6 +57,7 @@ class WorkerConfig:
     attributes: Mapping[str, str] = field(default_factory=dict)
     orphan_timeout_s: float = 60.0
     stop_grace_s: float = 3.0
+    preemption_notice: PreemptionNotice = never
 
 
 def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
@@ -90,6 +94,7 @@ async def _serve(config: WorkerConfig, paths: WorkPaths, resolve: Resolver) -> i
         TaskEnvironment(paths, config.worker_id, base),
         controller_address=agent.address,
         descriptor_limit=_raise_descriptor_limit(),
+        oom_kills=OomKills(own_oom_counters()),
     )
     serving = asyncio.create_task(agent.run(supervisor))
     told_to_stop = asyncio.Event()
@@ -99,8 +104,10 @@ async def _serve(config: WorkerConfig, paths: WorkPaths, resolve: Resolver) -> i
     try:
         await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
         reason = serving.result() if serving.done() else AgentEnd.LEFT
-        logger.info("worker %s ends: %s", config.worker_id, reason)
-        await supervisor.stop_all(f"worker {config.worker_id} ended: {reason}", int(config.stop_grace_s * 1000))
+        preempted = told_to_stop.is_set() and await asyncio.to_thread(config.preemption_notice)
+        why = f"worker {config.worker_id} ended: {'the platform takes its host away' if preempted else reason}"
+        logger.info("%s", why)
+        await supervisor.stop_all(why, int(config.stop_grace_s * 1000), preempted)
         if not serving.done():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_WORDS_S):

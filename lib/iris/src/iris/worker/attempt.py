@@ -26,7 +26,7 @@ class Attempt:
 
     __slots__ = (
         "_listener", "at_ms", "flush_timer", "grace_timer", "ground", "life", "log", "ports", "prepare_task",
-        "process", "report_timer", "request",
+        "process", "report_timer", "request", "stderr_tail",
     )  # fmt: skip
 
     def __init__(self, request: StartRequest, log: AttemptLog, listener: AttemptListener) -> None:
@@ -36,6 +36,7 @@ class Attempt:
         self.at_ms = 0
         self.ground: Ground | None = None
         self.ports: dict[str, int] = {}
+        self.stderr_tail = b""  # kept only where the words of drivers matter
         self.process: Running | None = None
         self.prepare_task: asyncio.Task[None] | None = None
         self.grace_timer: asyncio.TimerHandle | None = None

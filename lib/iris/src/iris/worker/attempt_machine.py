@@ -60,20 +60,26 @@ class SpawnFailed:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The command and its descendants are gone; `error` describes the end when it is not a success."""
+    """The command and its descendants are gone; `error` and `failure` describe the end when it is not a success."""
 
     code: int
     signal: int
     error: str
+    failure: FailureKind = FailureKind.USER
 
 
 @dataclass(frozen=True, slots=True)
 class StopAsked:
-    """The attempt is to end: SIGTERM now, SIGKILL after `grace_ms`. `leaving`: the worker itself goes away."""
+    """The attempt is to end: SIGTERM now, SIGKILL after `grace_ms`.
+
+    Args:
+        leaving: The worker itself goes away. preempted: Because the platform takes the host.
+    """
 
     reason: str
     grace_ms: int
     leaving: bool = False
+    preempted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +170,7 @@ def _exited(life: Life, event: Exited) -> Step:
     if life.stop is not None:
         state, error, failure = _stopped_end(life.stop)
     elif event.code or event.signal:
-        state, error, failure = TaskState.FAILED, event.error, FailureKind.USER
+        state, error, failure = TaskState.FAILED, event.error, event.failure
     return (
         Life(Phase.ENDED, state, life.stop, life.pid, event.code, event.signal, error, failure),
         _REPORT,
@@ -191,5 +197,6 @@ def _stop(life: Life, event: StopAsked) -> Step:
 
 def _stopped_end(stop: StopAsked) -> tuple[TaskState, str, FailureKind]:
     if stop.leaving:
-        return TaskState.WORKER_FAILED, stop.reason, FailureKind.WORKER
+        kind = FailureKind.PREEMPTED if stop.preempted else FailureKind.WORKER
+        return TaskState.WORKER_FAILED, stop.reason, kind
     return TaskState.KILLED, stop.reason, FailureKind.UNSPECIFIED

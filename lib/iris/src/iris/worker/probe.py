@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from iris.domain.resources import Resources
+from iris.worker.evidence import oom_counters
 
 _CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 _OWN_CGROUPS: Final = Path("/proc/self/cgroup")
@@ -25,6 +26,11 @@ def probe_resources(work_dir: Path) -> Resources:
     if memory_limit is not None:
         memory_bytes = min(memory_bytes, memory_limit)
     return Resources(cpu_millis, memory_bytes, shutil.disk_usage(work_dir).free)
+
+
+def own_oom_counters() -> list[Path]:
+    """Where the kernel counts what it kills in this process's control groups for lack of memory."""
+    return oom_counters(_CGROUP_ROOT, _OWN_CGROUPS.read_text() if _OWN_CGROUPS.exists() else "")
 
 
 def probe_attributes() -> dict[str, str]:

@@ -28,6 +28,7 @@ from iris.worker.attempt_machine import (
     advance,
 )
 from iris.worker.bundle import link_top_level
+from iris.worker.evidence import TAIL_BYTES, OomKills, judge
 from iris.worker.logs import AttemptLog
 from iris.worker.outbox import Outbox
 from iris.worker.paths import WorkPaths
@@ -54,6 +55,7 @@ class Supervisor:
     Args:
         controller_address: Where tasks find the controller now; asked at every start.
         descriptor_limit: How many files this process may have open; attempts beyond wait for their start.
+        oom_kills: What the kernel killed for lack of memory.
         now: Unix time in seconds.
     """
 
@@ -65,6 +67,7 @@ class Supervisor:
         task_environment: TaskEnvironment,
         controller_address: Callable[[], str],
         descriptor_limit: int = 1024,
+        oom_kills: OomKills | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.outbox = Outbox(self._log_of)
@@ -74,6 +77,7 @@ class Supervisor:
         self._task_environment = task_environment
         self._controller_address = controller_address
         self._most_live = max(1, (descriptor_limit - 200) // _DESCRIPTORS_PER_ATTEMPT)
+        self._oom_kills = oom_kills or OomKills(())
         self._now = now
         self._loop = asyncio.get_running_loop()
         self._own = own_ground()
@@ -129,10 +133,10 @@ class Supervisor:
         """Reap dead strangers; to be called now and then."""
         self._runtime.sweep()
 
-    async def stop_all(self, reason: str, grace_ms: int) -> None:
-        """End every attempt as a failure of this worker; returns when all are gone."""
+    async def stop_all(self, reason: str, grace_ms: int, preempted: bool = False) -> None:
+        """End every attempt as a failure of this worker, or of the platform; returns when all are gone."""
         for attempt_id in list(self._live):
-            self._advance(self._attempts[attempt_id], StopAsked(reason, grace_ms, leaving=True))
+            self._advance(self._attempts[attempt_id], StopAsked(reason, grace_ms, leaving=True, preempted=preempted))
         await self._idle.wait()
         await self._preparer.close()
 
@@ -186,6 +190,8 @@ class Supervisor:
 
     def took_output(self, attempt: Attempt, is_stderr: bool, data: bytes) -> None:
         """Called by an attempt's process."""
+        if is_stderr and attempt.request.launch.has_accelerator:
+            attempt.stderr_tail = (attempt.stderr_tail + data)[-TAIL_BYTES:]
         attempt.log.feed(is_stderr, data, int(self._now() * 1000))
         if attempt.log.has_rest and attempt.flush_timer is None:
             attempt.flush_timer = self._loop.call_later(_FLUSH_S, self._flush, attempt)
@@ -198,10 +204,14 @@ class Supervisor:
         attempt.log.finish(int(self._now() * 1000))
         if attempt.log.size > attempt.log.sent:
             self.outbox.log_grew(attempt.attempt_id)
-        error = "" if exit.succeeded else (self._own_words(attempt) or exit.text())
+        kind, error = FailureKind.UNSPECIFIED, ""
+        if not exit.succeeded:
+            launch = attempt.request.launch
+            kind, why = judge(exit, attempt.stderr_tail, launch.has_accelerator, self._oom_kills.claim)
+            error = why or self._own_words(attempt) or exit.text()
         if attempt.log.error:
             error = f"{error}\n{attempt.log.error}".strip()
-        self._advance(attempt, Exited(exit.code, exit.signal, error))
+        self._advance(attempt, Exited(exit.code, exit.signal, error, kind))
 
     def _advance(self, attempt: Attempt, event: Event) -> None:
         before = attempt.life.state

@@ -29,6 +29,7 @@ class Launch:
     ports: tuple[str, ...] = ()
     replicas: int = 1
     token: str = ""
+    has_accelerator: bool = False
 
     @property
     def needs_preparation(self) -> bool:

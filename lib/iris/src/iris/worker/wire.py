@@ -68,6 +68,7 @@ def launch_from_wire(message: pb.Launch) -> Launch:
         ports=tuple(message.ports),
         replicas=message.replicas,
         token=message.job_token,
+        has_accelerator=message.resources.device.kind not in ("", "cpu"),
     )
 
 
