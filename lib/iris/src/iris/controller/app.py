@@ -22,6 +22,7 @@ from iris.controller.parts import Controller, Exit
 from iris.controller.remote_gate import RemoteGate
 from iris.controller.retention import Retention
 from iris.controller.sessions import Sessions
+from iris.controller.usage_keeper import UsageKeeper
 from iris.controller.waiters import JobWaiters
 from iris.core.view import ClusterView
 from iris.domain.ids import WorkerId
@@ -135,6 +136,8 @@ class _Run:
         self._engine.watch(self._hub.is_followed)
         blobs = BlobStore(config.state_dir / "blobs")
         blobs.remove_leftovers()
+        self._usage = UsageKeeper(view.usage, store, _clock_ms)
+        self._usage.restore()
         self._retention = Retention(config, self._engine, self._hub.store, blobs)
         self._controller = Controller(
             config=config,
@@ -159,12 +162,12 @@ class _Run:
     ) -> None:
         server, address = self._bind()
         await server.start()
-        retention: asyncio.Task[None] | None = None
+        chores: list[asyncio.Task[None]] = []
         try:
             self._sessions.start()
             self._idle.start()
             self._engine.kick()
-            retention = asyncio.create_task(self._retention.run())
+            chores += (asyncio.create_task(self._retention.run()), asyncio.create_task(self._usage.run()))
             logger.info("serving on %s, state in %s", address, self._config.state_dir)
             if on_ready is not None:
                 on_ready(address)
@@ -176,8 +179,8 @@ class _Run:
             self._endpoints.close()
             await self._sessions.say_goodbye(leaving.reason, leaving.workers_exit, _FAREWELL_S)
         finally:
-            if retention is not None:
-                retention.cancel()
+            for chore in chores:
+                chore.cancel()
             if self._gate is not None:
                 self._gate.close()
             self._idle.close()
@@ -185,6 +188,7 @@ class _Run:
             self._waiters.close()
             self._endpoints.close()
             self._engine.close()
+            self._usage.save_or_tell()
             await server.stop(_LAST_ANSWERS_S)
 
     def _bind(self) -> tuple[grpc.aio.Server, Address]:

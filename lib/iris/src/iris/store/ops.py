@@ -13,6 +13,7 @@ from iris.store.rows import (
     JOB_COLUMNS,
     STOPPING_COLUMNS,
     TASK_COLUMNS,
+    USAGE_COLUMNS,
     WORKER_COLUMNS,
     Row,
 )
@@ -27,6 +28,7 @@ TABLES: Final = {
     "tasks": (("job_id", "task_index"), TASK_COLUMNS),
     "workers": (("worker_id",), WORKER_COLUMNS),
     "budgets": (("user",), BUDGET_COLUMNS),
+    "usage": (("user",), USAGE_COLUMNS),
     "endpoints": (("endpoint_id",), ENDPOINT_COLUMNS),
     "stopping": (("attempt_id",), STOPPING_COLUMNS),
 }

@@ -38,6 +38,7 @@ WORKER_COLUMNS: Final = (
     "worker_id", "instance_id", "capacity", "attributes", "last_seen_at_ms", "cordon_reason", "strikes",
 )  # fmt: skip
 BUDGET_COLUMNS: Final = ("user", "max_weight", "max_band")
+USAGE_COLUMNS: Final = ("user", "use", "at_ms")
 STOPPING_COLUMNS: Final = ("attempt_id", "job_id", "worker_id", "resources", "found")
 ENDPOINT_COLUMNS: Final = ("endpoint_id", "name", "attempt_id", "address", "metadata", "registered_at_ms")
 

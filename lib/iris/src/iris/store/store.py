@@ -66,6 +66,15 @@ def _writes(
 
 
 @dataclass(frozen=True, slots=True)
+class UserUse:
+    """A user's decayed use of the cluster at a time (Unix ms), in the units of `iris.core.usage`."""
+
+    user: str
+    use: float
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """All records, jobs in the order of their submission, tasks in the order of job id and index."""
 
@@ -157,6 +166,15 @@ class Store:
             self._spec_of_sequence.pop(job_id, None)
         for job in fresh:
             self._spec_of_sequence[job.job_id] = job.sequence
+
+    def save_usage(self, accounts: Sequence[UserUse]) -> None:
+        """Write what users have had, in a transaction of its own; what is not named stays as it was."""
+        if accounts:
+            self._run([upsert("usage", [(item.user, item.use, item.at_ms) for item in accounts])])
+
+    def load_usage(self) -> list[UserUse]:
+        """What users had had when it was saved last."""
+        return [UserUse(*row) for row in self._connection.execute("SELECT user, use, at_ms FROM usage ORDER BY user")]
 
     def _removals(self, fresh: Sequence[Job], forgotten: Forgotten) -> list[Op]:
         ops: list[Op] = []
