@@ -59,7 +59,7 @@ def test_it_takes_jobs_when_it_is_ready_and_stops_when_told(real, paths):
 
 
 def test_it_leaves_by_itself_when_it_is_idle(real, paths):
-    real(idle_exit_seconds=0.2).ensure()
+    real(idle_exit_seconds=3).ensure()
     assert wait_unlocked(paths.controller_lock, timeout=20)
     assert wait_unlocked(paths.worker_lock, timeout=20)
 
