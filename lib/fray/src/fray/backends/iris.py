@@ -3,20 +3,28 @@
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, TypeVar
 
 from fray.actor import ActorGroup, ActorHandle
+from fray.backends.iris_actor_main import serve_actor
+from fray.backends.iris_actors import ACTOR_JOB_PREFIX, IrisActorGroup, IrisActors
 from fray.backends.iris_resources import to_fray_status, to_iris_request
 from fray.backends.iris_watch import JobWatcher
 from fray.capabilities import BackendCapabilities
 from fray.client import Client, JobHandle
 from fray.errors import JobAlreadyExists, JobFailed
-from fray.types import JobRequest, JobStatus, create_environment
-from iris.client import IrisClient
+from fray.home import HomeProcess
+from fray.types import ActorConfig, Entrypoint, JobRequest, JobStatus, ResourceConfig, create_environment
+from iris.client import IrisClient, Job
 from iris.client import JobAlreadyExists as IrisJobAlreadyExists
 from rigging.errors import Conflict, InvalidRequest
 
 _POLL_SECONDS = 30.0
+
+DEFAULT_ACTOR_RESOURCES = ResourceConfig.with_cpu(cpu=0.5, ram="1g", disk="1g")
+"""Of an actor that asks for nothing: most coordinate and count."""
+
+T = TypeVar("T")
 
 CAPABILITIES = BackendCapabilities(
     separate_processes=True,
@@ -28,8 +36,8 @@ CAPABILITIES = BackendCapabilities(
     shared_names=True,
     jobs_outlive_client=True,
     forked_client=True,
-    actors=False,
-    actor_restarts=False,
+    actors=True,
+    actor_restarts=True,
 )
 
 
@@ -52,11 +60,11 @@ def _bare(address: str) -> str:
 
 
 class IrisBackend:
-    """Submits jobs to an Iris cluster; inside an Iris job they become child jobs of that job.
+    """Submits jobs and actors to an Iris cluster; inside an Iris job they become child jobs of that job.
 
     Callables are shipped by cloudpickle, and what a failed one raised comes back as the text of JobFailed. The
     workspace of a request (by default the current directory) goes along with it; inside a job, that job's own does.
-    Actors and images are not offered.
+    What is left of the transfer budget in force goes along too. Images are not offered.
 
     Args:
         client: How the cluster is reached; shut down with this client.
@@ -64,11 +72,13 @@ class IrisBackend:
     """
 
     def __init__(self, client: IrisClient, *, inside_job: bool = False) -> None:
+        self._home = HomeProcess()
         self._client = client
         self._inside_job = inside_job
         self._lock = threading.Lock()
         self._by_workspace: dict[str, IrisClient] = {}
         self._watcher = JobWatcher(self._poll_ended)
+        self._actors = IrisActors(client)
         self._closed = False
 
     @property
@@ -77,12 +87,84 @@ class IrisBackend:
 
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
         """Submit a job (see `Client.submit`); when this returns the cluster has stored it."""
-        if self._closed:
-            raise Conflict(f"job {request.name!r}: this Iris client has been shut down; make a new one")
+        return IrisJobHandle(self._client, self._submit(request, adopt_existing).job_id, self._watcher)
+
+    def host_actor(
+        self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
+    ) -> ActorHandle:
+        """Make an actor in this process (see `Client.host_actor`).
+
+        Other machines reach it when IRIS_ACTOR_HOST names an address of this one; by default only this one does.
+        """
+        self._check_open(f"actor {name!r}")
+        return self._actors.host(cls, args, kwargs, name, actor_config or ActorConfig())
+
+    def create_actor(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        resources: ResourceConfig | None = None,
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> ActorHandle:
+        """Start an actor as a job and wait until it is ready (see `Client.create_actor`). Raises JobFailed."""
+        group = self._start_group(cls, args, kwargs, name, 1, resources, actor_config)
+        return group.only_member()
+
+    def create_actor_group(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        count: int,
+        resources: ResourceConfig | None = None,
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> ActorGroup:
+        """Start `count` actors as the tasks of one job (see `Client.create_actor_group`)."""
+        return self._start_group(cls, args, kwargs, name, count, resources, actor_config)
+
+    def shutdown(self, wait: bool = True) -> None:  # noqa: ARG002
+        """Stop the actors and let go of the cluster. Jobs go on, whatever `wait` says: stop them by their handles."""
+        self._home.check("shutdown()")
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._actors.close()
+        self._client.shutdown()
+
+    def _start_group(
+        self,
+        cls: type[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str,
+        count: int,
+        resources: ResourceConfig | None,
+        config: ActorConfig | None,
+    ) -> IrisActorGroup:
+        if count < 1:
+            raise InvalidRequest(f"actor group {name!r}: count must be at least 1, not {count}")
+        config = config or ActorConfig()
+        spot = self._actors.spot(cls, name, config)
+        request = JobRequest(
+            f"{ACTOR_JOB_PREFIX}{name}",
+            Entrypoint.from_callable(serve_actor, (spot, cls, args, kwargs, config.max_concurrency)),
+            resources=resources or DEFAULT_ACTOR_RESOURCES,
+            replicas=count,
+            max_retries_failure=config.max_restarts or 0,
+        )
+        job = self._submit(request, adopt_existing=False)
+        return self._actors.follow(job.job_id, spot, count)
+
+    def _submit(self, request: JobRequest, adopt_existing: bool) -> Job:
+        self._check_open(f"job {request.name!r}")
         environment = request.environment or create_environment()
         iris = to_iris_request(request, environment)
         try:
-            job = self._client_for(environment.workspace).submit(
+            return self._client_for(environment.workspace).submit(
                 iris.entrypoint,
                 iris.name,
                 iris.resources,
@@ -96,22 +178,11 @@ class IrisBackend:
             )
         except IrisJobAlreadyExists as error:
             raise JobAlreadyExists(str(error)) from None
-        return IrisJobHandle(self._client, job.job_id, self._watcher)
 
-    # The protocol's parameters beyond the name do not matter to a refusal.
-    def host_actor(self, cls: type[Any], *_: Any, name: str, **__: Any) -> ActorHandle:  # noqa: ARG002
-        _refuse_actor(name)
-
-    def create_actor(self, cls: type[Any], *_: Any, name: str, **__: Any) -> ActorHandle:  # noqa: ARG002
-        _refuse_actor(name)
-
-    def create_actor_group(self, cls: type[Any], *_: Any, name: str, **__: Any) -> ActorGroup:  # noqa: ARG002
-        _refuse_actor(name)
-
-    def shutdown(self, wait: bool = True) -> None:  # noqa: ARG002
-        """Let go of the cluster. The jobs there go on, whatever `wait` says: stop them by their handles."""
-        self._closed = True
-        self._client.shutdown()
+    def _check_open(self, what: str) -> None:
+        self._home.check(what)
+        if self._closed:
+            raise Conflict(f"{what}: this Iris client has been shut down; make a new one")
 
     def _client_for(self, workspace: str | None) -> IrisClient:
         """The client whose jobs come with this workspace; all share one connection."""
@@ -167,10 +238,3 @@ class IrisJobHandle:
 
     def add_done_callback(self, callback: Callable[[JobHandle], object]) -> None:
         self._watcher.watch(self._job_id, lambda: callback(self))
-
-
-def _refuse_actor(name: str) -> NoReturn:
-    raise InvalidRequest(
-        f"actor {name!r}: the Iris backend runs jobs only; use a LocalClient for actors "
-        "(`with set_current_client(LocalClient())`)"
-    )

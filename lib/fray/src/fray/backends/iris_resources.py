@@ -1,10 +1,12 @@
 """fray's words for jobs as iris's words: the only place where the two meet."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from fray.pickling import dumps
 from fray.types import (
     CpuConfig,
     EnvironmentConfig,
@@ -74,7 +76,7 @@ def to_iris_request(request: JobRequest, environment: EnvironmentConfig) -> Iris
             f"job {request.name!r} asks for the image {image!r}; Iris jobs run from a workspace, without images"
         )
     return IrisRequest(
-        entrypoint=to_iris_entrypoint(request.entrypoint),
+        entrypoint=to_iris_entrypoint(request.entrypoint, f"job {request.name!r}", environment.workspace),
         name=request.name,
         resources=to_iris_resources(request.resources),
         environment=to_iris_environment(environment, request.resources),
@@ -86,14 +88,19 @@ def to_iris_request(request: JobRequest, environment: EnvironmentConfig) -> Iris
     )
 
 
-def to_iris_entrypoint(entrypoint: FrayEntrypoint) -> Entrypoint:
-    """A callable as a callable, a program as a command."""
+def to_iris_entrypoint(entrypoint: FrayEntrypoint, what: str, workspace: str | None) -> Entrypoint:
+    """A callable as a pickle, by value where its module is not in the workspace or installed; a program as a command.
+
+    Raises:
+        InvalidRequest: It cannot be pickled; `what` names it.
+    """
     if entrypoint.binary_entrypoint is not None:
         return Entrypoint.from_command(entrypoint.binary_entrypoint.command, *entrypoint.binary_entrypoint.args)
     entry = entrypoint.callable_entrypoint
     assert entry is not None
-    # Not from_callable(fn, *args, **kwargs): the callable may itself have a parameter called "fn".
-    return Entrypoint(fn=entry.callable, args=entry.args, kwargs=entry.kwargs)
+    roots = () if workspace is None else (os.path.realpath(workspace),)
+    pickled = dumps((entry.callable, tuple(entry.args), dict(entry.kwargs)), what, roots)
+    return Entrypoint.from_pickle(pickled, Entrypoint(fn=entry.callable).display)
 
 
 def to_iris_resources(resources: ResourceConfig) -> ResourceSpec:
@@ -119,10 +126,13 @@ def to_iris_device(resources: ResourceConfig) -> DeviceSpec | None:
 
 
 def to_iris_environment(environment: EnvironmentConfig, resources: ResourceConfig) -> EnvironmentSpec:
-    """Packages, extras and variables; the device's own variables give way to those of the environment."""
+    """Packages, extras and variables: what is left of the transfer budget, the device's own, the environment's."""
+    # Not at the top: the storage libraries behind it are heavy, and whoever only waits for jobs needs none.
+    from rigging.filesystem.budget import budget_environment
+
     return EnvironmentSpec(
         pip_packages=tuple(environment.pip_packages),
-        env_vars={**resources.device.default_env_vars(), **environment.env_vars},
+        env_vars={**budget_environment(), **resources.device.default_env_vars(), **environment.env_vars},
         extras=tuple(environment.extras),
     )
 

@@ -55,7 +55,7 @@ class JobWatcher:
             ended = self._ended(sorted({job_id for job_id, _ in watched}))
             for job_id, callback in watched:
                 if job_id in ended:
-                    callback()
+                    _tell(job_id, callback)
             watched = [(job_id, callback) for job_id, callback in watched if job_id not in ended]
             self._take(watched)
 
@@ -66,3 +66,10 @@ class JobWatcher:
             # Whoever waits must not wait for ever: it asks itself next, and gets this error first hand.
             logger.warning("cannot watch %d Iris jobs: %s", len(job_ids), error)
             return set(job_ids)
+
+
+def _tell(job_id: str, callback: Callable[[], object]) -> None:
+    try:
+        callback()
+    except Exception:  # the callback's own affair: the others are still to be told
+        logger.exception("a callback for the end of job %s failed", job_id)

@@ -84,9 +84,14 @@ def fray_workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fray_stage(
-    fray_harness: BackendHarness, fray_client: Client, fray_workspace: Path, tmp_path: Path
+    fray_harness: BackendHarness,
+    fray_client: Client,
+    fray_workspace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Stage]:
-    """What the contract's tests work with."""
+    """What the contract's tests work with; the workspace is the current directory, which actors take along."""
+    monkeypatch.chdir(fray_workspace)
     stage = Stage(fray_harness, fray_client, tmp_path, fray_workspace)
     yield stage
     stage.stop_jobs()

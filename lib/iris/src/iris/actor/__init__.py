@@ -2,6 +2,8 @@
 
 from iris.actor.client import ActorCall, ActorClient, ActorMethod
 from iris.actor.errors import ActorDied, ActorStopped, RemoteError, RemoteTraceback
+from iris.actor.follow import EndpointFollower
+from iris.actor.keys import actor_key
 from iris.actor.pool import ActorPool
 from iris.actor.server import ActorServer
 
@@ -13,6 +15,8 @@ __all__ = [
     "ActorPool",
     "ActorServer",
     "ActorStopped",
+    "EndpointFollower",
     "RemoteError",
     "RemoteTraceback",
+    "actor_key",
 ]

@@ -98,6 +98,7 @@ class ActorServer:
         *,
         max_concurrency: int = 1,
         metadata: Mapping[str, str] | None = None,
+        publish: bool = True,
     ) -> None:
         """Let others call the public methods of `instance`.
 
@@ -105,6 +106,7 @@ class ActorServer:
             name: The actor's name here, and, inside a job, the name of its endpoint (see `EndpointRegistry.register`).
             max_concurrency: Calls that run at once, in threads; 1: one after another, those of a caller in its order.
             metadata: Of the endpoint.
+            publish: False: no endpoint; callers must be told the address.
 
         Raises:
             AlreadyExists: The name is taken here. Conflict: The server was not started.
@@ -119,7 +121,7 @@ class ActorServer:
         actor = HostedActor(name, instance, max_concurrency, self._begun, service.finished.put)
         actor.start(contextvars.copy_context())
         self._actors[name] = actor
-        if self._context is not None:
+        if self._context is not None and publish:
             self._context.registry.register(name, address, {**(metadata or {}), ACTOR_KEY: name})
             self._endpoints.append(name)
 

@@ -178,7 +178,7 @@ class Submitter:
 def pickle_callable(entrypoint: Entrypoint) -> bytes:
     """The cloudpickle of (fn, args, kwargs); empty for a command. Raises InvalidRequest when it cannot be pickled."""
     if entrypoint.fn is None:
-        return b""
+        return entrypoint.pickled
     import pickle
 
     import cloudpickle

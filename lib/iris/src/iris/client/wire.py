@@ -95,7 +95,7 @@ def submit_request(
 
 
 def _entrypoint(entrypoint: Entrypoint, payload_digest: str) -> pb.Entrypoint:
-    if entrypoint.fn is None:
+    if entrypoint.argv:
         return pb.Entrypoint(command=pb.Command(argv=entrypoint.argv))
     return pb.Entrypoint(callable=pb.Callable(payload_digest=payload_digest, display_name=entrypoint.display))
 

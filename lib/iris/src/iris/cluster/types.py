@@ -34,9 +34,11 @@ class Entrypoint:
     fn: Callable[..., Any] | None = None
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    pickled: bytes = field(default=b"", repr=False)
+    label: str = ""
 
     def __post_init__(self) -> None:
-        if bool(self.argv) == (self.fn is not None):
+        if bool(self.argv) + (self.fn is not None) + bool(self.pickled) != 1:
             raise InvalidRequest("use Entrypoint.from_command(program, *args) or Entrypoint.from_callable(fn, *args)")
 
     @staticmethod
@@ -45,6 +47,11 @@ class Entrypoint:
         if not callable(fn):
             raise InvalidRequest(f"Entrypoint.from_callable: {fn!r} is not callable")
         return Entrypoint(fn=fn, args=args, kwargs=kwargs)
+
+    @staticmethod
+    def from_pickle(pickled: bytes, label: str) -> "Entrypoint":
+        """Run what somebody pickled: `(fn, args, kwargs)`. `label` names it for people, e.g. "module:function"."""
+        return Entrypoint(pickled=pickled, label=label)
 
     @staticmethod
     def from_command(*argv: str) -> "Entrypoint":
@@ -61,6 +68,8 @@ class Entrypoint:
     @property
     def display(self) -> str:
         """The entry point for people, e.g. "python -m trainer" or "package.module:function"."""
+        if self.pickled:
+            return self.label
         if self.fn is None:
             return " ".join(self.argv)
         module = getattr(self.fn, "__module__", None) or "?"

@@ -1,0 +1,208 @@
+"""Groups of actors on Iris: one job, a task for each actor, found by their endpoints."""
+
+import contextvars
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from fray.actor import ActorContext, ActorHandle, enter_actor
+from fray.backends.iris_actor_main import LEAF
+from fray.backends.iris_handle import ActorSpot, close_clients, handle_of, know_cluster, public_methods
+from fray.errors import JobAlreadyExists, JobFailed
+from fray.types import ActorConfig
+from iris.actor import ActorServer, EndpointFollower, actor_key
+from iris.client import EndpointSet, IrisClient
+from iris.cluster.types import TaskState
+from rigging.errors import AlreadyExists, DeadlineExceeded, InvalidRequest
+
+_LOOK_AT_TASKS_S: Final = 1.0
+
+ACTOR_JOB_PREFIX: Final = "actor-"
+"""Actors' jobs have names of their own kind: a job and an actor may share a name."""
+
+
+class IrisActorGroup:
+    """Actors of one class, the tasks of one job.
+
+    Args:
+        job_id: The job.
+        spot: What its actors have in common.
+        count: How many there are.
+    """
+
+    def __init__(self, client: IrisClient, job_id: str, spot: ActorSpot, count: int) -> None:
+        self._client = client
+        self._job_id = job_id
+        self._spot = spot
+        self._count = count
+        self._lock = threading.Lock()
+        self._discovered: set[int] = set()
+        self._follower: EndpointFollower | None = None
+
+    @property
+    def job_id(self) -> str:
+        """The job whose tasks the actors are."""
+        return self._job_id
+
+    @property
+    def ready_count(self) -> int:
+        return len(self._follow().latest.endpoints)
+
+    def wait_ready(self, count: int | None = None, timeout: float = 300.0) -> list[ActorHandle]:
+        """Wait for `count` ready actors (see `ActorGroup.wait_ready`)."""
+        wanted = self._count if count is None else count
+        if not 0 <= wanted <= self._count:
+            raise InvalidRequest(f"actor group {self._spot.group!r} has {self._count} actors, not {wanted}")
+        return [self._handle(index) for index in self._wait(wanted, time.monotonic() + timeout, timeout)]
+
+    def only_member(self) -> ActorHandle:
+        """The handle of a group of one, once it is ready, however long that takes. Raises JobFailed."""
+        self._wait(1, float("inf"), float("inf"))
+        return self._handle(0)
+
+    def discover_new(self) -> list[ActorHandle]:
+        ready = _indexes(self._follow().latest)
+        with self._lock:
+            new = [index for index in ready if index not in self._discovered]
+            self._discovered.update(new)
+        return [self._handle(index) for index in new]
+
+    def is_done(self) -> bool:
+        return self._follow().latest.ended
+
+    def shutdown(self) -> None:
+        """Stop all of them: what has not begun is refused, what runs has a few seconds."""
+        self._client.terminate(self._job_id, "the actor group was shut down")
+
+    def close(self) -> None:
+        """Look no more, and end this process's connections to the actors."""
+        if self._follower is not None:
+            self._follower.close()
+        close_clients([self._spot_of(index) for index in range(self._count)])
+
+    def _wait(self, wanted: int, end: float, timeout: float) -> list[int]:
+        follower = self._follow()
+        while True:
+            left = end - time.monotonic()
+            try:
+                found = follower.wait_for(
+                    lambda found: found.ended or len(found.endpoints) >= wanted, max(0.0, min(left, _LOOK_AT_TASKS_S))
+                )
+            except DeadlineExceeded:
+                self._raise_if_out_of_reach(wanted)
+                if left <= _LOOK_AT_TASKS_S:
+                    ready = len(follower.latest.endpoints)
+                    raise DeadlineExceeded(
+                        f"actor group {self._spot.group!r}: {ready} of {wanted} actors ready after {timeout:g} s"
+                    ) from None
+                continue
+            if found.ended:
+                self._raise_if_out_of_reach(wanted, found.ended_reason)
+            return _indexes(found)
+
+    def _raise_if_out_of_reach(self, wanted: int, ended: str = "") -> None:
+        ends = [task for task in self._client.list_tasks(self._job_id) if task.state.is_terminal]
+        if self._count - len(ends) >= wanted and not ended:
+            return
+        failed = next((task.error for task in ends if task.state is TaskState.FAILED and task.error), "")
+        raise JobFailed(
+            f"actor group {self._spot.group!r}: {len(ends)} of {self._count} actors ended, so {wanted} cannot become "
+            f"ready: {failed or ended or 'shut down'} (their log: iris job logs {self._job_id})",
+            job_id=self._job_id,
+        )
+
+    def _follow(self) -> EndpointFollower:
+        with self._lock:
+            if self._follower is None:
+                self._follower = EndpointFollower(self._client, prefix=f"{self._job_id}/{LEAF}")
+            return self._follower
+
+    def _spot_of(self, index: int) -> ActorSpot:
+        return replace(self._spot, name=f"{self._job_id}/{LEAF}{index}", index=index)
+
+    def _handle(self, index: int) -> ActorHandle:
+        return handle_of(self._spot_of(index))
+
+
+class IrisActors:
+    """The actors of one client: those it started as jobs, and those of this process."""
+
+    def __init__(self, client: IrisClient) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._groups: dict[str, IrisActorGroup] = {}
+        self._server: ActorServer | None = None
+        self._hosted: list[ActorSpot] = []
+
+    def spot(self, cls: type[Any], name: str, config: ActorConfig) -> ActorSpot:
+        """What handles of the actors of a group have in common."""
+        address = self._client.connection.whereabouts().address
+        know_cluster(self._client, address)
+        prefix = self._client.full_name_prefix()
+        return ActorSpot(
+            controller=address,
+            name="",
+            address="",
+            user=prefix.split("/", 2)[1],
+            group=name,
+            index=0,
+            class_name=cls.__name__,
+            methods=public_methods(cls),
+            serial=config.max_concurrency == 1,
+            retries=config.max_task_retries or 0,
+        )
+
+    def follow(self, job_id: str, spot: ActorSpot, count: int) -> IrisActorGroup:
+        """The group whose actors are the tasks of a job."""
+        group = IrisActorGroup(self._client, job_id, spot, count)
+        with self._lock:
+            self._groups[job_id] = group
+        return group
+
+    def host(
+        self, cls: type[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str, config: ActorConfig
+    ) -> ActorHandle:
+        """Make an actor of this process."""
+        server = self._own_server()
+        spot = replace(self.spot(cls, name, config), address=server.address)
+        context = contextvars.copy_context()
+        context.run(enter_actor, ActorContext(handle_of(spot), 0, name))
+
+        def make() -> None:
+            server.register(name, cls(*args, **kwargs), max_concurrency=config.max_concurrency, publish=False)
+
+        try:
+            context.run(make)
+        except AlreadyExists:
+            raise JobAlreadyExists(f"actor {name!r} is hosted by this process already; choose another name") from None
+        with self._lock:
+            self._hosted.append(spot)
+        return handle_of(spot)
+
+    def close(self) -> None:
+        """Stop them all, and end this process's connections to them."""
+        with self._lock:
+            groups, self._groups = list(self._groups.values()), {}
+            hosted, self._hosted = self._hosted, []
+            server, self._server = self._server, None
+        for group in groups:
+            group.shutdown()
+        for group in groups:
+            group.close()
+        close_clients(hosted)
+        if server is not None:
+            server.stop()
+
+    def _own_server(self) -> ActorServer:
+        with self._lock:
+            if self._server is None:
+                user = self._client.full_name_prefix().split("/", 2)[1]
+                self._server = ActorServer(key=actor_key(self._client, user))
+                self._server.start()
+            return self._server
+
+
+def _indexes(found: EndpointSet) -> list[int]:
+    return sorted(int(endpoint.name.rpartition(LEAF)[2]) for endpoint in found.endpoints)
