@@ -17,7 +17,7 @@ from iris.client import IrisClient, LogLine
 from iris.client import JobAlreadyExists as IrisJobAlreadyExists
 from iris.client import JobStatus as IrisJobStatus
 from iris.cluster.types import JobState
-from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest
+from rigging.errors import Conflict, DeadlineExceeded
 
 
 class FakeIris:
@@ -135,11 +135,6 @@ def test_wait_all_over_many_jobs() -> None:
     client = make(FakeIris())
     handles = [client.submit(request(f"j{i}")) for i in range(100)]
     assert wait_all(handles, 30) == [JobStatus.SUCCEEDED] * 100
-
-
-def test_actors_are_refused_with_a_way_out() -> None:
-    with pytest.raises(InvalidRequest, match="actor 'counter': the Iris backend runs jobs only; use a LocalClient"):
-        make(FakeIris()).create_actor(dict, name="counter")
 
 
 def test_after_shutdown_nothing_is_submitted() -> None:

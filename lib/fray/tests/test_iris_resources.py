@@ -1,3 +1,5 @@
+import pickle
+
 import pytest
 
 from fray.backends.iris_resources import to_fray_status, to_iris_request
@@ -31,7 +33,8 @@ def constraints(resources: ResourceConfig) -> list[tuple[str, ConstraintOp, tupl
 def test_a_callable_keeps_its_arguments_whatever_they_are_called() -> None:
     entrypoint = Entrypoint.from_callable(print, [1], {"fn": 2, "args": 3})
     iris = to_iris_request(JobRequest("job", entrypoint), ENVIRONMENT).entrypoint
-    assert (iris.fn, iris.args, dict(iris.kwargs), iris.argv) == (print, (1,), {"fn": 2, "args": 3}, ())
+    assert pickle.loads(iris.pickled) == (print, (1,), {"fn": 2, "args": 3})
+    assert (iris.argv, iris.display) == ((), "builtins:print")
 
 
 def test_a_program_becomes_a_command() -> None:
@@ -91,7 +94,9 @@ def test_environment_variables_win_over_the_devices_defaults() -> None:
     assert iris.env_vars["HF_TOKEN"] == "t"
     on_tpu = to_iris_request(request(ResourceConfig.with_tpu("v5p-8")), ENVIRONMENT).environment
     assert on_tpu.env_vars["PJRT_DEVICE"] == "TPU"
-    assert to_iris_request(request(), ENVIRONMENT).environment.env_vars == CpuConfig().default_env_vars()
+    plain = dict(to_iris_request(request(), ENVIRONMENT).environment.env_vars)
+    assert float(plain.pop("MARIN_MIRROR_BUDGET_GB")) > 0
+    assert plain == CpuConfig().default_env_vars()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fray.actor import ActorContext, enter_actor
-from fray.backends.iris_handle import ActorSpot, handle_of
+from fray.backends.iris_handle import ActorSpot, handle_of, reach_within
 from iris.actor import ActorServer
 from iris.client import iris_ctx
 
@@ -50,5 +50,6 @@ def _serve(
     server.start()
     instance = cls(*args, **kwargs)
     server.register(f"{LEAF}{spot.index}", instance, max_concurrency=max_concurrency)
+    reach_within(spot, server.own_client(f"{LEAF}{spot.index}"))
     told_to_end.wait()
     server.stop(_GRACE_S)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fray.actor import ActorContext, ActorHandle, enter_actor
 from fray.backends.iris_actor_main import LEAF
-from fray.backends.iris_handle import ActorSpot, close_clients, handle_of, know_cluster, public_methods
+from fray.backends.iris_handle import ActorSpot, close_clients, handle_of, know_cluster, public_methods, reach_within
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.types import ActorConfig
 from iris.actor import ActorServer, EndpointFollower, actor_key
@@ -177,6 +177,7 @@ class IrisActors:
             context.run(make)
         except AlreadyExists:
             raise JobAlreadyExists(f"actor {name!r} is hosted by this process already; choose another name") from None
+        reach_within(spot, server.own_client(name))
         with self._lock:
             self._hosted.append(spot)
         return handle_of(spot)

@@ -41,7 +41,13 @@ class ActorSpot:
 
     @property
     def label(self) -> str:
+        """The actor, for people."""
         return f"{self.group!r} [{self.index}]"
+
+    @property
+    def key(self) -> tuple[int, str, str]:
+        """Tells actors apart within this process."""
+        return os.getpid(), self.controller, self.name or f"{self.address} {self.group}"
 
 
 def public_methods(cls: type[Any]) -> frozenset[str]:
@@ -163,7 +169,7 @@ def know_cluster(client: IrisClient, address: str) -> None:
 
 def client_of(spot: ActorSpot) -> ActorClient:
     """The client of an actor in this process."""
-    key = (os.getpid(), spot.controller, spot.name or spot.address)
+    key = spot.key
     client = _clients.get(key)
     if client is None:
         with _lock:
@@ -173,10 +179,16 @@ def client_of(spot: ActorSpot) -> ActorClient:
     return client
 
 
+def reach_within(spot: ActorSpot, client: ActorClient) -> None:
+    """Let handles of an actor of this process go the short way."""
+    with _lock:
+        _clients[spot.key] = client
+
+
 def close_clients(spots: Iterable[ActorSpot]) -> None:
     """End this process's connections to actors that are being shut down with their client."""
     for spot in spots:
-        client = _clients.get((os.getpid(), spot.controller, spot.name or spot.address))
+        client = _clients.get(spot.key)
         if client is not None:
             client.close()
 

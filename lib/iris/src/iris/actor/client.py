@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, NoReturn, Protocol
 
 from iris.actor.caller import RECONNECT_TIMEOUT_S, Caller
 from iris.actor.keys import actor_key
@@ -26,10 +26,21 @@ MAX_IN_FLIGHT: Final = 10_000
 _FLUSH_S: Final = 5.0
 
 
+class AnyCaller(Protocol):
+    """Brings calls to an actor."""
+
+    @property
+    def label(self) -> str: ...
+
+    def submit(self, call: PendingCall) -> None: ...
+
+    def cancel(self, call: PendingCall) -> None: ...
+
+
 class ActorCall:
     """The result of a call, when it is there. Thread-safe."""
 
-    def __init__(self, caller: Caller, call: PendingCall) -> None:
+    def __init__(self, caller: AnyCaller, call: PendingCall) -> None:
         self._caller = caller
         self._call = call
 
@@ -135,6 +146,14 @@ class ActorClient:
         made._setup(lambda: target, key, timeout, max_retries)
         return made
 
+    @classmethod
+    def of(cls, caller: AnyCaller) -> "ActorClient":
+        """A client of an actor that `caller` reaches."""
+        made = cls.__new__(cls)
+        made._setup(_unused, _unused, None, 0)
+        made._callers = {os.getpid(): caller}
+        return made
+
     def _setup(
         self, target: Callable[[], Target], key: Callable[[], bytes], timeout: float | None, max_retries: int
     ) -> None:
@@ -142,7 +161,7 @@ class ActorClient:
         self._key = key
         self._timeout = timeout
         self._max_retries = max_retries
-        self._callers: dict[int, Caller] = {}
+        self._callers: dict[int, AnyCaller] = {}
         self._in_flight = threading.BoundedSemaphore(MAX_IN_FLIGHT)
         self._lock = threading.Lock()
         self._closed = False
@@ -191,7 +210,7 @@ class ActorClient:
         with self._lock:
             self._closed = True
             caller = self._callers.pop(os.getpid(), None)
-        if caller is not None:
+        if isinstance(caller, Caller):
             run(_close(caller))
 
     def __enter__(self) -> "ActorClient":
@@ -205,7 +224,7 @@ class ActorClient:
     def _ended(self, _: "Future[Reply]") -> None:
         self._in_flight.release()
 
-    def _caller(self) -> Caller:
+    def _caller(self) -> AnyCaller:
         # A fork has neither the loop nor the connection of its parent.
         pid = os.getpid()
         caller = self._callers.get(pid)
@@ -215,8 +234,9 @@ class ActorClient:
             if self._closed:
                 raise Conflict("this ActorClient was closed; make a new one")
             if pid not in self._callers:
-                self._callers = {pid: run(_make_caller(self._make_target, self._key()))}
-                _open_callers.setdefault(pid, set()).add(self._callers[pid])
+                made = run(_make_caller(self._make_target, self._key()))
+                self._callers = {pid: made}
+                _open_callers.setdefault(pid, set()).add(made)
             return self._callers[pid]
 
 
@@ -270,3 +290,7 @@ def _full_name(cluster: IrisClient, name: str) -> str:
 
 def _whoami() -> str:
     return os.environ.get("IRIS_ATTEMPT_ID") or f"{os.environ.get('USER', 'unknown')}@{socket.gethostname()}"
+
+
+def _unused() -> NoReturn:
+    raise Conflict("this actor was reached in its own process, of which this one is a fork")

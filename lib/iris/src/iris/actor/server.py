@@ -11,7 +11,9 @@ from typing import Any, Final
 
 import grpc.aio
 
+from iris.actor.client import ActorClient
 from iris.actor.hosted import HostedActor, HostedCall
+from iris.actor.inward import InwardCaller
 from iris.actor.keys import actor_key
 from iris.actor.loop import run
 from iris.actor.places import ACTOR_KEY
@@ -19,7 +21,7 @@ from iris.actor.service import ActorService, ServerLoad
 from iris.client.context import IrisContext, get_iris_ctx
 from iris.rpc import actor_pb2_grpc
 from iris.rpc.protocol import SERVER_OPTIONS
-from rigging.errors import AlreadyExists, Conflict, InvalidRequest, MarinError
+from rigging.errors import AlreadyExists, Conflict, InvalidRequest, MarinError, NotFound
 
 HOST_ENV: Final = "IRIS_ACTOR_HOST"
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -65,6 +67,7 @@ class ActorServer:
         self._session_timeout = session_timeout
         self._actors: dict[str, HostedActor] = {}
         self._endpoints: list[str] = []
+        self._inward: list[InwardCaller] = []
         self._service: ActorService | None = None
         self._server: grpc.aio.Server | None = None
         self._address = ""
@@ -125,6 +128,15 @@ class ActorServer:
             self._context.registry.register(name, address, {**(metadata or {}), ACTOR_KEY: name})
             self._endpoints.append(name)
 
+    def own_client(self, name: str) -> ActorClient:
+        """A client for calls from this process: they are in the actor's queue when they are made. Raises NotFound."""
+        actor = self._actors.get(name)
+        if actor is None:
+            raise NotFound(f"this ActorServer has no actor {name!r}; it has {', '.join(self._actors) or 'none'}")
+        caller = InwardCaller(actor)
+        self._inward.append(caller)
+        return ActorClient.of(caller)
+
     def stop(self, grace: float = 5.0) -> None:
         """Take no more calls, refuse those that have not begun, and give the others `grace` seconds to end."""
         server, service = self._server, self._service
@@ -137,6 +149,8 @@ class ActorServer:
             with contextlib.suppress(MarinError):
                 self._context.registry.unregister(name, retry=False)
         run(self._refuse_new())
+        for caller in self._inward:
+            caller.stop()
         for actor in self._actors.values():
             actor.stop()
         for actor in self._actors.values():
