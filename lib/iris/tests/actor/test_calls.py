@@ -142,6 +142,8 @@ def test_a_cancelled_call_does_not_run(client: ActorClient, bench: Any, eventual
         with pytest.raises(Conflict, match="was cancelled"):
             call.result(WAIT_S)
     assert running.cancel()
+    with pytest.raises(InvalidRequest):
+        client.nothing()  # refused at once, when what was said before it has arrived
     last = client.note.remote("last")
     bench.gate.set()
     assert last.result(WAIT_S) == 2

@@ -156,10 +156,11 @@ class IrisBackend:
             replicas=count,
             max_retries_failure=config.max_restarts or 0,
         )
-        job = self._submit(request, adopt_existing=False)
+        # One that fails for good leaves the others alone.
+        job = self._submit(request, adopt_existing=False, max_task_failures=count - 1)
         return self._actors.follow(job.job_id, spot, count)
 
-    def _submit(self, request: JobRequest, adopt_existing: bool) -> Job:
+    def _submit(self, request: JobRequest, adopt_existing: bool, max_task_failures: int = 0) -> Job:
         self._check_open(f"job {request.name!r}")
         environment = request.environment or create_environment()
         iris = to_iris_request(request, environment)
@@ -175,6 +176,7 @@ class IrisBackend:
                 max_retries_failure=iris.max_retries_failure,
                 max_retries_preemption=iris.max_retries_preemption,
                 adopt_existing=adopt_existing,
+                max_task_failures=max_task_failures,
             )
         except IrisJobAlreadyExists as error:
             raise JobAlreadyExists(str(error)) from None

@@ -1,10 +1,16 @@
 """The one event loop of this process for all actors and their callers, in a thread of its own."""
 
 import asyncio
+import contextlib
+import gc
 import os
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final, TypeVar
+
+_POLLER: Final = "_poll_wrapper"
+_SETTLE_S: Final = 0.5
 
 Result = TypeVar("Result")
 
@@ -58,6 +64,39 @@ async def in_thread(work: Callable[[], Result]) -> Result:
 
     threading.Thread(target=run_it, name="iris-actor-work", daemon=True).start()
     return await future
+
+
+class _InUse:
+    """How many connections of grpc.aio are open: its thread runs until the last is closed and collected."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+_in_use = _InUse()
+
+
+@contextlib.contextmanager
+def using_grpc() -> Iterator[None]:
+    """For the length of a connection, a watch or a server: a fork would break it, and does not wait for its end."""
+    _in_use.count += 1
+    try:
+        yield
+    finally:
+        _in_use.count -= 1
+
+
+def _settle_before_fork() -> None:
+    """Let the thread of grpc.aio end before a fork, if nothing is open: with it, no child could use gRPC at all."""
+    if os.getpid() not in _loops or _in_use.count:
+        return
+    end = time.monotonic() + _SETTLE_S
+    while time.monotonic() < end and any(_POLLER in thread.name for thread in threading.enumerate()):
+        gc.collect()
+        time.sleep(0.002)
+
+
+os.register_at_fork(before=_settle_before_fork)
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ class TcpProxy:
     """Forwards connections to `target` ("host:port"), which may be changed.
 
     Attributes:
-        accepted: Connections taken so far. forwarded: Bytes passed on, both ways together.
+        accepted: Connections made so far. forwarded: Bytes passed on, both ways together.
     """
 
     def __init__(self, target: str) -> None:
@@ -69,7 +69,6 @@ class TcpProxy:
                 near, _ = self._listener.accept()
             except OSError:
                 return
-            self.accepted += 1
             if self._refusing:
                 near.close()
                 continue
@@ -81,6 +80,7 @@ class TcpProxy:
                 continue
             with self._lock:
                 self._pairs.add((near, far))
+                self.accepted += 1
             for source, sink in ((near, far), (far, near)):
                 threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 
