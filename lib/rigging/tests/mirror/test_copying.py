@@ -105,13 +105,18 @@ def test_a_failed_copy_leaves_nothing_and_gives_its_budget_back(watched: Any, bu
 
 
 @pytest.mark.parametrize(
-    ("here", "there"),
-    [("local", "watched"), *(pytest.param(store, "watched", marks=pytest.mark.slow) for store in ("gcs", "s3"))],
+    ("here", "s3_parts"),
+    [
+        ("local", 0),
+        pytest.param("gcs", 0, marks=pytest.mark.slow),
+        pytest.param("s3", 10_000, marks=pytest.mark.slow),
+        pytest.param("s3", 4, marks=pytest.mark.slow),
+    ],
 )
-def test_a_copy_of_any_size_is_held_in_bounded_memory(watched: Any, monkeypatch: pytest.MonkeyPatch, here, there):
+def test_a_copy_of_any_size_is_held_in_bounded_memory(watched: Any, monkeypatch: pytest.MonkeyPatch, here, s3_parts):
     size = 200 * MB
     regions = watched(here, b"")
-    regions.fs.settings = Settings()
+    regions.fs.settings = Settings(s3_parts=s3_parts)
     info = WatchedFileSystem.info
     monkeypatch.setattr(WatchedFileSystem, "info", lambda self, path: {**info(self, path), "size": size})
     # Made when they are read: nothing but the copy is in memory.
@@ -124,6 +129,14 @@ def test_a_copy_of_any_size_is_held_in_bounded_memory(watched: Any, monkeypatch:
         tracemalloc.stop()
     assert highest < 64 * MB, f"{highest / MB:.0f} MB"
     assert regions.fs.info("d/x")["size"] == size
+
+
+def test_parts_too_large_for_memory_arrive_as_they_were(watched: Any):
+    data = os.urandom(40 * MB + 17)
+    regions = watched("s3", data)
+    regions.fs.settings = Settings(s3_parts=2)
+    assert regions.fs.cat_file("d/x") == data
+    assert regions.files(0) == ["d/x"]
 
 
 def test_the_lease_on_a_copy_is_renewed_while_it_lasts(watched: Any):

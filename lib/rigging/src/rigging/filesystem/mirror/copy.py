@@ -198,7 +198,7 @@ def _transfer(
         if destination.store is Store.GCS:
             rewrite_in_gcs(wanted, destination, bill.charge, check)
         else:
-            copy_in_s3(wanted, destination, bill.charge, check)
+            copy_in_s3(wanted, destination, settings, bill.charge, check)
     elif destination.info(wanted.path) is not None:
         return
     elif how is Way.UNDER_TEMPORARY_NAME:

@@ -18,12 +18,14 @@ class Settings:
         workers: Copies of small files under way at once, between object stores.
         heartbeat_interval: Seconds between renewals of the lease on a copy.
         heartbeat_timeout: Seconds without a renewal (of a local copy: without progress) after which others take over.
+        s3_parts: The most parts of one upload that S3 takes.
     """
 
     chunk_bytes: int = 8 * 2**20
     workers: int = 64
     heartbeat_interval: float = 30.0
     heartbeat_timeout: float = 90.0
+    s3_parts: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,13 @@
 """Copying one file into a prefix on S3: by the service itself, or through this machine."""
 
+import base64
 import contextlib
 import dataclasses
 import errno
+import functools
+import hashlib
+import io
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,15 +17,18 @@ from rigging.filesystem.mirror.plan import Settings, Wanted, chunks
 from rigging.filesystem.mirror.root import Root
 from rigging.filesystem.mirror.to_local import Moved, check_unchanged, read_chunks
 
-_MOST_PARTS = 10_000
 _SMALLEST_PART_BYTES = 5 * 2**20
+# The client holds about three copies of a part that is given as bytes; larger parts wait in a temporary file.
+_LARGEST_PART_IN_MEMORY = 16 * 2**20
+_TRIES = 3
+_md5 = functools.partial(hashlib.md5, usedforsecurity=False)
 _ONE_COPY_BYTES = 512 * 2**20
 
 Charge = Callable[[int], Moved]
 Check = Callable[[], None]
 
 
-def copy_in_s3(wanted: Wanted, destination: Root, charge: Charge, check: Check) -> None:
+def copy_in_s3(wanted: Wanted, destination: Root, settings: Settings, charge: Charge, check: Check) -> None:
     """Let S3 copy the object; none of its bytes come through here. It appears whole, or not at all."""
     source_bucket, _, source_key = wanted.source_path.partition("/")
     copy_source = {"Bucket": source_bucket, "Key": source_key}
@@ -35,7 +43,7 @@ def copy_in_s3(wanted: Wanted, destination: Root, charge: Charge, check: Check) 
             return
         moved(wanted.version.size)
         return
-    upload = _Upload(wanted, destination, _part_bytes(wanted.version.size, _ONE_COPY_BYTES))
+    upload = _Upload(wanted, destination, _part_bytes(wanted.version.size, _ONE_COPY_BYTES, settings))
 
     def send(number: int, begin: int, end: int) -> str:
         check()
@@ -65,19 +73,28 @@ def upload_to_s3(wanted: Wanted, destination: Root, settings: Settings, charge: 
         check()
         _put(destination, wanted, data)
         return
-    # The client holds several copies of a part, so they are as small as S3 has them.
-    part_bytes = _part_bytes(size, _SMALLEST_PART_BYTES)
+    # As small as S3 has them, so that they fit in memory.
+    part_bytes = _part_bytes(size, _SMALLEST_PART_BYTES, settings)
     settings = dataclasses.replace(settings, chunk_bytes=min(settings.chunk_bytes, part_bytes))
     upload = _Upload(wanted, destination, part_bytes)
     moved = charge(size - upload.bytes_done)
     resumed = upload.bytes_done > 0
     try:
-        data_of_parts = _regroup(read_chunks(wanted, upload.bytes_done, settings), part_bytes)
-        for (number, _, _), data in zip(upload.missing(), data_of_parts, strict=True):
+
+        def counted() -> Iterator[bytes]:
+            for data in read_chunks(wanted, upload.bytes_done, settings):
+                check()
+                moved(len(data))
+                digest.update(data)
+                yield data
+
+        in_memory = part_bytes <= _LARGEST_PART_IN_MEMORY
+        parts: Iterator[bytes | io.BufferedRandom] = (
+            _regroup(counted(), part_bytes) if in_memory else _spooled(counted(), part_bytes)
+        )
+        for (number, _, _), body in zip(upload.missing(), parts, strict=True):
             check()
-            moved(len(data))
-            digest.update(data)
-            upload.add(str(upload.call("upload_part", PartNumber=number, Body=data)["ETag"]))
+            upload.add(upload.send(number, body))
         if not resumed:
             # Parts of an upload cannot be read back, so a resumed one is checked by sizes and part checksums only.
             check_digest(digest, wanted.source, wanted.path)
@@ -87,8 +104,8 @@ def upload_to_s3(wanted: Wanted, destination: Root, settings: Settings, charge: 
     upload.complete()
 
 
-def _part_bytes(size: int, wanted_bytes: int) -> int:
-    return max(wanted_bytes, _SMALLEST_PART_BYTES, -(-size // _MOST_PARTS))
+def _part_bytes(size: int, wanted_bytes: int, settings: Settings) -> int:
+    return max(wanted_bytes, _SMALLEST_PART_BYTES, -(-size // settings.s3_parts))
 
 
 class _Upload:
@@ -123,6 +140,21 @@ class _Upload:
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:
         """Call S3 about this upload."""
         return _call(self._destination, self._wanted, method, UploadId=self._id, **arguments)
+
+    def send(self, number: int, body: bytes | io.BufferedRandom) -> str:
+        """Send one part; return its ETag."""
+        if isinstance(body, bytes):
+            return str(self.call("upload_part", PartNumber=number, Body=body)["ETag"])
+        # A client that tries again sends a file from wherever it stands: S3 is to refuse what is not the part.
+        mark = base64.b64encode(hashlib.file_digest(body, _md5).digest()).decode()
+        for left in reversed(range(_TRIES)):
+            body.seek(0)
+            try:
+                return str(self.call("upload_part", PartNumber=number, Body=body, ContentMD5=mark)["ETag"])
+            except OSError:
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
 
     def complete(self) -> None:
         """Make the object appear, unless one has been written meanwhile."""
@@ -185,6 +217,23 @@ def _regroup(data: Iterator[bytes], part_bytes: int) -> Iterator[bytes]:
             pending, have = [joined[part_bytes:]], have - part_bytes
     if have:
         yield b"".join(pending)
+
+
+def _spooled(data: Iterator[bytes], part_bytes: int) -> Iterator[io.BufferedRandom]:
+    """Yield the same bytes as open files of `part_bytes`; each is gone when the next is asked for."""
+    rest = b""
+    while True:
+        with tempfile.TemporaryFile(prefix="marin-part-") as part:
+            part.write(rest)
+            have, rest = len(rest), b""
+            while have < part_bytes and (chunk := next(data, b"")):
+                part.write(chunk[: part_bytes - have])
+                rest = chunk[part_bytes - have :]
+                have = min(part_bytes, have + len(chunk))
+            if not have:
+                return
+            part.seek(0)
+            yield part
 
 
 def _put(destination: Root, wanted: Wanted, data: bytes) -> None:
