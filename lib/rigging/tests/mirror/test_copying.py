@@ -116,7 +116,7 @@ def test_a_failed_copy_leaves_nothing_and_gives_its_budget_back(watched: Any, bu
 def test_a_copy_of_any_size_is_held_in_bounded_memory(watched: Any, monkeypatch: pytest.MonkeyPatch, here, s3_parts):
     size = 200 * MB
     regions = watched(here, b"")
-    regions.fs.settings = Settings(s3_parts=s3_parts)
+    monkeypatch.setattr(regions.fs, "settings", Settings(s3_parts=s3_parts) if s3_parts else Settings())
     info = WatchedFileSystem.info
     monkeypatch.setattr(WatchedFileSystem, "info", lambda self, path: {**info(self, path), "size": size})
     # Made when they are read: nothing but the copy is in memory.
@@ -131,10 +131,10 @@ def test_a_copy_of_any_size_is_held_in_bounded_memory(watched: Any, monkeypatch:
     assert regions.fs.info("d/x")["size"] == size
 
 
-def test_parts_too_large_for_memory_arrive_as_they_were(watched: Any):
+def test_parts_too_large_for_memory_arrive_as_they_were(watched: Any, monkeypatch: pytest.MonkeyPatch):
     data = os.urandom(40 * MB + 17)
     regions = watched("s3", data)
-    regions.fs.settings = Settings(s3_parts=2)
+    monkeypatch.setattr(regions.fs, "settings", Settings(s3_parts=2))
     assert regions.fs.cat_file("d/x") == data
     assert regions.files(0) == ["d/x"]
 
