@@ -157,7 +157,8 @@ class TestLentCpu:
         cluster.submit("/u/p", resources(4, 8))
         cluster.schedule()
         cluster.submit("/u/p/c", resources(3, 4))
-        assert cluster.schedule().reasons == {"/u/p/c": "needs 3 cores; worker w has 0 of 4 free"}
+        why = "needs 3 cores; worker w has 0 of 4 free; next expected when a task of /u/p ends"
+        assert cluster.schedule().reasons == {"/u/p/c": why}
         return AttemptId("/u/p/0:0")
 
     def test_a_waiting_parent_lends_its_cpu_and_nothing_else(self, cluster, parent):

@@ -26,7 +26,9 @@ class TestOrder:
         cluster.connect("w", resources(4, 16))
         plan = cluster.schedule()
         assert placed(plan) == [("prod/0", "w"), ("old/0", "w"), ("old/1", "w"), ("young/0", "w")]
-        assert plan.reasons == {"/u/batch": "needs 1 core; worker w has 0 of 4 free"}
+        assert plan.reasons["/u/batch"].startswith(
+            "needs 1 core; worker w has 0 of 4 free; next expected when a task of "
+        )
 
     def test_what_does_not_fit_does_not_hold_up_what_does(self, cluster):
         cluster.connect("w", resources(2, 16))
@@ -87,8 +89,8 @@ class TestChoice:
             10,
         ]
         assert plan.reasons == {
-            "/u/disk": "needs 4 GiB of disk; worker w has 2 GiB of 10 GiB free",
-            "/u/gpu": "needs 1 x gpu; worker w has 0 of 10 free",
+            "/u/disk": "needs 4 GiB of disk; worker w has 2 GiB of 10 GiB free; next expected when a task of /u/disk ends",
+            "/u/gpu": "needs 1 x gpu; worker w has 0 of 10 free; next expected when a task of /u/gpu ends",
         }
 
     def test_tasks_that_ask_for_nothing_run_on_a_full_worker(self, cluster):
@@ -143,7 +145,10 @@ class TestReasons:
         cluster.submit("/u/holds", resources(device=Device("gpu", "H100", 3)))
         cluster.schedule()
         cluster.submit(need=resources(device=Device("gpu", "H100", 2)))
-        assert self.reason(cluster) == "needs 2 x gpu H100; worker g has 1 of 4 free"
+        assert (
+            self.reason(cluster)
+            == "needs 2 x gpu H100; worker g has 1 of 4 free; next expected when a task of /u/holds ends"
+        )
 
     def test_equal_requests_get_equal_reasons_and_different_ones_their_own(self, cluster):
         cluster.connect("w", resources(1, 1))
@@ -216,3 +221,13 @@ def test_five_thousand_pending_that_fit_nowhere_are_looked_at_once(cluster, monk
     plan = plan_round(cluster.view, 0)
     assert plan.reasons == {"/u/job": "needs 2 cores; worker w has 1 of 1 free"}
     assert asked <= 1
+
+
+def test_a_child_that_waits_for_what_its_own_parent_holds_is_told_so(cluster):
+    """A parent that holds the accelerators its children wait for is a deadlock; it is seen in the child's reason."""
+    cluster.connect("g", resources(4, 16, device=H100))
+    cluster.submit("/u/parent", resources(device=Device("gpu", "H100", 4)))
+    cluster.schedule()
+    cluster.submit("/u/parent/child", resources(device=Device("gpu", "H100", 1)))
+    reason = cluster.schedule().reasons["/u/parent/child"]
+    assert reason == "needs 1 x gpu H100; worker g has 0 of 4 free; next expected when a task of /u/parent ends"

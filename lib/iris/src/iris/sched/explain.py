@@ -31,15 +31,38 @@ def explain_task(demand: Demand, hosts: Sequence[Host], view: ClusterView) -> st
     Args:
         hosts: The workers that take new work. view: Knows those besides.
     """
-    return _explain_absence(demand.resources, demand.constraints, hosts, view) or explain_shortfall(
-        demand.resources,
-        [
-            Offer(host.worker.worker_id, host.worker.capacity, host.free, host.worker.attributes)
-            for host in hosts
-            if evaluate(demand.constraints, host.worker.attributes)
-            and has_device(demand.resources, host.worker.capacity)
-        ],
+    need = demand.resources
+    absent = _explain_absence(need, demand.constraints, hosts, view)
+    if absent is not None:
+        return absent
+    able = [
+        host
+        for host in hosts
+        if evaluate(demand.constraints, host.worker.attributes) and has_device(need, host.worker.capacity)
+    ]
+    text = explain_shortfall(
+        need,
+        [Offer(host.worker.worker_id, host.worker.capacity, host.free, host.worker.attributes) for host in able],
     )
+    # Where somebody is in the way of the whole request: the worker that is nearest, if it is large enough when empty.
+    nearest = min(
+        (host for host in able if need.fits(host.worker.capacity) and not host.fits(need)),
+        key=lambda host: shortfalls(need, host.free)[0].severity,
+        default=None,
+    )
+    return text if nearest is None else text + _in_the_way(nearest, need)
+
+
+def _in_the_way(host: Host, need: Resources) -> str:
+    """Whose task holds most of what is scarcest on a host; it may be another task of the very job that waits."""
+    scarce = shortfalls(need, host.free)[0].dimension
+    held: Counter[JobId] = Counter()
+    for booking in host.load.bookings.values():
+        held[booking.job_id] += amount_of(scarce, booking.resources)
+    if not held:
+        return ""
+    job_id, amount = held.most_common(1)[0]
+    return f"; next expected when a task of {job_id} ends" if amount else ""
 
 
 def explain_gang(spec: JobSpec, groups: Groups, size: int, count: int, view: ClusterView) -> str:
@@ -162,6 +185,18 @@ def explain_shortfall(need: Resources, offers: Sequence[Offer]) -> str:
             text = f"needs {worst.need}; worker {offer.worker_id} has {worst.have} of {total} free"
             best = (worst.severity, text)
     return best[1] if best is not None else "waits for the next round"
+
+
+def amount_of(dimension: str, resources: Resources) -> int:
+    """How much of one dimension there is, as a number to compare."""
+    if dimension == "cpu":
+        return resources.cpu_millis
+    if dimension == "memory":
+        return resources.memory_bytes
+    if dimension == "disk":
+        return resources.disk_bytes
+    device = resources.accelerator
+    return device.count if device is not None else 0
 
 
 def amount_text(dimension: str, resources: Resources) -> str:

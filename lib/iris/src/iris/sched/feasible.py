@@ -8,7 +8,7 @@ from iris.domain.ids import WorkerId
 from iris.domain.resources import Resources, shortfalls
 from iris.domain.scale_groups import ScaleGroup, offers
 from iris.domain.tpu import tpu_mistake
-from iris.sched.explain import amount_text, explain_constraints, explain_device, has_device
+from iris.sched.explain import amount_of, amount_text, explain_constraints, explain_device, has_device
 from iris.sched.gang import group_size
 
 WorkerCapacity = tuple[WorkerId, Resources, Mapping[str, str]]
@@ -86,18 +86,7 @@ def _too_large(need: Resources, workers: Sequence[WorkerCapacity]) -> str | None
     if not all(lacking):
         return None
     worst = min((found[0] for found in lacking), key=lambda shortfall: shortfall.severity)
-    name, most, _ = max(workers, key=lambda worker: _amount(worst.dimension, worker[1]))
+    name, most, _ = max(workers, key=lambda worker: amount_of(worst.dimension, worker[1]))
     if any(all(item.dimension != worst.dimension for item in found) for found in lacking):
         return f"needs {worst.need} with all else it asks for on one worker; no worker has all of that together"
     return f"needs {worst.need}; the largest worker ({name}) has {amount_text(worst.dimension, most)}"
-
-
-def _amount(dimension: str, resources: Resources) -> int:
-    if dimension == "cpu":
-        return resources.cpu_millis
-    if dimension == "memory":
-        return resources.memory_bytes
-    if dimension == "disk":
-        return resources.disk_bytes
-    device = resources.accelerator
-    return device.count if device is not None else 0

@@ -38,9 +38,12 @@ def fixed_port() -> int:
 class ControllerProcess:
     """Starts the process and waits until it answers; `kill` is kill -9."""
 
-    def __init__(self, state_dir: Path, port: int = 0, remote_state_dir: str = "") -> None:
+    def __init__(self, state_dir: Path, port: int = 0, remote_state_dir: str = "", durability: str = "remote") -> None:
         port = port or fixed_port()
-        command = [sys.executable, "-m", "iris.testing.controller_process", str(state_dir), str(port), remote_state_dir]
+        command = [
+            *(sys.executable, "-m", "iris.testing.controller_process"),
+            *(str(state_dir), str(port), remote_state_dir, durability if remote_state_dir else "local"),
+        ]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline().strip()
@@ -48,6 +51,21 @@ class ControllerProcess:
             self._process.wait()
             raise MarinError(f"the controller did not start: {line or 'it said nothing'}")
         self.address = Address("127.0.0.1", int(line))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def pause(self) -> None:
+        """Hold it where it is, as a machine does that is short of something."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def wait(self, timeout_s: float) -> int:
+        """Its exit code, once it has ended by itself."""
+        return self._process.wait(timeout_s)
 
     def kill(self) -> None:
         """End it at once, wherever it is."""
@@ -63,12 +81,13 @@ def main() -> None:
     parser.add_argument("state_dir", type=Path)
     parser.add_argument("port", type=int)
     parser.add_argument("remote_state_dir")
+    parser.add_argument("durability", type=Durability)
     arguments = parser.parse_args()
     config = ControllerConfig(
         state_dir=arguments.state_dir,
         port=arguments.port,
         remote_state_dir=arguments.remote_state_dir,
-        durability=Durability.REMOTE if arguments.remote_state_dir else Durability.LOCAL,
+        durability=arguments.durability,
         pace=Pace(lease_timeout_s=_LEASE_TIMEOUT_S),
     )
     from iris.controller.app import serve

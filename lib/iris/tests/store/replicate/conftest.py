@@ -1,0 +1,41 @@
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rigging.testing.gcs_server import GcsServer
+from rigging.testing.s3_server import S3Server
+
+# gcsfs reads it when it is imported, by whichever test; else it asks a Google service about each bucket for a minute.
+os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
+
+
+@pytest.fixture(scope="session")
+def gcs_process() -> Iterator[GcsServer]:
+    with GcsServer() as server:
+        server.create_bucket("state-gcs", "us-central2")
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_process() -> Iterator[S3Server]:
+    with S3Server() as server:
+        server.create_bucket("state-s3")
+        yield server
+
+
+@pytest.fixture
+def remote_url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A remote state directory on the kind of storage that the test's parameter names: file, gcs or s3."""
+    places: dict[str, Callable[[], str]] = {
+        "file": lambda: f"file://{tmp_path}/remote",
+        "gcs": lambda: f"gs://state-gcs/{tmp_path.name}",
+        "s3": lambda: f"s3://state-s3/{tmp_path.name}",
+    }
+    if request.param != "file":
+        server = request.getfixturevalue(f"{request.param}_process")
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        server.clear_faults()
+    return places[request.param]()
