@@ -174,7 +174,8 @@ class TestLentCpu:
         cluster.submit("/u/p/d", resources(0.5))
         cluster.submit("/u/p/e", resources(0, 1))
         plan = cluster.schedule()
-        assert plan.reasons == {"/u/p/d": "needs 0.5 cores; worker w has 0 of 4 free"}
+        why = "needs 0.5 cores; worker w has 0 of 4 free; next expected when a task of /u/p ends"
+        assert plan.reasons == {"/u/p/d": why}
         assert plan.assignments == [("/u/p/e/0", "w")]
 
     def test_waits_are_counted(self, cluster, parent):

@@ -89,7 +89,8 @@ class TestChoice:
             10,
         ]
         assert plan.reasons == {
-            "/u/disk": "needs 4 GiB of disk; worker w has 2 GiB of 10 GiB free; next expected when a task of /u/disk ends",
+            "/u/disk": "needs 4 GiB of disk; worker w has 2 GiB of 10 GiB free"
+            "; next expected when a task of /u/disk ends",
             "/u/gpu": "needs 1 x gpu; worker w has 0 of 10 free; next expected when a task of /u/gpu ends",
         }
 
