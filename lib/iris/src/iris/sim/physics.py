@@ -44,6 +44,7 @@ class Physics:
     violations: list[str] = field(default_factory=list)
     excused: set[AttemptId] = field(default_factory=set)
     exits: dict[AttemptId, int] = field(default_factory=dict)
+    seen: set[AttemptId] = field(default_factory=set)
     starts: int = 0
     overlaps: int = 0
 
@@ -53,8 +54,9 @@ class Physics:
         job_id, _ = parse_task_id(task_id)
         process = Running(attempt_id, task_id, job_id, number, host, spec.resources, is_gang(spec), self.now())
         self.starts += 1
-        if attempt_id in self.exits or attempt_id in self.running:
+        if attempt_id in self.seen:
             self._violate(f"{attempt_id} ran twice, now on {host}")
+        self.seen.add(attempt_id)
         for other in self.by_task.get(task_id, ()):
             self._meet(process, other, "the same task")
         for other in self.running.values():

@@ -10,7 +10,7 @@ from typing import Final
 
 from iris.controller.config import ControllerConfig
 from iris.core.changes import Changes
-from iris.domain.entities import Job, JobSpec
+from iris.domain.entities import Job, JobSpec, is_gang
 from iris.domain.events import WorkerCordoned, WorkerUncordoned
 from iris.domain.ids import AttemptId, JobId, TaskId
 from iris.domain.states import JobState, TaskState
@@ -317,8 +317,10 @@ class Simulation:
                 allowed.add(JobState.KILLED)  # it ends with its parent
         if job.state not in allowed:
             yield f"{name} ended {job.state.word} ({job.error}); it must end {' or '.join(s.word for s in allowed)}"
-        for index in range(job.spec.replicas):
-            task = self.ledger.tasks[TaskId(f"{name}/{index}")]
+        tasks = [self.ledger.tasks[TaskId(f"{name}/{index}")] for index in range(job.spec.replicas)]
+        if is_gang(job.spec) and job.state is JobState.SUCCEEDED and len({task.attempt for task in tasks}) > 1:
+            yield f"{name}: its members succeeded in different rounds: {[task.attempt_id for task in tasks]}"
+        for task in tasks:
             exits = self.physics.exits
             if task.state is TaskState.SUCCEEDED and exits.get(task.attempt_id) != 0:
                 yield f"{task.attempt_id} counts as succeeded; its process ended with {exits.get(task.attempt_id)}"

@@ -1,0 +1,193 @@
+"""Faults to plant in the product: what each breaks, and which seeds of the first fifty catch it.
+
+`docs/simulation.md` shows the table. Each is a change that a plausible mistake would make.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from iris.controller import load, parts, sessions
+from iris.controller.sessions import Report, Sessions, WorkerSession
+from iris.core import gang_rules, task_rules
+from iris.core.draft import Draft
+from iris.core.load import Booking, WorkerLoad
+from iris.core.reconcile import Reconciliation, reconcile
+from iris.core.view import ClusterView
+from iris.domain.entities import Task
+from iris.domain.events import AttemptObserved
+from iris.domain.ids import attempt_id
+from iris.domain.states import FailureKind
+from iris.sched import gang
+from iris.store.store import Store
+from iris.worker.supervisor import Supervisor
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Planted:
+    """One fault.
+
+    Args:
+        plant: Puts it in, until the end of the test. seeds: Some that catch it.
+    """
+
+    plant: Callable[[Patch], None]
+    seeds: tuple[int, ...]
+
+
+def _believe_former_attempts(patch: Patch) -> None:
+    """Fencing: a report of an earlier attempt is taken for one of the present attempt."""
+    real = task_rules.observe
+
+    def observe(draft: Draft, event: AttemptObserved) -> Any:
+        task, _ = draft.view.find_attempt(event.attempt_id)
+        if task is not None and task.worker_id is not None:
+            current = attempt_id(task.task_id, task.attempt)
+            event = replace(event, attempt_id=current, worker_id=task.worker_id)
+        return real(draft, event)
+
+    patch.setattr(task_rules, "observe", observe)
+
+
+def _answer_before_the_commit(patch: Patch) -> None:
+    """Everybody is answered, and the transaction is written together with the next one."""
+    real = Store.commit
+    late: dict[Store, tuple[Any, ...]] = {}
+
+    def commit(self: Store, *records: Any, **more: Any) -> None:
+        if self in late:
+            real(self, *late.pop(self))
+        late[self] = records
+
+    patch.setattr(Store, "commit", commit)
+
+
+def _forget_before_the_commit(patch: Patch) -> None:
+    """A worker is told to forget an end as soon as it has reported it."""
+    real = Sessions.report
+
+    def report(self: Sessions, session: WorkerSession, report: Report) -> None:
+        if report.event.state.is_terminal:
+            session.outbox.forget(report.event.attempt_id)
+        real(self, session, report)
+
+    patch.setattr(Sessions, "report", report)
+
+
+def _give_back_twice(patch: Patch) -> None:
+    """The resources of an ended attempt are given back twice."""
+    real = WorkerLoad.remove
+
+    def remove(self: WorkerLoad, booking: Booking) -> None:
+        real(self, booking)
+        self.cpu_millis -= booking.cpu_millis
+
+    patch.setattr(WorkerLoad, "remove", remove)
+
+
+def _give_back_at_once(patch: Patch) -> None:
+    """An attempt that is told to stop gives its place away before it has ended."""
+    real = Draft.stop_attempt
+
+    def stop_attempt(self: Draft, task: Task, reason: str) -> None:
+        real(self, task, reason)
+        self.changes.stopping.pop(task.attempt_id)
+
+    patch.setattr(Draft, "stop_attempt", stop_attempt)
+
+
+def _no_inventory(patch: Patch) -> None:
+    """A worker that connects again does not say what it has."""
+    patch.setattr(Supervisor, "inventory", lambda self: [])
+
+
+def _start_again_under_the_same_number(patch: Patch) -> None:
+    """What a restarted worker lacks is sent to it again as if it had never been started."""
+
+    def same(view: ClusterView, worker_id: Any, new_instance: bool, inventory: Any) -> Reconciliation:
+        return reconcile(view, worker_id, False, inventory)
+
+    patch.setattr(sessions, "reconcile", same)
+
+
+def _restart_one_member_alone(patch: Patch) -> None:
+    """A gang's other members go on when one has to be retried."""
+    patch.setattr(gang_rules, "restart_with", lambda draft, member: None)
+
+
+def _share_hosts(patch: Patch) -> None:
+    """A gang may be placed where another one is."""
+    patch.setattr(gang, "usable", lambda host, job_id: True)
+    patch.setattr(task_rules, "is_gang", lambda spec: False)
+
+
+def _forget_what_is_stopping(patch: Patch) -> None:
+    """A controller that starts does not know which attempts it had told to stop."""
+
+    def load_view(store: Store, kind: Any) -> Any:
+        stored = store.load(lean=True)
+        return kind.load(stored.jobs, stored.tasks, stored.workers, store.tasks_of, stored.budgets, stored.endpoints)
+
+    from iris.sim import controller
+
+    patch.setattr(load, "load_view", load_view)
+    patch.setattr(controller, "load_view", load_view)
+
+
+def _no_idempotency(patch: Patch) -> None:
+    """A submit that comes a second time is taken for another one."""
+    real = parts.Controller._admit
+
+    def admit(self: Any, turn: Any, spec: Any, key: str, *more: Any) -> Any:
+        return real(self, turn, spec, "", *more)
+
+    patch.setattr(parts.Controller, "_admit", admit)
+
+
+def _charge_the_host_for_user_errors(patch: Patch) -> None:
+    """A command that fails by itself counts as lost by its worker, and is retried for ever."""
+    patch.setattr(task_rules, "HOST_FAULTS", task_rules.HOST_FAULTS | {FailureKind.USER})
+
+
+def _charge_the_user_for_lost_workers(patch: Patch) -> None:
+    """A lost worker counts as a failure of the user's."""
+    real = task_rules.lose
+
+    def lose(draft: Draft, task: Task, reason: str) -> Any:
+        failed = AttemptObserved(task.attempt_id, task.worker_id or "", task_rules.TaskState.FAILED, 1)  # type: ignore[arg-type]
+        return task_rules.fail(draft, task, failed) if reason else real(draft, task, reason)
+
+    from iris.core import worker_rules
+
+    patch.setattr(worker_rules, "lose", lose)
+
+
+PLANTED: dict[str, Planted] = {
+    function.__name__.strip("_"): Planted(function, ())
+    for function in (
+        _believe_former_attempts,
+        _answer_before_the_commit,
+        _forget_before_the_commit,
+        _give_back_twice,
+        _give_back_at_once,
+        _no_inventory,
+        _start_again_under_the_same_number,
+        _restart_one_member_alone,
+        _share_hosts,
+        _forget_what_is_stopping,
+        _no_idempotency,
+        _charge_the_host_for_user_errors,
+        _charge_the_user_for_lost_workers,
+    )
+}
+
+
+def caught_by(seeds: Iterable[int]) -> list[int]:
+    """Those of the seeds in which a promise is broken now."""
+    from iris.sim.run import run_seed
+
+    return [seed for seed in seeds if run_seed(seed).violations]
