@@ -1,4 +1,4 @@
-"""Faults to plant in the product: what each breaks, and which seeds of the first fifty catch it.
+"""Mistakes to plant in the product: what each breaks, and seeds that catch it.
 
 `docs/simulation.md` shows the table. Each is a change that a plausible mistake would make.
 """
@@ -138,6 +138,21 @@ def _forget_what_is_stopping(patch: Patch) -> None:
     patch.setattr(controller, "load_view", load_view)
 
 
+def _forget_ends_of_tasks_that_are_no_more(patch: Patch) -> None:
+    """The end of a task that a job of the same name no longer has frees nothing when an inventory tells it."""
+
+    def lossy(view: ClusterView, worker_id: Any, new_instance: bool, inventory: Any) -> Reconciliation:
+        found = reconcile(view, worker_id, new_instance, inventory)
+        events = [
+            event
+            for event in found.events
+            if not isinstance(event, AttemptObserved) or view.find_attempt(event.attempt_id)[0] is not None
+        ]
+        return replace(found, events=events)
+
+    patch.setattr(sessions, "reconcile", lossy)
+
+
 def _no_idempotency(patch: Patch) -> None:
     """A submit that comes a second time is taken for another one."""
     real = parts.Controller._admit
@@ -167,21 +182,22 @@ def _charge_the_user_for_lost_workers(patch: Patch) -> None:
 
 
 PLANTED: dict[str, Planted] = {
-    function.__name__.strip("_"): Planted(function, ())
-    for function in (
-        _believe_former_attempts,
-        _answer_before_the_commit,
-        _forget_before_the_commit,
-        _give_back_twice,
-        _give_back_at_once,
-        _no_inventory,
-        _start_again_under_the_same_number,
-        _restart_one_member_alone,
-        _share_hosts,
-        _forget_what_is_stopping,
-        _no_idempotency,
-        _charge_the_host_for_user_errors,
-        _charge_the_user_for_lost_workers,
+    function.__name__.strip("_"): Planted(function, seeds)
+    for function, seeds in (
+        (_believe_former_attempts, (0, 1, 3, 4)),
+        (_answer_before_the_commit, (1, 2, 3, 4)),
+        (_forget_before_the_commit, (0, 1, 2, 3)),
+        (_give_back_twice, (0, 1, 2, 3)),
+        (_give_back_at_once, (0, 1, 3, 4)),
+        (_no_inventory, (4, 5, 9)),
+        (_start_again_under_the_same_number, (53, 38, 40, 136)),
+        (_restart_one_member_alone, (10, 14, 21)),
+        (_share_hosts, (10, 17, 25)),
+        (_forget_what_is_stopping, (130, 163)),
+        (_forget_ends_of_tasks_that_are_no_more, (895,)),
+        (_no_idempotency, (3, 5, 8)),
+        (_charge_the_host_for_user_errors, (0,)),
+        (_charge_the_user_for_lost_workers, (1, 3, 4)),
     )
 }
 

@@ -13,23 +13,11 @@ import pytest
 
 from iris.sim.run import run_seed
 
-FAST_SEEDS = range(30)
+FAST_SEEDS = range(15)
 
 
 @pytest.mark.parametrize("seed", FAST_SEEDS)
 def test_every_promise_holds(seed: int) -> None:
-    run_seed(seed).check()
-
-
-@pytest.mark.parametrize("seed", [39, 64, 138])
-def test_an_attempt_that_was_told_to_stop_is_not_forgotten_by_a_restart(seed: int) -> None:
-    """Once, a restarted controller started a task again beside its former attempt, which was still on its way out."""
-    run_seed(seed).check()
-
-
-@pytest.mark.parametrize("seed", [338, 860])
-def test_a_stopped_attempt_of_a_task_that_is_no_more_does_not_hold_its_job_for_ever(seed: int) -> None:
-    """Once, its end was forgotten without a word to the view when the worker told it in its inventory."""
     run_seed(seed).check()
 
 

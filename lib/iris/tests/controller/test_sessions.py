@@ -218,3 +218,21 @@ def test_calls_without_the_right_token_or_version_are_refused(controller: Runnin
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
     with pytest.raises(grpc.RpcError, match="worker w1 may not call JobService/ListJobs"):
         connect(controller, PrincipalKind.WORKER, "w1").jobs.ListJobs(pb.ListJobsRequest())
+
+
+def test_a_worker_that_leaves_gets_nothing_new_and_its_last_reports_count(
+    controller: RunningController, user: Any
+) -> None:
+    """Once, its ended attempts were placed on it again, and it did not get away."""
+    with worker_of(controller) as worker:
+        user.submit("/ann/a")
+        worker.wait_for_start("/ann/a/0:0")
+        worker.send(pb.WorkerMessage(leaving=True))
+        worker.observe("/ann/a/0:0", pb.TASK_STATE_WORKER_FAILED, failure=pb.FAILURE_KIND_PREEMPTED, error="leaves")
+        worker.wait_for_forget("/ann/a/0:0")
+        user.submit("/ann/b")
+        assert user.get("/ann/a").state == pb.JOB_STATE_PENDING
+        assert user.get("/ann/b").pending_reason
+        assert [start.attempt_id for start in worker.starts] == ["/ann/a/0:0"]
+    with worker_of(controller, instance_id="second") as worker:
+        worker.wait_for_start("/ann/a/0:1")

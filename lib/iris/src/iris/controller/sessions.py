@@ -39,6 +39,7 @@ class Greeting:
     capacity: Resources
     attributes: Mapping[str, str]
     inventory: tuple[Report, ...]
+    leaving: bool = False
 
 
 class WorkerSession:
@@ -50,6 +51,7 @@ class WorkerSession:
         self.outbox = Outbox()
         self.last_heard = now
         self.superseded = False
+        self.is_leaving = False
         self.revision = 0
         # Ends of attempts whose log is not here completely yet: whoever sees the end can read all of the log.
         self.held: dict[AttemptId, tuple[Report, asyncio.TimerHandle]] = {}
@@ -142,6 +144,12 @@ class Sessions:
         """Any message is a sign of life."""
         session.last_heard = self._loop.time()
 
+    def begin_leaving(self, session: WorkerSession) -> None:
+        """The worker ends its attempts and goes: it reports their ends, and gets nothing new."""
+        if not session.is_leaving and self._open.get(session.worker_id) is session:
+            session.is_leaving = True
+            self._engine.post(WorkerDisconnected(session.worker_id, session.instance_id))
+
     async def say_goodbye(self, reason: str, exit: bool, timeout_s: float) -> None:
         """End all sessions; with `exit` the workers stop and exit. Returns when all are over, or after the timeout."""
         self._leaving = reason
@@ -218,6 +226,9 @@ class Sessions:
             session.outbox.stop(attempt, STOP_REASON_UNKNOWN)
         for attempt in found.to_forget:
             session.outbox.forget(attempt)
+        if greeting.leaving:
+            session.is_leaving = True
+            turn.apply(WorkerDisconnected(worker_id, greeting.instance_id))
 
     def _send_start(self, session: WorkerSession, attempt: AttemptId) -> None:
         task_id, number = parse_attempt_id(attempt)

@@ -2186,7 +2186,10 @@ class WorkerMessage(_message.Message):
     OBSERVATIONS_FIELD_NUMBER: _builtins.int
     LOGS_FIELD_NUMBER: _builtins.int
     APPLIED_REVISION_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
     applied_revision: _builtins.int
+    leaving: _builtins.bool
+    """it ends its attempts and goes: nothing more is to be assigned to it"""
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -2200,10 +2203,11 @@ class WorkerMessage(_message.Message):
         observations: _abc.Iterable[Global___Observation] | None = ...,
         logs: _abc.Iterable[Global___LogAppend] | None = ...,
         applied_revision: _builtins.int = ...,
+        leaving: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello", "kind", b"kind"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_revision", b"applied_revision", "hello", b"hello", "kind", b"kind", "logs", b"logs", "observations", b"observations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_revision", b"applied_revision", "hello", b"hello", "kind", b"kind", "leaving", b"leaving", "logs", b"logs", "observations", b"observations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015

@@ -82,6 +82,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
             capacity=resources_from_wire(hello.capacity),
             attributes=dict(hello.attributes),
             inventory=tuple(_report(observation, worker_id) for observation in hello.inventory),
+            leaving=first.leaving,
         )
 
     async def _read(self, session: WorkerSession, messages: AsyncIterator[pb.WorkerMessage]) -> None:
@@ -92,6 +93,8 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
                 sessions.append_log(session, AttemptId(log.attempt_id), log.offset, log.data)
             for observation in message.observations:
                 sessions.report(session, _report(observation, session.worker_id))
+            if message.leaving:
+                sessions.begin_leaving(session)
 
     def _welcome(self, greeting: Greeting) -> pb.ControllerMessage:
         hub = self._controller.hub

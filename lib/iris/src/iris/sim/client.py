@@ -61,9 +61,8 @@ class Caller:
                     raise
             await asyncio.sleep(self._source.uniform(0.1, 2))
 
-    async def submit(self, plan: JobPlan, key: str, adopt: bool = False) -> None:
+    async def submit(self, plan: JobPlan, key: str, policy: pb.ExistingJobPolicy.ValueType) -> None:
         spec = spec_to_wire(plan.spec)
-        policy = pb.EXISTING_JOB_POLICY_ADOPT if adopt else pb.EXISTING_JOB_POLICY_FAIL
         request = pb.SubmitJobRequest(spec=spec, idempotency_key=key, existing=policy)
         while True:
             try:
@@ -110,16 +109,19 @@ class Users:
         caller = Caller(self._network, self._node, "client", token, self._source, "")
         use = 1
         current: JobPlan | None = plan
+        replaces = False
         while current is not None:
-            if not await self._run_one(caller, current, use):
+            if not await self._run_one(caller, current, use, replaces):
                 break
+            replaces = current.replaces
             current, use = current.again, use + 1
         self._book.open_stories -= 1
 
-    async def _run_one(self, caller: Caller, plan: JobPlan, use: int) -> bool:
+    async def _run_one(self, caller: Caller, plan: JobPlan, use: int, replaces: bool) -> bool:
         book, name = self._book, plan.spec.job_id
+        policy = pb.EXISTING_JOB_POLICY_REPLACE if replaces else pb.EXISTING_JOB_POLICY_FAIL
         try:
-            await caller.submit(plan, f"key of {name} {use}")
+            await caller.submit(plan, f"key of {name} {use}", policy)
         except InvalidRequest as error:
             book.refused[name] = str(error)
             return False
@@ -129,6 +131,8 @@ class Users:
         book.acknowledged[name] = use
         if plan.stop_s:
             await asyncio.sleep(max(plan.stop_s - self._node.time(), 0))
+            if plan.replaces:
+                return True
             await caller.call("JobService/StopJob", pb.StopJobRequest(job_id=name, reason="the user stopped it"))
             if plan.again is not None:
                 return True
@@ -151,7 +155,7 @@ async def _run_children(caller: Caller, process: Process, book: Book) -> None:
     try:
         for plan in process.program.children:
             # Another attempt of the parent finds the children of the former one.
-            await caller.submit(plan, f"child {plan.spec.job_id}", adopt=True)
+            await caller.submit(plan, f"child {plan.spec.job_id}", pb.EXISTING_JOB_POLICY_ADOPT)
             book.acknowledged[plan.spec.job_id] = 1
         process.running.has_lent = True
         states = await caller.wait(names)

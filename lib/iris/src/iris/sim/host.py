@@ -152,6 +152,10 @@ class _Runtime:
         process = Process(self._host, attempt_id, program, what, spec.env["IRIS_TOKEN_FILE"])
         process.listener = (self._node, listener)
         self.processes[attempt_id] = process
+        if self._host.crash_at_start_s is not None:
+            laboratory.world.call_in(self._host.crash_at_start_s, self._host.crash)
+            laboratory.world.call_in(laboratory.source.uniform(0.2, 4), self._host.start)
+            self._host.crash_at_start_s = None
         return process
 
     def sweep(self) -> bool:
@@ -213,6 +217,9 @@ class Host:
 
     Args:
         skew_s: By how much its clock is wrong.
+
+    Attributes:
+        crash_at_start_s: The agent dies so long after the next process starts; None: it does not.
     """
 
     def __init__(
@@ -226,6 +233,7 @@ class Host:
         self.node: Node | None = None
         self.supervisor: Supervisor | None = None
         self.agent: Agent | None = None
+        self.crash_at_start_s: float | None = None
         self._skew_s = skew_s
         self._lives = 0
         self._runtime: _Runtime | None = None

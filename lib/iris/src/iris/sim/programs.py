@@ -57,6 +57,7 @@ class JobPlan:
         again: Submitted under the same name once this one has ended.
         allowed: States in which it may end.
         is_refused: The controller must refuse it.
+        replaces: `again` is submitted at `stop_s` to take this one's place, instead of a stop.
     """
 
     spec: JobSpec
@@ -66,3 +67,4 @@ class JobPlan:
     again: "JobPlan | None" = None
     allowed: frozenset[JobState] = frozenset({JobState.SUCCEEDED})
     is_refused: bool = False
+    replaces: bool = False

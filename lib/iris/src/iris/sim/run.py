@@ -28,6 +28,8 @@ from iris.sim.world import Node, World
 from rigging.errors import MarinError
 
 _PATIENCE_S: Final = 3600.0
+# Grace of its attempts, its last words, and their way.
+_LEAVING_S: Final = 8.0
 _TMPFS: Final = Path("/dev/shm")
 
 
@@ -222,6 +224,8 @@ class Simulation:
             case FaultKind.AGENT_CRASH:
                 host.crash()
                 world.call_in(fault.for_s, host.start)
+            case FaultKind.CRASH_AT_START:
+                host.crash_at_start_s = self._source.uniform(0, 0.05)
             case FaultKind.HOST_LOSS:
                 host.vanish()
                 world.call_in(fault.for_s, host.start)
@@ -231,8 +235,10 @@ class Simulation:
                         self.hosts[name].vanish()
                         world.call_in(fault.for_s + self._source.uniform(0, 1), self.hosts[name].start)
             case FaultKind.HOST_LEAVE:
-                host.leave()
-                world.call_in(fault.for_s + 8, host.start)
+                if host.is_up:
+                    host.leave()
+                    world.call_in(_LEAVING_S, self._check_has_left, host, host.node)
+                world.call_in(fault.for_s + _LEAVING_S, host.start)
             case FaultKind.PARTITION:
                 self.network.partition(fault.target, world.now + fault.for_s, fault.up, fault.down)
             case FaultKind.RESET:
@@ -247,12 +253,18 @@ class Simulation:
             case FaultKind.BAD_DISK:
                 self._bad_disks[fault.target] = world.now + fault.for_s
 
+    def _check_has_left(self, host: Host, node: Node) -> None:
+        if not node.is_dying:
+            self.book.violations.append(f"{host.name} was told to leave {_LEAVING_S:g} s ago and is still there")
+
     def _calm_down(self) -> None:
         """Repair everything: whatever is left to do must now come to its end."""
         self._is_calm = True
         self.world.trace.note(self.world.now, "fault", "no more faults")
         self.network.still()
         self._bad_disks.clear()
+        for host in self.hosts.values():
+            host.crash_at_start_s = None
         if self.life is not None:
             self.life.faults = NO_FAULTS
         self._start_controller()

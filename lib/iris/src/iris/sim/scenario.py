@@ -41,6 +41,7 @@ class FaultKind(StrEnum):
     CONTROLLER_KILL = "controller killed"
     CONTROLLER_STOP = "controller stopped in order"
     AGENT_CRASH = "agent crash"
+    CRASH_AT_START = "agent crash when the next process starts"
     HOST_LOSS = "host lost"
     SLICE_LOSS = "slice preempted"
     HOST_LEAVE = "host leaves"
@@ -150,7 +151,8 @@ def _weather(source: random.Random) -> Weather:
 _KINDS: Final = (
     *(FaultKind.CONTROLLER_KILL,) * 3,
     FaultKind.CONTROLLER_STOP,
-    *(FaultKind.AGENT_CRASH,) * 2,
+    FaultKind.AGENT_CRASH,
+    *(FaultKind.CRASH_AT_START,) * 2,
     FaultKind.HOST_LOSS,
     *(FaultKind.SLICE_LOSS,) * 2,
     FaultKind.HOST_LEAVE,
@@ -235,7 +237,7 @@ def _flaky(source: random.Random, name: str) -> JobPlan:
 
 
 def _tolerant(source: random.Random, name: str) -> JobPlan:
-    bad = 2  # the wire has no max_task_failures yet
+    bad = source.randint(1, 2)
     spec = _spec(source, name, 0.5, replicas=4, max_task_failures=1)
     program = _program(source, seconds=2.0, bad_tasks=frozenset(range(bad)))
     return JobPlan(spec, program, allowed=_SUCCEEDED if bad <= spec.max_task_failures else _FAILED)
@@ -271,6 +273,11 @@ def _reused(source: random.Random, name: str) -> JobPlan:
     plan = _endless(source, name)
     again = JobPlan(_spec(source, name, 1, replicas=source.choice([1, 3])), _program(source, seconds=3.0))
     return replace(plan, again=again)
+
+
+def _replaced(source: random.Random, name: str) -> JobPlan:
+    """Another job of the name takes its place while it runs."""
+    return replace(_reused(source, name), replaces=True)
 
 
 def _timed_out(source: random.Random, name: str) -> JobPlan:
@@ -327,6 +334,6 @@ def _prepared(spec: JobSpec) -> JobSpec:
 
 _MAKERS: Final = (
     _single, _single, _many, _many, _user_error, _bad_environment, _flaky, _tolerant, _gang, _gang, _gang, _cpu_gang,
-    _cpu_gang, _failing_gang, _endless, _reused, _timed_out, _impatient, _fragile, _urgent, _urgent, _filler, _parent,
-    _parent, _parent, _impossible,
+    _cpu_gang, _failing_gang, _endless, _reused, _replaced, _timed_out, _impatient, _fragile, _urgent, _urgent, _filler,
+    _parent, _parent, _parent, _impossible,
 )  # fmt: skip

@@ -43,6 +43,12 @@ class Outbox:
         self._logs: dict[str, None] = {}  # an ordered set: the longest waiting first
         self._news = asyncio.Event()
         self._quiet = asyncio.Event()
+        self.leaving = False
+
+    def leave(self) -> None:
+        """Say from now on that this worker goes away."""
+        self.leaving = True
+        self._news.set()
 
     def observe(self, observation: Observation) -> None:
         """Send this instead of what was to be said of the attempt before."""

@@ -94,6 +94,7 @@ class Session:
         self._revision = 0
         self._heartbeat_s = 5.0
         self.welcomed = False
+        self._said_leaving = False
 
     async def run(self) -> SessionEnd:
         """Serve until the controller says goodbye, then say how to go on.
@@ -140,8 +141,10 @@ class Session:
                 identity.capacity,
                 identity.attributes,
                 self._supervisor.inventory(),
+                outbox.leaving,
             )
         )
+        self._said_leaving = outbox.leaving
         message = await self._call.read()
         if message is grpc.aio.EOF:
             raise Unavailable(f"the controller ended the session before it began: {await self._call.details()}")
@@ -187,7 +190,8 @@ class Session:
             if heartbeat:
                 self._supervisor.sweep()
             batch = outbox.take()
-            if batch or heartbeat:
+            if batch or heartbeat or outbox.leaving is not self._said_leaving:
+                self._said_leaving = outbox.leaving
                 await self._call.write(self._message(batch))
             outbox.delivered()
 
@@ -196,4 +200,5 @@ class Session:
             observations=[wire.observation_to_wire(observation) for observation in batch.observations],
             logs=[pb.LogAppend(attempt_id=log.attempt_id, offset=log.offset, data=log.data) for log in batch.logs],
             applied_revision=self._revision,
+            leaving=self._said_leaving,
         )

@@ -87,6 +87,7 @@ class Supervisor:
         self._turn: asyncio.Handle | None = None
         self._tokens = TokenFiles(paths)
         self._scratch = str(paths.scratch)
+        self._leaving = ""  # why this worker goes away
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -134,7 +135,12 @@ class Supervisor:
         self._runtime.sweep()
 
     async def stop_all(self, reason: str, grace_ms: int, preempted: bool = False) -> None:
-        """End every attempt as a failure of this worker, or of the platform; returns when all are gone."""
+        """End every attempt as a failure of this worker, or of the platform, and whatever is still sent to it.
+
+        Returns when all are gone.
+        """
+        self._leaving = reason
+        self.outbox.leave()
         for attempt_id in list(self._live):
             self._advance(self._attempts[attempt_id], StopAsked(reason, grace_ms, leaving=True, preempted=preempted))
         await self._idle.wait()
@@ -148,6 +154,10 @@ class Supervisor:
             self._report(known, at_once=True)
             return
         attempt = self._add(request)
+        if self._leaving:
+            # It never began, so it does not speak against the host.
+            self._advance(attempt, StopAsked(self._leaving, 0, leaving=True, preempted=True))
+            return
         if request.launch.needs_preparation:
             attempt.ground = self._preparer.ready(request.launch)
         self._advance(attempt, Accepted(prepare=request.launch.needs_preparation and attempt.ground is None))

@@ -93,6 +93,7 @@ def hello(
     capacity: Resources,
     attributes: Mapping[str, str],
     inventory: Iterable[Observation],
+    leaving: bool = False,
 ) -> pb.WorkerMessage:
     """The first message of a session: who this is, what it has, and every attempt it knows of."""
     device = capacity.device
@@ -109,7 +110,8 @@ def hello(
             ),
             attributes=attributes,
             inventory=[observation_to_wire(observation) for observation in inventory],
-        )
+        ),
+        leaving=leaving,
     )
 
 
