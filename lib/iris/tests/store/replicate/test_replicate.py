@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import threading
 import time
 import uuid
 from collections.abc import Callable, Coroutine
@@ -321,5 +322,30 @@ def test_going_back_further_than_the_history_is_refused_and_moves_nothing(tmp_pa
             rewind(url, tmp_path / "a", 1000, PACE.lease_timeout_s)
         assert (tmp_path / "a" / "iris.db").exists()
         Life(url, tmp_path / "a").end()
+
+    with_loop(test)
+
+
+def test_commits_go_on_and_leave_the_machine_while_a_snapshot_is_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        life = Life(str(tmp_path / "remote"), tmp_path / "a")
+        put, begun, go_on = life.reign.remote.put_snapshot, threading.Event(), threading.Event()
+
+        def slow(*arguments: Any) -> Any:
+            begun.set()
+            assert go_on.wait(30)
+            return put(*arguments)
+
+        monkeypatch.setattr(life.reign.remote, "put_snapshot", slow)
+        snapshot = asyncio.ensure_future(asyncio.to_thread(life.replicator.snapshot))
+        await asyncio.to_thread(begun.wait, 30)
+        life.store.commit([job(1)], [task(1)])
+        await life.replicator.wait()
+        assert not snapshot.done()
+        go_on.set()
+        assert (await snapshot).sequence == 1
+        life.end()
 
     with_loop(test)
