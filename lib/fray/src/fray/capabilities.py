@@ -26,6 +26,7 @@ class BackendCapabilities:
     """Which of the promises that are not for everyone a backend gives; `DIFFERENCES` has each in words."""
 
     separate_processes: bool
+    crash_codes: bool
     callable_logs: bool
     raises_own_exceptions: bool
     installs_packages: bool
@@ -44,6 +45,10 @@ DIFFERENCES: dict[str, Difference] = {
         "they crash, interrupted by terminate()",
         "callables share the client's process: environment variables that differ are named in a warning and not "
         "applied, and terminate() stops the job at once but leaves the callable to return by itself",
+    ),
+    "crash_codes": Difference(
+        "the exit code of a callable whose process ended by itself is told",
+        "that its process ended is told, but not how",
     ),
     "callable_logs": Difference(
         "logs() has what callables print",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from fray.actor import ActorGroup, ActorHandle
+from fray.context import blocking
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.types import ActorConfig, JobRequest, JobStatus, ResourceConfig
 from rigging.errors import DeadlineExceeded
@@ -126,7 +127,7 @@ def wait_all(
         handle.add_done_callback(ended.put)
     for _ in handles:
         try:
-            handle = ended.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+            handle = _next_ended(ended, handles, deadline)
         except queue.Empty:
             unfinished = [handle.job_id for handle in handles if not handle.status().finished()]
             raise DeadlineExceeded(
@@ -134,3 +135,19 @@ def wait_all(
             ) from None
         handle.wait(raise_on_failure=raise_on_failure)
     return [handle.status() for handle in handles]
+
+
+def _next_ended(
+    ended: "queue.SimpleQueue[JobHandle]", handles: Sequence[JobHandle], deadline: float | None
+) -> JobHandle:
+    block = blocking()
+    while True:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if block is None:
+            return ended.get(timeout=left)
+        try:
+            return ended.get_nowait()
+        except queue.Empty:
+            if left == 0.0:
+                raise
+        block(handles, left)

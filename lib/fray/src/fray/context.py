@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fray.registry import connect
 
 if TYPE_CHECKING:
-    from fray.client import Client
+    from fray.client import Client, JobHandle
 
 CLIENT_ENV = "FRAY_CLIENT"
 
@@ -65,6 +65,23 @@ def _renew_lock_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_lock_after_fork)
+
+
+_block: ContextVar[Callable[[Sequence[JobHandle], float | None], None] | None] = ContextVar("fray_block", default=None)
+
+
+def wait_through(block: Callable[[Sequence[JobHandle], float | None], None] | None) -> None:
+    """For backends whose jobs lend what they hold only while they wait in a way of the backend's own.
+
+    Args:
+        block: Returns when one of the jobs may have ended, or after so many seconds (None: whenever it likes).
+    """
+    _block.set(block)
+
+
+def blocking() -> Callable[[Sequence[JobHandle], float | None], None] | None:
+    """What was given to `wait_through` here, if anything."""
+    return _block.get()
 
 
 def default_spec(environ: Mapping[str, str]) -> str:

@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 CAPABILITIES = BackendCapabilities(
     separate_processes=True,
+    crash_codes=True,
     callable_logs=True,
     raises_own_exceptions=False,
     installs_packages=True,

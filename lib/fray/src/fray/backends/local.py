@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 CAPABILITIES = BackendCapabilities(
     separate_processes=False,
+    crash_codes=True,
     callable_logs=False,
     raises_own_exceptions=True,
     installs_packages=False,

@@ -33,6 +33,16 @@ class OutputFile:
         with open(self._path, encoding="utf-8", errors="replace") as file:
             return file.read()
 
+    def size(self) -> int:
+        """How many bytes were written so far."""
+        return os.path.getsize(self._path)
+
+    def read_from(self, offset: int) -> bytes:
+        """What was written after the first `offset` bytes."""
+        with open(self._path, "rb") as file:
+            file.seek(offset)
+            return file.read()
+
     def tail(self, lines: int) -> str:
         """The last lines."""
         with open(self._path, "rb") as file:
@@ -97,6 +107,11 @@ class ProcessTree:
             for each in (descriptor, *passed):
                 os.close(each)
         return ProcessTree(process, kept)
+
+    @property
+    def group(self) -> int:
+        """The id of its process group."""
+        return self._process.pid
 
     def wait(self) -> int:
         """Wait for the program, kill what it left behind, and return its exit code, or minus the signal's number."""

@@ -1,0 +1,18 @@
+"""What the Ray backend does differently; apart from it, so that asking does not import ray."""
+
+from fray.capabilities import BackendCapabilities
+
+CAPABILITIES = BackendCapabilities(
+    separate_processes=True,
+    crash_codes=False,
+    callable_logs=True,
+    raises_own_exceptions=False,
+    installs_packages=True,
+    enforces_resources=True,
+    replicas_retried_together=True,
+    shared_names=False,
+    jobs_outlive_client=False,
+    forked_client=False,
+    actors=True,
+    actor_restarts=True,
+)

@@ -1,0 +1,400 @@
+"""Jobs and actors on a Ray cluster."""
+
+import contextlib
+import itertools
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from fray.backends import ray_cluster, ray_worker
+from fray.backends.ray_actor import RayActorGroup, RayActorHandle
+from fray.backends.ray_gang import GangJob
+from fray.backends.ray_job import Plan, RayJob, SingleJob
+from fray.backends.ray_pickle import dumps
+from fray.backends.ray_resources import Surroundings, host_resources, shortfall, surroundings, task_options
+from fray.backends.ray_session import find_session, start_session
+from fray.backends.ray_slices import GangPlacer
+from fray.backends.ray_waiter import Waiter
+from fray.backends.ray_worker import NAMESPACE_ENV, PARENT_ENV, Work
+from fray.client import Client, JobHandle
+from fray.errors import JobAlreadyExists
+from fray.home import HomeProcess
+from fray.types import ActorConfig, BinaryEntrypoint, CpuConfig, JobRequest, ResourceConfig, TpuConfig
+from rigging.errors import Conflict, InvalidRequest, Unavailable
+from rigging.filesystem.budget import budget_environment
+from rigging.topology import get_tpu_topology
+
+logger = logging.getLogger(__name__)
+
+ELASTIC_ENV = "FRAY_RAY_ELASTIC"
+_LARGE_BYTES = 100_000
+_BLOCK_SECONDS = 1.0
+_SESSION_SECONDS = 120.0
+_LAST_WORDS_SECONDS = 10.0
+
+_FORKED = "Ray cannot be used in a fork of a process that uses it; start a new process instead"
+
+T = TypeVar("T")
+
+# The process that connected to Ray: a fork of it has Ray's state without its threads.
+_connected: HomeProcess | None = None
+_connecting = threading.Lock()
+
+
+def connect(address: str | None) -> Client:
+    """Make a client, or find that of the job which runs in this process (see `fray.backends.ray.connect`)."""
+    if _connected is not None and not _connected.here:
+        raise Conflict(_FORKED)
+    present = ray_worker.present_client()
+    if address is None and present is not None:
+        return present
+    return RayClient(address=None if address is None else f"ray://{address}", namespace=os.environ.get(NAMESPACE_ENV))
+
+
+class RayClient:
+    """Runs jobs as Ray tasks, each replica one, and actors as Ray actors.
+
+    Programs run as subprocesses of such a task. Names belong to a client, and in it to the job that submits: two
+    parents may have children of one name. What a job has written is kept in its owner, and while it runs in a small
+    actor, the client's session.
+
+    Args:
+        address: As for `ray.init`; not used when this process is connected already.
+        namespace: Ray namespace of the session; None for a new one, which is what a client of its own has.
+        elastic: Whether the cluster may get nodes larger than those it has: then a job that no node could run waits,
+            with a warning, and otherwise it is refused. None for what FRAY_RAY_ELASTIC says ("0" or "1"; default 1).
+    """
+
+    def __init__(self, address: str | None = None, namespace: str | None = None, elastic: bool | None = None) -> None:
+        self._home = HomeProcess()
+        self._namespace = namespace or f"fray-{uuid.uuid4().hex[:12]}"
+        self._owns_session = namespace is None
+        _ensure_connected(address, self._namespace)
+        self._elastic = os.environ.get(ELASTIC_ENV, "1") != "0" if elastic is None else elastic
+        self._address = ray.get_runtime_context().gcs_address
+        self.waiter = Waiter()
+        self.parent = os.environ.get(PARENT_ENV, "")
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._serial = uuid.uuid4().hex[:6]
+        self._live: dict[tuple[str, str], RayJob] = {}
+        self._session: Any = None
+        self._greeting: Any = None
+        self._closed = False
+        self._run = ray.remote(max_retries=0)(ray_worker.run_job)
+        # A process that holds a TPU lets go of it only by ending.
+        self._run_once = ray.remote(max_retries=0, max_calls=1)(ray_worker.run_job)
+        self._feasible: set[tuple[tuple[str, float], ...]] = set()
+        self._groups: set[str] = set()
+
+    def __enter__(self) -> "RayClient":
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
+        self.shutdown(wait=exc_type is None)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
+        """Start a job (see `Client.submit`); a name is free again as soon as its job has ended."""
+        self._home.check(f"job {request.name!r}")
+        resources = self._chosen(request.resources)
+        around = surroundings(request.environment, resources, budget_environment(), request.name)
+        self._check_feasible(request, resources)
+        plan = self._plan(request, resources, around)
+        key = (self.parent, request.name)
+        with self._lock:
+            self._check_open(f"job {request.name!r}")
+            existing = self._live.get(key)
+            if existing is not None:
+                if not adopt_existing:
+                    raise JobAlreadyExists(
+                        f"job {request.name!r} is {existing.status()} as {existing.job_id}; choose another name, "
+                        "wait for its end, or submit with adopt_existing=True"
+                    )
+                return existing
+            job = self._live[key] = self._make(request, resources, plan)
+        try:
+            job.start()
+        except BaseException:
+            self.forget(job)
+            raise
+        return job
+
+    def host_actor(
+        self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
+    ) -> RayActorHandle:
+        """Make an actor on this process's node (see `Client.host_actor`): in a process of its own, that takes no CPU.
+
+        From outside of the cluster (`ray://`) it is on any node.
+        """
+        options: dict[str, Any] = {}
+        if not ray_cluster.is_remote():
+            node = ray.get_runtime_context().get_node_id()
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
+        return self._group(cls, args, kwargs, name, 1, None, actor_config, options).only_member()
+
+    def create_actor(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        resources: ResourceConfig | None = None,
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> RayActorHandle:
+        """Start an actor and wait until it is ready; what its constructor raised is raised here."""
+        return self._group(cls, args, kwargs, name, 1, resources, actor_config).only_member()
+
+    def create_actor_group(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        count: int,
+        resources: ResourceConfig | None = None,
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> RayActorGroup:
+        """Start `count` actors (see `Client.create_actor_group`), each placed by itself.
+
+        Without `resources` they take no CPU. They end with the client that made them, or whose job did.
+        """
+        return self._group(cls, args, kwargs, name, count, resources, actor_config)
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Refuse new work, let the jobs end (or, without `wait`, stop them), then end the actors and the session.
+
+        The process stays connected to Ray, for other clients; `ray.shutdown()` ends that.
+        """
+        self._home.check("shutdown()")
+        with self._lock:
+            already, self._closed = self._closed, True
+            live = list(self._live.values())
+        if wait:
+            for job in live:
+                job.wait(raise_on_failure=False)
+        else:
+            for job in live:
+                job.terminate()
+        if already or not ray.is_initialized():
+            return
+        self.waiter.close()
+        self._end_session()
+
+    def block_on(self, handles: Sequence[JobHandle], timeout: float | None) -> None:
+        """Wait by Ray's own means until one of the jobs may have ended, or about `timeout` seconds.
+
+        Only so does Ray give the CPU of a job that waits for its children to them, and only in its main thread.
+        """
+        jobs = [handle for handle in handles if isinstance(handle, RayJob) and not handle.ended]
+        refs = [ref for job in jobs for ref in job.refs()]
+        left = _BLOCK_SECONDS if timeout is None else min(timeout, _BLOCK_SECONDS)
+        if refs:
+            self.waiter.block(refs, left)
+        # What has ended may be about to be settled by another thread, or to be tried again.
+        if jobs:
+            jobs[0].doze(0.002 if refs else min(left, 0.02))
+
+    def session(self) -> Any:
+        """The session's Ray actor; started when it is not there, for which this does not wait."""
+        with self._lock:
+            if self._session is None:
+                self._session = start_session(self._namespace)
+                self._greeting = self._session.ping.remote()
+            return self._session
+
+    def session_if_up(self) -> Any:
+        """The session, when it can answer at once; None while it starts, which this may begin."""
+        if self._closed or not ray.is_initialized():
+            return None
+        session = self.session()
+        if self._greeting is not None:
+            ready, _ = ray.wait([self._greeting], timeout=0)
+            if not ready:
+                return None
+            self._greeting = None
+        return session
+
+    def known_session(self) -> Any:
+        """The session, if any process of this client has started it."""
+        if not ray.is_initialized():
+            return None
+        return self._session or find_session(self._namespace)
+
+    def launch(
+        self, job: RayJob, attempt: int, replica: int, options: dict[str, Any], env: Mapping[str, str] | None = None
+    ) -> Any:
+        """Start the Ray task of one replica; for jobs."""
+        fields = job.plan.work if not env else {**job.plan.work, "late_env": {**job.plan.work["late_env"], **env}}
+        work = Work(job_id=job.job_id, attempt=attempt, replica=replica, **fields)
+        run = self._run_once if job.plan.uses_tpu else self._run
+        return run.options(**options).remote(work, job.plan.payload)
+
+    def forget(self, job: RayJob) -> None:
+        """The job has ended: its name is free; for jobs."""
+        with self._lock:
+            for key in [(job.parent, job.request.name)]:
+                if self._live.get(key) is job:
+                    del self._live[key]
+
+    def end_group(self, name: str) -> None:
+        """End the actors of a group; for groups."""
+        self._groups.discard(name)
+        if not self._closed and ray.is_initialized():
+            with contextlib.suppress(ray.exceptions.RayError):
+                ray.get(self.session().kill.remote(name), timeout=_SESSION_SECONDS)
+
+    def _make(self, request: JobRequest, resources: ResourceConfig, plan: Plan) -> RayJob:
+        job_id = f"ray-{self._serial}-{next(self._numbers)}-{request.name}"
+        alone = request.replica_count == 1
+        if alone and (not isinstance(resources.device, TpuConfig) or _hosts(resources) == 1):
+            return SingleJob(self, job_id, request, plan)
+        return GangJob(self, job_id, request, plan, GangPlacer(request.name, resources, request.replica_count))
+
+    def _plan(self, request: JobRequest, resources: ResourceConfig, around: Surroundings) -> Plan:
+        entry = request.entrypoint.callable_entrypoint or request.entrypoint.binary_entrypoint
+        fn = getattr(entry, "callable", None)
+        payload: Any = dumps(entry, fn)
+        if len(payload) > _LARGE_BYTES:
+            payload = ray.put(payload)
+        options = task_options(host_resources(resources))
+        options["name"] = request.name
+        if around.runtime_env is not None:
+            options["runtime_env"] = around.runtime_env
+        uses_tpu = isinstance(resources.device, TpuConfig)
+        work = {
+            "namespace": self._namespace,
+            "address": self._address,
+            "late_env": around.late_env or {},
+            "workspace": around.workspace,
+            "packages": around.packages,
+            "uses_tpu": uses_tpu,
+        }
+        return Plan(payload, isinstance(entry, BinaryEntrypoint), options, work, uses_tpu)
+
+    def _chosen(self, resources: ResourceConfig) -> ResourceConfig:
+        """The resources with the first of the device's alternatives that the cluster has."""
+        if not resources.device_alternatives or not isinstance(resources.device, TpuConfig):
+            return resources
+        from dataclasses import replace
+
+        there = ray_cluster.resources()
+        for variant in (resources.device.variant, *resources.device_alternatives):
+            if f"TPU-{variant}-head" in there:
+                return replace(resources, device=TpuConfig(variant))
+        return resources
+
+    def _check_feasible(self, request: JobRequest, resources: ResourceConfig) -> None:
+        taken = host_resources(resources)
+        shape = tuple(sorted(taken.items()))
+        if shape in self._feasible:
+            return
+        missing = shortfall(taken, ray_cluster.nodes())
+        if missing is None:
+            self._feasible.add(shape)
+        elif self._elastic:
+            logger.warning("job %r waits until a node joins that can hold it: %s", request.name, missing)
+        else:
+            raise InvalidRequest(f"job {request.name!r} fits on no node of the cluster; the nearest: {missing}")
+
+    def _check_open(self, what: str) -> None:
+        if self._closed:
+            raise Conflict(f"{what}: this Ray client has been shut down; make a new one")
+
+    def _end_session(self) -> None:
+        session = self.known_session()
+        if session is None:
+            return
+        with contextlib.suppress(ray.exceptions.RayError):
+            if self._owns_session:
+                ray.get(session.close.remote(), timeout=_LAST_WORDS_SECONDS)
+                ray.kill(session, no_restart=True)
+                self._session = None
+            else:
+                for name in list(self._groups):
+                    ray.get(session.kill.remote(name), timeout=_LAST_WORDS_SECONDS)
+
+    def _group(
+        self,
+        cls: type[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str,
+        count: int,
+        resources: ResourceConfig | None,
+        actor_config: ActorConfig | None,
+        options: dict[str, Any] | None = None,
+    ) -> RayActorGroup:
+        from fray.backends.ray_host import Birth
+
+        self._home.check(f"actor {name!r}")
+        if count < 1:
+            raise InvalidRequest(f"actor group {name!r}: count must be at least 1, not {count}")
+        with self._lock:
+            self._check_open(f"actor {name!r}")
+        config = actor_config or ActorConfig()
+        methods = tuple(
+            method for method in dir(cls) if not method.startswith("_") and callable(getattr(cls, method, None))
+        )
+        births = [
+            Birth(cls, args, kwargs, self._namespace, self._address, name, index, config.max_concurrency, methods,
+                  budget_environment())
+            for index in range(count)
+        ]  # fmt: skip
+        merged = {**_actor_options(resources, config), **(options or {})}
+        ask = self.session().create.remote(name, merged, [dumps(birth, cls) for birth in births])
+        names = ray.get(ask, timeout=_SESSION_SECONDS)
+        if names is None:
+            raise JobAlreadyExists(f"actor {name!r} exists; choose another name or shut it down first")
+        self._groups.add(name)
+        handles = [
+            RayActorHandle(ray_name, self._namespace, name, index, cls.__name__, methods, config.max_concurrency)
+            for index, ray_name in enumerate(names)
+        ]
+        return RayActorGroup(self, name, handles)
+
+
+def _actor_options(resources: ResourceConfig | None, config: ActorConfig) -> dict[str, Any]:
+    options: dict[str, Any] = {"num_cpus": 0} if resources is None else task_options(host_resources(resources))
+    env = {} if resources is None or isinstance(resources.device, CpuConfig) else resources.device.default_env_vars()
+    if env:
+        options["runtime_env"] = {"env_vars": env}
+    return {
+        **options,
+        "max_concurrency": config.max_concurrency,
+        "max_restarts": config.max_restarts or 0,
+        "max_task_retries": config.max_task_retries or 0,
+    }
+
+
+def _hosts(resources: ResourceConfig) -> int:
+    return get_tpu_topology(resources.device.variant).vm_count if isinstance(resources.device, TpuConfig) else 1
+
+
+def _ensure_connected(address: str | None, namespace: str) -> None:
+    """Connect this process to Ray, unless it is connected."""
+    global _connected
+    with _connecting:
+        if _connected is not None and not _connected.here:
+            raise Conflict(_FORKED)
+        if not ray.is_initialized():
+            options: dict[str, Any] = {}
+            if address is not None:
+                # The code of a client outside of the cluster has to get there.
+                options["runtime_env"] = {"working_dir": os.getcwd()}
+            try:
+                ray.init(
+                    address=address, namespace=namespace, log_to_driver=False, logging_level=logging.WARNING, **options
+                )
+            except ConnectionError as error:
+                raise Unavailable(f"cannot connect to Ray at {address or 'its default address'}: {error}") from error
+        _connected = HomeProcess()

@@ -1,0 +1,318 @@
+"""The life of a job on Ray, as its owner sees it: attempts, retries, status, output."""
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import ray
+
+from fray.backends.ray_failures import AttemptEnd, End, Outcome
+from fray.client import JobHandle
+from fray.errors import JobFailed
+from fray.types import JobRequest, JobStatus
+from rigging.errors import DeadlineExceeded
+
+if TYPE_CHECKING:
+    from fray.backends.ray_client import RayClient
+
+logger = logging.getLogger(__name__)
+
+_BLOCK_SECONDS = 1.0
+_SESSION_SECONDS = 60.0
+KILL_AFTER_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What every attempt of a job needs, worked out once.
+
+    Args:
+        payload: The pickled entry point, or a reference to it when it is large.
+        is_program: Whether it is a program, which is asked to stop before it is killed.
+        options: Ray's task options.
+        work: Fields of `ray_worker.Work` that stay the same.
+        uses_tpu: Whether its process must end with it, to let go of the accelerator.
+    """
+
+    payload: Any
+    is_program: bool
+    options: dict[str, Any]
+    work: dict[str, Any]
+    uses_tpu: bool
+
+
+class RayJob(ABC):
+    """A job and its handle. Only the process that submitted it has one."""
+
+    def __init__(self, client: "RayClient", job_id: str, request: JobRequest, plan: Plan) -> None:
+        self.request = request
+        self.plan = plan
+        self.client = client
+        self.attempts: list[AttemptEnd] = []
+        self.parent = client.parent
+        self._job_id = job_id
+        self._lock = threading.RLock()
+        self._done = threading.Event()
+        self._status = JobStatus.PENDING
+        self._stopping = False
+        self._end = AttemptEnd(End.SUCCEEDED)
+        self._attempt = 0
+        self._failures = 0
+        self._preemptions = 0
+        self._callbacks: list[Callable[[JobHandle], object]] = []
+        self._output: list[Any] = []
+
+    @property
+    def job_id(self) -> str:
+        return self._job_id
+
+    @property
+    def ended(self) -> bool:
+        """Whether the final status is known, and everybody was told."""
+        return self._done.is_set()
+
+    def doze(self, seconds: float) -> None:
+        """Wait for the end without looking for it."""
+        self._done.wait(seconds)
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begin the first attempt."""
+
+    @abstractmethod
+    def refs(self) -> list[Any]:
+        """Objects of which one becomes ready before, or when, the job ends; empty when there is none yet."""
+
+    @abstractmethod
+    def terminate(self) -> None:
+        """Stop the job (see `JobHandle.terminate`).
+
+        A program's process group gets SIGTERM, and SIGKILL after a while; a callable's process is killed.
+        """
+
+    def status(self) -> JobStatus:
+        """Where the job is; a job that runs for less than a moment may never be seen running."""
+        if not self._status.finished():
+            self.client.waiter.look(self.refs())
+        if self._status is JobStatus.PENDING and self._runs():
+            with self._lock:
+                if self._status is JobStatus.PENDING:
+                    self._status = JobStatus.RUNNING
+        return self._status
+
+    def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
+        """Wait for the end (see `JobHandle.wait`).
+
+        Raises:
+            JobFailed: With the remote traceback in its text, and the job's own exception as its cause.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._done.is_set():
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                self.client.waiter.look(self.refs())
+                if not self._done.is_set():
+                    raise DeadlineExceeded(f"job {self.request.name!r} is {self._status} after waiting {timeout} s")
+                break
+            self.client.block_on([self], left)
+        if raise_on_failure and self._status is not JobStatus.SUCCEEDED:
+            raise self._failure() from self._cause()
+        return self._status
+
+    def logs(self) -> str:
+        """What all attempts and replicas wrote to stdout and stderr, child processes included.
+
+        While it runs: what was reported, which is up to a quarter of a second behind.
+        """
+        with self._lock:
+            parts = list(self._output)
+            running = None if self._status.finished() else self._attempt
+        text = b"".join(self._read(part) for part in parts)
+        if running is not None:
+            text += self._running_output(running)
+        return text.decode("utf-8", errors="replace")
+
+    def add_done_callback(self, callback: Callable[[JobHandle], object]) -> None:
+        with self._lock:
+            if not self._status.finished():
+                self._callbacks.append(callback)
+                return
+        callback(self)
+
+    def _begin_attempt(self) -> None:
+        self._attempt += 1
+
+    def _attempt_ended(self, end: AttemptEnd) -> bool:
+        """Note how an attempt ended; returns whether there is to be another."""
+        with self._lock:
+            self.attempts.append(end)
+            if self._stopping or end.end in (End.SUCCEEDED, End.STOPPED):
+                return False
+            if end.end is End.PREEMPTED:
+                self._preemptions += 1
+                left = self.request.max_retries_preemption - self._preemptions
+            else:
+                self._failures += 1
+                left = self.request.max_retries_failure - self._failures
+        if left < 0:
+            return False
+        word = "was preempted" if end.end is End.PREEMPTED else "failed"
+        logger.warning("job %r %s, %d retries left: %s", self.request.name, word, left, end.reason)
+        return True
+
+    def _finish(self, end: AttemptEnd) -> None:
+        with self._lock:
+            if self._status.finished():
+                return
+            stopped = self._stopping or end.end is End.STOPPED
+            if stopped:
+                self._status = JobStatus.STOPPED
+            else:
+                self._status = JobStatus.SUCCEEDED if end.end is End.SUCCEEDED else JobStatus.FAILED
+            self._end = end
+            callbacks, self._callbacks = self._callbacks, []
+        self.client.forget(self)
+        self._done.set()
+        for callback in callbacks:
+            try:
+                callback(self)
+            except Exception:
+                # A stranger's callback must not take the thread that settles all jobs with it.
+                logger.exception("job %r: a done callback failed", self.request.name)
+
+    def _failure(self) -> JobFailed:
+        outcome = self._end.outcome
+        if self._status is JobStatus.STOPPED:
+            text = f"job {self.request.name!r} was stopped"
+        else:
+            retried = f" (attempt {self._attempt})" if self._attempt > 1 else ""
+            word = "was preempted" if self._end.end is End.PREEMPTED else "failed"
+            if self._end.end is End.PREEMPTED:
+                retried = f" {self._preemptions} times (max_retries_preemption={self.request.max_retries_preemption})"
+            trace = f"\n\nRemote traceback:\n{outcome.trace}" if outcome is not None and outcome.trace else ""
+            text = f"job {self.request.name!r} {word}{retried}: {self._end.reason}{trace}"
+        return JobFailed(text, job_id=self._job_id, exit_code=None if outcome is None else outcome.exit_code)
+
+    def _cause(self) -> BaseException | None:
+        """The job's own exception, where it can be had."""
+        outcome = self._end.outcome
+        if self._status is JobStatus.STOPPED or outcome is None or outcome.error is None:
+            return None
+        try:
+            error = cloudpickle.loads(outcome.error)
+        except Exception:
+            # A class that this process lacks or cannot build: its text is in the message.
+            return None
+        return error if isinstance(error, BaseException) else None
+
+    def _keep_output(self, replica: int, outcome: Outcome | None) -> None:
+        """Keep what an ended replica wrote; `outcome` is None when it wrote nothing or did not live to tell."""
+        if outcome is None:
+            return
+        if outcome.reported:
+            # Asked for now, as the session may be gone when somebody wants to read it.
+            self._keep_reported_output(replica)
+        if outcome.output:
+            self._output.append(outcome.output)
+
+    def _keep_reported_output(self, replica: int) -> None:
+        """Keep what a replica that died had reported."""
+        session = self.client.known_session()
+        if session is not None:
+            self._output.append(session.take.remote((self._job_id, self._attempt, replica)))
+
+    @staticmethod
+    def _read(part: Any) -> bytes:
+        if isinstance(part, bytes):
+            return part
+        try:
+            data: bytes = ray.get(part, timeout=_SESSION_SECONDS)
+        except ray.exceptions.RayError as error:
+            return f"[output lost: {type(error).__name__}]\n".encode()
+        return data
+
+    def _runs(self) -> bool:
+        session = self.client.session_if_up()
+        if session is None:
+            return False
+        try:
+            found: bool = ray.get(session.running.remote(self._job_id, self._attempt), timeout=_SESSION_SECONDS)
+        except ray.exceptions.RayError:
+            return False
+        return found
+
+    def _running_output(self, attempt: int) -> bytes:
+        session = self.client.session_if_up()
+        if session is None:
+            return b""
+        try:
+            replicas: dict[int, bytes] = ray.get(session.output.remote(self._job_id, attempt), timeout=_SESSION_SECONDS)
+        except ray.exceptions.RayError:
+            return b""
+        return b"".join(replicas[index] for index in sorted(replicas))
+
+
+class SingleJob(RayJob):
+    """A job of one replica: one Ray task at a time."""
+
+    def __init__(self, client: "RayClient", job_id: str, request: JobRequest, plan: Plan) -> None:
+        super().__init__(client, job_id, request, plan)
+        self._ref: Any = None
+
+    def start(self) -> None:
+        with self._lock:
+            self._begin_attempt()
+            self._ref = self.client.launch(self, self._attempt, 0, self.plan.options)
+            self.client.waiter.add(self._ref, self._settle)
+
+    def refs(self) -> list[Any]:
+        ref = self._ref
+        return [] if ref is None else [ref]
+
+    def terminate(self) -> None:
+        with self._lock:
+            if self._stopping or self._status.finished() or self._ref is None:
+                return
+            self._stopping = True
+            ref = self._ref
+        stop_tasks([ref], self.plan.is_program, self._done)
+
+    def _settle(self, ref: Any, end: AttemptEnd) -> None:
+        """The task of an attempt has ended; called once for each."""
+        with self._lock:
+            if ref != self._ref or self._status.finished():
+                return
+            if end.outcome is not None:
+                self._keep_output(0, end.outcome)
+            elif end.end is not End.SUCCEEDED:
+                self._keep_reported_output(0)
+            again = self._attempt_ended(end)
+            if again:
+                self.start()
+                return
+        self._finish(end)
+
+
+def stop_tasks(refs: Sequence[Any], gently: bool, done: threading.Event) -> None:
+    """Cancel tasks: at once by killing their processes, or gently, and by killing only after a while.
+
+    Args:
+        refs: The tasks.
+        gently: Interrupt them first, so that a program's process group can be ended in order.
+        done: Set when that is no longer needed.
+    """
+    for ref in refs:
+        ray.cancel(ref, force=not gently, recursive=True)
+    if not gently:
+        return
+
+    def kill() -> None:
+        if not done.wait(KILL_AFTER_SECONDS) and ray.is_initialized():
+            stop_tasks(refs, False, done)
+
+    threading.Thread(target=kill, name="fray-kill", daemon=True).start()

@@ -1,0 +1,65 @@
+"""Packages of jobs on Ray: installed once per host and set of requirements, apart from the cluster's own."""
+
+import fcntl
+import importlib
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from fray.backends.ray_resources import packages_digest
+from fray.errors import JobFailed
+
+_TAIL = 2000
+
+
+def ensure_packages(requirements: Sequence[str]) -> str:
+    """The directory with these packages and what they need; installs them unless that has been done on this host.
+
+    It goes before everything else on sys.path, so it never gets a Ray of its own: another version than the cluster's
+    breaks the job.
+
+    Raises:
+        JobFailed: They cannot be installed; the message has the installer's own.
+    """
+    directory = os.path.join(
+        tempfile.gettempdir(),
+        f"fray-ray-packages-{os.getuid()}",
+        f"py{sys.hexversion:x}-{packages_digest(requirements)}",
+    )
+    done = os.path.join(directory, ".complete")
+    if not os.path.exists(done):
+        os.makedirs(os.path.dirname(directory), mode=0o700, exist_ok=True)
+        with open(f"{directory}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.exists(done):
+                shutil.rmtree(directory, ignore_errors=True)
+                _install(requirements, directory)
+                _remove_ray(directory)
+                with open(done, "w"):
+                    pass
+    importlib.invalidate_caches()
+    return directory
+
+
+def _install(requirements: Sequence[str], directory: str) -> None:
+    uv = shutil.which("uv", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
+    if uv is not None:
+        command = [uv, "pip", "install", "--quiet", "--python", sys.executable]
+    else:
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    result = subprocess.run(
+        [*command, "--target", directory, *requirements],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    if result.returncode != 0:
+        raise JobFailed(f"cannot install {', '.join(requirements)}:\n{result.stdout[-_TAIL:]}")
+
+
+def _remove_ray(directory: str) -> None:
+    for entry in os.listdir(directory):
+        if entry == "ray" or (entry.startswith("ray-") and entry.endswith(".dist-info")):
+            shutil.rmtree(os.path.join(directory, entry), ignore_errors=True)

@@ -1,0 +1,245 @@
+"""What runs inside Ray's worker processes: one job at a time."""
+
+import contextlib
+import contextvars
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import cloudpickle
+
+from fray.actor import enter_actor
+from fray.backends.local_process import OutputFile, ProcessTree, describe_exit
+from fray.backends.ray_failures import Outcome
+from fray.backends.ray_packages import ensure_packages
+from fray.backends.ray_pickle import dumps
+from fray.backends.ray_reporter import Reporter
+from fray.context import adopt_client, wait_through
+from fray.types import BinaryEntrypoint, CallableEntrypoint
+from rigging.errors import MarinError
+
+if TYPE_CHECKING:
+    from fray.backends.ray_client import RayClient
+
+NAMESPACE_ENV = "FRAY_RAY_NAMESPACE"
+PARENT_ENV = "FRAY_RAY_PARENT"
+_TAIL_LINES = 20
+_LIBTPU_LOCK = "/tmp/libtpu_lockfile"
+
+reporter = Reporter()
+
+
+class Work(NamedTuple):
+    """One replica of one attempt of a job; small, as there is one for every job."""
+
+    job_id: str
+    attempt: int
+    replica: int
+    namespace: str
+    address: str
+    late_env: Mapping[str, str]
+    workspace: str | None
+    packages: tuple[str, ...]
+    uses_tpu: bool
+
+
+def run_job(work: Work, payload: bytes) -> Outcome | None:
+    """Run a job's entry point; errors come back as values. None says success without a word of output."""
+    entry = cloudpickle.loads(payload)
+    output = reporter.begin(work)
+    outcome: Outcome | None
+    try:
+        with _environment(work):
+            if isinstance(entry, BinaryEntrypoint):
+                outcome = _run_program(entry, work, output)
+            else:
+                outcome = _run_callable(entry, work, output)
+    except (OSError, MarinError) as error:
+        outcome = failure(error)
+    rest, reported = reporter.end()
+    if work.uses_tpu:
+        # The next job on this host finds libtpu locked otherwise.
+        with contextlib.suppress(OSError):
+            os.unlink(_LIBTPU_LOCK)
+    if outcome is None and not rest and not reported:
+        return None
+    return (outcome or Outcome())._replace(output=rest, reported=reported)
+
+
+def failure(error: BaseException) -> Outcome:
+    """An exception as a value."""
+    trace = "".join(traceback.format_exception(error))
+    try:
+        pickled = dumps(error, type(error))
+        cloudpickle.loads(pickled)
+    except Exception:
+        # Anybody's exception class may refuse in its own way; its text travels all the same.
+        pickled = None
+    return Outcome(error=pickled, summary=f"{type(error).__name__}: {error}", trace=trace)
+
+
+@contextlib.contextmanager
+def _environment(work: Work) -> Iterator[None]:
+    """The job's variables, packages and directory, put back afterwards: another job may follow in this process."""
+    changes = {**work.late_env, NAMESPACE_ENV: work.namespace, PARENT_ENV: work.job_id, "RAY_ADDRESS": work.address}
+    old_directory = None
+    if work.packages:
+        directory = ensure_packages(work.packages)
+        if directory not in sys.path:
+            sys.path.insert(0, directory)
+        changes["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, os.environ.get("PYTHONPATH")]))
+    old = {name: os.environ.get(name) for name in changes}
+    if work.workspace is not None and os.path.isdir(work.workspace):
+        old_directory = os.getcwd()
+        os.chdir(work.workspace)
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in old.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        if old_directory is not None:
+            os.chdir(old_directory)
+
+
+def _run_callable(entry: CallableEntrypoint, work: Work, output: OutputFile) -> Outcome | None:
+    client = nested_client(work.namespace, work.job_id)
+
+    def call() -> None:
+        enter_actor(None)
+        adopt_client(client)
+        # Ray gives a task's CPU to others only while its main thread, this one, waits by Ray's own means.
+        wait_through(client.block_on)
+        entry.callable(*entry.args, **entry.kwargs)
+
+    with _redirected(output):
+        try:
+            contextvars.Context().run(call)
+        except SystemExit as error:
+            if error.code in (None, 0):
+                return None
+            return Outcome(summary=f"called sys.exit({error.code!r})", trace=traceback.format_exc())
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # the job's own exception, whatever it is, belongs to whoever waits for it
+            return failure(error)
+    return None
+
+
+_clients: dict[str, "RayClient"] = {}
+_clients_lock = threading.Lock()
+
+
+def nested_client(namespace: str, parent: str) -> "RayClient":
+    """The client of what runs in this process for the owner of `namespace`; made once."""
+    from fray.backends.ray_client import RayClient
+
+    with _clients_lock:
+        client = _clients.get(namespace)
+        if client is None or client.closed:
+            client = _clients[namespace] = RayClient(namespace=namespace)
+        client.parent = parent
+        return client
+
+
+def present_client() -> "RayClient | None":
+    """The client of the job that runs in this process, if one does."""
+    work = reporter.work
+    return None if work is None else nested_client(work.namespace, work.job_id)
+
+
+@contextlib.contextmanager
+def _redirected(output: OutputFile) -> Iterator[None]:
+    """Send what this process writes to stdout and stderr, also by child processes, to the job's output."""
+    targets = {1, 2, *_descriptors(sys.stdout, sys.stderr)}
+    _flush()
+    descriptor = output.open()
+    saved = {target: os.dup(target) for target in targets}
+    for target in targets:
+        os.dup2(descriptor, target)
+    os.close(descriptor)
+    try:
+        yield
+    finally:
+        _flush()
+        for target, original in saved.items():
+            os.dup2(original, target)
+            os.close(original)
+
+
+def _descriptors(*streams: Any) -> Iterator[int]:
+    for stream in streams:
+        try:
+            yield stream.fileno()
+        except (AttributeError, OSError, ValueError):
+            continue
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+
+
+def _run_program(entry: BinaryEntrypoint, work: Work, output: OutputFile) -> Outcome | None:
+    bin_directory = os.path.dirname(sys.executable)
+    env = {**os.environ, "FRAY_CLIENT": os.environ.get("FRAY_CLIENT", "ray")}
+    env["PATH"] = os.pathsep.join([bin_directory, env.get("PATH", os.defpath)])
+    workspace = work.workspace if work.workspace is not None and os.path.isdir(work.workspace) else None
+    try:
+        tree = ProcessTree.start([entry.command, *entry.args], env, workspace, output)
+    except OSError as error:
+        return Outcome(summary=f"cannot start {entry.command!r}: {error.strerror}: {error.filename}")
+    code = _wait_for(tree)
+    if code == 0:
+        return None
+    tail = output.tail(_TAIL_LINES)
+    shown = f"; the end of its output:\n{tail}" if tail else "; it wrote nothing"
+    return Outcome(summary=f"{entry.command!r} ended with {describe_exit(code)}{shown}", exit_code=code)
+
+
+def _wait_for(tree: ProcessTree) -> int:
+    """Wait for a program, and stop it when the job is cancelled, or when this process dies."""
+    codes: list[int] = []
+    waiter = threading.Thread(target=lambda: codes.append(tree.wait()), name="fray-program", daemon=True)
+    with _killed_with_us(tree.group):
+        waiter.start()
+        try:
+            while waiter.is_alive():
+                # A cancelled task gets KeyboardInterrupt, which only reaches Python code that runs.
+                waiter.join(0.05)
+        except KeyboardInterrupt:
+            tree.terminate()
+            waiter.join()
+    return codes[0]
+
+
+@contextlib.contextmanager
+def _killed_with_us(group: int) -> Iterator[None]:
+    """Have a process group killed if this process dies before the block ends."""
+    # The shell reads until the pipe closes, which the kernel does for a process that was killed, too.
+    guard = subprocess.Popen(
+        ["/bin/sh", "-c", f"read _; kill -9 -- -{group}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        guard.send_signal(signal.SIGKILL)
+        guard.wait()
+        if guard.stdin is not None:
+            guard.stdin.close()
+
+
+Runner = Callable[[Work, bytes], Outcome | None]

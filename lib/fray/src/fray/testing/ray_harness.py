@@ -1,0 +1,240 @@
+"""The Ray backend under the contract: a real Ray cluster in a process namespace of its own, on loopback.
+
+Run as a module, this is what starts and stops the cluster's nodes inside of that namespace: it reads commands as JSON
+lines and answers each. When its input ends, for whatever reason, it ends, and the namespace with all processes in it.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+from fray.backends.ray_capabilities import CAPABILITIES
+from fray.client import Client
+from fray.testing.harness import BackendHarness
+
+NAMESPACED = ("unshare", "--fork", "--pid", "--kill-child", "--mount-proc")
+_OBJECT_STORE_BYTES = 400 << 20
+# Logical, as are the CPUs: many small jobs shall run at once.
+_MEMORY_BYTES = 256 << 30
+_CPUS = 16
+
+ENVIRONMENT = {
+    # Ray takes a machine where clusters are not offered for one that is to use loopback only.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_DEDUP_LOGS": "0",
+    "FRAY_RAY_ELASTIC": "0",
+}
+
+
+class RayCluster:
+    """A Ray cluster whose nodes are processes in a namespace of their own; nothing of it outlives this process."""
+
+    def __init__(self, cpus: int = _CPUS, client_server: bool = False) -> None:
+        self._cpus = cpus
+        self._client_server = client_server
+        self._process: subprocess.Popen[str] | None = None
+        self._directory: str | None = None
+        self._before: dict[str, str | None] = {}
+        self.address = ""
+        self.client_address = ""
+
+    def start(self) -> None:
+        """Start the head node, and make it what `ray.init()` in this process finds; skips where there is no unshare."""
+        _need_namespaces()
+        for name, value in ENVIRONMENT.items():
+            self._set(name, value)
+        # Not below pytest's directory: the paths of Unix sockets have room for 107 bytes.
+        self._directory = tempfile.mkdtemp(prefix="fray-ray-")
+        self._process = subprocess.Popen(
+            [*NAMESPACED, sys.executable, "-m", "fray.testing.ray_harness"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=open(os.path.join(self._directory, "cluster.log"), "w"),  # noqa: SIM115 - the child's for its life
+            text=True,
+            start_new_session=True,
+        )
+        port, client_port = _free_ports(2)
+        head: dict[str, Any] = {
+            "num_cpus": self._cpus,
+            "memory": _MEMORY_BYTES,
+            "object_store_memory": _OBJECT_STORE_BYTES,
+            "include_dashboard": False,
+            "gcs_server_port": port,
+            "temp_dir": os.path.join(self._directory, "ray"),
+        }
+        if self._client_server:
+            head["ray_client_server_port"] = client_port
+            self.client_address = f"127.0.0.1:{client_port}"
+        self.address = self._ask({"head": head})["address"]
+        self._set("RAY_ADDRESS", self.address)
+
+    def add_node(self, name: str, resources: Mapping[str, float], cpus: int = 4) -> None:
+        """Start one more node."""
+        node = {
+            "num_cpus": cpus,
+            "memory": _MEMORY_BYTES,
+            "object_store_memory": 100 << 20,
+            "resources": dict(resources),
+        }
+        self._ask({"add": name, "node": node})
+
+    def kill_node(self, name: str) -> None:
+        """Lose a node: its processes are killed."""
+        self._ask({"kill": name})
+
+    def stop(self) -> None:
+        """End the namespace, and with it all processes of the cluster."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _set(self, name: str, value: str) -> None:
+        self._before.setdefault(name, os.environ.get(name))
+        os.environ[name] = value
+
+    def _ask(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._process is not None, "the cluster was not started"
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        assert self._directory is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            log = Path(self._directory, "cluster.log").read_text()
+            raise RuntimeError(f"the Ray cluster did not survive {command}:\n{log[-4000:]}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+class RayHarness(BackendHarness):
+    """One node of 16 logical CPUs."""
+
+    name = "ray"
+    capabilities = CAPABILITIES
+
+    def __init__(self) -> None:
+        self._cluster = RayCluster()
+
+    def start(self, state_dir: Path) -> None:  # noqa: ARG002 - Ray's sockets need a shorter path
+        """Start the cluster."""
+        self._cluster.start()
+
+    def make_client(self) -> Client:
+        from fray.backends.ray import RayClient
+
+        return RayClient()
+
+    @property
+    def spec(self) -> str:
+        return "ray"
+
+    def leftovers(self) -> Sequence[str]:
+        """Actors, placement groups and CPUs in use, and threads that wait for jobs."""
+        import threading
+
+        from ray.util import list_named_actors
+        from ray.util.placement_group import placement_group_table
+
+        from fray.backends import ray_cluster
+
+        actors = [f"actor {actor['name']}" for actor in list_named_actors(all_namespaces=True)]
+        groups = [
+            f"placement group {group['name']}"
+            for group in placement_group_table().values()
+            if group["state"] != "REMOVED"
+        ]
+        used = ray_cluster.resources().get("CPU", 0) - ray_cluster.free_resources().get("CPU", 0)
+        tasks = [f"{used:g} CPUs in use"] if used else []
+        threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("fray-")]
+        return [*actors, *groups, *tasks, *threads]
+
+    def stop(self) -> None:
+        import ray
+
+        ray.shutdown()
+        self._cluster.stop()
+
+
+def _skip(reason: str) -> NoReturn:
+    import pytest
+
+    pytest.skip(f"NOT TESTED on Ray: {reason}")
+
+
+def _need_namespaces() -> None:
+    try:
+        done = subprocess.run([*NAMESPACED, "true"], capture_output=True, text=True, timeout=30, check=False)
+    except FileNotFoundError:
+        _skip("there is no `unshare` here to keep its processes apart")
+    if done.returncode != 0:
+        _skip(f"no process namespace of its own to be had: {done.stderr.strip()}")
+
+
+def _free_ports(count: int) -> list[int]:
+    # Below 10002, where Ray begins to number workers' ports.
+    found: list[int] = []
+    for port in range(7800, 10000):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    _skip("no free port between 7800 and 10000")
+
+
+def _serve(commands: IO[str], answers: IO[str]) -> None:
+    """Keep a cluster as the commands say, until they end."""
+    # What Ray writes there for `ray.init()` of this machine's users is not to be seen outside.
+    os.makedirs("/tmp/ray", exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/tmp/ray"], check=True)
+    from ray.cluster_utils import Cluster
+
+    cluster: Any = None
+    nodes: dict[str, Any] = {}
+    for line in commands:
+        command = json.loads(line)
+        if "head" in command:
+            cluster = Cluster(initialize_head=True, head_node_args=command["head"])
+        elif "add" in command:
+            nodes[command["add"]] = cluster.add_node(wait=True, **command["node"])
+        elif "kill" in command:
+            cluster.remove_node(nodes.pop(command["kill"]), allow_graceful=False)
+        print(json.dumps({"address": cluster.address}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    # Ray writes to stdout as it likes.
+    own_stdout = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    _serve(sys.stdin, own_stdout)
+    # Ray's exit handlers would wait for processes; the end of this one takes them all.
+    os._exit(0)
