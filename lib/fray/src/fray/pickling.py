@@ -42,7 +42,7 @@ def dumps(value: Any, what: str, roots: Iterable[str] = ()) -> bytes:
 
     # One at a time: which modules go by value is known to cloudpickle for the whole process.
     with _registering:
-        own = list(_modules_of_the_sender_alone([*roots, *installed_roots()]))
+        own = _own_modules((*roots, *installed_roots()))
         for module in own:
             cloudpickle.register_pickle_by_value(module)
         try:
@@ -78,6 +78,18 @@ def _paths_of_pth_files(folder: str) -> Iterator[str]:
             with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
                 lines = [line.strip() for line in file]
             yield from (line for line in lines if line and not line.startswith(("#", "import")) and os.path.isdir(line))
+
+
+_latest: tuple[object, list[ModuleType]] | None = None
+
+
+def _own_modules(roots: tuple[str, ...]) -> list[ModuleType]:
+    """The modules that go by value; looked for again when other modules are loaded than the last time."""
+    global _latest
+    key = (roots, tuple(sys.modules))
+    if _latest is None or _latest[0] != key:
+        _latest = (key, list(_modules_of_the_sender_alone(list(roots))))
+    return [sys.modules[module.__name__] for module in _latest[1]]
 
 
 def _modules_of_the_sender_alone(roots: list[str]) -> Iterator[ModuleType]:

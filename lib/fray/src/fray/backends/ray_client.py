@@ -16,7 +16,6 @@ from fray.backends import ray_cluster, ray_worker
 from fray.backends.ray_actor import RayActorGroup, RayActorHandle
 from fray.backends.ray_gang import GangJob
 from fray.backends.ray_job import Plan, RayJob, SingleJob
-from fray.backends.ray_pickle import dumps
 from fray.backends.ray_resources import Surroundings, host_resources, shortfall, surroundings, task_options
 from fray.backends.ray_session import find_session, start_session
 from fray.backends.ray_slices import GangPlacer
@@ -25,6 +24,7 @@ from fray.backends.ray_worker import NAMESPACE_ENV, PARENT_ENV, Work
 from fray.client import Client, JobHandle
 from fray.errors import JobAlreadyExists
 from fray.home import HomeProcess
+from fray.pickling import dumps
 from fray.types import ActorConfig, BinaryEntrypoint, CpuConfig, JobRequest, ResourceConfig, TpuConfig
 from rigging.errors import Conflict, InvalidRequest, Unavailable
 from rigging.filesystem.budget import budget_environment
@@ -114,14 +114,15 @@ class RayClient:
         with self._lock:
             self._check_open(f"job {request.name!r}")
             existing = self._live.get(key)
-            if existing is not None:
-                if not adopt_existing:
-                    raise JobAlreadyExists(
-                        f"job {request.name!r} is {existing.status()} as {existing.job_id}; choose another name, "
-                        "wait for its end, or submit with adopt_existing=True"
-                    )
+            if existing is None:
+                job = self._live[key] = self._make(request, resources, plan)
+        if existing is not None:
+            if adopt_existing:
                 return existing
-            job = self._live[key] = self._make(request, resources, plan)
+            raise JobAlreadyExists(
+                f"job {request.name!r} is {existing.status()} as {existing.job_id}; choose another name, "
+                "wait for its end, or submit with adopt_existing=True"
+            )
         try:
             job.start()
         except BaseException:
@@ -242,9 +243,9 @@ class RayClient:
     def forget(self, job: RayJob) -> None:
         """The job has ended: its name is free; for jobs."""
         with self._lock:
-            for key in [(job.parent, job.request.name)]:
-                if self._live.get(key) is job:
-                    del self._live[key]
+            key = (job.parent, job.request.name)
+            if self._live.get(key) is job:
+                del self._live[key]
 
     def end_group(self, name: str) -> None:
         """End the actors of a group; for groups."""
@@ -262,8 +263,7 @@ class RayClient:
 
     def _plan(self, request: JobRequest, resources: ResourceConfig, around: Surroundings) -> Plan:
         entry = request.entrypoint.callable_entrypoint or request.entrypoint.binary_entrypoint
-        fn = getattr(entry, "callable", None)
-        payload: Any = dumps(entry, fn)
+        payload: Any = dumps(entry, f"job {request.name!r}")
         if len(payload) > _LARGE_BYTES:
             payload = ray.put(payload)
         options = task_options(host_resources(resources))
@@ -351,7 +351,7 @@ class RayClient:
             for index in range(count)
         ]  # fmt: skip
         merged = {**_actor_options(resources, config), **(options or {})}
-        ask = self.session().create.remote(name, merged, [dumps(birth, cls) for birth in births])
+        ask = self.session().create.remote(name, merged, [dumps(birth, f"actor {name!r}") for birth in births])
         names = ray.get(ask, timeout=_SESSION_SECONDS)
         if names is None:
             raise JobAlreadyExists(f"actor {name!r} exists; choose another name or shut it down first")

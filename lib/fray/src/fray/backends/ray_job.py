@@ -166,6 +166,8 @@ class RayJob(ABC):
         return True
 
     def _finish(self, end: AttemptEnd) -> None:
+        # The name is free before anybody can know of the end.
+        self.client.forget(self)
         with self._lock:
             if self._status.finished():
                 return
@@ -176,7 +178,6 @@ class RayJob(ABC):
                 self._status = JobStatus.SUCCEEDED if end.end is End.SUCCEEDED else JobStatus.FAILED
             self._end = end
             callbacks, self._callbacks = self._callbacks, []
-        self.client.forget(self)
         self._done.set()
         for callback in callbacks:
             try:

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,7 +82,7 @@ class GangPlacer:
 
     def _one_group(self, halt: threading.Event) -> Placement | None:
         strategy = "STRICT_SPREAD" if self._tpu else "PACK"
-        group = placement_group([dict(self._taken)] * self._replicas, strategy=strategy, name=self._name)
+        group = placement_group([dict(self._taken)] * self._replicas, strategy=strategy, name=_unique(self._name))
         placement = Placement([], [group])
         if not _wait_ready(group, halt):
             placement.release()
@@ -97,7 +98,9 @@ class GangPlacer:
         """Try for whole slices; heads of slices that are not whole go into `broken`, so that others are tried."""
         assert self._tpu is not None
         count = -(-self._replicas // self._hosts)
-        heads = placement_group([{head_resource(self._tpu): 1}] * count, strategy="STRICT_SPREAD", name=self._name)
+        heads = placement_group(
+            [{head_resource(self._tpu): 1}] * count, strategy="STRICT_SPREAD", name=_unique(self._name)
+        )
         placement = Placement([], [heads])
         try:
             if not _wait_ready(heads, halt, _SLICE_SECONDS if broken else None):
@@ -134,13 +137,13 @@ class GangPlacer:
             if sum(node["Alive"] and name in node["Resources"] for node in nodes) < self._hosts:
                 return None
             bundles = [{**self._taken, name: 1} for _ in range(self._hosts)]
-            return placement_group(bundles, strategy="STRICT_SPREAD", name=self._name)
+            return placement_group(bundles, strategy="STRICT_SPREAD", name=_unique(self._name))
         if label is None:
             return None
         return placement_group(
             [dict(self._taken)] * self._hosts,
             strategy="STRICT_SPREAD",
-            name=self._name,
+            name=_unique(self._name),
             bundle_label_selector=[{SLICE_LABEL: label}] * self._hosts,
         )
 
@@ -174,6 +177,11 @@ def slice_resource(head: Mapping[str, Any], nodes: list[dict[str, Any]], hosts: 
         if 1 < len(holders) <= hosts and head["Resources"][name] == 1:
             return str(name)
     return None
+
+
+def _unique(name: str) -> str:
+    # Ray refuses a second placement group of one name.
+    return f"{name}-{uuid.uuid4().hex[:8]}"
 
 
 def _wait_ready(group: Any, halt: threading.Event, timeout: float | None = None) -> bool:

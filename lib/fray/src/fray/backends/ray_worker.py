@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
@@ -17,9 +17,10 @@ from fray.actor import enter_actor
 from fray.backends.local_process import OutputFile, ProcessTree, describe_exit
 from fray.backends.ray_failures import Outcome
 from fray.backends.ray_packages import ensure_packages
-from fray.backends.ray_pickle import dumps
 from fray.backends.ray_reporter import Reporter
 from fray.context import adopt_client, wait_through
+from fray.pickling import dumps
+from fray.replica import REPLICA_ENV, enter_replica
 from fray.types import BinaryEntrypoint, CallableEntrypoint
 from rigging.errors import MarinError
 
@@ -75,7 +76,7 @@ def failure(error: BaseException) -> Outcome:
     """An exception as a value."""
     trace = "".join(traceback.format_exception(error))
     try:
-        pickled = dumps(error, type(error))
+        pickled = dumps(error, "the exception")
         cloudpickle.loads(pickled)
     except Exception:
         # Anybody's exception class may refuse in its own way; its text travels all the same.
@@ -86,7 +87,13 @@ def failure(error: BaseException) -> Outcome:
 @contextlib.contextmanager
 def _environment(work: Work) -> Iterator[None]:
     """The job's variables, packages and directory, put back afterwards: another job may follow in this process."""
-    changes = {**work.late_env, NAMESPACE_ENV: work.namespace, PARENT_ENV: work.job_id, "RAY_ADDRESS": work.address}
+    changes = {
+        **work.late_env,
+        NAMESPACE_ENV: work.namespace,
+        PARENT_ENV: work.job_id,
+        REPLICA_ENV: str(work.replica),
+        "RAY_ADDRESS": work.address,
+    }
     old_directory = None
     if work.packages:
         directory = ensure_packages(work.packages)
@@ -115,6 +122,7 @@ def _run_callable(entry: CallableEntrypoint, work: Work, output: OutputFile) -> 
 
     def call() -> None:
         enter_actor(None)
+        enter_replica(work.replica)
         adopt_client(client)
         # Ray gives a task's CPU to others only while its main thread, this one, waits by Ray's own means.
         wait_through(client.block_on)
@@ -240,6 +248,3 @@ def _killed_with_us(group: int) -> Iterator[None]:
         guard.wait()
         if guard.stdin is not None:
             guard.stdin.close()
-
-
-Runner = Callable[[Work, bytes], Outcome | None]

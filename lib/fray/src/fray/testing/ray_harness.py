@@ -25,6 +25,7 @@ _OBJECT_STORE_BYTES = 400 << 20
 # Logical, as are the CPUs: many small jobs shall run at once.
 _MEMORY_BYTES = 256 << 30
 _CPUS = 16
+_START_ATTEMPTS = 3
 
 ENVIRONMENT = {
     # Ray takes a machine where clusters are not offered for one that is to use loopback only.
@@ -55,16 +56,29 @@ class RayCluster:
         _need_namespaces()
         for name, value in ENVIRONMENT.items():
             self._set(name, value)
+        for attempt in range(_START_ATTEMPTS):
+            try:
+                self._start_head()
+                break
+            except RuntimeError:
+                # Ray gives a node half a minute, which a busy machine may need and more.
+                self._end_processes()
+                if attempt == _START_ATTEMPTS - 1:
+                    raise
+        self._set("RAY_ADDRESS", self.address)
+
+    def _start_head(self) -> None:
         # Not below pytest's directory: the paths of Unix sockets have room for 107 bytes.
         self._directory = tempfile.mkdtemp(prefix="fray-ray-")
-        self._process = subprocess.Popen(
-            [*NAMESPACED, sys.executable, "-m", "fray.testing.ray_harness"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=open(os.path.join(self._directory, "cluster.log"), "w"),  # noqa: SIM115 - the child's for its life
-            text=True,
-            start_new_session=True,
-        )
+        with open(os.path.join(self._directory, "cluster.log"), "w") as log:
+            self._process = subprocess.Popen(
+                [*NAMESPACED, sys.executable, "-m", "fray.testing.ray_harness"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
         port, client_port = _free_ports(2)
         head: dict[str, Any] = {
             "num_cpus": self._cpus,
@@ -78,7 +92,6 @@ class RayCluster:
             head["ray_client_server_port"] = client_port
             self.client_address = f"127.0.0.1:{client_port}"
         self.address = self._ask({"head": head})["address"]
-        self._set("RAY_ADDRESS", self.address)
 
     def add_node(self, name: str, resources: Mapping[str, float], cpus: int = 4) -> None:
         """Start one more node."""
@@ -96,20 +109,25 @@ class RayCluster:
 
     def stop(self) -> None:
         """End the namespace, and with it all processes of the cluster."""
-        if self._process is not None:
-            assert self._process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
-            try:
-                self._process.wait(10)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        self._end_processes()
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+    def _end_processes(self) -> None:
+        if self._process is not None:
+            for stream in (self._process.stdin, self._process.stdout):
+                assert stream is not None
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -225,7 +243,7 @@ def _serve(commands: IO[str], answers: IO[str]) -> None:
         if "head" in command:
             cluster = Cluster(initialize_head=True, head_node_args=command["head"])
         elif "add" in command:
-            nodes[command["add"]] = cluster.add_node(wait=True, **command["node"])
+            nodes[command["add"]] = cluster.add_node(wait=False, **command["node"])
         elif "kill" in command:
             cluster.remove_node(nodes.pop(command["kill"]), allow_graceful=False)
         print(json.dumps({"address": cluster.address}), file=answers, flush=True)
