@@ -155,6 +155,7 @@ class RayHarness(BackendHarness):
 
     name = "ray"
     capabilities = CAPABILITIES
+    cpus = _CPUS
 
     def __init__(self) -> None:
         self._cluster = RayCluster()
