@@ -83,7 +83,7 @@ def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
 async def _serve(config: WorkerConfig, paths: WorkPaths, resolve: Resolver) -> int:
     loop = asyncio.get_running_loop()
     poller = Poller(loop)
-    runtime = ProcessRuntime(loop, poller, Strangers(adopt_unmarked=True), own_cwd=str(paths.scratch))
+    runtime = ProcessRuntime(loop, poller, Strangers(adopt_unmarked=True), own_cwd=str(paths.scratch), warm=True)
     agent = Agent(_identity(config, paths), resolve, config.orphan_timeout_s)
     base = base_variables(os.environ)
     environments = EnvironmentStore(paths, RuntimeTools(runtime), base)

@@ -66,5 +66,97 @@ def main(payload_path: str) -> int:
     return 0
 
 
+def serve(descriptor: int) -> str:
+    """Fork for every request that comes over the socket; returns, in each fork, the path of its payload.
+
+    A request is the length of its body, with three descriptors (gate, stdout, stderr), and the body: payload, directory
+    and variables, with NUL between them. The answer is the fork's pid, which goes on when it reads "g" from the gate.
+    """
+    import gc
+    import importlib.util
+    import pickle  # noqa: F401 - warm
+    import socket
+    import struct
+
+    ensure_cloudpickle(os.environ.get("IRIS_CLOUDPICKLE", ""))
+    if importlib.util.find_spec("cloudpickle") is not None:
+        import cloudpickle  # noqa: F401 - warm
+    gc.freeze()
+    connection = socket.socket(fileno=descriptor)
+    connection.sendall(b"R")
+    while True:
+        header, descriptors, _, _ = socket.recv_fds(connection, 4, 3)
+        if len(header) < 4:
+            os._exit(0)
+        (size,) = struct.unpack("!I", header)
+        body = connection.recv(size, socket.MSG_WAITALL)
+        read_end, write_end = os.pipe()
+        # Forked twice: the worker above is to be the parent.
+        middle = os.fork()
+        if middle == 0:
+            if os.fork():
+                os._exit(0)
+            os.setsid()
+            os.write(write_end, struct.pack("!i", os.getpid()))
+            for unneeded in (read_end, write_end, connection.detach()):
+                os.close(unneeded)
+            return _become(body, descriptors)
+        os.close(write_end)
+        for passed in descriptors:
+            os.close(passed)
+        answer = os.read(read_end, 4)
+        os.close(read_end)
+        os.waitpid(middle, 0)
+        connection.sendall(answer)
+
+
+def _become(body: bytes, descriptors: "list[int]") -> str:
+    """Take on the variables, directory and output of an attempt, once the worker says so; the path of its payload."""
+    gate, out, err = descriptors
+    if os.read(gate, 1) != b"g":
+        os._exit(75)
+    os.close(gate)
+    for descriptor, number in ((out, 1), (err, 2)):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    payload, directory, *variables = map(os.fsdecode, body.split(b"\0"))
+    os.environ.clear()
+    for variable in variables:
+        name, _, value = variable.partition("=")
+        os.environ[name] = value
+    os.chdir(directory)
+    sys.argv = [sys.argv[0], payload]
+    return payload
+
+
+def leave(code: object) -> None:
+    """End a fork as `sys.exit(code)` would, but leave the interpreter whole: its memory is shared with the helper."""
+    import atexit
+    import contextlib
+    import threading
+
+    number = 0 if code is None else code if isinstance(code, int) else 1
+    if number != code and code is not None:
+        print(code, file=sys.stderr)
+    # As multiprocessing ends its forks: threads are waited for, then exit handlers run.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it
+            stream.flush()
+    os._exit(number & 0xFF)
+
+
+def main_forked(payload_path: str) -> None:
+    """`main` in a fork of `serve`."""
+    try:
+        code: object = main(payload_path)
+    except SystemExit as exit:
+        code = exit.code
+    leave(code)
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--serve":
+        main_forked(serve(int(sys.argv[2])))
     sys.exit(main(sys.argv[1]))

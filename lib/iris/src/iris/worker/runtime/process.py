@@ -7,11 +7,12 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
+from iris.worker.runtime.nursery import HELPER_SOCKET, Nursery
 from iris.worker.runtime.poller import Poller
 from iris.worker.runtime.strangers import Strangers
 from rigging.errors import MarinError
@@ -51,6 +52,8 @@ class ProcessSpec:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str
+    sharer: str = ""
+    """Not empty: this is a callable, and a warm interpreter of the sharer's may run it (see `nursery`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +119,16 @@ class ProcessRuntime:
         own_cwd: This process's working directory, if nothing in the process depends on it. Commands are then started
             by posix_spawn, which costs half of what subprocess does but cannot change directory: this process steps
             into the command's directory for that moment.
+        warm: Keep warm interpreters for callables; only in a subreaper with `own_cwd`.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, poller: Poller, strangers: Strangers, own_cwd: str | None = None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        poller: Poller,
+        strangers: Strangers,
+        own_cwd: str | None = None,
+        warm: bool = False,
     ) -> None:
         self._loop = loop
         self._poller = poller
@@ -129,6 +138,7 @@ class ProcessRuntime:
             _keep_descriptors_private()  # subprocess closes them in the child; posix_spawn cannot
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._processes: dict[str, Process] = {}
+        self._nursery = Nursery(self) if warm and own_cwd is not None else None
 
     @property
     def live_count(self) -> int:
@@ -165,6 +175,8 @@ class ProcessRuntime:
 
     def close(self) -> None:
         """Release descriptors; processes that still run are not touched."""
+        if self._nursery is not None:
+            self._nursery.close()
         os.close(self._null)
         self._strangers.close()
 
@@ -189,7 +201,46 @@ class ProcessRuntime:
             logger.warning("%s: some descendants do not die; reporting its end without them", process.owner)
         process.finish()
 
+    def spawn_helper(self, executable: str, argv: tuple[str, ...], env: Mapping[str, str], descriptor: int) -> int:
+        pid = os.posix_spawn(
+            executable,
+            argv,
+            env,
+            file_actions=[
+                *((os.POSIX_SPAWN_DUP2, self._null, number) for number in range(3)),
+                (os.POSIX_SPAWN_DUP2, descriptor, HELPER_SOCKET),
+            ],
+            setsid=True,
+            setsigmask=[],
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM],
+        )
+        self._strangers.add_own(pid)
+        return pid
+
+    def adopt(self, pid: int) -> None:
+        self._strangers.add_own(pid)
+
+    def watch_helper(self, pid: int, ended: Callable[[], None]) -> None:
+        descriptor = os.pidfd_open(pid)
+
+        def reap() -> None:
+            if os.waitpid(pid, os.WNOHANG)[0] != pid:
+                return
+            self._strangers.remove_own(pid)
+            self._poller.unwatch(descriptor)
+            os.close(descriptor)
+            ended()
+
+        self._poller.watch(descriptor, reap)
+
+    def call_later(self, seconds: float, work: Callable[[], None]) -> None:
+        self._loop.call_later(seconds, work)
+
     def _spawn(self, executable: str, spec: ProcessSpec, out: int, err: int) -> int:
+        if self._nursery is not None and spec.sharer:
+            pid = self._nursery.start(spec.sharer, executable, spec.argv, spec.env, spec.cwd, out, err)
+            if pid is not None:
+                return pid
         if self._own_cwd is not None:
             return self._spawn_from_own_cwd(self._own_cwd, executable, spec, out, err)
         child = subprocess.Popen(

@@ -1,0 +1,179 @@
+"""Warm interpreters: where many callables of one user want the same Python with the same variables, a helper that has
+started it once forks it for each of them, which takes a tenth of a start.
+
+A helper runs none of the jobs' code: it is `callable_main.py --serve`, which imports cloudpickle and waits. It is
+shared only by attempts of one user whose interpreters would start in the very same way. The forked process is an
+orphan at once, so the kernel makes it a child of this process, a subreaper, like one that was spawned; it begins only
+when told to, so a start that is given up never runs.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+logger = logging.getLogger(__name__)
+
+_WANTED_BEFORE: Final = 1
+"""Starts of one kind that go without a helper before one is worth its memory."""
+_MOST_HELPERS: Final = 3
+_IDLE_S: Final = 60.0
+_REPLY_S: Final = 5.0
+HELPER_SOCKET: Final = 3
+"""The descriptor at which a helper finds its socket."""
+_KEPT: Final = frozenset({"IRIS_CLOUDPICKLE", "IRIS_WORK_DIR"})
+
+Kind = tuple[str, str, tuple[str, ...], frozenset[tuple[str, str]]]
+
+
+class Host(Protocol):
+    """What a nursery needs of the runtime that it works for."""
+
+    def spawn_helper(self, executable: str, argv: tuple[str, ...], env: Mapping[str, str], descriptor: int) -> int:
+        """Start a helper with `descriptor` as its descriptor 3; its pid. Raises OSError."""
+        ...
+
+    def adopt(self, pid: int) -> None:
+        """`pid` is a child that was started on purpose."""
+        ...
+
+    def watch_helper(self, pid: int, ended: Callable[[], None]) -> None:
+        """Reap `pid` when it ends, then call `ended`."""
+        ...
+
+    def call_later(self, seconds: float, work: Callable[[], None]) -> None: ...
+
+
+class Nursery:
+    """The helpers of one worker. Only where this process is a subreaper."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._seen: dict[Kind, int] = {}
+        self._helpers: dict[Kind, _Helper] = {}
+
+    def start(
+        self, sharer: str, executable: str, argv: tuple[str, ...], env: Mapping[str, str], cwd: str, out: int, err: int
+    ) -> int | None:
+        """Start the callable by a helper; its pid, or None: start it in the usual way.
+
+        Args:
+            sharer: Whose helpers may do it.
+            argv: Of the usual way; the last word is the payload's path.
+        """
+        shared = {name: value for name, value in env.items() if not name.startswith("IRIS_") or name in _KEPT}
+        kind = (sharer, executable, argv[:-1], frozenset(shared.items()))
+        helper = self._helpers.get(kind)
+        if helper is None:
+            self._consider(kind, shared)
+            return None
+        # The one that was used last goes last.
+        self._helpers[kind] = self._helpers.pop(kind)
+        try:
+            pid = helper.fork(argv[-1], env, cwd, out, err, self._host.adopt)
+        except (OSError, struct.error) as error:
+            logger.warning("a warm interpreter of %s does not answer (%s); starting cold", sharer, error)
+            self._drop(kind)
+            return None
+        return pid
+
+    def close(self) -> None:
+        """Let every helper end."""
+        for kind in list(self._helpers):
+            self._drop(kind)
+
+    def _consider(self, kind: Kind, env: Mapping[str, str]) -> None:
+        seen = self._seen[kind] = self._seen.get(kind, 0) + 1
+        if seen <= _WANTED_BEFORE:
+            if len(self._seen) > 1000:
+                self._seen.clear()
+            return
+        ours, theirs = socket.socketpair()
+        try:
+            _, executable, argv, _ = kind
+            pid = self._host.spawn_helper(executable, (*argv, "--serve", str(HELPER_SOCKET)), env, theirs.fileno())
+        except OSError as error:
+            logger.warning("cannot start a warm interpreter: %s", error)
+            ours.close()
+            return
+        finally:
+            theirs.close()
+        helper = self._helpers[kind] = _Helper(pid, ours)
+        self._host.watch_helper(pid, lambda: self._ended(kind, helper))
+        self._host.call_later(_IDLE_S, lambda: self._look_after(kind, helper, 0))
+        if len(self._helpers) > _MOST_HELPERS:
+            self._drop(next(iter(self._helpers)))
+
+    def _look_after(self, kind: Kind, helper: "_Helper", forks: int) -> None:
+        if self._helpers.get(kind) is not helper:
+            return
+        if helper.forks == forks:
+            self._drop(kind)
+            return
+        self._host.call_later(_IDLE_S, lambda: self._look_after(kind, helper, helper.forks))
+
+    def _drop(self, kind: Kind) -> None:
+        helper = self._helpers.pop(kind, None)
+        self._seen.pop(kind, None)
+        if helper is not None:
+            helper.close()
+
+    def _ended(self, kind: Kind, helper: "_Helper") -> None:
+        helper.gone = True
+        if self._helpers.get(kind) is helper:
+            self._drop(kind)
+
+
+class _Helper:
+    def __init__(self, pid: int, connection: socket.socket) -> None:
+        self.pid = pid
+        self.forks = 0
+        self.gone = False
+        self._connection = connection
+        self._ready = False
+
+    def fork(
+        self, payload: str, env: Mapping[str, str], cwd: str, out: int, err: int, adopt: Callable[[int], None]
+    ) -> int | None:
+        """The pid of a fork that has begun; None: the helper is still starting. Raises OSError when it is broken."""
+        if not self._is_ready():
+            return None
+        self.forks += 1
+        words = [payload, cwd, *(f"{name}={value}" for name, value in env.items())]
+        body = b"\0".join(map(os.fsencode, words))
+        gate_read, gate_write = os.pipe2(os.O_CLOEXEC)
+        try:
+            try:
+                socket.send_fds(self._connection, [struct.pack("!I", len(body))], [gate_read, out, err])
+            finally:
+                os.close(gate_read)
+            self._connection.sendall(body)
+            (pid,) = struct.unpack("!i", self._connection.recv(4, socket.MSG_WAITALL))
+            adopt(pid)
+            os.write(gate_write, b"g")
+        finally:
+            # Without the word it is told by this that it must not begin.
+            os.close(gate_write)
+        return int(pid)
+
+    def close(self) -> None:
+        self._connection.close()
+        if not self.gone:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def _is_ready(self) -> bool:
+        if not self._ready:
+            self._connection.setblocking(False)
+            try:
+                if self._connection.recv(1) != b"R":
+                    raise ConnectionError("it ended while it started")
+            except BlockingIOError:
+                return False
+            self._ready = True
+            self._connection.settimeout(_REPLY_S)
+        return True
