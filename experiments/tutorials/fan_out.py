@@ -100,10 +100,16 @@ def make_step(counter: ActorHandle, shards: int = SHARDS) -> ExecutorStep:
 
 def main() -> None:
     """Run the fan-out and print the result."""
-    total = make_step(current_client().create_actor(Counter, name="fan-out-counter", resources=SMALL))
-    output_paths = executor_main(
-        steps=[total], description="Fan-out: jobs that submit jobs, and an actor", max_concurrent=AT_ONCE
-    )
+    group = current_client().create_actor_group(Counter, name="fan-out-counter", count=1, resources=SMALL)
+    try:
+        (counter,) = group.wait_ready()
+        total = make_step(counter)
+        output_paths = executor_main(
+            steps=[total], description="Fan-out: jobs that submit jobs, and an actor", max_concurrent=AT_ONCE
+        )
+    finally:
+        # On a cluster an actor would go on without this script.
+        group.shutdown()
     result = read_bytes_or_none(os.path.join(output_paths[total], "sum.json"))
     if result is not None:
         print(f"sum: {result.decode()}")
