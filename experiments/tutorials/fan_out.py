@@ -20,7 +20,7 @@ from rigging.filesystem import open_url, read_bytes_or_none
 SHARDS = 50
 SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="128m", disk="64m")
 # A job that waits lends its processor but never its memory: leave room for the jobs that it waits for.
-AT_ONCE = 20
+AT_ONCE = 8
 
 
 class Counter:

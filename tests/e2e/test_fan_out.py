@@ -15,7 +15,7 @@ from fray.testing import BackendHarness
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 # A hundred processes that import the experiment take half a minute; Iris shows the same in the fast tier.
-FRAY_BACKENDS = ["local", pytest.param("local-process", marks=pytest.mark.slow)]
+FRAY_BACKENDS = ["local", pytest.param("local-process", marks=pytest.mark.slow), "iris"]
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 SHARDS = range(50)
 SUM = sum(i * i + 1 for i in SHARDS)

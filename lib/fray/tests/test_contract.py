@@ -1,5 +1,7 @@
-"""Our backends keep the contract. One that is not listed yet is tried with `--fray-backend NAME`."""
+"""Our backends keep the contract; `ray/` has Ray's, which needs a process namespace."""
+
+import pytest
 
 from fray.testing.contract import *  # noqa: F403
 
-FRAY_BACKENDS = ["local", "local-admission", "local-process"]
+FRAY_BACKENDS = ["local", "local-admission", "local-process", pytest.param("iris", marks=pytest.mark.e2e)]

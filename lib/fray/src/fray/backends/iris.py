@@ -36,7 +36,7 @@ CAPABILITIES = BackendCapabilities(
     replicas_retried_together=False,
     shared_names=True,
     jobs_outlive_client=True,
-    forked_client=True,
+    forked_client=False,
     actors=True,
     actor_restarts=True,
 )
@@ -48,12 +48,31 @@ def connect(address: str | None) -> Client:
     Args:
         address: "host:port" of a controller; None for the cluster of the job this runs in, else the one that the
             `iris` command would use.
+
+    Raises:
+        Conflict: This is a fork of a process that has asked for such a client.
     """
+    _refuse_forks()
     here = os.environ.get("IRIS_CONTROLLER_ADDRESS") if os.environ.get("IRIS_JOB_ID") else None
     target = address or here
     if target is None:
         return IrisBackend(IrisClient.connect())
     return IrisBackend(IrisClient.remote(target), inside_job=here is not None and _bare(target) == _bare(here))
+
+
+_first_use: HomeProcess | None = None
+
+
+def _refuse_forks() -> None:
+    """Remember the process; in a fork of it gRPC crashes or hangs, unless nothing of it was open at that moment."""
+    global _first_use
+    if _first_use is None:
+        _first_use = HomeProcess()
+    elif not _first_use.here:
+        raise Conflict(
+            "no Iris client can be made here: this process is a fork of one that uses Iris, and gRPC does not survive "
+            "a fork; start a new process instead, e.g. with multiprocessing.get_context('spawn')"
+        )
 
 
 def _bare(address: str) -> str:

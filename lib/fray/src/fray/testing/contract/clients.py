@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -30,16 +31,19 @@ def in_forked_child(work: Callable[[], str], answer: Flag) -> str:
                 text = work()
             except MarinError as error:
                 text = f"{type(error).__name__}: {error}"
+            except BaseException:  # nobody else would ever hear of it
+                text = traceback.format_exc()
             answer.set(text)
         finally:
             os._exit(0)
     end = time.monotonic() + LONG
-    while os.waitpid(child, os.WNOHANG) == (0, 0):
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
         if time.monotonic() > end:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             raise AssertionError("the forked child hangs")
         time.sleep(0.005)
+    assert ended[1] == 0, f"the forked child died: {os.waitstatus_to_exitcode(ended[1])}"
     return answer.text()
 
 
