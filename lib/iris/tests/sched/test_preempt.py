@@ -2,6 +2,7 @@
 
 import pytest
 
+from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.events import Preempted
 from iris.domain.ids import AttemptId
 from iris.domain.states import JobState, PriorityBand, TaskState
@@ -132,3 +133,18 @@ def test_the_last_preemption_ends_the_job(cluster):
 def test_a_preemption_that_comes_too_late_changes_nothing(full):
     full.observe("/low/one/0:0", TaskState.SUCCEEDED)
     assert not full.do(Preempted(AttemptId("/low/one/0:0"), "for nothing")).changes
+
+
+def test_nothing_of_a_job_starts_in_the_round_that_preempts_something_of_it(cluster):
+    """Once, that round assigned another task of the job elsewhere, which the reducer refuses."""
+    cluster.connect("w1", resources(2), zone="a")
+    cluster.submit("/low/two", resources(2), replicas=2, band=BATCH)
+    cluster.schedule()
+    cluster.connect("w2", resources(2), zone="b")
+    cluster.submit("/u/job", resources(2), constraints=(Constraint("zone", ConstraintOp.EQ, ("a",)),))
+    plan = cluster.schedule()
+    assert victims(plan) == ["/low/two/0:0"]
+    assert plan.assignments == []
+    assert "make room for other work" in str(plan.reasons["/low/two"])
+    cluster.observe("/low/two/0:0", TaskState.KILLED)
+    assert [task for task, _ in cluster.schedule().assignments] == ["/u/job/0", "/low/two/0"]

@@ -68,6 +68,7 @@ class _Round:
         self._reasons: dict[tuple[object, ...], Reason] = {}
         self._settled: dict[tuple[Demand, PriorityBand], Reason] = {}
         self._hopeless: set[tuple[object, ...]] = set()
+        self._moved: set[JobId] = set()  # of which something is preempted in this round: nothing of them may start
         self._gang_searches = 0
         # Hosts of which something is on its way out; each demand looks at them in this order, and back never.
         self._coming = [host for host in self._hosts if host.coming is not None]
@@ -80,6 +81,8 @@ class _Round:
         if held:
             many = "attempt" if held == 1 else "attempts"
             self.plan.reasons.put(turn.job_id, f"waits for {held} earlier {many} to end")
+        elif turn.job_id in self._moved:
+            self.plan.reasons.put(turn.job_id, "waits for attempts of its own to end: they make room for other work")
         elif is_gang(job.spec):
             self._place_gang(job, turn)
         else:
@@ -185,6 +188,7 @@ class _Round:
             # A gang goes whole by the preemption of any of its members.
             single = unit.bookings[:1]
             self.plan.preemptions.extend(Preempted(booking.attempt_id, why) for booking in single)
+        self._moved.update(booking.job_id for unit in room.victims for booking in unit.bookings)
         names = {booking.worker_id for unit in room.victims for booking in unit.bookings}
         self._coming.extend(host for host in self._hosts if host.worker.worker_id in names)
 
