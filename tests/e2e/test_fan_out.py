@@ -14,8 +14,14 @@ from fray.testing import BackendHarness
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-# A hundred processes that import the experiment take half a minute; Iris shows the same in the fast tier.
-FRAY_BACKENDS = ["local", pytest.param("local-process", marks=pytest.mark.slow), "iris"]
+# A hundred processes that import the experiment take half a minute, and as many of Ray's a whole one; Iris shows the
+# same in the fast tier.
+FRAY_BACKENDS = [
+    "local",
+    pytest.param("local-process", marks=pytest.mark.slow),
+    "iris",
+    pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow]),
+]
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 SHARDS = range(50)
 SUM = sum(i * i + 1 for i in SHARDS)
