@@ -200,15 +200,15 @@ def test_a_closed_client_refuses(client: ActorClient, bench: Any, eventually: An
 def test_memory_for_large_arguments_is_bounded(
     bench: Any, connect: Callable[..., ActorClient], eventually: Any
 ) -> None:
-    limit = 3_500_000  # three of the pickles, not four
+    limit = 10_000_000  # three of the pickles, not four
     with ActorServer(key=KEY, memory_bytes=limit) as server:
         server.register("bench", bench)
         clients = [connect(server.address) for _ in range(4)]
         blocked = clients[0].wait.remote()
-        calls = [one.size.remote(bytes(1_000_000)) for one in clients for _ in range(3)]
+        calls = [one.size.remote(bytes(3_000_000)) for one in clients for _ in range(3)]
         eventually(lambda: bench.inside, "it is inside")
-        eventually(lambda: 3_000_000 < server.load.waiting_bytes <= limit, "as much is here as may be")
+        eventually(lambda: 9_000_000 < server.load.waiting_bytes <= limit, "as much is here as may be")
         bench.gate.set()
-        assert [call.result(WAIT_S) for call in calls] == [1_000_000] * 12
+        assert [call.result(WAIT_S) for call in calls] == [3_000_000] * 12
         assert blocked.result(WAIT_S)
         eventually(lambda: server.load.waiting_bytes == 0, "nothing is held")

@@ -10,7 +10,7 @@ import grpc.aio
 
 from iris.actor.handshake import Handshake, new_nonce, same
 from iris.actor.outbox import Number, Outbox
-from iris.actor.payload import Assembly, Chunks
+from iris.actor.payload import INLINE_BYTES, WHOLE_BYTES, WINDOW_BYTES, Assembly, Chunks
 from iris.actor.pending import PendingCall, Reply
 from iris.actor.places import Place
 from iris.rpc import actor_pb2 as pb
@@ -48,6 +48,7 @@ class Link:
         self._ack_timer: asyncio.TimerHandle | None = None
         self._goodbye = ""
         self._trusted = False
+        self._unasked = 0
         self.last_word = self._loop.time()
 
     async def open(self, key: bytes, whoami: str, outstanding: list[int]) -> pb.ActorWelcome:
@@ -65,7 +66,15 @@ class Link:
     def send(self, call: PendingCall) -> None:
         """Send the call; a large one's pickle follows when the server asks for it."""
         call.actor = self.place.actor
+        size = len(call.data)
+        call.whole = INLINE_BYTES < size <= WHOLE_BYTES and self._unasked + size <= WINDOW_BYTES
+        if call.whole:
+            self._unasked += size
+            call.future.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._ended_whole, size))
         self._outbox.put(call)
+
+    def _ended_whole(self, size: int) -> None:
+        self._unasked -= size
 
     def cancel(self, call: PendingCall) -> None:
         self._outbox.drop_stream(call.number)

@@ -88,15 +88,22 @@ def using_grpc() -> Iterator[None]:
 
 def _settle_before_fork() -> None:
     """Let the thread of grpc.aio end before a fork, if nothing is open: with it, no child could use gRPC at all."""
-    if os.getpid() not in _loops or _in_use.count:
+    if os.getpid() not in _loops:
         return
-    end = time.monotonic() + _SETTLE_S
+    end = time.monotonic() + (0 if _in_use.count else _SETTLE_S)
     while time.monotonic() < end and any(_POLLER in thread.name for thread in threading.enumerate()):
         gc.collect()
         time.sleep(0.002)
+    # The child must not collect what is left of connections: their memory belongs to threads that it does not have.
+    gc.freeze()
 
 
-os.register_at_fork(before=_settle_before_fork)
+def _after_fork_in_parent() -> None:
+    if os.getpid() in _loops:
+        gc.unfreeze()
+
+
+os.register_at_fork(before=_settle_before_fork, after_in_parent=_after_fork_in_parent)
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

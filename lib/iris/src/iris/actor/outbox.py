@@ -102,7 +102,7 @@ class Outbox(Generic[Message]):
             size += frames.popleft().fill(message)
         if self._streams and size < _MESSAGE_BYTES:
             chunks, on_sent = self._streams.popleft()
-            message.chunks.append(pb.Chunk(call=chunks.call, data=chunks.next()))
+            message.chunks.add(call=chunks.call, data=chunks.next())
             if not chunks.done:
                 self._streams.append((chunks, on_sent))
             elif on_sent is not None:

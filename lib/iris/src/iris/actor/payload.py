@@ -8,6 +8,10 @@ from iris.actor.errors import RemoteError, RemoteTraceback
 
 INLINE_BYTES: Final = 64 * 1024
 """A pickle up to this size goes along with its call or result; a larger one follows in chunks."""
+WHOLE_BYTES: Final = 2 * 1024 * 1024
+"""One up to this size does too, where there is room: a result always, arguments within the caller's window."""
+WINDOW_BYTES: Final = 16 * 1024 * 1024
+"""Arguments above INLINE_BYTES that one caller may send without being asked for them."""
 CHUNK_BYTES: Final = 512 * 1024
 
 _PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})

@@ -47,11 +47,13 @@ class PendingCall:
 
     Attributes:
         number: In its session. sent: Handed over whole, so the actor may have begun it.
+        whole: Its arguments go along with it though they are large.
         retries_left: How often it may be made again after the actor died; negative: without limit.
     """
 
     __slots__ = (
         "actor", "assembly", "data", "deadline", "end", "future", "method", "number", "retries_left", "sent", "timer",
+        "whole",
     )  # fmt: skip
 
     def __init__(self, method: str, data: bytes, deadline: float | None, retries: int) -> None:
@@ -63,6 +65,7 @@ class PendingCall:
         self.number = 0
         self.actor = ""
         self.sent = False
+        self.whole = False
         self.end: pb.CallEnd | None = None
         self.assembly: Assembly | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -75,7 +78,7 @@ class PendingCall:
         if self.deadline is not None:
             left = self.deadline - asyncio.get_running_loop().time()
             start.deadline_ms = max(1, round(left * 1000))
-        if len(self.data) > INLINE_BYTES:
+        if len(self.data) > INLINE_BYTES and not self.whole:
             start.size = len(self.data)
             return 256
         start.inline = self.data

@@ -9,7 +9,7 @@ from typing import Final
 
 from iris.actor.hosted import HostedActor, HostedCall
 from iris.actor.outbox import Number, Outbox
-from iris.actor.payload import INLINE_BYTES, Assembly, Chunks
+from iris.actor.payload import WHOLE_BYTES, Assembly, Chunks
 from iris.rpc import actor_pb2 as pb
 
 _WORDS: Final = {
@@ -69,7 +69,7 @@ class _End:
     def fill(self, message: pb.ServerFrames) -> int:
         end, data = self._call.end, self._call.end_data
         assert end is not None
-        if len(data) > INLINE_BYTES:
+        if len(data) > WHOLE_BYTES:
             end.size = len(data)
             message.ends.append(end)
             return 256
@@ -237,7 +237,7 @@ class Session:
         if outbox is None:
             return
         outbox.put(_End(call))
-        if len(call.end_data) > INLINE_BYTES:
+        if len(call.end_data) > WHOLE_BYTES:
             outbox.put(_Stream(outbox, call))
 
     def _forget_arguments(self, call: HostedCall) -> None:
