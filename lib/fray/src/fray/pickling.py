@@ -86,7 +86,8 @@ _latest: tuple[object, list[ModuleType]] | None = None
 def _own_modules(roots: tuple[str, ...]) -> list[ModuleType]:
     """The modules that go by value; looked for again when other modules are loaded than the last time."""
     global _latest
-    key = (roots, tuple(sys.modules))
+    # Modules are kept in the order of their loading: another count or another last one says that something changed.
+    key = (roots, len(sys.modules), next(reversed(sys.modules)))
     if _latest is None or _latest[0] != key:
         _latest = (key, list(_modules_of_the_sender_alone(list(roots))))
     return [sys.modules[module.__name__] for module in _latest[1]]

@@ -5,7 +5,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -332,15 +332,29 @@ class RayFunction:
         return self
 
 
-def test_a_ray_function_is_known_but_not_run(tmp_path: Path) -> None:
+def test_a_ray_function_needs_rays_backend(tmp_path: Path) -> None:
     fn = RayFunction(note)
     assert is_ray_function(fn)
     assert not is_ray_function(decorated)
     assert function_name(fn) == function_name(note)
-    with pytest.raises(InvalidRequest, match="note is a Ray remote function, which only fray's Ray backend can run"):
-        call_step(fn, (None,), str(tmp_path))
-    with pytest.raises(InvalidRequest, match=r"write marin\.execution\.remote\.remote"):
-        remote(fn)(None)
+    with LocalClient() as client, set_current_client(client):
+        with pytest.raises(InvalidRequest, match="note is a Ray remote function, which only fray's Ray backend"):
+            call_step(fn, (None,), str(tmp_path))
+        with pytest.raises(InvalidRequest, match=r"write marin\.execution\.remote\.remote"):
+            remote(fn)(None)
+
+
+class RayLikeClient(LocalClient):
+    """Runs Ray functions as fray's Ray backend does."""
+
+    def run_remote_function(self, fn: Any, args: Sequence[Any]) -> Any:
+        return ("by ray", fn.remote.__name__, *args)
+
+
+def test_a_ray_function_is_run_by_rays_backend_and_its_value_is_kept(tmp_path: Path) -> None:
+    with RayLikeClient() as client, set_current_client(client):
+        assert call_step(RayFunction(note), (7,), str(tmp_path)) == ("by ray", "note", 7)
+        assert json.loads((tmp_path / ".artifact").read_text()) == ["by ray", "note", 7]
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ import contextlib
 import itertools
 import logging
 import os
+import pickle
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import ray
@@ -16,7 +18,14 @@ from fray.backends import ray_cluster, ray_worker
 from fray.backends.ray_actor import RayActorGroup, RayActorHandle
 from fray.backends.ray_gang import GangJob
 from fray.backends.ray_job import Plan, RayJob, SingleJob
-from fray.backends.ray_resources import Surroundings, host_resources, shortfall, surroundings, task_options
+from fray.backends.ray_resources import (
+    Surroundings,
+    actor_options,
+    host_resources,
+    shortfall,
+    surroundings,
+    task_options,
+)
 from fray.backends.ray_session import find_session, start_session
 from fray.backends.ray_slices import GangPlacer
 from fray.backends.ray_waiter import Waiter
@@ -25,7 +34,7 @@ from fray.client import Client, JobHandle
 from fray.errors import JobAlreadyExists
 from fray.home import HomeProcess
 from fray.pickling import dumps
-from fray.types import ActorConfig, BinaryEntrypoint, CpuConfig, JobRequest, ResourceConfig, TpuConfig
+from fray.types import ActorConfig, BinaryEntrypoint, JobRequest, ResourceConfig, TpuConfig
 from rigging.errors import Conflict, InvalidRequest, Unavailable
 from rigging.filesystem.budget import budget_environment
 from rigging.topology import get_tpu_topology
@@ -93,15 +102,15 @@ class RayClient:
         self._feasible: set[tuple[tuple[str, float], ...]] = set()
         self._groups: set[str] = set()
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def __enter__(self) -> "RayClient":
         return self
 
     def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         self.shutdown(wait=exc_type is None)
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
         """Start a job (see `Client.submit`); a name is free again as soon as its job has ended."""
@@ -171,6 +180,14 @@ class RayClient:
         """
         return self._group(cls, args, kwargs, name, count, resources, actor_config)
 
+    def run_remote_function(self, fn: Any, args: Sequence[Any]) -> Any:
+        """Run a function that is `@ray.remote` already, as its decorator says, and return what it returns.
+
+        For old experiments, whose steps are such functions; it is no job of fray's, with no name and no log.
+        """
+        self._home.check("run_remote_function()")
+        return ray.get(fn.remote(*args))
+
     def shutdown(self, wait: bool = True) -> None:
         """Refuse new work, let the jobs end (or, without `wait`, stop them), then end the actors and the session.
 
@@ -236,15 +253,14 @@ class RayClient:
     ) -> Any:
         """Start the Ray task of one replica; for jobs."""
         fields = job.plan.work if not env else {**job.plan.work, "late_env": {**job.plan.work["late_env"], **env}}
-        work = Work(job_id=job.job_id, attempt=attempt, replica=replica, **fields)
+        work = pickle.dumps(tuple(Work(job_id=job.job_id, attempt=attempt, replica=replica, **fields)))
         run = self._run_once if job.plan.uses_tpu else self._run
         return run.options(**options).remote(work, job.plan.payload)
 
     def forget(self, job: RayJob) -> None:
         """The job has ended: its name is free; for jobs."""
         with self._lock:
-            key = (job.parent, job.request.name)
-            if self._live.get(key) is job:
+            if self._live.get(key := (job.parent, job.request.name)) is job:
                 del self._live[key]
 
     def end_group(self, name: str) -> None:
@@ -285,8 +301,6 @@ class RayClient:
         """The resources with the first of the device's alternatives that the cluster has."""
         if not resources.device_alternatives or not isinstance(resources.device, TpuConfig):
             return resources
-        from dataclasses import replace
-
         there = ray_cluster.resources()
         for variant in (resources.device.variant, *resources.device_alternatives):
             if f"TPU-{variant}-head" in there:
@@ -350,7 +364,7 @@ class RayClient:
                   budget_environment())
             for index in range(count)
         ]  # fmt: skip
-        merged = {**_actor_options(resources, config), **(options or {})}
+        merged = {**actor_options(resources, config), **(options or {})}
         ask = self.session().create.remote(name, merged, [dumps(birth, f"actor {name!r}") for birth in births])
         names = ray.get(ask, timeout=_SESSION_SECONDS)
         if names is None:
@@ -361,19 +375,6 @@ class RayClient:
             for index, ray_name in enumerate(names)
         ]
         return RayActorGroup(self, name, handles)
-
-
-def _actor_options(resources: ResourceConfig | None, config: ActorConfig) -> dict[str, Any]:
-    options: dict[str, Any] = {"num_cpus": 0} if resources is None else task_options(host_resources(resources))
-    env = {} if resources is None or isinstance(resources.device, CpuConfig) else resources.device.default_env_vars()
-    if env:
-        options["runtime_env"] = {"env_vars": env}
-    return {
-        **options,
-        "max_concurrency": config.max_concurrency,
-        "max_restarts": config.max_restarts or 0,
-        "max_task_retries": config.max_task_retries or 0,
-    }
 
 
 def _hosts(resources: ResourceConfig) -> int:

@@ -33,6 +33,8 @@ class Reporter:
         self._output: OutputFile | None = None
         self._sent = 0
         self._told = False
+        self._due = 0.0
+        self._written = False
         self._interval = FIRST_REPORT_SECONDS
         self._session: tuple[str, Any] | None = None
 
@@ -43,10 +45,12 @@ class Reporter:
             self._thread.start()
         with self._lock:
             # A file that a job wrote to is not used again: what that job left running may still write.
-            if self._output is None or self._output.size():
+            if self._output is None or self._written:
                 self._output = OutputFile()
             self.work, self._sent, self._told, self._interval = work, 0, False, FIRST_REPORT_SECONDS
-            self._wake.set()
+            self._due = time.monotonic() + FIRST_REPORT_SECONDS
+            if not self._wake.is_set():
+                self._wake.set()
             return self._output
 
     def end(self) -> tuple[bytes, bool]:
@@ -54,14 +58,17 @@ class Reporter:
         with self._lock:
             self.work = None
             assert self._output is not None
-            return (self._output.read_from(self._sent) if self._output.size() > self._sent else b""), self._sent > 0
+            size = self._output.size()
+            self._written = size > 0
+            return (self._output.read_from(self._sent) if size > self._sent else b""), self._sent > 0
 
     def _loop(self) -> None:
         idle_since = time.monotonic()
         while True:
             time.sleep(self._interval)
             if self.work is not None:
-                self._report()
+                if time.monotonic() >= self._due:
+                    self._report()
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since > _PARK_AFTER_SECONDS:
                 self._wake.clear()

@@ -1,5 +1,7 @@
 """fray's words for resources and environments as Ray's: pure functions, without ray."""
 
+import functools
+import glob
 import hashlib
 import json
 import logging
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fray.sizes import parse_size
-from fray.types import CpuConfig, EnvironmentConfig, GpuConfig, ResourceConfig, TpuConfig
+from fray.types import ActorConfig, CpuConfig, EnvironmentConfig, GpuConfig, ResourceConfig, TpuConfig
 from rigging.errors import InvalidRequest
 from rigging.filesystem.budget import MIRROR_BUDGET_ENV
 from rigging.topology import get_tpu_topology
@@ -70,6 +72,20 @@ def task_options(taken: Mapping[str, float]) -> dict[str, Any]:
     if custom:
         options["resources"] = custom
     return options
+
+
+def actor_options(resources: ResourceConfig | None, config: ActorConfig) -> dict[str, Any]:
+    """The options of a Ray actor; without resources it takes no CPU."""
+    options: dict[str, Any] = {"num_cpus": 0} if resources is None else task_options(host_resources(resources))
+    env = {} if resources is None or isinstance(resources.device, CpuConfig) else resources.device.default_env_vars()
+    if env:
+        options["runtime_env"] = {"env_vars": env}
+    return {
+        **options,
+        "max_concurrency": config.max_concurrency,
+        "max_restarts": config.max_restarts or 0,
+        "max_task_retries": config.max_task_retries or 0,
+    }
 
 
 def shortfall(taken: Mapping[str, float], nodes: Sequence[Mapping[str, Any]]) -> str | None:
@@ -174,22 +190,26 @@ def _members(workspace: str | None) -> list[str]:
     if workspace is None:
         return []
     patterns = _read_pyproject(workspace).get("tool", {}).get("uv", {}).get("workspace", {}).get("members", [])
-    if not patterns:
-        return []
-    import glob
-
     found = [path for pattern in patterns for path in sorted(glob.glob(os.path.join(workspace, pattern)))]
     return [path for path in found if os.path.isfile(os.path.join(path, "pyproject.toml"))]
 
 
 def _read_pyproject(directory: str) -> dict[str, Any]:
+    path = os.path.join(directory, "pyproject.toml")
     try:
-        with open(os.path.join(directory, "pyproject.toml"), "rb") as file:
-            return tomllib.load(file)
-    except FileNotFoundError:
+        changed = os.stat(path).st_mtime_ns
+    except OSError:
         return {}
+    return _parsed(path, changed)
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(path: str, _changed: int) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidRequest(f"{directory}/pyproject.toml is not valid TOML: {error}") from None
+        raise InvalidRequest(f"{path} is not valid TOML: {error}") from None
 
 
 def _runtime_env(env_vars: Mapping[str, str]) -> dict[str, Any] | None:

@@ -14,7 +14,6 @@ logger = logging.getLogger(__name__)
 Settle = Callable[[Any, AttemptEnd], None]
 
 _LOOK_SECONDS = 0.02
-_LOOK_SECONDS_OF_MANY = 0.1
 _MANY = 100
 
 
@@ -29,6 +28,7 @@ class Waiter:
         self._lock = threading.Lock()
         self._pending: dict[Any, Settle] = {}
         self._added = threading.Event()
+        self._pause = threading.Event()
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -76,14 +76,15 @@ class Waiter:
                 self._give_up(refs, error)
 
     def _wait_for(self, refs: list[Any]) -> None:
-        many = len(refs) > _MANY
-        ready, _ = ray.wait(refs, num_returns=1, timeout=_LOOK_SECONDS_OF_MANY if many else _LOOK_SECONDS)
-        if ready and len(refs) > 1:
-            ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
-        self._settle(ready)
-        if many:
+        if len(refs) > _MANY:
             # The more there are, the more it costs to look, and the more end meanwhile.
-            threading.Event().wait(min(0.02, len(refs) * 1e-5))
+            self._pause.wait(min(_LOOK_SECONDS, len(refs) * 2e-5))
+            ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
+        else:
+            ready, _ = ray.wait(refs, num_returns=1, timeout=_LOOK_SECONDS)
+            if ready and len(refs) > 1:
+                ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
+        self._settle(ready)
 
     def _settle(self, refs: Sequence[Any]) -> None:
         with self._lock:

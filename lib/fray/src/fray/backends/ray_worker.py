@@ -3,6 +3,7 @@
 import contextlib
 import contextvars
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -49,17 +50,23 @@ class Work(NamedTuple):
     uses_tpu: bool
 
 
-def run_job(work: Work, payload: bytes) -> Outcome | None:
-    """Run a job's entry point; errors come back as values. None says success without a word of output."""
+def run_job(work_fields: bytes, payload: bytes) -> Outcome | None:
+    """Run a job's entry point; errors come back as values. None says success without a word of output.
+
+    Args:
+        work_fields: The fields of a `Work`, pickled: bytes are what Ray carries fastest.
+        payload: The entry point, pickled.
+    """
+    work = Work(*pickle.loads(work_fields))  # noqa: S301 - from the job's own client
     entry = cloudpickle.loads(payload)
     output = reporter.begin(work)
     outcome: Outcome | None
     try:
-        with _environment(work):
-            if isinstance(entry, BinaryEntrypoint):
-                outcome = _run_program(entry, work, output)
-            else:
-                outcome = _run_callable(entry, work, output)
+        _environment.enter(work)
+        if isinstance(entry, BinaryEntrypoint):
+            outcome = _run_program(entry, work, output)
+        else:
+            outcome = _run_callable(entry, work, output)
     except (OSError, MarinError) as error:
         outcome = failure(error)
     rest, reported = reporter.end()
@@ -84,37 +91,63 @@ def failure(error: BaseException) -> Outcome:
     return Outcome(error=pickled, summary=f"{type(error).__name__}: {error}", trace=trace)
 
 
-@contextlib.contextmanager
-def _environment(work: Work) -> Iterator[None]:
-    """The job's variables, packages and directory, put back afterwards: another job may follow in this process."""
-    changes = {
-        **work.late_env,
-        NAMESPACE_ENV: work.namespace,
-        PARENT_ENV: work.job_id,
-        REPLICA_ENV: str(work.replica),
-        "RAY_ADDRESS": work.address,
-    }
-    old_directory = None
-    if work.packages:
-        directory = ensure_packages(work.packages)
-        if directory not in sys.path:
-            sys.path.insert(0, directory)
-        changes["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, os.environ.get("PYTHONPATH")]))
-    old = {name: os.environ.get(name) for name in changes}
-    if work.workspace is not None and os.path.isdir(work.workspace):
-        old_directory = os.getcwd()
-        os.chdir(work.workspace)
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for name, value in old.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
+class _Environment:
+    """The variables and directory of this process, as the job that runs wants them.
+
+    They stay until the next job comes, and only what differs is changed: most jobs that follow each other in one
+    process are alike.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[str, str | None] = {}
+        self._home: str | None = None
+
+    def enter(self, work: Work) -> None:
+        """Make them those of a job; installs its packages.
+
+        Raises:
+            JobFailed: The packages cannot be installed.
+        """
+        wanted = {
+            **work.late_env,
+            NAMESPACE_ENV: work.namespace,
+            PARENT_ENV: work.job_id,
+            REPLICA_ENV: str(work.replica),
+            "RAY_ADDRESS": work.address,
+        }
+        if work.packages:
+            directory = ensure_packages(work.packages)
+            if directory not in sys.path:
+                sys.path.insert(0, directory)
+            path = os.environ.get("PYTHONPATH", "")
+            wanted["PYTHONPATH"] = path if directory in path else os.pathsep.join(filter(None, [directory, path]))
+        for name in [name for name in self._before if name not in wanted]:
+            self._put(name, self._before.pop(name))
+        for name, value in wanted.items():
+            here = os.environ.get(name)
+            self._before.setdefault(name, here)
+            if here != value:
                 os.environ[name] = value
-        if old_directory is not None:
-            os.chdir(old_directory)
+        self._go_to(work.workspace)
+
+    def _go_to(self, workspace: str | None) -> None:
+        if self._home is None:
+            self._home = os.getcwd()
+        try:
+            os.chdir(self._home if workspace is None else workspace)
+        except OSError:
+            # This node does not have the directory: the job finds itself where Ray has put its code.
+            os.chdir(self._home)
+
+    @staticmethod
+    def _put(name: str, value: str | None) -> None:
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+_environment = _Environment()
 
 
 def _run_callable(entry: CallableEntrypoint, work: Work, output: OutputFile) -> Outcome | None:
@@ -128,17 +161,19 @@ def _run_callable(entry: CallableEntrypoint, work: Work, output: OutputFile) -> 
         wait_through(client.block_on)
         entry.callable(*entry.args, **entry.kwargs)
 
-    with _redirected(output):
-        try:
-            contextvars.Context().run(call)
-        except SystemExit as error:
-            if error.code in (None, 0):
-                return None
-            return Outcome(summary=f"called sys.exit({error.code!r})", trace=traceback.format_exc())
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # the job's own exception, whatever it is, belongs to whoever waits for it
-            return failure(error)
+    _redirect(output)
+    try:
+        contextvars.Context().run(call)
+    except SystemExit as error:
+        if error.code in (None, 0):
+            return None
+        return Outcome(summary=f"called sys.exit({error.code!r})", trace=traceback.format_exc())
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the job's own exception, whatever it is, belongs to whoever waits for it
+        return failure(error)
+    finally:
+        _flush()
     return None
 
 
@@ -164,23 +199,23 @@ def present_client() -> "RayClient | None":
     return None if work is None else nested_client(work.namespace, work.job_id)
 
 
-@contextlib.contextmanager
-def _redirected(output: OutputFile) -> Iterator[None]:
-    """Send what this process writes to stdout and stderr, also by child processes, to the job's output."""
-    targets = {1, 2, *_descriptors(sys.stdout, sys.stderr)}
+_redirected_to: OutputFile | None = None
+
+
+def _redirect(output: OutputFile) -> None:
+    """Send what this process writes to stdout and stderr, also by child processes, to the job's output.
+
+    It goes on to do so between jobs, when nothing is written: files that were written to are not used again.
+    """
+    global _redirected_to
+    if _redirected_to is output:
+        return
     _flush()
     descriptor = output.open()
-    saved = {target: os.dup(target) for target in targets}
-    for target in targets:
+    for target in {1, 2, *_descriptors(sys.stdout, sys.stderr)}:
         os.dup2(descriptor, target)
     os.close(descriptor)
-    try:
-        yield
-    finally:
-        _flush()
-        for target, original in saved.items():
-            os.dup2(original, target)
-            os.close(original)
+    _redirected_to = output
 
 
 def _descriptors(*streams: Any) -> Iterator[int]:

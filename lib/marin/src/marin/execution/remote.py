@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 
 from marin.execution.regions import infer_region
-from marin.execution.step_call import call_step_in_job, check_not_ray, is_ray_function
+from marin.execution.step_call import call_ray_function, call_step_in_job, is_ray_function
 
 if TYPE_CHECKING:
     from fray.client import JobHandle
@@ -154,13 +154,15 @@ def job_request(
 def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
     """The function that a job calls: what a remote function wraps, as a job that submitted itself would never end.
 
-    Raises:
-        InvalidRequest: It is a Ray remote function.
+    A Ray remote function is called by Ray's own means, which only works in a job on Ray.
     """
     while isinstance(fn, RemoteCallable):
         fn = fn.fn
-    check_not_ray(fn)
-    return fn
+    return functools.partial(_call_ray_function, fn) if is_ray_function(fn) else fn
+
+
+def _call_ray_function(fn: Any, *args: Any) -> Any:
+    return call_ray_function(fn, args)
 
 
 def submit(

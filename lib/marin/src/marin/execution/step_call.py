@@ -30,9 +30,8 @@ def call_step(fn: Callable[..., Any], args: Sequence[Any], output_path: str, bud
         output_path: Where `.artifact` goes.
         budget_gb: What it may copy between regions, in 2^30 bytes; None for what is in force around the call.
     """
-    check_not_ray(fn)
     with _budget(budget_gb):
-        value = fn(*args)
+        value = _call(fn, args)
     try:
         Artifact.save(value, output_path)
     except InvalidRequest as error:
@@ -48,7 +47,13 @@ def call_step_in_job(fn: Callable[..., Any], args: Sequence[Any], output_path: s
         call_step(fn, args, output_path, budget_gb)
         return
     with _budget(budget_gb):
-        fn(*args)
+        _call(fn, args)
+
+
+def _call(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+    if is_ray_function(fn):
+        return call_ray_function(fn, args)
+    return fn(*args)
 
 
 def is_ray_function(fn: Any) -> bool:
@@ -56,18 +61,22 @@ def is_ray_function(fn: Any) -> bool:
     return callable(getattr(fn, "remote", None)) and callable(getattr(fn, "options", None))
 
 
-def check_not_ray(fn: Any) -> None:
-    """Refuse a Ray remote function, which cannot be called here.
+def call_ray_function(fn: Any, args: Sequence[Any]) -> Any:
+    """Run a Ray remote function as a task of Ray's, with what its decorator says, and wait for what it returns.
 
     Raises:
-        InvalidRequest: It is one.
+        InvalidRequest: The current fray client is not of the Ray backend.
     """
-    if is_ray_function(fn):
+    from fray.current_client import current_client
+
+    run = getattr(current_client(), "run_remote_function", None)
+    if run is None:
         name = getattr(fn.remote, "__qualname__", None) or type(fn).__name__
         raise InvalidRequest(
-            f"{name} is a Ray remote function, which only fray's Ray backend can run, and this fray has none; take "
+            f"{name} is a Ray remote function, which only fray's Ray backend can run: set FRAY_CLIENT=ray; or take "
             "@ray.remote off it and give the step resources, or write marin.execution.remote.remote(fn, resources=...)"
         )
+    return run(fn, args)
 
 
 def mirror_budget_gb(config: Any) -> float | None:

@@ -1,0 +1,95 @@
+"""What is Ray's own: being inside a Ray job, the client server, Ray functions, names inside of jobs."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fray.testing import LONG, Flag
+from fray.testing.ray_harness import RayCluster
+from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
+
+pytestmark = [pytest.mark.ray, pytest.mark.e2e]
+
+SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    """One node, with a Ray client server."""
+    cluster = RayCluster(cpus=8, client_server=True)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        import ray
+
+        ray.shutdown()
+        cluster.stop()
+
+
+def test_code_in_a_ray_task_that_fray_did_not_start_finds_ray(cluster: RayCluster, tmp_path: Path) -> None:
+    import ray
+
+    from fray.backends.ray_client import RayClient
+
+    flag = Flag(str(tmp_path / "ran"))
+
+    def inside() -> str:
+        from fray import current_client
+
+        client = current_client()
+        status = client.submit(JobRequest("child", Entrypoint.from_callable(flag.set), SMALL)).wait(60)
+        client.shutdown()
+        return f"{type(client).__name__} {status}"
+
+    with RayClient():
+        assert ray.get(ray.remote(num_cpus=0.1)(inside).remote()) == "RayClient succeeded"
+    assert flag.is_set()
+
+
+def test_a_function_that_is_rays_already(cluster: RayCluster) -> None:
+    import ray
+
+    from fray.backends.ray_client import RayClient
+
+    @ray.remote(num_cpus=0.1)
+    def double(n: int) -> int:
+        if n < 0:
+            raise LookupError("no such shard")
+        return 2 * n
+
+    with RayClient() as client:
+        assert client.run_remote_function(double, [21]) == 42
+        with pytest.raises(LookupError, match="no such shard"):
+            client.run_remote_function(double, [-1])
+
+
+def test_a_ray_pin_is_left_out(cluster: RayCluster, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    from fray.backends.ray_client import RayClient
+
+    environment = EnvironmentConfig(workspace=str(tmp_path), pip_packages=["ray==2.0.0"])
+    with RayClient() as client:
+        request = JobRequest("pinned", Entrypoint.from_binary("true"), SMALL, environment)
+        assert client.submit(request).wait(LONG) is JobStatus.SUCCEEDED
+    assert "'ray==2.0.0' is not installed" in caplog.text
+
+
+def test_through_the_client_server(cluster: RayCluster, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "from fray import Entrypoint, JobRequest, ResourceConfig, current_client\n"
+        "small = ResourceConfig.with_cpu(cpu=0.1, ram='64m', disk='1m')\n"
+        "client = current_client()\n"
+        "print('before')\n"
+        "job = client.submit(JobRequest('far', Entrypoint.from_callable(print, ['hello from afar']), small))\n"
+        "print(job.wait(60), job.logs())\n"
+        "client.shutdown()\n"
+    )
+    env = {**os.environ, "FRAY_CLIENT": f"ray://{cluster.client_address}", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=LONG, check=False
+    )
+    assert "succeeded hello from afar" in done.stdout, done.stderr[-3000:]
