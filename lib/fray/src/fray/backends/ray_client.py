@@ -50,7 +50,6 @@ _LAST_WORDS_SECONDS = 10.0
 _FORKED = "Ray cannot be used in a fork of a process that uses it; start a new process instead"
 
 T = TypeVar("T")
-
 # The process that connected to Ray: a fork of it has Ray's state without its threads.
 _connected: HomeProcess | None = None
 _connecting = threading.Lock()

@@ -161,7 +161,7 @@ def _run_callable(entry: CallableEntrypoint, work: Work, output: OutputFile) -> 
         wait_through(client.block_on)
         entry.callable(*entry.args, **entry.kwargs)
 
-    _redirect(output)
+    _streams.to_job(output)
     try:
         contextvars.Context().run(call)
     except SystemExit as error:
@@ -173,7 +173,7 @@ def _run_callable(entry: CallableEntrypoint, work: Work, output: OutputFile) -> 
     except BaseException as error:  # the job's own exception, whatever it is, belongs to whoever waits for it
         return failure(error)
     finally:
-        _flush()
+        _streams.to_ray()
     return None
 
 
@@ -199,23 +199,37 @@ def present_client() -> "RayClient | None":
     return None if work is None else nested_client(work.namespace, work.job_id)
 
 
-_redirected_to: OutputFile | None = None
+class _Streams:
+    """Where this process's stdout and stderr go: Ray's files, except while a job runs.
 
-
-def _redirect(output: OutputFile) -> None:
-    """Send what this process writes to stdout and stderr, also by child processes, to the job's output.
-
-    It goes on to do so between jobs, when nothing is written: files that were written to are not used again.
+    Between jobs Ray itself writes there. Descriptors are kept from job to job, as most of them write nothing.
     """
-    global _redirected_to
-    if _redirected_to is output:
-        return
-    _flush()
-    descriptor = output.open()
-    for target in {1, 2, *_descriptors(sys.stdout, sys.stderr)}:
-        os.dup2(descriptor, target)
-    os.close(descriptor)
-    _redirected_to = output
+
+    def __init__(self) -> None:
+        self._rays: dict[int, int] = {}
+        self._output: OutputFile | None = None
+        self._descriptor = -1
+
+    def to_job(self, output: OutputFile) -> None:
+        """Send what is written, also by child processes, to the job's output."""
+        _flush()
+        if not self._rays:
+            self._rays = {target: os.dup(target) for target in {1, 2, *_descriptors(sys.stdout, sys.stderr)}}
+        if self._output is not output:
+            if self._output is not None:
+                os.close(self._descriptor)
+            self._output, self._descriptor = output, output.open()
+        for target in self._rays:
+            os.dup2(self._descriptor, target)
+
+    def to_ray(self) -> None:
+        """Send it to Ray's files again."""
+        _flush()
+        for target, original in self._rays.items():
+            os.dup2(original, target)
+
+
+_streams = _Streams()
 
 
 def _descriptors(*streams: Any) -> Iterator[int]:
