@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from iris.core.view import ClusterView
 from iris.domain.effects import Effect, StartAttempt
 from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, UserBudget, Worker
 from iris.domain.events import JobSubmitted, StopRequested, WorkerConnected
-from iris.domain.ids import JobId, WorkerId
+from iris.domain.ids import JobId, TaskId, WorkerId
 from iris.domain.resources import Resources
+from iris.sched.plan import Plan, plan_round
 from iris.store.store import Forgotten
 from rigging.errors import NotFound, Unavailable
 
@@ -89,6 +91,47 @@ def test_a_refused_event_leaves_the_rest_of_its_batch_whole() -> None:
         with pytest.raises(NotFound, match="job /ann/none does not exist"):
             await bad
         assert rig.store.commits == [(1, 1, 0)]
+
+    with_rig(test)
+
+
+def test_a_broken_round_costs_nobody_an_answer_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(rig: Rig) -> None:
+        reports: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report["message"]))
+
+        def broken(view: ClusterView, now_ms: int) -> Plan:
+            raise ZeroDivisionError
+
+        with monkeypatch.context() as patch:
+            patch.setattr("iris.controller.engine.plan_round", broken)
+            await asyncio.gather(rig.engine.submit(WORKER), rig.engine.submit(submitted("/ann/a")))
+        assert rig.store.commits == [(1, 1, 1)]
+        assert reports == ["scheduler: the scheduling round failed"]
+        rig.engine.kick()
+        await rig.engine.submit(submitted("/ann/b"))
+        assert [effect.attempt_id for effect in rig.effects if isinstance(effect, StartAttempt)] == [
+            "/ann/a/0:0",
+            "/ann/b/0:0",
+        ]
+
+    with_rig(test)
+
+
+def test_a_decision_of_the_round_that_is_refused_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(rig: Rig) -> None:
+        reports: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report["message"]))
+
+        def too_much(view: ClusterView, now_ms: int) -> Plan:
+            plan = plan_round(view, now_ms)
+            return replace(plan, assignments=[(TaskId("/ann/none/0"), WorkerId("w1")), *plan.assignments])
+
+        monkeypatch.setattr("iris.controller.engine.plan_round", too_much)
+        await asyncio.gather(rig.engine.submit(WORKER), rig.engine.submit(submitted("/ann/a")))
+        assert [effect.attempt_id for effect in rig.effects if isinstance(effect, StartAttempt)] == ["/ann/a/0:0"]
+        assert len(reports) == 1
+        assert "/ann/none/0" in reports[0]
 
     with_rig(test)
 

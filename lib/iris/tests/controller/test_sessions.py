@@ -120,6 +120,27 @@ def test_a_silent_worker_is_lost_and_its_tasks_go_elsewhere(tmp_path: Path, conn
         assert list(user.task("/ann/a/0").causes) == ["attempt 0 on w1: worker w1 was not heard for 0.4 s"]
 
 
+def test_what_only_a_worker_lost_lately_could_run_is_accepted_and_waits_for_it(tmp_path: Path, connect: Any) -> None:
+    with running_controller(tmp_path / "state", **FAST) as controller:
+        user = connect(controller)
+        large = pb.Resources(cpu_millis=64_000, memory_bytes=8 * 2**30, disk_bytes=100 * 2**30)
+        with worker_of(controller, capacity=large) as worker:
+            user.submit("/ann/a")
+            worker.wait_for_start("/ann/a/0:0")
+        with ScriptedWorker(controller.address, controller.worker_token("w2"), "w2") as small:
+
+            def retried() -> bool:
+                small.send(pb.WorkerMessage())  # a heartbeat
+                return any(start.attempt_id == "/ann/a/0:1" for start in small.starts)
+
+            small.wait(retried, "the retry: w1 is lost")
+            user.submit("/ann/b", cpu_millis=64_000)
+            with pytest.raises(grpc.RpcError, match=r"can never run: needs 65 cores; the largest worker \(w1\) has 64"):
+                user.submit("/ann/c", cpu_millis=65_000)
+            with worker_of(controller, capacity=large, instance_id="second") as again:
+                again.wait_for_start("/ann/b/0:0")
+
+
 def test_a_worker_that_does_not_come_back_after_a_restart_is_lost(tmp_path: Path, connect: Any) -> None:
     with running_controller(tmp_path / "state") as controller, worker_of(controller) as worker:
         connect(controller).submit("/ann/a", max_retries_preemption=0)

@@ -268,12 +268,22 @@ class Engine:
         if not self.view.queue:
             self.reasons = {}
             return
-        plan = plan_round(self.view, turn.now_ms)
-        for preempted in plan.preemptions:
-            turn.apply(preempted)
-        for task_id, worker_id in plan.assignments:
-            turn.apply(Assigned(task_id, worker_id))
+        try:
+            plan = plan_round(self.view, turn.now_ms)
+        except Exception as error:  # a mistake of ours must not take along the answers that this turn owes
+            self._report("the scheduling round failed", error)
+            return
         self.reasons = plan.reasons
+        assigned = [Assigned(task_id, worker_id) for task_id, worker_id in plan.assignments]
+        events: list[Event] = [*plan.preemptions, *assigned]
+        for event in events:
+            try:
+                turn.apply(event)
+            except Exception as error:  # refused or broken, it changed nothing: the others stand
+                self._report(f"{event}, decided by the scheduler, was refused", error)
+
+    def _report(self, what: str, error: Exception) -> None:
+        self._loop.call_exception_handler({"message": f"scheduler: {what}", "exception": error})
 
     def _arm_timer(self, now_ms: int) -> None:
         deadline = next_deadline(self.view)

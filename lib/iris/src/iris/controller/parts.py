@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from iris.controller.blobs import BlobStore
 from iris.controller.config import ControllerConfig, Durability
@@ -19,6 +20,9 @@ from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.states import ExistingJobPolicy, JobState
 from iris.store.replicate.replicator import Replicator
 from rigging.errors import AlreadyExists, Conflict
+
+# A worker that went less than an hour ago may come back: what only it could run is accepted, and waits for it.
+_AWAY_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,7 @@ class Controller:
         offers = [
             (worker.worker_id, worker.capacity, worker.attributes)
             for worker in view.workers.values()
-            if self.sessions.present(worker.worker_id)
+            if self.sessions.present(worker.worker_id) or turn.now_ms - worker.last_seen_at_ms < _AWAY_MS
         ]
         validate_place(spec, view, offers, self.config.scale_groups)
         if is_live:
