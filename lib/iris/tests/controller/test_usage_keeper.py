@@ -48,3 +48,13 @@ def test_who_holds_something_over_the_restart_is_charged_for_the_time_between(tm
     assert again.use("bob", T0 + HOUR_MS) == 0, "nothing is known of bob, so nothing is held against him"
     assert again.held("bob") == 10
     store.close()
+
+
+def test_a_save_that_fails_is_told_and_costs_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ledger = UsageLedger()
+    first, store = keeper(tmp_path, ledger, T0)
+    ledger.shift("ann", 10, T0)
+    store.close()
+    first.save_or_tell()
+    assert "the use of users could not be saved" in caplog.text
+    assert "the use of 1 users could not be written" in caplog.text

@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from iris.core.usage import UsageLedger
 from iris.store.store import UserUse
+from rigging.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class UsageKeeper:
             self._saved[user] = item.use
 
     def save(self) -> int:
-        """Write the accounts that have changed; returns how many. Raises sqlite3.Error."""
+        """Write the accounts that have changed; returns how many. Raises Unavailable."""
         now_ms = self._clock_ms()
         changed = []
         for user in self._ledger.users():
@@ -66,5 +66,5 @@ class UsageKeeper:
         """Save; a failure is logged, as nothing but fairness depends on it."""
         try:
             self.save()
-        except sqlite3.Error:
+        except Unavailable:
             logger.exception("the use of users could not be saved")

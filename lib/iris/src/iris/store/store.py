@@ -37,6 +37,7 @@ from iris.store.rows import (
     worker_of,
     worker_row,
 )
+from rigging.errors import Unavailable
 
 _TASK_LIST: Final = ", ".join(f"tasks.{name}" for name in TASK_COLUMNS)
 _WITH_ENV_VARS: Final = "job_env_vars.job_id = jobs.job_id"
@@ -168,9 +169,16 @@ class Store:
             self._spec_of_sequence[job.job_id] = job.sequence
 
     def save_usage(self, accounts: Sequence[UserUse]) -> None:
-        """Write what users have had, in a transaction of its own; what is not named stays as it was."""
-        if accounts:
+        """Write what users have had, in a transaction of its own; what is not named stays as it was.
+
+        Raises Unavailable when nothing was written.
+        """
+        if not accounts:
+            return
+        try:
             self._run([upsert("usage", [(item.user, item.use, item.at_ms) for item in accounts])])
+        except sqlite3.Error as error:
+            raise Unavailable(f"the use of {len(accounts)} users could not be written: {error}") from error
 
     def load_usage(self) -> list[UserUse]:
         """What users had had when it was saved last."""
