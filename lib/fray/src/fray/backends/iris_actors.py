@@ -3,7 +3,7 @@
 import contextvars
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ class IrisActorGroup:
         self._count = count
         self._lock = threading.Lock()
         self._discovered: set[int] = set()
-        self._follower: EndpointFollower | None = None
+        self._follower: EndpointFollower | _Over | None = None
 
     @property
     def job_id(self) -> str:
@@ -76,10 +76,16 @@ class IrisActorGroup:
         """Stop all of them: what has not begun is refused, what runs has a few seconds."""
         self._client.terminate(self._job_id, "the actor group was shut down")
 
+    def end(self) -> None:
+        """Look no more: it is over, and its name may be another group's."""
+        with self._lock:
+            follower, self._follower = self._follower, _Over()
+        if follower is not None:
+            follower.close()
+
     def close(self) -> None:
         """Look no more, and end this process's connections to the actors."""
-        if self._follower is not None:
-            self._follower.close()
+        self.end()
         close_clients([self._spot_of(index) for index in range(self._count)])
 
     def _wait(self, wanted: int, end: float, timeout: float) -> list[int]:
@@ -113,7 +119,7 @@ class IrisActorGroup:
             job_id=self._job_id,
         )
 
-    def _follow(self) -> EndpointFollower:
+    def _follow(self) -> "EndpointFollower | _Over":
         with self._lock:
             if self._follower is None:
                 self._follower = EndpointFollower(self._client, prefix=f"{self._job_id}/{LEAF}")
@@ -124,6 +130,19 @@ class IrisActorGroup:
 
     def _handle(self, index: int) -> ActorHandle:
         return handle_of(self._spot_of(index))
+
+
+class _Over:
+    """What is left to be followed of a group that is over."""
+
+    latest: Final = EndpointSet((), True, "it was shut down")
+
+    def wait_for(self, condition: Callable[[EndpointSet], bool], timeout: float) -> EndpointSet:
+        del condition, timeout
+        return self.latest
+
+    def close(self) -> None:
+        pass
 
 
 class IrisActors:
@@ -158,7 +177,10 @@ class IrisActors:
         """The group whose actors are the tasks of a job."""
         group = IrisActorGroup(self._client, job_id, spot, count)
         with self._lock:
+            before = self._groups.get(job_id)
             self._groups[job_id] = group
+        if before is not None:
+            before.end()  # it has ended, or its name would not be free
         return group
 
     def host(

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -10,6 +11,8 @@ from rigging.errors import MarinError
 logger = logging.getLogger(__name__)
 
 _JOBS_PER_CALL = 64
+_FEW = 8
+_GATHER_SECONDS = 0.02
 
 
 class JobWatcher:
@@ -58,6 +61,9 @@ class JobWatcher:
                     _tell(job_id, callback)
             watched = [(job_id, callback) for job_id, callback in watched if job_id not in ended]
             self._take(watched)
+            if len(watched) > _FEW:
+                # An answer is about all of them: let some more end before the next one.
+                time.sleep(_GATHER_SECONDS)
 
     def _ended(self, job_ids: list[str]) -> set[str]:
         try:
