@@ -13,19 +13,12 @@ import pytest
 
 from iris.sim.run import run_seed
 
-FAST_SEEDS = range(15)
+FAST_SEEDS = range(int(os.environ.get("IRIS_SIM_SEEDS", "15")))
 
 
 @pytest.mark.parametrize("seed", FAST_SEEDS)
 def test_every_promise_holds(seed: int) -> None:
     run_seed(seed).check()
-
-
-def test_as_many_seeds_as_asked_for() -> None:
-    count = int(os.environ.get("IRIS_SIM_SEEDS", "0"))
-    if not count:
-        pytest.skip("say how many: IRIS_SIM_SEEDS=N")
-    assert list(_broken(range(1000, 1000 + count))) == []
 
 
 @pytest.mark.slow
