@@ -12,6 +12,7 @@ of its own (`unshare`), and is left out where that is not possible.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import queue
@@ -133,8 +134,9 @@ def serve_floor() -> None:
         out: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
         def read() -> None:
-            for message in messages:
-                work.put((message, out))
+            with contextlib.suppress(grpc.RpcError):  # the end
+                for message in messages:
+                    work.put((message, out))
 
         threading.Thread(target=read, daemon=True).start()
         while True:
