@@ -252,9 +252,12 @@ class RayClient:
     ) -> Any:
         """Start the Ray task of one replica; for jobs."""
         fields = job.plan.work if not env else {**job.plan.work, "late_env": {**job.plan.work["late_env"], **env}}
-        work = pickle.dumps(tuple(Work(job_id=job.job_id, attempt=attempt, replica=replica, **fields)))
+        work = tuple(Work(job_id=job.job_id, attempt=attempt, replica=replica, **fields))
         run = self._run_once if job.plan.uses_tpu else self._run
-        return run.options(**options).remote(work, job.plan.payload)
+        payload = job.plan.payload
+        # One argument costs Ray less than two.
+        arguments = [(work, payload)] if isinstance(payload, bytes) else [(work, None), payload]
+        return run.options(**options).remote(pickle.dumps(arguments[0]), *arguments[1:])
 
     def forget(self, job: RayJob) -> None:
         """The job has ended: its name is free; for jobs."""

@@ -50,15 +50,16 @@ class Work(NamedTuple):
     uses_tpu: bool
 
 
-def run_job(work_fields: bytes, payload: bytes) -> Outcome | None:
+def run_job(request: bytes, large_payload: bytes | None = None) -> Outcome | None:
     """Run a job's entry point; errors come back as values. None says success without a word of output.
 
     Args:
-        work_fields: The fields of a `Work`, pickled: bytes are what Ray carries fastest.
-        payload: The entry point, pickled.
+        request: The fields of a `Work` and the pickled entry point, pickled: bytes are what Ray carries fastest.
+        large_payload: The entry point where the request has none.
     """
-    work = Work(*pickle.loads(work_fields))  # noqa: S301 - from the job's own client
-    entry = cloudpickle.loads(payload)
+    fields, payload = pickle.loads(request)  # noqa: S301 - from the job's own client
+    work = Work(*fields)
+    entry = cloudpickle.loads(large_payload if payload is None else payload)
     output = reporter.begin(work)
     outcome: Outcome | None
     try:

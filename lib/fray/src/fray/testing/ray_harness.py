@@ -56,6 +56,11 @@ class RayCluster:
         _need_namespaces()
         for name, value in ENVIRONMENT.items():
             self._set(name, value)
+        # Ray reads them when it is imported.
+        import ray
+
+        # A process has one cluster at a time: without this its clients would go on using the one before.
+        ray.shutdown()
         for attempt in range(_START_ATTEMPTS):
             try:
                 self._start_head()
