@@ -9,6 +9,7 @@ from rigging.testing import FakeClock
 from rigging.testing.gcs_server import GcsServer
 from rigging.testing.s3_server import S3Server
 from rigging.testing.serving import TestServer
+from rigging.testing.shared import shared_gcs_server, shared_s3_server
 
 # gcsfs reads it when it is imported, by whichever test; else it asks a Google service about each bucket for a minute.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
@@ -33,19 +34,19 @@ def outside_any_cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def gcs_process() -> Iterator[GcsServer]:
-    with GcsServer() as server:
-        server.create_bucket("marin-us-central2", "us-central2")
-        server.create_bucket("marin-eu-west4", "europe-west4")
-        yield server
+def gcs_process() -> GcsServer:
+    server = shared_gcs_server()
+    server.create_bucket("marin-us-central2", "us-central2")
+    server.create_bucket("marin-eu-west4", "europe-west4")
+    return server
 
 
 @pytest.fixture(scope="session")
-def s3_process() -> Iterator[S3Server]:
-    with S3Server() as server:
-        server.create_bucket("marin-s3-one")
-        server.create_bucket("marin-s3-two")
-        yield server
+def s3_process() -> S3Server:
+    server = shared_s3_server()
+    server.create_bucket("marin-s3-one")
+    server.create_bucket("marin-s3-two")
+    return server
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
 from rigging.testing.faults import Fault, FaultKind
 from rigging.testing.gcs_server import GcsServer
 from rigging.testing.s3_server import S3Server
+from rigging.testing.shared import shared_gcs_server, shared_s3_server
 
 pytestmark = pytest.mark.e2e
 
@@ -36,17 +37,17 @@ Server = GcsServer | S3Server
 PROTOCOLS = {GcsServer: "gs", S3Server: "s3"}
 
 
-@pytest.fixture(scope="module", params=[GcsServer, S3Server])
+@pytest.fixture(scope="module", params=[shared_gcs_server, shared_s3_server])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    protocol = PROTOCOLS[request.param]
-    with request.param() as server:
-        before = dict(os.environ)
-        os.environ.update(server.environment())
-        fsspec.filesystem(protocol).clear_instance_cache()
-        yield server
-        fsspec.filesystem(protocol).clear_instance_cache()
-        os.environ.clear()
-        os.environ.update(before)
+    server: Server = request.param()
+    protocol = PROTOCOLS[type(server)]
+    before = dict(os.environ)
+    os.environ.update(server.environment())
+    fsspec.filesystem(protocol).clear_instance_cache()
+    yield server
+    fsspec.filesystem(protocol).clear_instance_cache()
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.fixture

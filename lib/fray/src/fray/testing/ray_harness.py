@@ -35,6 +35,8 @@ ENVIRONMENT = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
     "RAY_DEDUP_LOGS": "0",
+    # What `print` is, is not Ray's to change in a process that other tests use.
+    "RAY_TQDM_PATCH_PRINT": "0",
     "FRAY_RAY_ELASTIC": "0",
 }
 

@@ -1,28 +1,29 @@
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rigging.testing.gcs_server import GcsServer
 from rigging.testing.s3_server import S3Server
+from rigging.testing.shared import shared_gcs_server, shared_s3_server
 
 # gcsfs reads it when it is imported, by whichever test; else it asks a Google service about each bucket for a minute.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
 
 @pytest.fixture(scope="session")
-def gcs_process() -> Iterator[GcsServer]:
-    with GcsServer() as server:
-        server.create_bucket("state-gcs", "us-central2")
-        yield server
+def gcs_process() -> GcsServer:
+    server = shared_gcs_server()
+    server.create_bucket("state-gcs", "us-central2")
+    return server
 
 
 @pytest.fixture(scope="session")
-def s3_process() -> Iterator[S3Server]:
-    with S3Server() as server:
-        server.create_bucket("state-s3")
-        yield server
+def s3_process() -> S3Server:
+    server = shared_s3_server()
+    server.create_bucket("state-s3")
+    return server
 
 
 @pytest.fixture
