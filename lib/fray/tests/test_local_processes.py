@@ -119,7 +119,7 @@ def test_shutdown_removes_the_scratch_files(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     own = LocalClient(processes=True)
     job = own.submit(call(os.getpid))
-    assert len(list(tmp_path.glob("fray-*"))) == 2  # the pickle's folder and the log
+    assert len(list(tmp_path.glob("fray-*"))) == 1  # the pickle's folder
     own.shutdown()
     assert job.logs() == ""
     del job

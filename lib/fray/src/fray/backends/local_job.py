@@ -233,6 +233,8 @@ class LocalJob:
             self._error = error
             self._traceback = error.__traceback__ if error else None
             callbacks, self._callbacks = self._callbacks, []
+        if self._output is not None:
+            self._output.settle()
         self._on_end(self)
         self._done.set()
         for callback in callbacks:

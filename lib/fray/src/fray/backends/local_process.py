@@ -1,5 +1,6 @@
 """Programs of local jobs: each in its own process group, with its output in a file."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -7,48 +8,79 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from functools import partial
-
-from fray.home import HomeProcess
+from io import FileIO
 
 KILL_AFTER_SECONDS = 5.0
 _TAIL_BYTES = 8192
+_SMALL_BYTES = 64 << 10
+_READ_BYTES = 16 << 20
 _LIFELINE = os.path.join(os.path.dirname(__file__), "lifeline.py")
 
 
 class OutputFile:
-    """What a job's programs write to stdout and stderr; the file goes when this object does, or at interpreter exit."""
+    """What a job's programs write to stdout and stderr.
+
+    The file is made when it is first opened, and has no name: nothing of it is left, even when this process is killed.
+    """
 
     def __init__(self) -> None:
-        descriptor, self._path = tempfile.mkstemp(prefix="fray-", suffix=".log")
-        os.close(descriptor)
-        HomeProcess().at_end(self, partial(os.unlink, self._path))
+        self._lock = threading.Lock()
+        self._file: FileIO | None = None
+        self._settled = b""
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
     def open(self) -> int:
         """A descriptor to append with, which the caller closes."""
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        with self._lock:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="fray-", buffering=0)  # noqa: SIM115 - closed by settle()
+                # All who write share one position: each write has to go to the end.
+                fcntl.fcntl(self._file, fcntl.F_SETFL, fcntl.fcntl(self._file, fcntl.F_GETFL) | os.O_APPEND)
+            return os.dup(self._file.fileno())
+
+    def settle(self) -> None:
+        """Nothing is to be written any more: a small output costs no descriptor from here on."""
+        with self._lock:
+            if self._file is not None and self._size() <= _SMALL_BYTES:
+                self._settled = self._read_from(0)
+                self._file.close()
+                self._file = None
 
     def read(self) -> str:
         """All of it."""
-        with open(self._path, encoding="utf-8", errors="replace") as file:
-            return file.read()
+        return self.read_from(0).decode("utf-8", errors="replace")
 
     def size(self) -> int:
         """How many bytes were written so far."""
-        return os.path.getsize(self._path)
+        with self._lock:
+            return self._size()
 
     def read_from(self, offset: int) -> bytes:
         """What was written after the first `offset` bytes."""
-        with open(self._path, "rb") as file:
-            file.seek(offset)
-            return file.read()
+        with self._lock:
+            return self._read_from(offset)
 
     def tail(self, lines: int) -> str:
         """The last lines."""
-        with open(self._path, "rb") as file:
-            file.seek(max(0, os.path.getsize(self._path) - _TAIL_BYTES))
-            text = file.read().decode("utf-8", errors="replace")
+        with self._lock:
+            text = self._read_from(max(0, self._size() - _TAIL_BYTES)).decode("utf-8", errors="replace")
         return "\n".join(text.splitlines()[-lines:])
+
+    def _size(self) -> int:
+        return len(self._settled) if self._file is None else os.fstat(self._file.fileno()).st_size
+
+    def _read_from(self, offset: int) -> bytes:
+        if self._file is None:
+            return self._settled[offset:]
+        parts = []
+        # Not by the file's position, which belongs to those that write.
+        while part := os.pread(self._file.fileno(), _READ_BYTES, offset):
+            parts.append(part)
+            offset += len(part)
+        return b"".join(parts)
 
 
 class ProcessTree:
