@@ -3,6 +3,7 @@ import pickle
 import pytest
 
 from fray.backends.iris_resources import to_fray_status, to_iris_request
+from fray.backends.iris_slices import call_on_slices
 from fray.types import (
     CpuConfig,
     Entrypoint,
@@ -63,6 +64,22 @@ def test_one_host_of_a_tpu_slice_for_each_task_and_the_slice_as_a_gang() -> None
 
 def test_a_slice_of_one_host_is_no_gang() -> None:
     assert to_iris_request(request(ResourceConfig.with_tpu("v5p-8")), ENVIRONMENT).coscheduling is None
+    # Nor are copies of it, such as a group of actors.
+    assert to_iris_request(request(ResourceConfig.with_tpu("v5p-8"), replicas=3), ENVIRONMENT).coscheduling is None
+
+
+@pytest.mark.parametrize(("tpu", "hosts"), [("v6e-16", 4), ("v5p-8", 1)])
+def test_several_slices_are_one_gang_of_whole_slices(tpu: str, hosts: int) -> None:
+    resources = ResourceConfig.with_tpu(tpu, slice_count=3)
+    iris = to_iris_request(request(resources), ENVIRONMENT)
+    assert iris.replicas == 3 * hosts
+    assert iris.coscheduling is not None
+    assert iris.coscheduling.group_by == "tpu-name"
+    assert pickle.loads(iris.entrypoint.pickled) == (call_on_slices, (hosts, print, (), {}), {})
+    assert iris.entrypoint.display == "builtins:print"
+    program = JobRequest("job", Entrypoint.from_binary("train", ["-v"]), resources)
+    argv = to_iris_request(program, ENVIRONMENT).entrypoint.argv
+    assert argv == ("python", "-m", "fray.backends.iris_slices", str(hosts), "train", "-v")
 
 
 def test_gpus() -> None:
@@ -105,7 +122,11 @@ def test_environment_variables_win_over_the_devices_defaults() -> None:
         (request(), EnvironmentConfig(docker_image="jax:1"), "'job' asks for the image 'jax:1'"),
         (request(ResourceConfig(image="jax:2")), ENVIRONMENT, "the image 'jax:2'"),
         (request(ResourceConfig(device=TpuConfig("v5p-8", topology="2x2x1"))), ENVIRONMENT, "leave topology out"),
-        (request(ResourceConfig.with_tpu("v5p-64", slice_count=2)), ENVIRONMENT, "16 hosts of TPU v5p-64.* have 8"),
+        (
+            request(ResourceConfig.with_tpu("v5p-64"), replicas=9),
+            ENVIRONMENT,
+            "9 hosts of TPU v5p-64.* have 8; .*multiple",
+        ),
     ],
 )
 def test_what_iris_jobs_cannot_have_is_refused(asked: JobRequest, environment: EnvironmentConfig, reason: str) -> None:

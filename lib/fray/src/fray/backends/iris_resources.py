@@ -4,8 +4,9 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from fray.backends import iris_slices
 from fray.pickling import dumps
 from fray.types import (
     CpuConfig,
@@ -75,32 +76,44 @@ def to_iris_request(request: JobRequest, environment: EnvironmentConfig) -> Iris
         raise InvalidRequest(
             f"job {request.name!r} asks for the image {image!r}; Iris jobs run from a workspace, without images"
         )
+    hosts = slice_hosts(request)
+    several = hosts if hosts is not None and request.replica_count > hosts else None
     return IrisRequest(
-        entrypoint=to_iris_entrypoint(request.entrypoint, f"job {request.name!r}", environment.workspace),
+        entrypoint=to_iris_entrypoint(request.entrypoint, f"job {request.name!r}", environment.workspace, several),
         name=request.name,
         resources=to_iris_resources(request.resources),
         environment=to_iris_environment(environment, request.resources),
         constraints=to_iris_constraints(request.resources),
-        coscheduling=to_coscheduling(request),
+        coscheduling=None if hosts is None else CoschedulingConfig(group_by=WellKnownAttribute.TPU_NAME),
         replicas=request.replica_count,
         max_retries_failure=request.max_retries_failure,
         max_retries_preemption=request.max_retries_preemption,
     )
 
 
-def to_iris_entrypoint(entrypoint: FrayEntrypoint, what: str, workspace: str | None) -> Entrypoint:
+def to_iris_entrypoint(
+    entrypoint: FrayEntrypoint, what: str, workspace: str | None, slice_hosts: int | None = None
+) -> Entrypoint:
     """A callable as a pickle, by value where its module is not in the workspace or installed; a program as a command.
+
+    Args:
+        slice_hosts: For a job on several TPU slices: the hosts of each.
 
     Raises:
         InvalidRequest: It cannot be pickled; `what` names it.
     """
     if entrypoint.binary_entrypoint is not None:
-        return Entrypoint.from_command(entrypoint.binary_entrypoint.command, *entrypoint.binary_entrypoint.args)
+        argv = (entrypoint.binary_entrypoint.command, *entrypoint.binary_entrypoint.args)
+        if slice_hosts is not None:
+            argv = ("python", "-m", iris_slices.__name__, str(slice_hosts), *argv)
+        return Entrypoint.from_command(*argv)
     entry = entrypoint.callable_entrypoint
     assert entry is not None
+    call: tuple[Any, ...] = (entry.callable, tuple(entry.args), dict(entry.kwargs))
+    if slice_hosts is not None:
+        call = (iris_slices.call_on_slices, (slice_hosts, *call), {})
     roots = () if workspace is None else (os.path.realpath(workspace),)
-    pickled = dumps((entry.callable, tuple(entry.args), dict(entry.kwargs)), what, roots)
-    return Entrypoint.from_pickle(pickled, Entrypoint(fn=entry.callable).display)
+    return Entrypoint.from_pickle(dumps(call, what, roots), Entrypoint(fn=entry.callable).display)
 
 
 def to_iris_resources(resources: ResourceConfig) -> ResourceSpec:
@@ -150,20 +163,24 @@ def to_iris_constraints(resources: ResourceConfig) -> tuple[Constraint, ...]:
     return tuple(constraints)
 
 
-def to_coscheduling(request: JobRequest) -> CoschedulingConfig | None:
-    """The hosts of a TPU slice are one gang; anything else is placed task by task."""
+def slice_hosts(request: JobRequest) -> int | None:
+    """The hosts of one slice, for a job that is a gang on whole TPU slices; None when it is placed task by task.
+
+    Raises:
+        InvalidRequest: Its replicas do not fill its slices.
+    """
     device = request.resources.device
     if not isinstance(device, TpuConfig):
         return None
     hosts = get_tpu_topology(device.variant).vm_count
-    if hosts == 1:
-        return None
-    if request.replica_count != hosts:
+    if hosts == 1 and request.resources.replicas == 1:
+        return None  # whatever has copies of it, such as a group of actors: each is for itself
+    if request.replica_count % hosts:
         raise InvalidRequest(
             f"job {request.name!r} asks for {request.replica_count} hosts of TPU {device.variant}, whose slices have "
-            f"{hosts}; on Iris a job runs on exactly one slice: submit one job a slice"
+            f"{hosts}; replicas must be a multiple of that (ResourceConfig.with_tpu sets them by slice_count)"
         )
-    return CoschedulingConfig(group_by=WellKnownAttribute.TPU_NAME)
+    return hosts if request.replica_count > 1 else None
 
 
 def to_fray_status(state: JobState) -> JobStatus:

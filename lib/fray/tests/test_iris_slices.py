@@ -1,0 +1,111 @@
+"""Jobs on several TPU slices, on a real Iris cluster: workers on loopback stand in for the hosts of two slices."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fray.backends.iris import IrisBackend
+from fray.backends.iris_slices import own_address
+from fray.testing import LONG
+from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
+from iris.client import IrisClient
+from iris.testing.controller import RunningController, running_controller
+
+pytestmark = pytest.mark.e2e
+
+HOST = """
+import sys
+from pathlib import Path
+from iris.domain.resources import Device, Resources
+from iris.worker.agent import Connection
+from iris.worker.app import WorkerConfig, run_worker
+
+work_dir, address, token, name, number = sys.argv[1:]
+config = WorkerConfig(
+    Path(work_dir),
+    f"{name}-{number}",
+    capacity=Resources(1000, 2**30, 2**30, Device("tpu", "v4-16", 4)),
+    attributes={"tpu-name": name, "tpu-worker-id": number},
+)
+sys.exit(run_worker(config, lambda: Connection(address, token)))
+"""
+
+TWO_SLICES = ResourceConfig.with_tpu("v4-16", slice_count=2, cpu=0.5, ram="64m", disk="1m")
+SHOW = (
+    'echo "$IRIS_WORKER_ID of slice $MEGASCALE_SLICE_ID/$MEGASCALE_NUM_SLICES'
+    ' at $MEGASCALE_COORDINATOR_ADDRESS $MEGASCALE_PORT"'
+)
+SHOWN = [
+    f"{name}-{number} of slice {index}/2 at 127.0.0.1:8081 8081"
+    for index, name in enumerate(("a", "b"))
+    for number in range(2)
+]
+
+
+def start_host(controller: RunningController, work_dir: Path, name: str, number: int) -> "subprocess.Popen[bytes]":
+    token = controller.worker_token(f"{name}-{number}")
+    argv = [sys.executable, "-c", HOST, str(work_dir), str(controller.address), token, name, str(number)]
+    return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IrisBackend]:
+    """Slices `a` and `b` of two hosts each."""
+    root = tmp_path_factory.mktemp("slices")
+    with running_controller(root / "state") as controller:
+        hosts = [start_host(controller, root / f"{name}{n}", name, n) for name in "ab" for n in range(2)]
+        backend = IrisBackend(IrisClient.remote(str(controller.address), token=controller.user_token))
+        try:
+            yield backend
+        finally:
+            backend.shutdown()
+            for host in hosts:
+                host.terminate()
+            for host in hosts:
+                host.wait(LONG)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> EnvironmentConfig:
+    return EnvironmentConfig(workspace=str(tmp_path))
+
+
+def test_a_program_finds_the_other_slices(cluster: IrisBackend, environment: EnvironmentConfig) -> None:
+    job = cluster.submit(JobRequest("program", Entrypoint.from_binary("sh", ["-c", SHOW]), TWO_SLICES, environment))
+    assert job.wait(LONG) is JobStatus.SUCCEEDED
+    # gRPC may have words of its own in between.
+    assert sorted(line for line in job.logs().splitlines() if " of slice " in line) == SHOWN
+
+
+def test_a_callable_finds_them_also_when_all_start_over(
+    cluster: IrisBackend, environment: EnvironmentConfig, tmp_path: Path
+) -> None:
+    def show(failed: str, script: str) -> None:
+        from fray.replica import replica_index
+
+        if replica_index() == 3 and not os.path.exists(failed):
+            open(failed, "w").close()
+            raise OSError("the first time")
+        subprocess.run(["sh", "-c", f"{script} >> {failed}.$IRIS_TASK_INDEX"], check=True)
+
+    entrypoint = Entrypoint.from_callable(show, [str(tmp_path / "failed"), SHOW])
+    job = cluster.submit(JobRequest("callable", entrypoint, TWO_SLICES, environment, max_retries_failure=1))
+    assert job.wait(LONG) is JobStatus.SUCCEEDED
+    assert [(tmp_path / f"failed.{index}").read_text().splitlines()[-1] for index in range(4)] == SHOWN
+
+
+def test_what_the_job_says_of_its_coordinator_holds(cluster: IrisBackend, tmp_path: Path) -> None:
+    environment = EnvironmentConfig(workspace=str(tmp_path), env_vars={"MEGASCALE_COORDINATOR_ADDRESS": "mine:1"})
+    script = 'echo "$MEGASCALE_COORDINATOR_ADDRESS ${MEGASCALE_SLICE_ID-unset}"'
+    job = cluster.submit(JobRequest("own", Entrypoint.from_binary("sh", ["-c", script]), TWO_SLICES, environment))
+    assert job.wait(LONG) is JobStatus.SUCCEEDED
+    assert job.logs() == "mine:1 unset\n" * 4
+
+
+def test_addresses_of_both_families() -> None:
+    assert own_address("localhost:1") in ("127.0.0.1", "[::1]")
+    assert own_address("127.0.0.1:1") == "127.0.0.1"
