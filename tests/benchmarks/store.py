@@ -22,13 +22,14 @@ from pathlib import Path
 
 from iris.controller.engine import Engine, Turn
 from iris.core.batch import Batch
+from iris.core.changes import Changes
 from iris.core.view import ClusterView
 from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task
 from iris.domain.events import AttemptObserved, JobSubmitted, WorkerConnected
 from iris.domain.ids import JobId, WorkerId, task_id
 from iris.domain.resources import Resources
 from iris.domain.states import JobState, TaskState
-from iris.store.store import Forgotten, Store
+from iris.store.store import Store
 
 REPEATS = 3
 BATCH = 500
@@ -77,9 +78,9 @@ def fill(state_dir: Path, task_count: int, tasks_per_job: int) -> None:
     """A database as a busy cluster leaves it."""
     store = Store.open(state_dir)
     turn_workers = ClusterView()
-    turn = Turn(turn_workers, now_ms(), Batch(), Forgotten())
+    turn = Turn(turn_workers, now_ms(), Batch())
     turn.apply(WorkerConnected(WorkerId("w"), "one", HOST))
-    store.commit([], [], list(turn.batch.changes.workers.values()))
+    store.commit(turn.batch.changes)
     jobs: list[Job] = []
     tasks: list[Task] = []
     for number in range(task_count // tasks_per_job):
@@ -114,9 +115,9 @@ def fill(state_dir: Path, task_count: int, tasks_per_job: int) -> None:
                 task = Task(task.task_id, job_id, index, state, 0, WorkerId("w"), 0, 0, 0, 0, "", *times)
             tasks.append(task)
         if len(tasks) >= 50_000:
-            store.commit(jobs, tasks)
+            store.commit(Changes.of(jobs, tasks))
             jobs, tasks = [], []
-    store.commit(jobs, tasks)
+    store.commit(Changes.of(jobs, tasks))
     store.close()
 
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from iris.controller.engine import Engine, Turn
+from iris.core.changes import Changes
 from iris.core.task_table import TaskTable
 from iris.core.view import ClusterView
 from iris.domain.effects import Effect, StartAttempt
-from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, UserBudget, Worker
+from iris.domain.entities import CommandEntrypoint, JobSpec
 from iris.domain.events import JobSubmitted, StopRequested, WorkerConnected
 from iris.domain.ids import JobId, TaskId, WorkerId
 from iris.domain.resources import Resources
 from iris.sched.plan import Plan, plan_round
-from iris.store.store import Forgotten
 from rigging.errors import NotFound, Unavailable
 
 
@@ -26,19 +26,10 @@ class RecordingStore:
         self.story = story
         self.fails = False
 
-    def commit(
-        self,
-        jobs: Sequence[Job],
-        tasks: Sequence[Task],
-        workers: Sequence[Worker],
-        forgotten: Forgotten,
-        budgets: Sequence[UserBudget],
-        endpoints: object,
-        stopping: object,
-    ) -> None:
+    def commit(self, changes: Changes) -> None:
         if self.fails:
             raise OSError(28, "No space left on device")
-        self.commits.append((len(jobs), len(tasks), len(workers)))
+        self.commits.append((len(changes.jobs), len(changes.tasks), len(changes.workers)))
         self.story.append("commit")
 
 

@@ -30,8 +30,7 @@ def run(view: ClusterView, store: Store, *events: Event) -> None:
     for event in events:
         outcome = reduce(view, event, 1_000)
         view.apply(outcome.changes)
-        changes = outcome.changes
-        store.commit(changes.jobs.values(), changes.tasks.values(), changes.workers.values(), stopping=changes.stopping)
+        store.commit(outcome.changes)
 
 
 def test_an_attempt_on_its_way_out_holds_its_place_and_its_job_across_a_restart(tmp_path: Path) -> None:

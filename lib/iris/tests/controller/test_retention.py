@@ -14,6 +14,7 @@ from iris.controller.blobs import BlobStore
 from iris.controller.config import ControllerConfig
 from iris.controller.logs import LogStore
 from iris.controller.retention import forgettable, with_descendants
+from iris.core.changes import Changes
 from iris.domain.entities import CommandEntrypoint, Job, JobSpec
 from iris.domain.ids import JobId
 from iris.domain.states import JobState
@@ -53,9 +54,10 @@ def age_everything(state_dir: Path) -> None:
     store = Store.open(state_dir)
     stored = store.load()
     store.commit(
-        [replace(job, finished_at_ms=max(job.finished_at_ms - 2 * DAY_MS, 0)) for job in stored.jobs],
-        [],
-        [replace(worker, last_seen_at_ms=worker.last_seen_at_ms - 2 * DAY_MS) for worker in stored.workers],
+        Changes.of(
+            [replace(job, finished_at_ms=max(job.finished_at_ms - 2 * DAY_MS, 0)) for job in stored.jobs],
+            workers=[replace(worker, last_seen_at_ms=worker.last_seen_at_ms - 2 * DAY_MS) for worker in stored.workers],
+        )
     )
     store.close()
     before = time.time() - 2 * 86_400
@@ -83,7 +85,7 @@ def test_a_restart_forgets_old_jobs_with_their_logs_blobs_and_workers(tmp_path: 
     age_everything(state_dir)
     store = Store.open(state_dir)
     (kept,) = (job for job in store.load().jobs if job.job_id == "/ann/kept")
-    store.commit([replace(kept, finished_at_ms=kept.finished_at_ms + 2 * DAY_MS)])
+    store.commit(Changes.of([replace(kept, finished_at_ms=kept.finished_at_ms + 2 * DAY_MS)]))
     store.close()
 
     with running_controller(state_dir, history_max_age_s=86_400.0, worker_timeout_s=6.0) as controller:

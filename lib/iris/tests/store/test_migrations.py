@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from iris.core.changes import Changes
 from iris.domain.states import JobState, TaskState
 from iris.store.db import DATABASE_NAME, migrations
 from iris.store.store import Store
@@ -41,7 +42,7 @@ def test_everything_in_an_older_database_is_there_after_the_migration(dump: Path
     assert stored.tasks[1].causes == ("attempt 4 on w1: lost", 'a "quoted" one')
     assert [(worker.worker_id, worker.attributes) for worker in stored.workers] == [("w1", {"zone": "a"})]
     # And it is of use: what is committed now is read again.
-    store.commit([job], stored.tasks, stored.workers)
+    store.commit(Changes.of([job], stored.tasks, stored.workers))
     assert store.load() == stored
     store.close()
 

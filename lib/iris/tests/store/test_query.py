@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from iris.core.changes import Changes
 from iris.domain.endpoints import Endpoint
 from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, UserBudget, Worker
 from iris.domain.ids import AttemptId, JobId, WorkerId, task_id
@@ -39,11 +40,13 @@ def state_dir(tmp_path: Path) -> Iterator[Path]:
         Task(task_id(SPEC.job_id, index), SPEC.job_id, index, TaskState.FAILED, 0, WorkerId("w1")) for index in range(2)
     ]
     store.commit(
-        [job, Job(child, JobState.RUNNING, 4, sequence=2)],
-        [*tasks, Task(task_id(child.job_id, 0), child.job_id, 0)],
-        [Worker(WorkerId("w1"), "one", Resources(8000, 2**34), {"zone": "a"}, False, 9)],
-        budgets=[UserBudget("ann", 4)],
-        endpoints={ENDPOINT.endpoint_id: ENDPOINT},
+        Changes.of(
+            [job, Job(child, JobState.RUNNING, 4, sequence=2)],
+            [*tasks, Task(task_id(child.job_id, 0), child.job_id, 0)],
+            [Worker(WorkerId("w1"), "one", Resources(8000, 2**34), {"zone": "a"}, False, 9)],
+            [UserBudget("ann", 4)],
+            [ENDPOINT],
+        )
     )
     yield tmp_path
     store.close()

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from iris.core.changes import Changes
 from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.entities import (
     NO_TASKS,
@@ -87,7 +88,7 @@ def test_everything_committed_comes_back_equal_after_a_restart(tmp_path: Path) -
     )
     plain = make_job(PLAIN_SPEC, sequence=2)
     store = Store.open(tmp_path / "state")
-    store.commit([plain, job], [*make_tasks(PLAIN_SPEC), *tasks], [WORKER])
+    store.commit(Changes.of([plain, job], [*make_tasks(PLAIN_SPEC), *tasks], [WORKER]))
     store.close()
 
     store = Store.open(tmp_path / "state")
@@ -100,7 +101,7 @@ def test_everything_committed_comes_back_equal_after_a_restart(tmp_path: Path) -
 
 def test_a_worker_is_not_connected_after_a_restart(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
-    store.commit([], [], [replace(WORKER, connected=True)])
+    store.commit(Changes.of(workers=[replace(WORKER, connected=True)]))
     assert store.load().workers == (WORKER,)
     store.close()
 
@@ -108,10 +109,10 @@ def test_a_worker_is_not_connected_after_a_restart(tmp_path: Path) -> None:
 def test_a_later_record_replaces_the_earlier(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     job, (task,) = make_job(PLAIN_SPEC), make_tasks(PLAIN_SPEC)
-    store.commit([job], [task], [])
+    store.commit(Changes.of([job], [task]))
     ended = replace(job, state=JobState.SUCCEEDED, finished_at_ms=9)
     done = replace(task, state=TaskState.SUCCEEDED, attempt=0)
-    store.commit([ended], [done], [])
+    store.commit(Changes.of([ended], [done]))
     assert store.load().jobs == (ended,)
     assert store.load().tasks == (done,)
     store.close()
@@ -120,11 +121,11 @@ def test_a_later_record_replaces_the_earlier(tmp_path: Path) -> None:
 def test_a_job_that_takes_an_ended_jobs_name_replaces_its_spec_and_all_its_tasks(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     old = replace(PLAIN_SPEC, replicas=5)
-    store.commit([make_job(old)], make_tasks(old), [])
+    store.commit(Changes.of([make_job(old)], make_tasks(old)))
     store.close()
     store = Store.open(tmp_path)
     new = replace(PLAIN_SPEC, entrypoint=CommandEntrypoint(("false",)), replicas=2)
-    store.commit([make_job(new, sequence=2)], make_tasks(new), [])
+    store.commit(Changes.of([make_job(new, sequence=2)], make_tasks(new)))
     stored = store.load()
     store.close()
     assert [job.spec for job in stored.jobs] == [new]
@@ -135,10 +136,10 @@ def test_a_failed_commit_writes_nothing(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     broken = replace(make_tasks(PLAIN_SPEC)[0], error=object())
     with pytest.raises(sqlite3.Error):
-        store.commit([make_job(PLAIN_SPEC)], [broken], [WORKER])
+        store.commit(Changes.of([make_job(PLAIN_SPEC)], [broken], [WORKER]))
     assert store.load().jobs == ()
     assert store.load().workers == ()
-    store.commit([make_job(PLAIN_SPEC)], [], [])
+    store.commit(Changes.of([make_job(PLAIN_SPEC)]))
     assert [job.spec for job in store.load().jobs] == [PLAIN_SPEC]
     store.close()
 
@@ -147,7 +148,7 @@ def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir(mode=0o777)
     store = Store.open(state)
-    store.commit([make_job(FULL_SPEC)], [], [])
+    store.commit(Changes.of([make_job(FULL_SPEC)]))
     assert state.stat().st_mode & 0o777 == 0o700
     modes = {path.name: path.stat().st_mode & 0o777 for path in state.iterdir()}
     assert f"{DATABASE_NAME}-wal" in modes
@@ -196,7 +197,7 @@ def test_a_lean_load_leaves_the_tasks_of_ended_jobs_to_be_asked_for(tmp_path: Pa
     ended = make_job(FULL_SPEC, state=JobState.SUCCEEDED, finished_at_ms=9)
     live = make_job(PLAIN_SPEC, sequence=2)
     done = make_tasks(FULL_SPEC, state=TaskState.SUCCEEDED, attempt=0, causes=("one", "two"))
-    store.commit([ended, live], [*done, *make_tasks(PLAIN_SPEC)], [])
+    store.commit(Changes.of([ended, live], [*done, *make_tasks(PLAIN_SPEC)]))
     stored = store.load(lean=True)
     # Nor are their env_vars needed any more.
     assert stored.jobs == (replace(ended, spec=replace(FULL_SPEC, env_vars={})), live)
@@ -209,7 +210,7 @@ def test_a_lean_load_leaves_the_tasks_of_ended_jobs_to_be_asked_for(tmp_path: Pa
 def test_equal_specs_share_their_parts_in_memory(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     specs = [replace(FULL_SPEC, job_id=JobId(f"/ann/{name}")) for name in "ab"]
-    store.commit([make_job(spec, sequence=number + 1) for number, spec in enumerate(specs)], [], [])
+    store.commit(Changes.of([make_job(spec, sequence=number + 1) for number, spec in enumerate(specs)]))
     first, second = (job.spec for job in store.load().jobs)
     store.close()
     assert [first, second] == specs
@@ -218,8 +219,8 @@ def test_equal_specs_share_their_parts_in_memory(tmp_path: Path) -> None:
 
 def test_budgets_are_kept(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
-    store.commit(budgets=[UserBudget("ann", 12.5, PriorityBand.BATCH), UserBudget("bob")])
-    store.commit(budgets=[UserBudget("bob", 3)])
+    store.commit(Changes.of(budgets=[UserBudget("ann", 12.5, PriorityBand.BATCH), UserBudget("bob")]))
+    store.commit(Changes.of(budgets=[UserBudget("bob", 3)]))
     assert store.load().budgets == (UserBudget("ann", 12.5, PriorityBand.BATCH), UserBudget("bob", 3))
     store.close()
 
@@ -228,7 +229,7 @@ def test_attempts_on_their_way_out_are_kept_until_they_have_ended(tmp_path: Path
     store = Store.open(tmp_path)
     first = Stopping(JobId("/ann/a"), WorkerId("w1"), Resources(1000, device=Device("gpu", "H100", 2)))
     other = Stopping(JobId("/ann/a"), WorkerId("w2"), Resources(), found=True)
-    store.commit(stopping={AttemptId("/ann/a/0:0"): first, AttemptId("/ann/a/1:3"): other})
-    store.commit(stopping={AttemptId("/ann/a/0:0"): None})
+    store.commit(Changes(stopping={AttemptId("/ann/a/0:0"): first, AttemptId("/ann/a/1:3"): other}))
+    store.commit(Changes(stopping={AttemptId("/ann/a/0:0"): None}))
     assert store.load().stopping == (("/ann/a/1:3", other),)
     store.close()

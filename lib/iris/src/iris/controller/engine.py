@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from iris.core.batch import Batch
+from iris.core.changes import Changes
 from iris.core.reduce import reduce
 from iris.core.timers import expired, next_deadline
 from iris.core.view import ClusterView
@@ -27,12 +28,9 @@ from iris.domain.effects import (
     StartAttempt,
     StopAttempt,
 )
-from iris.domain.endpoints import Endpoint
-from iris.domain.entities import Job, Stopping, Task, UserBudget, Worker
 from iris.domain.events import Assigned, Event
-from iris.domain.ids import AttemptId, EndpointId, JobId, WorkerId
+from iris.domain.ids import JobId, WorkerId
 from iris.sched.plan import plan_round
-from iris.store.store import Forgotten
 from rigging.errors import MarinError, Unavailable
 
 logger = logging.getLogger(__name__)
@@ -49,26 +47,16 @@ _SHORTEST_TIMER_S: Final = 0.001
 class Committer(Protocol):
     """What the engine needs of the store."""
 
-    def commit(
-        self,
-        jobs: Sequence[Job],
-        tasks: Sequence[Task],
-        workers: Sequence[Worker],
-        forgotten: Forgotten,
-        budgets: Sequence[UserBudget],
-        endpoints: Mapping[EndpointId, Endpoint | None],
-        stopping: Mapping[AttemptId, Stopping | None],
-    ) -> None: ...
+    def commit(self, changes: Changes) -> None: ...
 
 
 class Turn:
     """One batch at work: applies events to the view and collects what is to be committed and done."""
 
-    def __init__(self, view: ClusterView, now_ms: int, batch: Batch, forgotten: Forgotten) -> None:
+    def __init__(self, view: ClusterView, now_ms: int, batch: Batch) -> None:
         self.view = view
         self.now_ms = now_ms
         self.batch = batch
-        self.forgotten = forgotten
 
     def apply(self, event: Event) -> None:
         """Reduce one event and make its changes true in the view. Raises MarinError when it is refused."""
@@ -83,19 +71,19 @@ class Turn:
         if busy or job_id not in view.jobs or not view.is_settled(job_id):
             return False
         view.forget_job(job_id)
-        self.forgotten.jobs.add(job_id)
+        changes.forgotten_jobs.add(job_id)
         self.batch.effects.append(JobForgotten(job_id))
         return True
 
     def forget_worker(self, worker_id: WorkerId) -> bool:
         """Remove the record of a worker; False when it is connected, has attempts, or changed in this batch."""
-        view = self.view
+        view, changes = self.view, self.batch.changes
         worker = view.workers.get(worker_id)
-        busy = worker is None or worker.connected or worker_id in self.batch.changes.workers
+        busy = worker is None or worker.connected or worker_id in changes.workers
         if busy or any(view.attempts_on(worker_id)):
             return False
         view.forget_worker(worker_id)
-        self.forgotten.workers.add(worker_id)
+        changes.forgotten_workers.add(worker_id)
         return True
 
 
@@ -131,7 +119,6 @@ class Engine:
         self._listeners: list[Listener] = []
         self._timer: asyncio.TimerHandle | None = None
         self._open_batch = Batch()
-        self._forgotten = Forgotten()
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush_due = False
         self._watchers: list[Callable[[JobId], bool]] = []
@@ -197,7 +184,7 @@ class Engine:
         if self._closed:
             return
         queue, self._queue = self._queue, []
-        turn = Turn(self.view, self._clock_ms(), self._open_batch, self._forgotten)
+        turn = Turn(self.view, self._clock_ms(), self._open_batch)
         known = len(turn.batch.effects)
         answers = [answer for item in queue if (answer := _work_off(turn, *item)) is not None]
         self._schedule(turn)
@@ -228,23 +215,13 @@ class Engine:
     def _commit(self) -> bool:
         """Commit the open batch and carry out its effects; False when that failed and the end is near."""
         batch, self._open_batch = self._open_batch, Batch()
-        forgotten, self._forgotten = self._forgotten, Forgotten()
         self._flush_due = False
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
-        changes = batch.changes
-        if changes.is_durable or forgotten:
+        if batch.changes.is_durable:
             try:
-                self._store.commit(
-                    list(changes.jobs.values()),
-                    list(changes.tasks.values()),
-                    list(changes.workers.values()),
-                    forgotten,
-                    list(changes.budgets.values()),
-                    changes.endpoints,
-                    changes.stopping,
-                )
+                self._store.commit(batch.changes)
             except Exception as error:  # whatever it was, memory is now ahead of the disk
                 self._closed = True
                 self._on_fatal(error)

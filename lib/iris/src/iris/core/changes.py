@@ -1,6 +1,8 @@
 """What a reducer answers: records to replace, and effects to carry out once those are committed."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Self
 
 from iris.domain.effects import Effect
 from iris.domain.endpoints import Endpoint
@@ -18,6 +20,8 @@ class Changes:
         lending: Waits during which an attempt lends its cpu; 0: it takes its cpu back.
         endpoints: To write (a record) or to remove (None).
         budgets: By user. at_ms: When it happened; use of the cluster is counted from it.
+        forgotten_jobs, forgotten_workers: To be removed with all that is stored of them, before anything is written, as
+            a name may have been used again. No event has it so: whoever puts them here has told the view.
     """
 
     jobs: dict[JobId, Job] = field(default_factory=dict)
@@ -28,12 +32,43 @@ class Changes:
     lending: dict[AttemptId, int] = field(default_factory=dict)
     budgets: dict[str, UserBudget] = field(default_factory=dict)
     endpoints: dict[EndpointId, Endpoint | None] = field(default_factory=dict)
+    forgotten_jobs: set[JobId] = field(default_factory=set)
+    forgotten_workers: set[WorkerId] = field(default_factory=set)
     at_ms: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        jobs: Iterable[Job] = (),
+        tasks: Iterable[Task] = (),
+        workers: Iterable[Worker] = (),
+        budgets: Iterable[UserBudget] = (),
+        endpoints: Iterable[Endpoint] = (),
+        stopping: Iterable[tuple[AttemptId, Stopping]] = (),
+    ) -> Self:
+        """These records, each under its id."""
+        return cls(
+            jobs={job.spec.job_id: job for job in jobs},
+            tasks={task.task_id: task for task in tasks},
+            workers={worker.worker_id: worker for worker in workers},
+            budgets={budget.user: budget for budget in budgets},
+            endpoints={endpoint.endpoint_id: endpoint for endpoint in endpoints},
+            stopping=dict(stopping),
+        )
 
     @property
     def is_durable(self) -> bool:
         """Whether there is anything to store."""
-        return bool(self.jobs or self.tasks or self.workers or self.budgets or self.endpoints or self.stopping)
+        return bool(
+            self.jobs
+            or self.tasks
+            or self.workers
+            or self.budgets
+            or self.endpoints
+            or self.stopping
+            or self.forgotten_jobs
+            or self.forgotten_workers
+        )
 
     def __bool__(self) -> bool:
         return bool(self.is_durable or self.lending)

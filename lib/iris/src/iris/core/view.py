@@ -156,14 +156,9 @@ class ClusterView:
             archive: Has the tasks of ended jobs.
         """
         view = cls(archive)
-        first = Changes()
-        first.workers.update((worker.worker_id, worker) for worker in workers)
-        first.budgets.update((budget.user, budget) for budget in budgets)
-        first.endpoints.update((endpoint.endpoint_id, endpoint) for endpoint in endpoints)
-        first.stopping.update(stopping)
-        first.jobs.update((job.spec.job_id, job) for job in sorted(jobs, key=lambda job: job.sequence))
-        first.tasks.update((task.task_id, task) for task in sorted(tasks, key=lambda task: task.index))
-        view.apply(first)
+        jobs = sorted(jobs, key=lambda job: job.sequence)
+        tasks = sorted(tasks, key=lambda task: task.index)
+        view.apply(Changes.of(jobs, tasks, workers, budgets, endpoints, stopping))
         for booking in view.bookings.values():
             booking.has_lent = True  # nobody knows any more: its cpu may be in other hands
         return view

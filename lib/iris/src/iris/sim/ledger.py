@@ -1,18 +1,18 @@
 """What is committed, kept beside the real store: nothing may be said to anyone that is not in here."""
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from iris.domain.endpoints import Endpoint
-from iris.domain.entities import Job, Stopping, Task, UserBudget, Worker
-from iris.domain.ids import AttemptId, EndpointId, JobId, TaskId, WorkerId, parse_attempt_id
+from iris.core.changes import Changes
+from iris.domain.entities import Job, Task, Worker
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, parse_attempt_id
 from iris.domain.states import JobState
 from iris.rpc import iris_pb2 as pb
 from iris.sim.world import Crash
-from iris.store.store import Forgotten, Store
+from iris.store.store import Store
 
 
 class CommitFault(StrEnum):
@@ -41,21 +41,20 @@ class Ledger:
     violations: list[str] = field(default_factory=list)
     commits: int = 0
 
-    def take(self, jobs: Sequence[Job], tasks: Sequence[Task], workers: Sequence[Worker]) -> None:
+    def take(self, changes: Changes) -> None:
         """A commit is on disk."""
         self.commits += 1
-        for job in jobs:
+        for job in changes.jobs.values():
             known = self.jobs.get(job.job_id)
             if known is not None and known.sequence != job.sequence:
                 for index in range(known.spec.replicas):
                     self.tasks.pop(TaskId(f"{job.job_id}/{index}"), None)
             self.jobs[job.job_id] = job
-        for task in tasks:
+        for task in changes.tasks.values():
             self.tasks[task.task_id] = task
             if task.worker_id is not None and task.attempt >= 0:
                 self.granted[task.attempt_id] = task.worker_id
-        for worker in workers:
-            self.workers[worker.worker_id] = worker
+        self.workers.update(changes.workers)
 
     def compare(self, store: Store) -> None:
         """A new life begins: the store must give back what was committed."""
@@ -147,16 +146,7 @@ class WatchedStore:
         self._delay = delay
         self._is_dead = is_dead
 
-    def commit(
-        self,
-        jobs: Sequence[Job],
-        tasks: Sequence[Task],
-        workers: Sequence[Worker],
-        forgotten: Forgotten,
-        budgets: Sequence[UserBudget],
-        endpoints: Mapping[EndpointId, Endpoint | None],
-        stopping: Mapping[AttemptId, Stopping | None],
-    ) -> None:
+    def commit(self, changes: Changes) -> None:
         if self._is_dead():
             return
         fault = self._next_fault()
@@ -164,8 +154,8 @@ class WatchedStore:
             raise Crash(str(fault))
         if fault is CommitFault.DISK_FULL:
             raise sqlite3.OperationalError("database or disk is full")
-        self._store.commit(jobs, tasks, workers, forgotten, budgets, endpoints, stopping)
-        self._ledger.take(jobs, tasks, workers)
+        self._store.commit(changes)
+        self._ledger.take(changes)
         if fault is CommitFault.CRASH_AFTER:
             raise Crash(str(fault))
         if fault is CommitFault.SLOW:

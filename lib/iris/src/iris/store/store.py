@@ -2,14 +2,15 @@
 
 import os
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from iris.core.changes import Changes
 from iris.domain.endpoints import Endpoint
 from iris.domain.entities import Job, Stopping, Task, UserBudget, Worker
-from iris.domain.ids import AttemptId, EndpointId, JobId, WorkerId
+from iris.domain.ids import AttemptId, JobId
 from iris.domain.states import JobState
 from iris.store.db import connect, lock
 from iris.store.journal import Journal
@@ -53,17 +54,30 @@ _SELECT_LIVE_TASKS: Final = (
 _SELECT_TASKS_OF_JOB: Final = f"SELECT {_TASK_LIST} FROM tasks WHERE job_id = ? ORDER BY task_index"
 
 
-def _writes(
-    jobs: Collection[Job], fresh: Sequence[Job], tasks: Collection[Task], workers: Collection[Worker]
-) -> list[Op]:
+def _writes(changes: Changes, fresh: Sequence[Job]) -> list[Op]:
     rows = {
         "job_specs": [(job.job_id, spec_to_json(job.spec)) for job in fresh],
         "job_env_vars": [(job.job_id, env_vars_to_json(job.spec)) for job in fresh if job.spec.env_vars],
-        "jobs": [job_row(job) for job in jobs],
-        "tasks": [task_row(task) for task in tasks],
-        "workers": [worker_row(worker) for worker in workers],
+        "jobs": [job_row(job) for job in changes.jobs.values()],
+        "tasks": [task_row(task) for task in changes.tasks.values()],
+        "workers": [worker_row(worker) for worker in changes.workers.values()],
+        "budgets": [budget_row(budget) for budget in changes.budgets.values()],
+        "endpoints": [endpoint_row(endpoint) for endpoint in changes.endpoints.values() if endpoint is not None],
+        "stopping": [stopping_row(name, attempt) for name, attempt in changes.stopping.items() if attempt is not None],
     }
     return [upsert(table, found) for table, found in rows.items() if found]
+
+
+def _removals(changes: Changes, replaced: Sequence[JobId]) -> list[Op]:
+    forgotten = sorted(changes.forgotten_jobs)
+    names: list[tuple[str, Sequence[str]]] = [
+        *((table, forgotten) for table in ("tasks", "job_env_vars", "job_specs", "jobs")),
+        ("workers", sorted(changes.forgotten_workers)),
+        *((table, replaced) for table in ("tasks", "job_env_vars")),
+        ("endpoints", [name for name, endpoint in changes.endpoints.items() if endpoint is None]),
+        ("stopping", [name for name, attempt in changes.stopping.items() if attempt is None]),
+    ]
+    return [Delete(table, gone) for table, gone in names if gone]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +99,6 @@ class Stored:
     budgets: tuple[UserBudget, ...] = ()
     endpoints: tuple[Endpoint, ...] = ()
     stopping: tuple[tuple[AttemptId, Stopping], ...] = ()
-
-
-@dataclass(slots=True)
-class Forgotten:
-    """What is to be removed. It goes before the records of the same commit: a name may have been used again."""
-
-    jobs: set[JobId] = field(default_factory=set)
-    workers: set[WorkerId] = field(default_factory=set)
-
-    def __bool__(self) -> bool:
-        return bool(self.jobs or self.workers)
-
-
-NOTHING_FORGOTTEN: Final = Forgotten()
-NONE_STOPPING: Final[Mapping[AttemptId, Stopping | None]] = {}
-NO_ENDPOINTS: Final[Mapping[EndpointId, Endpoint | None]] = {}
 
 
 class Store:
@@ -131,42 +129,22 @@ class Store:
             os.close(descriptor)
             raise
 
-    def commit(
-        self,
-        jobs: Collection[Job] = (),
-        tasks: Collection[Task] = (),
-        workers: Collection[Worker] = (),
-        forgotten: Forgotten = NOTHING_FORGOTTEN,
-        budgets: Collection[UserBudget] = (),
-        endpoints: Mapping[EndpointId, Endpoint | None] = NO_ENDPOINTS,
-        stopping: Mapping[AttemptId, Stopping | None] = NONE_STOPPING,
-    ) -> None:
-        """Write these records in one transaction; when this returns they survive a loss of power.
-
-        Endpoints and stopping attempts are written, or removed where there is None.
+    def commit(self, changes: Changes) -> None:
+        """Write these changes in one transaction; when this returns they survive a loss of power.
 
         A job with another sequence than the stored one of its name replaces it, with its spec and tasks.
         Raises sqlite3.Error when nothing was written.
         """
-        if not (jobs or tasks or workers or forgotten or budgets or endpoints or stopping):
+        if not changes.is_durable:
             return
-        fresh = [job for job in jobs if self._spec_of_sequence.get(job.job_id) != job.sequence]
-        ops = self._removals(fresh, forgotten) + _writes(jobs, fresh, tasks, workers)
-        if budgets:
-            ops.append(upsert("budgets", [budget_row(budget) for budget in budgets]))
-        if gone := [name for name, endpoint in endpoints.items() if endpoint is None]:
-            ops.append(Delete("endpoints", gone))
-        if written := [endpoint_row(endpoint) for endpoint in endpoints.values() if endpoint is not None]:
-            ops.append(upsert("endpoints", written))
-        if ended := [name for name, attempt in stopping.items() if attempt is None]:
-            ops.append(Delete("stopping", ended))
-        if begun := [stopping_row(name, attempt) for name, attempt in stopping.items() if attempt is not None]:
-            ops.append(upsert("stopping", begun))
-        self._run(ops)
-        for job_id in forgotten.jobs:
-            self._spec_of_sequence.pop(job_id, None)
+        known = self._spec_of_sequence
+        fresh = [job for job in changes.jobs.values() if known.get(job.job_id) != job.sequence]
+        replaced = [job.job_id for job in fresh if job.job_id in known]
+        self._run(_removals(changes, replaced) + _writes(changes, fresh))
+        for job_id in changes.forgotten_jobs:
+            known.pop(job_id, None)
         for job in fresh:
-            self._spec_of_sequence[job.job_id] = job.sequence
+            known[job.job_id] = job.sequence
 
     def save_usage(self, accounts: Sequence[UserUse]) -> None:
         """Write what users have had, in a transaction of its own; what is not named stays as it was.
@@ -183,17 +161,6 @@ class Store:
     def load_usage(self) -> list[UserUse]:
         """What users had had when it was saved last."""
         return [UserUse(*row) for row in self._connection.execute("SELECT user, use, at_ms FROM usage ORDER BY user")]
-
-    def _removals(self, fresh: Sequence[Job], forgotten: Forgotten) -> list[Op]:
-        ops: list[Op] = []
-        if forgotten.jobs:
-            ops += (Delete(table, sorted(forgotten.jobs)) for table in ("tasks", "job_env_vars", "job_specs", "jobs"))
-        if forgotten.workers:
-            ops.append(Delete("workers", sorted(forgotten.workers)))
-        replaced = [job.job_id for job in fresh if job.job_id in self._spec_of_sequence]
-        if replaced:
-            ops += (Delete(table, replaced) for table in ("tasks", "job_env_vars"))
-        return ops
 
     def _run(self, ops: Sequence[Op]) -> None:
         connection = self._connection

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from iris.core.changes import Changes
 from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, Worker
 from iris.domain.ids import JobId, WorkerId, task_id
 from iris.domain.resources import Resources
@@ -23,7 +24,7 @@ from iris.store.replicate.remote import RemoteState
 from iris.store.replicate.replicator import Pace, Replicator
 from iris.store.replicate.restore import restore
 from iris.store.replicate.rewind import rewind
-from iris.store.store import Forgotten, Store
+from iris.store.store import Store
 from rigging.errors import Conflict, NotFound
 
 PACE = Pace(gather_s=0.01, lease_timeout_s=1.0)
@@ -68,11 +69,11 @@ def test_what_was_awaited_comes_back_equal_after_the_loss_of_the_disk(url: str, 
     async def test() -> None:
         life = Life(url, tmp_path / "a")
         worker = Worker(WorkerId("w1"), "one", Resources(1, 2, 3), {"zone": "a"})
-        life.store.commit([job(1)], [task(1)], [worker])
-        life.store.commit([job(2)], [task(2)])
-        life.store.commit([], [task(1, state=TaskState.ASSIGNED, attempt=0, worker_id=WorkerId("w1"))])
-        life.store.commit([job(1, sequence=3)], [task(1)])  # the name is used again
-        life.store.commit(forgotten=Forgotten(jobs={JobId("/ann/job-2")}))
+        life.store.commit(Changes.of([job(1)], [task(1)], [worker]))
+        life.store.commit(Changes.of([job(2)], [task(2)]))
+        life.store.commit(Changes.of(tasks=[task(1, state=TaskState.ASSIGNED, attempt=0, worker_id=WorkerId("w1"))]))
+        life.store.commit(Changes.of([job(1, sequence=3)], [task(1)]))  # the name is used again
+        life.store.commit(Changes(forgotten_jobs={JobId("/ann/job-2")}))
         await life.replicator.wait()
         expected = life.store.load()
         life.end()
@@ -81,7 +82,7 @@ def test_what_was_awaited_comes_back_equal_after_the_loss_of_the_disk(url: str, 
         assert again.store.load() == expected
         assert again.reign.generation > life.reign.generation
         # And it goes on from there.
-        again.store.commit([job(9)], [task(9)])
+        again.store.commit(Changes.of([job(9)], [task(9)]))
         await again.replicator.wait()
         expected = again.store.load()
         again.end()
@@ -98,13 +99,13 @@ def test_commits_that_a_crash_kept_from_the_remote_state_go_there_after_the_rest
 
     async def test() -> None:
         life = Life(url, tmp_path / "a")
-        life.store.commit([job(1)], [task(1)])
+        life.store.commit(Changes.of([job(1)], [task(1)]))
         await life.replicator.wait()
         life.store.journal.on_commit = None  # the process is killed before the next upload
-        life.store.commit([job(2)], [task(2)])
+        life.store.commit(Changes.of([job(2)], [task(2)]))
         life.end()
         restarted = Life(url, tmp_path / "a")
-        restarted.store.commit([job(3)], [task(3)])
+        restarted.store.commit(Changes.of([job(3)], [task(3)]))
         await restarted.replicator.wait()
         restarted.end()
         restore(RemoteState(url), tmp_path / "b")
@@ -134,14 +135,14 @@ def test_a_deposed_controller_is_told_and_what_it_still_writes_is_ignored(tmp_pa
 
     async def test() -> None:
         old = Life(url, tmp_path / "a")
-        old.store.commit([job(1)], [task(1)])
+        old.store.commit(Changes.of([job(1)], [task(1)]))
         await old.replicator.wait()
         # Its lease vanishes, as when it was frozen for long and another took over.
         os.unlink(tmp_path / "remote" / "lease.lock")
         new = Life(url, tmp_path / "b")
-        old.store.commit([job(2)], [task(2)])
+        old.store.commit(Changes.of([job(2)], [task(2)]))
         await old.replicator.wait()
-        new.store.commit([job(3)], [task(3)])
+        new.store.commit(Changes.of([job(3)], [task(3)]))
         await new.replicator.wait()
         deadline = time.monotonic() + 10
         while not old.deposed:
@@ -170,7 +171,7 @@ def test_a_moment_can_be_restored(tmp_path: Path) -> None:
         life = Life(url, tmp_path / "a")
         moments = []
         for number in (1, 2, 3):
-            life.store.commit([job(number)], [task(number)])
+            life.store.commit(Changes.of([job(number)], [task(number)]))
             await life.replicator.wait()
             if number == 2:
                 life.replicator.snapshot()
@@ -202,7 +203,7 @@ def test_storage_that_fails_for_a_while_costs_nothing(tmp_path: Path, monkeypatc
     async def test() -> None:
         life = Life(url, tmp_path / "a")
         for number in (1, 2, 3):
-            life.store.commit([job(number)], [task(number)])
+            life.store.commit(Changes.of([job(number)], [task(number)]))
         await life.replicator.wait()
         life.end()
         assert len(failures) == 3
@@ -220,7 +221,7 @@ def test_a_database_with_another_history_is_refused(tmp_path: Path) -> None:
     async def test() -> None:
         Life(url, tmp_path / "a").end()
         store = Store.open(tmp_path / "b")
-        store.commit([job(7)], [task(7)])
+        store.commit(Changes.of([job(7)], [task(7)]))
         store.close()
         with pytest.raises(Conflict, match="is no part of the history"):
             await asyncio.to_thread(begin, url, tmp_path / "b", PACE.lease_timeout_s)
@@ -263,14 +264,14 @@ def test_an_outage_of_the_storage_fills_the_disk_not_the_memory_and_is_caught_up
         storage = Storage(life.reign.remote, monkeypatch)
         storage.is_away = True
         for number in range(1, 301):
-            life.store.commit([job(number)], [task(number)])
+            life.store.commit(Changes.of([job(number)], [task(number)]))
         assert life.replicator.waiting_commits == 300
         assert life.replicator.bytes_in_memory < 45_000
         storage.is_away = False
         await life.replicator.wait()
         assert life.replicator.waiting_commits == 0
         assert life.replicator.bytes_in_memory == 0
-        life.store.commit([job(301)], [task(301)])
+        life.store.commit(Changes.of([job(301)], [task(301)]))
         await life.replicator.wait()
         expected = life.store.load()
         life.end()
@@ -287,11 +288,11 @@ def test_going_back_to_a_time_makes_it_the_latest_state_also_for_a_controller_el
 
     async def test() -> None:
         life = Life(url, tmp_path / "a")
-        life.store.commit([job(1)], [task(1)])
+        life.store.commit(Changes.of([job(1)], [task(1)]))
         await life.replicator.wait()
         at_ms = time.time_ns() // 1_000_000
         await asyncio.sleep(0.01)
-        life.store.commit([job(2)], [task(2)])
+        life.store.commit(Changes.of([job(2)], [task(2)]))
         await life.replicator.wait()
         with pytest.raises(Conflict, match="another controller uses the remote state"):
             rewind(url, tmp_path / "b", at_ms, PACE.lease_timeout_s)
@@ -301,7 +302,7 @@ def test_going_back_to_a_time_makes_it_the_latest_state_also_for_a_controller_el
         assert (done.moved_to / "iris.db").exists()
         again = Life(url, tmp_path / "a")
         assert [item.job_id for item in again.store.load().jobs] == ["/ann/job-1"]
-        again.store.commit([job(3)], [task(3)])
+        again.store.commit(Changes.of([job(3)], [task(3)]))
         again.replicator.snapshot()
         await again.replicator.wait()
         again.end()
@@ -341,7 +342,7 @@ def test_commits_go_on_and_leave_the_machine_while_a_snapshot_is_being_written(
         monkeypatch.setattr(life.reign.remote, "put_snapshot", slow)
         snapshot = asyncio.ensure_future(asyncio.to_thread(life.replicator.snapshot))
         await asyncio.to_thread(begun.wait, 30)
-        life.store.commit([job(1)], [task(1)])
+        life.store.commit(Changes.of([job(1)], [task(1)]))
         await life.replicator.wait()
         assert not snapshot.done()
         go_on.set()
