@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, UserBudg
 from iris.domain.ids import AttemptId, JobId, WorkerId, task_id
 from iris.domain.resources import Device, Resources
 from iris.domain.states import JobState, PriorityBand, TaskState
+from iris.store import query
 from iris.store.query import run_query
 from iris.store.store import Store
 from iris.store.views import VIEWS
@@ -31,8 +33,14 @@ ENDPOINT = Endpoint("/ann/train/server", AttemptId("/ann/train/0:0"), "host:1", 
 
 
 @pytest.fixture
-def state_dir(tmp_path: Path) -> Iterator[Path]:
+def store(tmp_path: Path) -> Iterator[Store]:
     store = Store.open(tmp_path)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path, store: Store) -> Path:
     counts = tuple(2 if number == TaskState.FAILED else 0 for number in range(max(TaskState) + 1))
     job = Job(SPEC, JobState.FAILED, 1, 2, 3, error="task 0 failed: it's over", sequence=1, task_counts=counts)
     child = replace(SPEC, job_id=JobId("/ann/train/eval"), env_vars={}, replicas=1)
@@ -48,8 +56,7 @@ def state_dir(tmp_path: Path) -> Iterator[Path]:
             [ENDPOINT],
         )
     )
-    yield tmp_path
-    store.close()
+    return tmp_path
 
 
 def test_jobs_have_states_by_number_and_word(state_dir: Path) -> None:
@@ -175,13 +182,24 @@ def test_the_number_of_rows_has_bounds(state_dir: Path, max_rows: int) -> None:
         run_query(state_dir, "SELECT 1", max_rows)
 
 
-def test_a_query_does_not_hold_up_the_writer(state_dir: Path) -> None:
-    # The fixture's store is open and writes while a reader is in the middle of its answer.
-    reader = sqlite3.connect(f"file:{state_dir / 'iris.db'}?mode=ro", uri=True)
-    rows = reader.execute("SELECT * FROM tasks")
-    rows.fetchone()
-    writer = sqlite3.connect(state_dir / "iris.db", timeout=0)
-    writer.execute("UPDATE jobs SET state = 4")
-    writer.commit()
-    writer.close()
-    reader.close()
+def test_a_query_sees_one_moment_and_does_not_hold_up_the_writer(
+    store: Store, state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    def commit_during_the_answer() -> float:
+        # The query looks at the clock when it begins, and then in the middle of its work.
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            store.commit(Changes.of(budgets=[UserBudget("bob", 1)]))
+        return 0.0
+
+    slow = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 10000) "
+        "SELECT user FROM n, budgets WHERE i = 10000"
+    )
+    monkeypatch.setattr(query, "time", SimpleNamespace(monotonic=commit_during_the_answer))
+    assert run_query(state_dir, slow).rows == (("ann",),)
+    assert looks > 2
+    assert run_query(state_dir, slow).rows == (("ann",), ("bob",))
