@@ -1,6 +1,5 @@
 """Workers that come, go, and come back; controllers that are killed."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ def running(attempt_id: str) -> pb.Observation:
     return pb.Observation(attempt_id=attempt_id, state=RUNNING)
 
 
-def test_a_killed_controller_comes_back_with_the_running_task(tmp_path: Path, connect: Any) -> None:
+def test_a_killed_controller_comes_back_with_the_running_task(tmp_path: Path, connect: Any, eventually) -> None:
     with running_controller(tmp_path / "state") as controller:
         user = connect(controller)
         with worker_of(controller) as worker:
@@ -37,8 +36,12 @@ def test_a_killed_controller_comes_back_with_the_running_task(tmp_path: Path, co
             worker.wait_for_start("/ann/a/1:0")
             worker.observe("/ann/a/0:0", RUNNING)
             worker.observe("/ann/a/1:0", RUNNING)
-            while user.get("/ann/a").task_counts[0].count != 2 or user.get("/ann/a").state != pb.JOB_STATE_RUNNING:
-                time.sleep(0.005)
+
+            def both_run() -> bool:
+                status = user.get("/ann/a")
+                return status.state == pb.JOB_STATE_RUNNING and [count.count for count in status.task_counts] == [2]
+
+            eventually(both_run, "both tasks run")
             before = [user.get("/ann/done"), user.get("/ann/a")]
             controller.crash()
     with running_controller(tmp_path / "state") as controller:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import sys
-import time
 from collections.abc import Callable
 from typing import Final, NoReturn
 
@@ -37,7 +36,7 @@ from iris.rpc.services_jobs import JobService
 from iris.rpc.services_worker import WorkerService
 from iris.store.replicate.begin import Reign, begin
 from iris.store.replicate.replicator import Replicator
-from iris.store.store import Store
+from iris.store.store import Store, unix_ms
 from rigging.errors import Conflict
 
 __all__ = ["Address", "ControllerConfig", "serve"]
@@ -114,7 +113,7 @@ class _Run:
         self._config = config
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         view = load_view(store, ClusterView)
-        self._engine = Engine(view, store, _clock_ms, _die)
+        self._engine = Engine(view, store, unix_ms, _die)
         self._hub = LogHub(view, LogStore(config.state_dir / "logs"))
         remote = replicator if config.durability is Durability.REMOTE else None
         self._sessions = Sessions(
@@ -136,7 +135,7 @@ class _Run:
         self._engine.watch(self._hub.is_followed)
         blobs = BlobStore(config.state_dir / "blobs")
         blobs.remove_leftovers()
-        self._usage = UsageKeeper(view.usage, store, _clock_ms)
+        self._usage = UsageKeeper(view.usage, store, unix_ms)
         self._usage.restore()
         self._retention = Retention(config, self._engine, self._hub.store, blobs)
         self._controller = Controller(
@@ -149,8 +148,8 @@ class _Run:
             waiters=self._waiters,
             endpoints=self._endpoints,
             replicator=replicator,
-            started_at_ms=_clock_ms(),
-            clock_ms=_clock_ms,
+            started_at_ms=unix_ms(),
+            clock_ms=unix_ms,
             request_exit=self._request_exit,
         )
 
@@ -222,10 +221,6 @@ class _Run:
 
     def _leave_idle(self) -> None:
         self._request_exit(Exit(f"idle for {self._config.idle_exit_s:g} s", workers_exit=True))
-
-
-def _clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _ignore(worker_id: WorkerId) -> None:

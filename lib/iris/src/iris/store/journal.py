@@ -4,7 +4,6 @@ It is written in the commit's own transaction, so what a crash leaves is exactly
 """
 
 import sqlite3
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -22,10 +21,15 @@ class Entry:
 
 
 class Journal:
-    """Numbers the commits of one generation. Used in the thread of the store, but for `uploaded`."""
+    """Numbers and dates the commits of one generation. Used in the thread of the store, but for `uploaded`.
 
-    def __init__(self, sequence: int, schema: int, first_waiting: int) -> None:
+    Args:
+        clock_ms: Unix time in milliseconds; the snapshots that go with these commits are dated by it, too.
+    """
+
+    def __init__(self, sequence: int, schema: int, first_waiting: int, clock_ms: Callable[[], int]) -> None:
         self.sequence = sequence
+        self.clock_ms = clock_ms
         self.first_waiting = first_waiting  # the first commit that was not known to be off the machine; 0: none
         self.on_commit: Callable[[Entry], None] | None = None
         self._schema = schema
@@ -33,7 +37,7 @@ class Journal:
         self._removed = 0
 
     @classmethod
-    def begin(cls, connection: sqlite3.Connection, generation: int) -> "Journal | None":
+    def begin(cls, connection: sqlite3.Connection, generation: int, clock_ms: Callable[[], int]) -> "Journal | None":
         """Go on from what the database has; with generation 0 leave the history that is kept elsewhere."""
         if not generation:
             connection.execute("UPDATE replication SET generation = 0 WHERE generation != 0")
@@ -42,11 +46,11 @@ class Journal:
         connection.execute("UPDATE replication SET generation = ?", (generation,))
         (sequence,) = connection.execute("SELECT sequence FROM replication").fetchone()
         (first,) = connection.execute("SELECT min(sequence) FROM journal").fetchone()
-        return cls(sequence, schema_version(connection), first or 0)
+        return cls(sequence, schema_version(connection), first or 0, clock_ms)
 
     def write(self, connection: sqlite3.Connection, ops: Sequence[Op]) -> Entry:
         """Write down a commit inside its transaction, and drop what is off the machine."""
-        entry = Entry(self.sequence + 1, time.time_ns() // 1_000_000, ops_to_json(ops, self._schema))
+        entry = Entry(self.sequence + 1, self.clock_ms(), ops_to_json(ops, self._schema))
         connection.execute("UPDATE replication SET sequence = ?", (entry.sequence,))
         connection.execute("INSERT INTO journal VALUES (?, ?, ?)", (entry.sequence, entry.at_ms, entry.payload))
         if self._uploaded > self._removed:

@@ -2,7 +2,8 @@
 
 import os
 import sqlite3
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -101,6 +102,11 @@ class Stored:
     stopping: tuple[tuple[AttemptId, Stopping], ...] = ()
 
 
+def unix_ms() -> int:
+    """The machine's clock."""
+    return time.time_ns() // 1_000_000
+
+
 class Store:
     """The one writer of the database in a state directory. Use `Store.open`."""
 
@@ -113,18 +119,19 @@ class Store:
             self._spec_of_sequence[job_id] = sequence
 
     @classmethod
-    def open(cls, state_dir: Path, generation: int = 0) -> "Store":
+    def open(cls, state_dir: Path, generation: int = 0, clock_ms: Callable[[], int] = unix_ms) -> "Store":
         """Open or make the database in `state_dir` (0700, files 0600).
 
         Args:
             generation: Under which commits are written to the journal, too; 0: they are not.
+            clock_ms: Dates the journal.
 
         Raises Conflict when another process has it open, SchemaTooNew, MarinError when it is no database of ours.
         """
         descriptor = lock(state_dir)
         try:
             connection = connect(state_dir)
-            return cls(connection, descriptor, Journal.begin(connection, generation))
+            return cls(connection, descriptor, Journal.begin(connection, generation, clock_ms))
         except BaseException:
             os.close(descriptor)
             raise

@@ -41,12 +41,13 @@ def task(number: int, **fields: Any) -> Task:
 
 
 class Life:
-    """One controller's hold of a state directory."""
+    """One controller's hold of a state directory; its commits and snapshots are of `now_ms`."""
 
-    def __init__(self, url: str, state_dir: Path, pace: Pace = PACE) -> None:
+    def __init__(self, url: str, state_dir: Path, pace: Pace = PACE, now_ms: int = 1_000_000) -> None:
         self.deposed: list[str] = []
+        self.now_ms = now_ms
         self.reign = begin(url, state_dir, pace.lease_timeout_s)
-        self.store = Store.open(state_dir, self.reign.generation)
+        self.store = Store.open(state_dir, self.reign.generation, lambda: self.now_ms)
         assert self.store.journal is not None
         self.replicator = Replicator(self.reign, state_dir, self.store.journal, pace, self.deposed.append)
         self.replicator.start()
@@ -168,20 +169,17 @@ def test_a_moment_can_be_restored(tmp_path: Path) -> None:
     url = str(tmp_path / "remote")
 
     async def test() -> None:
-        life = Life(url, tmp_path / "a")
-        moments = []
+        life = Life(url, tmp_path / "a", now_ms=999)
         for number in (1, 2, 3):
+            life.now_ms = number * 1000
             life.store.commit(Changes.of([job(number)], [task(number)]))
             await life.replicator.wait()
             if number == 2:
                 life.replicator.snapshot()
-            await asyncio.sleep(0.005)  # so that the moments differ
-            moments.append(time.time_ns() // 1_000_000)
-            await asyncio.sleep(0.005)
         life.end()
-        for count, at_ms in enumerate(moments, start=1):
-            restore(RemoteState(url), tmp_path / f"at-{count}", at_ms)
-            store = Store.open(tmp_path / f"at-{count}")
+        for count, at_ms in ((0, 999), (1, 1000), (1, 1999), (2, 2000), (3, 3000)):
+            restore(RemoteState(url), tmp_path / f"at-{at_ms}", at_ms)
+            store = Store.open(tmp_path / f"at-{at_ms}")
             assert len(store.load().jobs) == count
             store.close()
 
@@ -290,8 +288,8 @@ def test_going_back_to_a_time_makes_it_the_latest_state_also_for_a_controller_el
         life = Life(url, tmp_path / "a")
         life.store.commit(Changes.of([job(1)], [task(1)]))
         await life.replicator.wait()
-        at_ms = time.time_ns() // 1_000_000
-        await asyncio.sleep(0.01)
+        at_ms = life.now_ms
+        life.now_ms += 1
         life.store.commit(Changes.of([job(2)], [task(2)]))
         await life.replicator.wait()
         with pytest.raises(Conflict, match="another controller uses the remote state"):

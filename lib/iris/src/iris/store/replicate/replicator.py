@@ -141,7 +141,7 @@ class Replicator:
         """Write a snapshot now and remove what no restore needs any more; blocks, but not the controller."""
         with self._snapshot_lock:
             remote = self._reign.remote
-            now_ms = time.time_ns() // 1_000_000
+            now_ms = self._journal.clock_ms()
             scratch = self._state_dir / "iris.db.snapshot"
             with self._changed:
                 self._bytes_since_snapshot = 0
