@@ -11,7 +11,16 @@ from iris.client.connection import Connection, Endpoint, parse_address
 from iris.client.job_env import JobEnv
 from iris.client.submission import JobPlan, Submitter
 from iris.cluster.constraints import region_constraint
-from iris.cluster.types import Entrypoint, EnvironmentSpec, JobState, PriorityBand, ResourceSpec, gpu_device
+from iris.cluster.types import (
+    CoschedulingConfig,
+    Entrypoint,
+    EnvironmentSpec,
+    JobState,
+    PriorityBand,
+    ResourceSpec,
+    gpu_device,
+    tpu_device,
+)
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import DeadlineExceeded, Denied, InvalidRequest, NotFound
 
@@ -88,6 +97,28 @@ def test_what_can_never_work_is_refused_before_anything_is_sent(controller, conn
     with pytest.raises(InvalidRequest, match=words):
         Submitter(connection, None, environ={}).submit(plan(**wrong), existing="fail", idempotency_key=None)
     assert controller.calls == []
+
+
+@pytest.mark.parametrize(
+    ("device", "group", "asked", "sent"),
+    [
+        (tpu_device("v5p-64"), "tpu-name", 9, 16),
+        (tpu_device("v5p-64"), "tpu-name", 16, 16),
+        (tpu_device("v5p-64"), "rack", 9, 9),
+        (tpu_device("v5p-64"), None, 9, 9),
+        (gpu_device("H100", 8), "tpu-name", 9, 9),
+        (None, "tpu-name", 9, 9),
+    ],
+)
+def test_only_a_gang_on_slices_is_rounded_up_to_whole_ones_and_says_so(
+    controller, connection, device, group, asked, sent
+):
+    told: list[str] = []
+    client = IrisClient(connection, user="ann", on_warning=told.append)
+    resources, together = ResourceSpec(device=device), CoschedulingConfig(group) if group else None
+    client.submit(TRUE, "gang", resources, replicas=asked, coscheduling=together)
+    assert controller.specs["/ann/gang"].replicas == sent
+    assert told == ([] if sent == asked else ["gang: 9 tasks become 16, to fill whole slices of v5p-64"])
 
 
 def test_callables_travel_inline_when_small_and_as_blobs_when_large(controller, client):

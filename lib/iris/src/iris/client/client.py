@@ -44,7 +44,7 @@ class IrisClient:
         workspace: Directory whose files go along with each job; None: none, or inside a job that job's own.
         user: Who submits; None: the login name.
         inside: The job this process runs as.
-        on_warning: Called with each line the user should see about the workspace; None: it is logged.
+        on_warning: Called with each line the user should see about the workspace or a job; None: it is logged.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class IrisClient:
             scheduling_timeout: Seconds until the first task is placed, or the job fails.
             constraints: On the workers' attributes.
             coscheduling: Makes the tasks a gang.
-            replicas: Number of tasks.
+            replicas: Number of tasks; of a gang on TPU slices, rounded up to whole slices, with a warning.
             max_retries_failure: How often a task starts again after it failed.
             max_retries_preemption: How often it does after its worker was lost.
             timeout: Seconds from the first task's start, after which the job fails.
