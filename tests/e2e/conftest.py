@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+from fray.testing import BackendHarness
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 IRIS = Path(sys.executable).with_name("iris")
@@ -135,3 +138,41 @@ def workspace(tmp_path: Path) -> Path:
         "for i in range(n):\n    print('line', i, flush=True)\n    time.sleep(delay)\n"
     )
     return root
+
+
+def run_module(module: str, spec: str, root: Path) -> str:
+    """Run an experiment on a fray backend as a user does, from a directory without a project to install.
+
+    Returns what it printed; outputs go below `root / "prefix"`.
+    """
+    workspace = root / "workspace"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(REPOSITORY / "experiments", workspace / "experiments", ignore=ignored, dirs_exist_ok=True)
+    environment = {
+        **os.environ,
+        "FRAY_CLIENT": spec,
+        "MARIN_PREFIX": str(root / "prefix"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [sys.executable, "-m", module]
+    done = subprocess.run(command, cwd=workspace, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def run(tmp_path: Path, fray_harness: BackendHarness) -> Callable[[str], str]:
+    """Runs an experiment on the backend under test, with outputs below `tmp_path / "prefix"`."""
+    return lambda module: run_module(module, fray_harness.spec, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def run_here(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Runs an experiment in a process of its own without any cluster; returns the prefix with its outputs."""
+
+    def run_local(module: str) -> Path:
+        root = tmp_path_factory.mktemp("here")
+        run_module(module, "local", root)
+        return root / "prefix"
+
+    return run_local
