@@ -15,7 +15,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 def git_commit(directory: str) -> str | None:
     """The commit that is checked out around a directory; None outside a checkout or without git."""
-    # To start git takes longer than to plan fifty steps, so the usual forms of a checkout are read here.
+    # To start git takes longer than to plan fifty steps, even when it then runs beside the planning; so the usual forms
+    # of a checkout are read here. A checkout of another user, as in a container, is known thus too: git refuses those.
     return _commit_in_files(Path(directory)) or _commit_by_git(directory)
 
 
