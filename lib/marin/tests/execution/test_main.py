@@ -28,6 +28,8 @@ MakeStep = Callable[..., ExecutorStep[Any]]
         (["--run_only", '["^a$", "b.*"]'], ExecutorMainConfig(run_only=["^a$", "b.*"])),
         (["--run_only", "^a: b$"], ExecutorMainConfig(run_only=["^a: b$"])),
         (["--executor_info_base_path", "/i"], ExecutorMainConfig(executor_info_base_path="/i")),
+        (["--run_only", "[ab]/c"], ExecutorMainConfig(run_only=["[ab]/c"])),
+        (["--explain", "--step", "[ab]: c"], ExecutorMainConfig(explain=True, step="[ab]: c")),
     ],
 )
 def test_options(words: list[str], config: ExecutorMainConfig) -> None:
@@ -39,6 +41,9 @@ def test_options(words: list[str], config: ExecutorMainConfig) -> None:
     [
         (["--max_concurrent", "0"], "max_concurrent=0: must be at least 1"),
         (["--max_concurrent", "many"], "many"),
+        (["--run_only", "a("], "--run_only: 'a(' is not a regular expression: missing )"),
+        (["--explain", "--step", "*"], "--step: '*' is not a regular expression: nothing to repeat"),
+        (["--step", "stats"], "--step stats goes with --explain only; --run_only says which steps to run"),
         (["--dryrun"], "unrecognized arguments: --dryrun"),
     ],
 )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from marin.execution.choosing import chosen_steps, matching_steps
 from marin.execution.executor_step_status import (
     STATUS_DEP_FAILED,
     STATUS_FAILED,
@@ -21,13 +22,11 @@ from marin.execution.executor_step_status import (
     STATUS_SUCCESS,
     StatusFile,
 )
-from marin.execution.graph import reachable
 from marin.execution.info import STEP_INFO_FILE
 from marin.execution.pipeline import Executor
 from marin.execution.step import ExecutorStep
 from marin.execution.version import HASH_DIGITS
 from marin.execution.version_diff import Difference, differences
-from rigging.errors import InvalidRequest
 from rigging.filesystem import local_path, read_bytes_or_none, url_to_fs
 
 Step = ExecutorStep[Any]
@@ -102,9 +101,9 @@ def explain_steps(
     """
     for step in steps:
         executor.compute_version(step)
-    chosen = _chosen(executor, steps, run_only)
+    chosen = chosen_steps(executor.plan, steps, run_only)
     if show is not None:
-        chosen = _matching(chosen, [show], "--step")
+        chosen = matching_steps(chosen, [show], "--step")
     paths = [executor.output_paths[step] for step in chosen]
     statuses = dict(zip(paths, _each(lambda path: StatusFile(path).status, paths), strict=True))
     earlier = EarlierOutputs(executor.prefix)
@@ -122,24 +121,6 @@ def explanation_lines(explanations: Sequence[Explanation]) -> list[str]:
         is_plain = explanation.fate is Fate.CACHED and not explanation.differences
         lines += told[:1] if is_plain else told
     return lines
-
-
-def _chosen(executor: Executor, steps: Sequence[Step], run_only: Sequence[str] | None) -> list[Step]:
-    needed = reachable([executor.canonicalize(step) for step in steps], executor.dependencies.__getitem__)
-    if run_only is not None:
-        needed = reachable(_matching(list(needed), run_only, "run_only"), executor.dependencies.__getitem__)
-    return [step for step in executor.steps if step in needed]
-
-
-def _matching(steps: Sequence[Step], patterns: Sequence[str], what: str) -> list[Step]:
-    try:
-        found = [step for step in steps if any(re.search(pattern, step.name) for pattern in patterns)]
-    except re.error as error:
-        raise InvalidRequest(f"{what}: {error.pattern!r} is not a regular expression: {error}") from None
-    if not found:
-        names = ", ".join(sorted({step.name for step in steps})) or "none"
-        raise InvalidRequest(f"{what}={list(patterns)}: no step has such a name; there are: {names}")
-    return found
 
 
 def _explain(
@@ -215,9 +196,9 @@ def _entries(directory: str) -> list[str]:
 
 def _compare_with(paths: Sequence[str], version: dict[str, Any]) -> tuple[str, list[Difference]] | None:
     """Of the outputs that say what made them, the one that differs least, and how."""
-    recent = list(paths)[:MOST_SIBLINGS]
+    some = list(paths)[:MOST_SIBLINGS]
     compared = []
-    for path, info in zip(recent, _each(_read_info, recent), strict=True):
+    for path, info in zip(some, _each(_read_info, some), strict=True):
         if info is not None and isinstance(info.get("version"), dict) and info["version"]:
             compared.append((path, differences(info["version"], version)))
     return min(compared, key=lambda found: (len(found[1]), found[0]), default=None)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from marin.execution.choosing import check_patterns
 from marin.execution.explain_mode import ExplainRequest, explain_request
 from marin.execution.paths import prefix_or_default
 from marin.execution.pipeline import Executor
@@ -122,20 +123,37 @@ def parse_command_line(arguments: Sequence[str]) -> ExecutorMainConfig:
 
     try:
         parsed: ExecutorMainConfig = draccus.parse(ExecutorMainConfig, args=_as_draccus_reads(arguments))
-        check_max_concurrent(parsed.max_concurrent)
+        _check(parsed)
     except (draccus.utils.DecodingError, InvalidRequest) as error:
         print(f"{os.path.basename(sys.argv[0])}: error: {error}", file=sys.stderr)
         sys.exit(_USAGE_EXIT_CODE)
     return parsed
 
 
+def _check(options: ExecutorMainConfig) -> None:
+    """Refuse what can be seen to be wrong before there are steps.
+
+    Raises:
+        InvalidRequest: naming the option.
+    """
+    check_max_concurrent(options.max_concurrent)
+    check_patterns(options.run_only or (), "--run_only")
+    if options.step is not None:
+        check_patterns([options.step], "--step")
+        if not options.explain:
+            raise InvalidRequest(f"--step {options.step} goes with --explain only; --run_only says which steps to run")
+
+
 def _as_draccus_reads(arguments: Sequence[str]) -> list[str]:
-    """Let people write `--dry_run` and `--run_only stats`, where draccus wants `true` and a list."""
+    """Let people write `--dry_run`, `--run_only stats` and any regex, where draccus wants `true`, a list and YAML."""
     words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
     read: list[str] = []
     for index, word in enumerate(words):
-        if index and words[index - 1] == "--run_only" and not word.startswith("["):
+        option = words[index - 1] if index else ""
+        if option == "--run_only" and not (word.startswith("[") and word.endswith("]")):
             word = json.dumps([word])
+        elif option == "--step":
+            word = json.dumps(word)
         read.append(word)
         has_value = index + 1 < len(words) and not words[index + 1].startswith("--")
         if word in ("--dry_run", "--explain") and not has_value:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import re
 import time
 import urllib.parse
 from collections.abc import Sequence
 from typing import Any
 
 from marin.execution.checkout import git_commit
+from marin.execution.choosing import chosen_steps
 from marin.execution.collision import Planned, check_existing
 from marin.execution.executor_step_status import STATUS_SUCCESS, worker_id
 from marin.execution.explain_mode import explain_request
 from marin.execution.garbage import paused_collection
-from marin.execution.graph import reachable
 from marin.execution.info import (
     STEP_INFO_FILE,
     ExecutorInfo,
@@ -142,7 +141,7 @@ class Executor:
                 if not isinstance(step, ExecutorStep):
                     raise InvalidRequest(f"run(steps=...): {step!r} is a {type(step).__name__}, not an ExecutorStep")
                 self.compute_version(step, is_pseudo_dep=False)
-        chosen = self._chosen(steps, run_only)
+        chosen = chosen_steps(self.plan, steps, run_only)
         # A script that runs its Executor itself must not run it when it is only asked to explain.
         if dry_run or explain_request() is not None:
             self._print_plan(chosen)
@@ -235,17 +234,6 @@ class Executor:
         info = self._texts[path].indented
         return Planned(step, self.plan.version_of(step), path, info, self.plan.written_version(step))
 
-    def _chosen(self, steps: Sequence[Step], run_only: Sequence[str] | None) -> list[Step]:
-        """The canonical steps to run, in order."""
-        needed = reachable([self.canonicalize(step) for step in steps], self.dependencies.__getitem__)
-        if run_only is not None:
-            matching = [step for step in needed if _matches(step.name, run_only)]
-            if not matching:
-                names = ", ".join(sorted({step.name for step in needed})) or "none"
-                raise InvalidRequest(f"run_only={list(run_only)}: no step has such a name; there are: {names}")
-            needed = reachable(matching, self.dependencies.__getitem__)
-        return [step for step in self.steps if step in needed]
-
     def _task(self, step: Step, jobs: LiveJobs) -> StepTask:
         path = self.output_paths[step]
         return StepTask(
@@ -263,13 +251,6 @@ class Executor:
         for step in chosen:
             where = "as a job" if remote_function(step) is not None else "in this process"
             print(f"  {step.name}  ({where})  {self.output_paths[step]}")
-
-
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    try:
-        return any(re.search(pattern, name) for pattern in patterns)
-    except re.error as error:
-        raise InvalidRequest(f"run_only: {error.pattern!r} is not a regular expression: {error}") from None
 
 
 def _write_step_info(output_path: str, text: StepText) -> None:
