@@ -125,6 +125,14 @@ def test_plain_lines(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+def test_each_run_is_counted_by_itself(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    lines = LogLines()
+    for event in [RunStarted(0.5, 2), *EVENTS, RunStarted(9.0, 2), RunEnded(9.5, 0.5)]:
+        lines.on_event(event)
+    assert caplog.records[-1].getMessage() == "run: 0 done, 0 cached, 0 failed, in 0.5 s"
+
+
 def test_of_a_large_run_the_cached_steps_are_only_counted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     lines = LogLines()

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rigging.distributed_lock import LeaseLostError, create_lock
+from rigging.distributed_lock import Lease, LeaseLostError, create_lock
 from rigging.errors import Unavailable
 from rigging.lease import local
+from rigging.lease.local import LocalLeaseStore
 
 
 def test_a_stopped_process_inside_the_kernel_lock_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,3 +68,21 @@ def test_a_directory_removed_and_made_again_has_a_lease_of_its_own(
     assert not late.try_acquire()
     early.refresh()
     assert early.fencing_token == 1
+
+
+def test_what_was_read_counts_until_it_is_changed_here(tmp_path: Path) -> None:
+    store = LocalLeaseStore(str(tmp_path / "x.lock"))
+    with store.exclusive(create=True):
+        claim = store.claim(Lease("a", 1.0), None, same_holder=False)
+        assert claim is not None
+        read = store.read()
+        assert read == claim.stored
+        assert store.renew(Lease("a", 2.0), read) is not None
+        assert store.renew(Lease("a", 3.0), read) is None
+        assert not store.delete(read)
+        renewed = store.read()
+        assert renewed is not None
+        assert store.delete(renewed)
+        assert not store.delete(renewed)
+        assert store.renew(Lease("a", 3.0), renewed) is None
+    assert not (tmp_path / "x.lock").exists()

@@ -38,6 +38,7 @@ class LogLines:
             case StepStarted(name=name, path=path):
                 logger.info("step %s: running -> %s", name, path)
             case RunStarted(steps=steps, info_path=info_path):
+                self._ended = dict.fromkeys(StepEnd, 0)
                 self._names_cached = steps is not None and steps <= MOST_CACHED_LINES
                 count = "steps as they come" if steps is None else f"{steps} step(s)"
                 logger.info("run: %s%s", count, f", info at {info_path}" if info_path else "")

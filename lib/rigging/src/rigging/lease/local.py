@@ -49,7 +49,7 @@ class LocalLeaseStore:
         self._temporary = f"{directory}/{TEMPORARY_PREFIX}{name}"
         # Only valid inside `exclusive`, and per instance: the descriptor of the locked sidecar.
         self._descriptor = -1
-        # What was read under the kernel lock stays true until it is given up.
+        # What was read under the kernel lock stays true until it is given up, or written over here.
         self._read_in_turn: StoredLease | None = None
 
     @property
@@ -118,6 +118,7 @@ class LocalLeaseStore:
             return False
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
+        self._read_in_turn = None
         return True
 
     def read_fence(self) -> int:
