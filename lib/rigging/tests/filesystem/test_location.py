@@ -1,8 +1,10 @@
 import os
+from pathlib import Path
 
 import pytest
 
 from rigging.filesystem import local_path, url_scheme
+from rigging.filesystem.location import path_in
 
 
 @pytest.mark.parametrize(
@@ -40,3 +42,9 @@ def test_scheme(url: str, scheme: str) -> None:
 )
 def test_local_path(url: str, path: str | None) -> None:
     assert local_path(url) == path
+
+
+@pytest.mark.parametrize("directory", ["", "/", "a", "/a/b", "/a/b/", "gs://b", "gs://b/", Path("/a")])
+@pytest.mark.parametrize("name", ["x", ".x", "x/y"])
+def test_a_path_in_a_directory_is_what_os_path_join_says(directory: str | Path, name: str) -> None:
+    assert path_in(directory, name) == os.path.join(directory, name)

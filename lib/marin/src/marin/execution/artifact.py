@@ -16,6 +16,7 @@ from typing import Any, TypeVar, overload
 
 from rigging.errors import InvalidRequest, NotFound
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from rigging.filesystem.location import path_in
 
 T = TypeVar("T")
 
@@ -93,9 +94,7 @@ class Artifact:
 
 def artifact_path(output_path: str) -> str:
     """Where the artifact of an output path is."""
-    directory = os.fspath(output_path)
-    # os.path.join, in a quarter of the time.
-    return f"{directory}/{ARTIFACT_FILE}" if directory[-1:] not in ("", "/") else directory + ARTIFACT_FILE
+    return path_in(output_path, ARTIFACT_FILE)
 
 
 def artifact_bytes(value: Any) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, overload
 from rigging.distributed_lock import HeldLease, LeaseLock, create_lock, lease
 from rigging.errors import Conflict, StepFailed
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from rigging.filesystem.location import path_in
 
 logger = logging.getLogger(__name__)
 
@@ -45,9 +46,7 @@ def worker_id() -> str:
 
 def status_path(output_path: str) -> str:
     """The status file of an output path."""
-    directory = os.fspath(output_path)
-    # os.path.join, in a quarter of the time.
-    return f"{directory}/{STATUS_FILE}" if directory[-1:] not in ("", "/") else directory + STATUS_FILE
+    return path_in(output_path, STATUS_FILE)
 
 
 def parse_status(content: bytes | None) -> str | None:

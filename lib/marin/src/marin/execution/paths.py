@@ -8,6 +8,7 @@ from typing import Any
 
 from marin.execution.step import ExecutorStep, is_absolute
 from marin.execution.version import Step, StepVersion, VersionBook
+from rigging.filesystem.location import path_in
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +29,7 @@ def under_prefix(prefix: str, path: str) -> str:
 
 def output_path_for(step: Step, version: StepVersion, prefix: str) -> str:
     """The output path of a step whose version is known; warns when an override differs from the computed path."""
-    # os.path.join(prefix, ...) for a name that is known to be relative.
-    computed = f"{prefix}/{version.hashed_name}" if prefix[-1:] not in ("", "/") else prefix + version.hashed_name
+    computed = path_in(prefix, version.hashed_name)
     if step.override_output_path is None:
         return computed
     override = under_prefix(prefix, step.override_output_path)
