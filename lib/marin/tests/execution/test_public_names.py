@@ -19,7 +19,7 @@ NAMES = {
     "marin.execution.executor": BOTH,
     "marin.execution.remote": "remote RemoteCallable",
     "marin.execution.step_spec": "StepSpec",
-    "marin.execution.step_runner": "StepRunner",
+    "marin.execution.step_runner": "StepRunner run_step check_cache",
     "marin.execution.executor_step_status": (
         "STATUS_SUCCESS STATUS_FAILED STATUS_RUNNING STATUS_DEP_FAILED StatusFile step_lock distributed_lock "
         "StepAlreadyDone PreviousTaskFailedError worker_id"
@@ -78,6 +78,9 @@ def member(path: str) -> Any:
             "name output_path_prefix deps hash_attrs override_output_path fn resources",
         ),
         ("marin.execution.step_runner:StepRunner.run", "self steps dry_run force_run_failed max_concurrent"),
+        ("marin.execution.step_runner:run_step", "step force_run_failed"),
+        ("marin.execution.step_runner:StepRunner.run_step", "self step force_run_failed"),
+        ("marin.execution.step_runner:check_cache", "step"),
         ("marin.execution.executor_step_status:StatusFile", "output_path worker_id"),
         ("marin.execution.artifact:Artifact.save", "value path"),
         ("marin.execution.artifact:Artifact.load", "path type"),

@@ -22,7 +22,7 @@ from marin.execution.executor_step_status import (
 from marin.execution.leasing import step_lease
 from marin.execution.run_events import RunEnded, RunEvent, RunStarted, StepEnd, StepEnded
 from marin.execution.spec_stream import LOOKING_THREADS, READ_AHEAD
-from marin.execution.step_runner import StepRunner
+from marin.execution.step_runner import StepRunner, check_cache, run_step
 from marin.execution.step_spec import StepSpec
 from rigging.errors import InvalidRequest, StepFailed
 
@@ -218,15 +218,19 @@ def test_a_dry_run_prints_and_touches_nothing(
 
 def test_one_step(runner: StepRunner, make_spec: MakeSpec, journal: list[str]) -> None:
     spec = make_spec("n", make_spec("dep"), fn=lambda path: [path])
+    assert not check_cache(spec.output_path)
     assert runner.run_step(spec)
-    assert not runner.run_step(spec)
+    assert not run_step(spec)
+    assert check_cache(spec.output_path)
+    assert check_cache(spec)
     assert journal == ["n"]
     assert Artifact.load(spec.output_path) == [spec.output_path]
     bad = make_spec("bad", fn=fail)
     with pytest.raises(ValueError, match="bad"):
         runner.run_step(bad)
-    with pytest.raises(PreviousTaskFailedError):
-        runner.run_step(bad, force_run_failed=False)
+    for again in (runner.run_step, run_step):
+        with pytest.raises(PreviousTaskFailedError):
+            again(bad, force_run_failed=False)
 
 
 def test_an_interrupt_leaves_true_statuses(runner: StepRunner, make_spec: MakeSpec, recorder: Recorder) -> None:

@@ -59,24 +59,35 @@ class StepRunner:
         SpecStream(checked, observers, force_run_failed, max_concurrent).run()
 
     def run_step(self, step: StepSpec, *, force_run_failed: bool = True) -> bool:
-        """Run one spec in this thread, its deps taken as done; whether it ran (False: its output was there).
+        """`run_step`."""
+        return run_step(step, force_run_failed=force_run_failed)
 
-        Raises:
-            PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
-            Exception: Whatever its function raised.
-        """
-        keeper = LeaseKeeper()
-        try:
-            result = Attempt(step, force_run_failed, LiveJobs(), keeper).run()
-        finally:
-            keeper.stop()
-        if result.error is not None:
-            raise result.error
-        return result.end is StepEnd.SUCCEEDED
+    def check_cache(self, step: StepSpec | str) -> bool:
+        """`check_cache`."""
+        return check_cache(step)
 
-    def check_cache(self, step: StepSpec) -> bool:
-        """Whether the output of a spec is there."""
-        return StatusFile(step.output_path).status == STATUS_SUCCESS
+
+def run_step(step: StepSpec, *, force_run_failed: bool = True) -> bool:
+    """Run one spec in this thread, its deps taken as done; whether it ran (False: its output was there).
+
+    Raises:
+        PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
+        Exception: Whatever its function raised.
+    """
+    keeper = LeaseKeeper()
+    try:
+        result = Attempt(step, force_run_failed, LiveJobs(), keeper).run()
+    finally:
+        keeper.stop()
+    if result.error is not None:
+        raise result.error
+    return result.end is StepEnd.SUCCEEDED
+
+
+def check_cache(step: StepSpec | str) -> bool:
+    """Whether the output of a spec, or at an output path, is there."""
+    path = step.output_path if isinstance(step, StepSpec) else step
+    return StatusFile(path).status == STATUS_SUCCESS
 
 
 def _checked(steps: Iterable[StepSpec]) -> Iterator[StepSpec]:
