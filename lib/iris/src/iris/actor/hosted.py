@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from iris.actor.payload import dump, load
+from iris.actor.wire import Buffer
 from iris.rpc import actor_pb2 as pb
 
 _ERROR_CHARACTERS: Final = 16_384
@@ -30,7 +31,7 @@ class HostedCall:
         self.method = method
         self.size = size
         self.owner = owner
-        self.data: bytes | bytearray | None = None
+        self.data: Buffer | None = None
         self.end: pb.CallEnd | None = None
         self.end_data = b""
         self.begun = False

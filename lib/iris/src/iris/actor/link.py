@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Coroutine
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import grpc
 import grpc.aio
@@ -13,8 +13,8 @@ from iris.actor.outbox import Number, Outbox
 from iris.actor.payload import INLINE_BYTES, WHOLE_BYTES, WINDOW_BYTES, Assembly, Chunks
 from iris.actor.pending import PendingCall, Reply
 from iris.actor.places import Place
+from iris.actor.wire import Buffer, Parcel, open_stream
 from iris.rpc import actor_pb2 as pb
-from iris.rpc.actor_pb2_grpc import ActorServiceStub
 from iris.rpc.protocol import CHANNEL_OPTIONS, PROTOCOL_VERSION
 from rigging.errors import Denied, Unavailable
 
@@ -43,12 +43,12 @@ class Link:
         self._calls = calls
         self._loop = asyncio.get_running_loop()
         self._channel = grpc.aio.insecure_channel(place.address, options=_OPTIONS)
-        self._stream: Any = ActorServiceStub(self._channel).Connect()
+        self._stream = open_stream(self._channel)
         self._outbox: Outbox[pb.ClientFrames] = Outbox(pb.ClientFrames)
         self._ack_timer: asyncio.TimerHandle | None = None
         self._goodbye = ""
         self._trusted = False
-        self._unasked = 0
+        self._unasked: dict[int, int] = {}
         self.last_word = self._loop.time()
 
     async def open(self, key: bytes, whoami: str, outstanding: list[int]) -> pb.ActorWelcome:
@@ -67,16 +67,13 @@ class Link:
         """Send the call; a large one's pickle follows when the server asks for it."""
         call.actor = self.place.actor
         size = len(call.data)
-        call.whole = INLINE_BYTES < size <= WHOLE_BYTES and self._unasked + size <= WINDOW_BYTES
+        call.whole = INLINE_BYTES < size <= WHOLE_BYTES and sum(self._unasked.values()) + size <= WINDOW_BYTES
         if call.whole:
-            self._unasked += size
-            call.future.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._ended_whole, size))
+            self._unasked[call.number] = size
         self._outbox.put(call)
 
-    def _ended_whole(self, size: int) -> None:
-        self._unasked -= size
-
     def cancel(self, call: PendingCall) -> None:
+        self._unasked.pop(call.number, None)
         self._outbox.drop_stream(call.number)
         self._outbox.put(Number("cancels", call.number))
 
@@ -106,7 +103,7 @@ class Link:
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
             if self._trusted and not self._stream.done():
                 async with asyncio.timeout(_LAST_WORDS_S):
-                    await self._stream.write(pb.ClientFrames(bye=done))
+                    await self._stream.write(Parcel(pb.ClientFrames(bye=done)))
                     await self._stream.done_writing()
         self._stream.cancel()
         await self._channel.close()
@@ -114,31 +111,30 @@ class Link:
     async def _shake_hands(self, key: bytes, whoami: str, outstanding: list[int]) -> pb.ActorWelcome:
         nonce = new_nonce()
         hello = pb.ClientHello(protocol_version=PROTOCOL_VERSION, nonce=nonce, session=self._session, caller=whoami)
-        await self._send(pb.ClientFrames(hello=hello))
-        challenge = (await self._receive()).challenge
+        await self._send(Parcel(pb.ClientFrames(hello=hello)))
+        challenge = (await self._receive()).message.challenge
         handshake = Handshake(nonce, challenge.nonce, challenge.instance, self._session)
         if not same(challenge.proof, handshake.server_proof(key)):
             raise Denied(f"the server at {self.place.address} is not one of this user's jobs: nothing was sent to it")
         proof = pb.ClientProof(proof=handshake.client_proof(key), outstanding=outstanding)
-        await self._send(pb.ClientFrames(proof=proof))
-        welcome = (await self._receive()).welcome
+        await self._send(Parcel(pb.ClientFrames(proof=proof)))
+        welcome = (await self._receive()).message.welcome
         self._trusted = True
         return welcome
 
-    async def _send(self, message: pb.ClientFrames) -> None:
+    async def _send(self, parcel: Parcel[pb.ClientFrames]) -> None:
         try:
-            await self._stream.write(message)
+            await self._stream.write(parcel)
         except asyncio.InvalidStateError:
             await self._raise_end()
 
-    async def _receive(self) -> pb.ServerFrames:
-        message = await self._stream.read()
-        if message is grpc.aio.EOF:
+    async def _receive(self) -> Parcel[pb.ServerFrames]:
+        parcel = await self._stream.read()
+        if not isinstance(parcel, Parcel):
             await self._raise_end()
-        assert isinstance(message, pb.ServerFrames)
-        return message
+        return parcel
 
-    async def _raise_end(self) -> None:
+    async def _raise_end(self) -> NoReturn:
         """Raise what ended the stream."""
         code, details = await self._stream.code(), await self._stream.details()
         if code is grpc.StatusCode.OK:
@@ -146,19 +142,20 @@ class Link:
         raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
 
     async def _write(self) -> None:
-        while (message := await self._outbox.next()) is not None:
-            await self._send(message)
+        while (parcel := await self._outbox.next()) is not None:
+            await self._send(parcel)
 
     async def _read(self) -> None:
         while True:
-            message = await self._receive()
+            parcel = await self._receive()
+            message, blobs = parcel.message, iter(parcel.blobs)
             self.last_word = self._loop.time()
             for number in message.goes:
                 self._send_pickle(number)
             for end in message.ends:
-                self._end(end)
+                self._end(end, next(blobs) if end.attached else end.inline)
             for chunk in message.chunks:
-                self._add(chunk)
+                self._add(chunk.call, next(blobs) if chunk.attached else chunk.data)
             if message.goodbye:
                 self._goodbye = message.goodbye
 
@@ -167,21 +164,22 @@ class Link:
         if call is not None:
             self._outbox.stream(Chunks(number, call.data), call.mark_sent)
 
-    def _end(self, end: pb.CallEnd) -> None:
+    def _end(self, end: pb.CallEnd, data: Buffer) -> None:
+        self._unasked.pop(end.call, None)
         call = self._calls.find(end.call)
         if call is None or not end.size:
             self._acknowledge(end.call)
             if call is not None:
-                self._calls.settled(call, Reply(end, end.inline))
+                self._calls.settled(call, Reply(end, data))
             return
         call.end, call.assembly = end, Assembly(end.size)
 
-    def _add(self, chunk: pb.Chunk) -> None:
-        call = self._calls.find(chunk.call)
+    def _add(self, number: int, piece: Buffer) -> None:
+        call = self._calls.find(number)
         if call is None or call.assembly is None or call.end is None:
             return  # nobody waits for it any more
-        if call.assembly.add(chunk.data):
-            self._acknowledge(chunk.call)
+        if call.assembly.add(piece):
+            self._acknowledge(number)
             self._calls.settled(call, Reply(call.end, call.assembly.data))
 
     def _acknowledge(self, number: int) -> None:

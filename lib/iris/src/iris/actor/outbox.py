@@ -7,20 +7,18 @@ from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
 from iris.actor.payload import Chunks
-from iris.rpc import actor_pb2 as pb
+from iris.actor.wire import Message, Parcel
 
 _MESSAGE_BYTES: Final = 256 * 1024
 
-Message = TypeVar("Message", pb.ClientFrames, pb.ServerFrames)
-Spoken = TypeVar("Spoken", contravariant=True)
 Item = TypeVar("Item")
 
 
-class Frame(Protocol[Spoken]):
+class Frame(Protocol[Message]):
     """One thing to be said."""
 
-    def fill(self, message: Spoken) -> int:
-        """Put it into the message, as late as possible; return about how many bytes it takes."""
+    def fill(self, parcel: Parcel[Message]) -> int:
+        """Put it into the parcel, as late as possible; return about how many bytes it takes."""
         ...
 
 
@@ -33,8 +31,8 @@ class Number:
         self._field = field
         self._number = number
 
-    def fill(self, message: "pb.ClientFrames | pb.ServerFrames") -> int:
-        getattr(message, self._field).append(self._number)
+    def fill(self, parcel: Parcel[Message]) -> int:
+        getattr(parcel.message, self._field).append(self._number)
         return 8
 
 
@@ -83,8 +81,8 @@ class Outbox(Generic[Message]):
         self._closed = True
         self._wake.set()
 
-    async def next(self) -> Message | None:
-        """The next message, as soon as there is something to say; None: closed and empty."""
+    async def next(self) -> Parcel[Message] | None:
+        """The next parcel, as soon as there is something to say; None: closed and empty."""
         while True:
             if self._frames or self._streams:
                 return self._fill()
@@ -94,20 +92,21 @@ class Outbox(Generic[Message]):
             self._drained.set()
             await self._wake.wait()
 
-    def _fill(self) -> Message:
-        message: Message = self._new_message()
+    def _fill(self) -> Parcel[Message]:
+        parcel: Parcel[Message] = Parcel(self._new_message())
         size = 0
         frames = self._frames
         while frames and size < _MESSAGE_BYTES:
-            size += frames.popleft().fill(message)
+            size += frames.popleft().fill(parcel)
         if self._streams and size < _MESSAGE_BYTES:
             chunks, on_sent = self._streams.popleft()
-            message.chunks.add(call=chunks.call, data=chunks.next())
+            parcel.message.chunks.add(call=chunks.call, attached=True)
+            parcel.blobs.append(chunks.next())
             if not chunks.done:
                 self._streams.append((chunks, on_sent))
             elif on_sent is not None:
                 on_sent()
-        return message
+        return parcel
 
 
 class Handoff(Generic[Item]):

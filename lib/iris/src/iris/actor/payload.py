@@ -1,10 +1,12 @@
 """Arguments, results and exceptions as bytes, and the pieces in which they travel."""
 
 import pickle
+import struct
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, SupportsIndex
 
 from iris.actor.errors import RemoteError, RemoteTraceback
+from iris.actor.wire import Buffer
 
 INLINE_BYTES: Final = 64 * 1024
 """A pickle up to this size goes along with its call or result; a larger one follows in chunks."""
@@ -16,28 +18,78 @@ CHUNK_BYTES: Final = 512 * 1024
 
 _PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})
 
+_BUNDLE: Final = 0
+"""First byte of a pickle with large buffers behind it; one without begins with the byte of its protocol."""
+_COUNTS: Final = struct.Struct("<BII")
+_BUFFER: Final = struct.Struct("<Q?")
+
 
 def dump_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
     """The pickle of a call's arguments. Raises what pickling raises."""
-    return dump((args, dict(kwargs)), plain=not kwargs and _PLAIN.issuperset(map(type, args)))
+    plain = not kwargs and _PLAIN.issuperset(map(type, args))
+    return _dump((tuple(map(_apart, args)), {name: _apart(value) for name, value in kwargs.items()}), plain)
 
 
-def dump(value: object, plain: bool | None = None) -> bytes:
+def dump(value: object) -> bytes:
     """The pickle of a value, by cloudpickle unless it is plain (lambdas and classes of `__main__` travel too)."""
-    if type(value) in _PLAIN if plain is None else plain:
-        return pickle.dumps(value, protocol=5)
-    import cloudpickle
-
-    data: bytes = cloudpickle.dumps(value, protocol=5)
-    return data
+    return _dump(_apart(value), type(value) in _PLAIN)
 
 
-def load(data: "bytes | bytearray") -> Any:
+def load(data: Buffer) -> Any:
     """What `dump` was given. Only for bytes of the same user's processes: a pickle runs code."""
-    return pickle.loads(data)  # noqa: S301 - the connection has proved whose it is
+    if not data or data[0] != _BUNDLE:
+        return pickle.loads(data)  # noqa: S301 - the connection has proved whose it is
+    view = memoryview(data)
+    _, size, count = _COUNTS.unpack_from(view)
+    described = _COUNTS.size + count * _BUFFER.size
+    at = described + size
+    buffers: list[bytes | bytearray] = []
+    for length, writable in _BUFFER.iter_unpack(view[_COUNTS.size : described]):
+        buffers.append((bytearray if writable else bytes)(view[at : at + length]))
+        at += length
+    return pickle.loads(view[described : described + size], buffers=buffers)  # noqa: S301 - as above
 
 
-def load_error(data: "bytes | bytearray", text: str, traceback: str) -> BaseException:
+class _Apart:
+    """Bytes that are pickled as a buffer."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type[bytes], tuple[pickle.PickleBuffer]]:
+        return bytes, (pickle.PickleBuffer(self._data),)
+
+
+def _apart(value: object) -> object:
+    return _Apart(value) if type(value) is bytes and len(value) > INLINE_BYTES else value
+
+
+def _dump(value: object, plain: bool) -> bytes:
+    buffers: list[memoryview] = []
+
+    def goes_inside(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes <= INLINE_BYTES:
+            return True
+        buffers.append(raw)
+        return False
+
+    if plain:
+        data = pickle.dumps(value, protocol=5, buffer_callback=goes_inside)
+    else:
+        import cloudpickle
+
+        data = cloudpickle.dumps(value, protocol=5, buffer_callback=goes_inside)
+    if not buffers:
+        return data
+    # Copied once, and at once, into memory of the right size: a pickler's own buffer is copied whenever it has to grow.
+    described = [_BUFFER.pack(buffer.nbytes, not buffer.readonly) for buffer in buffers]
+    return b"".join((_COUNTS.pack(_BUNDLE, len(data), len(buffers)), *described, data, *buffers))
+
+
+def load_error(data: Buffer, text: str, traceback: str) -> BaseException:
     """The exception that a method raised, with the actor's traceback as its cause; RemoteError where it cannot be."""
     error: object = None
     why = ""
@@ -55,14 +107,14 @@ def load_error(data: "bytes | bytearray", text: str, traceback: str) -> BaseExce
 class Chunks:
     """A pickle on its way out, cut when it is sent."""
 
-    def __init__(self, call: int, data: "bytes | bytearray") -> None:
+    def __init__(self, call: int, data: Buffer) -> None:
         self.call = call
         self._data = memoryview(data)
         self._sent = 0
 
-    def next(self) -> bytes:
+    def next(self) -> memoryview:
         """The next piece; empty when there is none left."""
-        piece = bytes(self._data[self._sent : self._sent + CHUNK_BYTES])
+        piece = self._data[self._sent : self._sent + CHUNK_BYTES]
         self._sent += len(piece)
         return piece
 
@@ -78,7 +130,7 @@ class Assembly:
         self.data = bytearray(size)
         self._got = 0
 
-    def add(self, piece: bytes) -> bool:
+    def add(self, piece: Buffer) -> bool:
         """Take the next piece in; True when all is here. Raises ValueError for more than was announced."""
         end = self._got + len(piece)
         if end > len(self.data):

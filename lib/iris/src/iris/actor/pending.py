@@ -6,6 +6,7 @@ from typing import Final
 
 from iris.actor.errors import ActorStopped
 from iris.actor.payload import INLINE_BYTES, Assembly, load, load_error
+from iris.actor.wire import Buffer, Parcel
 from iris.rpc import actor_pb2 as pb
 from rigging.errors import DeadlineExceeded, InvalidRequest, MarinError, NotFound
 
@@ -23,9 +24,9 @@ class Reply:
 
     __slots__ = ("_data", "_end", "_value")
 
-    def __init__(self, end: pb.CallEnd, data: "bytes | bytearray") -> None:
+    def __init__(self, end: pb.CallEnd, data: Buffer) -> None:
         self._end = end
-        self._data = data
+        self._data: Buffer = data
         self._value: object = self
 
     def value(self) -> object:
@@ -70,18 +71,22 @@ class PendingCall:
         self.assembly: Assembly | None = None
         self.timer: asyncio.TimerHandle | None = None
 
-    def fill(self, message: pb.ClientFrames) -> int:
+    def fill(self, parcel: Parcel[pb.ClientFrames]) -> int:
         """The frame that begins it (see `outbox.Frame`)."""
         if self.future.done():
             return 0  # cancelled while it waited
-        start = message.starts.add(call=self.number, actor=self.actor, method=self.method)
+        start = parcel.message.starts.add(call=self.number, actor=self.actor, method=self.method)
         if self.deadline is not None:
             left = self.deadline - asyncio.get_running_loop().time()
             start.deadline_ms = max(1, round(left * 1000))
-        if len(self.data) > INLINE_BYTES and not self.whole:
+        if len(self.data) <= INLINE_BYTES:
+            start.inline = self.data
+        elif self.whole:
+            start.attached = True
+            parcel.blobs.append(self.data)
+        else:
             start.size = len(self.data)
             return 256
-        start.inline = self.data
         self.sent = True
         return len(self.data) + 64
 

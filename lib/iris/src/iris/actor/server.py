@@ -18,8 +18,8 @@ from iris.actor.keys import actor_key
 from iris.actor.loop import run, using_grpc
 from iris.actor.places import ACTOR_KEY
 from iris.actor.service import ActorService, ServerLoad
+from iris.actor.wire import handler_of
 from iris.client.context import IrisContext, get_iris_ctx
-from iris.rpc import actor_pb2_grpc
 from iris.rpc.protocol import SERVER_OPTIONS
 from rigging.errors import AlreadyExists, Conflict, InvalidRequest, MarinError, NotFound
 
@@ -181,7 +181,7 @@ class ActorServer:
     async def _start(self, key: bytes) -> None:
         self._service = ActorService(uuid.uuid4().hex, key, self._actors, self._memory_bytes, self._session_timeout)
         server = grpc.aio.server(options=SERVER_OPTIONS)
-        actor_pb2_grpc.add_ActorServiceServicer_to_server(self._service, server)
+        server.add_generic_rpc_handlers((handler_of(self._service.connect),))
         try:
             port = server.add_insecure_port(f"{self._host}:{self._port}")
         except RuntimeError as error:

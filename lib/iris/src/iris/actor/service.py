@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,8 +13,8 @@ from iris.actor.handshake import Handshake, new_nonce, same
 from iris.actor.hosted import HostedActor, HostedCall
 from iris.actor.outbox import Handoff, Outbox
 from iris.actor.session import Admission, Session
+from iris.actor.wire import Parcel
 from iris.rpc import actor_pb2 as pb
-from iris.rpc import actor_pb2_grpc
 from iris.rpc.protocol import PROTOCOL_VERSION
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class ServerLoad:
     waiting_bytes: int
 
 
-class ActorService(actor_pb2_grpc.ActorServiceServicer):
+class ActorService:
     """Serves callers that hold the key.
 
     Args:
@@ -65,24 +65,22 @@ class ActorService(actor_pb2_grpc.ActorServiceServicer):
         self.finished: Handoff[HostedCall] = Handoff(loop, lambda call: call.owner.finish(call))
         self.begun: Handoff[HostedCall] = Handoff(loop, lambda call: call.owner.release(call))
 
-    async def Connect(  # type: ignore[override]  # it writes, as grpc.aio allows; the stub knows only generators
-        self, request_iterator: AsyncIterator[pb.ClientFrames], context: Context
-    ) -> None:
-        messages = aiter(request_iterator)
+    async def connect(self, _: object, context: Context) -> None:
+        """Serve one connection to its end."""
         try:
             async with asyncio.timeout(_HANDSHAKE_S):
-                hello, proof = await self._shake_hands(messages, context)
+                hello, proof = await self._shake_hands(context)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no handshake in time")
         outbox: Outbox[pb.ServerFrames] = Outbox(pb.ServerFrames)
         resumed = hello.session in self._sessions
         session = self._open(hello)
         known = session.attach(outbox, list(proof.outstanding))
-        await context.write(pb.ServerFrames(welcome=pb.ActorWelcome(known=known, resumed=resumed)))
+        await context.write(Parcel(pb.ServerFrames(welcome=pb.ActorWelcome(known=known, resumed=resumed))))
         session.repeat_ends()
         self._outboxes.add(outbox)
         self._all_closed.clear()
-        reader = asyncio.create_task(self._read(session, messages))
+        reader = asyncio.create_task(self._read(session, context))
         writer = asyncio.create_task(_write(outbox, context))
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
@@ -117,14 +115,12 @@ class ActorService(actor_pb2_grpc.ActorServiceServicer):
             outbox.close()
         await self._all_closed.wait()
 
-    async def _shake_hands(
-        self, messages: AsyncIterator[pb.ClientFrames], context: Context
-    ) -> tuple[pb.ClientHello, pb.ClientProof]:
-        first = await anext(messages, None)
-        if first is None or not first.HasField("hello") or not first.hello.session:
+    async def _shake_hands(self, context: Context) -> tuple[pb.ClientHello, pb.ClientProof]:
+        first = await _receive(context)
+        if first is None or not first.message.hello.session:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a connection begins with hello")
         assert first is not None
-        hello = first.hello
+        hello = first.message.hello
         if hello.protocol_version != PROTOCOL_VERSION:
             versions = f"the caller speaks protocol version {hello.protocol_version}, the actor {PROTOCOL_VERSION}"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{versions}: use one release of iris")
@@ -134,18 +130,18 @@ class ActorService(actor_pb2_grpc.ActorServiceServicer):
         challenge = pb.ServerChallenge(
             nonce=handshake.server_nonce, instance=self._instance, proof=handshake.server_proof(self._key)
         )
-        await context.write(pb.ServerFrames(challenge=challenge))
-        second = await anext(messages, None)
+        await context.write(Parcel(pb.ServerFrames(challenge=challenge)))
+        second = await _receive(context)
         if second is None:
             # It found that this is not the server it looks for.
             await context.abort(grpc.StatusCode.CANCELLED, "the caller left")
         assert second is not None
-        if not same(second.proof.proof, handshake.client_proof(self._key)):
+        if not same(second.message.proof.proof, handshake.client_proof(self._key)):
             logger.warning("refused a caller that calls itself %.200r: it does not hold this user's key", hello.caller)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "only jobs of the actor's own user may call it")
         if self._stopped:
             await context.abort(grpc.StatusCode.UNAVAILABLE, self._stopped)
-        return hello, second.proof
+        return hello, second.message.proof
 
     def _open(self, hello: pb.ClientHello) -> Session:
         session = self._sessions.get(hello.session)
@@ -154,10 +150,10 @@ class ActorService(actor_pb2_grpc.ActorServiceServicer):
             self._sessions[hello.session] = session
         return session
 
-    async def _read(self, session: Session, messages: AsyncIterator[pb.ClientFrames]) -> None:
-        async for frames in messages:
-            session.take(frames)
-            if frames.bye:
+    async def _read(self, session: Session, context: Context) -> None:
+        while (parcel := await _receive(context)) is not None:
+            session.take(parcel)
+            if parcel.message.bye:
                 # What it sent is run; nobody will ask for the results.
                 self._sessions.pop(session.session_id, None)
                 return
@@ -176,12 +172,18 @@ class _Goodbye:
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
-    def fill(self, message: pb.ServerFrames) -> int:
-        message.goodbye = self._reason
+    def fill(self, parcel: Parcel[pb.ServerFrames]) -> int:
+        parcel.message.goodbye = self._reason
         return 64
+
+
+async def _receive(context: Context) -> Parcel[pb.ClientFrames] | None:
+    """The next message; None: the client has no more to say."""
+    parcel = await context.read()
+    return parcel if isinstance(parcel, Parcel) else None
 
 
 async def _write(outbox: "Outbox[pb.ServerFrames]", context: Context) -> None:
     with contextlib.suppress(asyncio.CancelledError):
-        while (message := await outbox.next()) is not None:
-            await context.write(message)
+        while (parcel := await outbox.next()) is not None:
+            await context.write(parcel)

@@ -9,7 +9,8 @@ from typing import Final
 
 from iris.actor.hosted import HostedActor, HostedCall
 from iris.actor.outbox import Number, Outbox
-from iris.actor.payload import WHOLE_BYTES, Assembly, Chunks
+from iris.actor.payload import INLINE_BYTES, WHOLE_BYTES, Assembly, Chunks
+from iris.actor.wire import Buffer, Parcel
 from iris.rpc import actor_pb2 as pb
 
 _WORDS: Final = {
@@ -66,15 +67,19 @@ class _End:
     def __init__(self, call: HostedCall) -> None:
         self._call = call
 
-    def fill(self, message: pb.ServerFrames) -> int:
+    def fill(self, parcel: Parcel[pb.ServerFrames]) -> int:
         end, data = self._call.end, self._call.end_data
         assert end is not None
+        told = parcel.message.ends.add()
+        told.CopyFrom(end)
         if len(data) > WHOLE_BYTES:
-            end.size = len(data)
-            message.ends.append(end)
+            told.size = len(data)
             return 256
-        end.inline = data
-        message.ends.append(end)
+        if len(data) > INLINE_BYTES:
+            told.attached = True
+            parcel.blobs.append(data)
+        else:
+            told.inline = data
         return len(data) + 64
 
 
@@ -132,19 +137,20 @@ class Session:
 
     # ---- what the client says ----
 
-    def take(self, frames: pb.ClientFrames) -> None:
+    def take(self, parcel: Parcel[pb.ClientFrames]) -> None:
+        frames, blobs = parcel.message, iter(parcel.blobs)
         for number in frames.acks:
             self._acknowledge(number)
         for start in frames.starts:
-            self._start(start)
+            self._start(start, next(blobs) if start.attached else start.inline)
         for chunk in frames.chunks:
-            self._add(chunk)
+            self._add(chunk.call, next(blobs) if chunk.attached else chunk.data)
         for number in frames.cancels:
             call = self._calls.get(number)
             if call is not None:
                 self.refuse(call, pb.REFUSAL_CANCELLED)
 
-    def _start(self, start: pb.CallStart) -> None:
+    def _start(self, start: pb.CallStart, data: Buffer) -> None:
         if start.call in self._calls:
             return
         call = HostedCall(start.call, start.actor, start.method, start.size, self)
@@ -165,7 +171,7 @@ class Session:
         if start.size:
             self._admission.ask(call, lambda: self._let_in(call))
         else:
-            call.data = start.inline
+            call.data = data
             self._advance(start.actor)
 
     def _acknowledge(self, number: int) -> None:
@@ -182,13 +188,13 @@ class Session:
         if self._outbox is not None:
             self._outbox.put(Number("goes", call.number))
 
-    def _add(self, chunk: pb.Chunk) -> None:
-        assembly = self._assemblies.get(chunk.call)
+    def _add(self, number: int, piece: Buffer) -> None:
+        assembly = self._assemblies.get(number)
         if assembly is None:
             return  # cancelled meanwhile
-        if assembly.add(chunk.data):
-            del self._assemblies[chunk.call]
-            call = self._calls[chunk.call]
+        if assembly.add(piece):
+            del self._assemblies[number]
+            call = self._calls[number]
             call.data = assembly.data
             self._advance(call.actor)
 
@@ -269,7 +275,7 @@ class _Stream:
         self._outbox = outbox
         self._call = call
 
-    def fill(self, message: pb.ServerFrames) -> int:
-        del message
+    def fill(self, parcel: Parcel[pb.ServerFrames]) -> int:
+        del parcel
         self._outbox.stream(Chunks(self._call.number, self._call.end_data))
         return 0

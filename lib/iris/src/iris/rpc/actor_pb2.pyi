@@ -3,7 +3,7 @@
 isort:skip_file
 Calls of actors: one bidirectional stream a connection, many calls and many frames a message.
 
-Pickled bytes travel as chunks. A frame's `call` is a number that the client gave, unique in its session; a session (a
+Pickles travel with their frame; those that are large as `blobs` of the message, and very large ones in chunks. A frame's `call` is a number that the client gave, unique in its session; a session (a
 random id) outlives connections: both sides repeat what the other may have missed, and the server runs a call once.
 """
 
@@ -172,15 +172,18 @@ class CallStart(_message.Message):
     DEADLINE_MS_FIELD_NUMBER: _builtins.int
     INLINE_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
+    ATTACHED_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     actor: _builtins.str
     method: _builtins.str
     deadline_ms: _builtins.int
     """milliseconds from its arrival; 0: none"""
     inline: _builtins.bytes
-    """the whole pickle, when small; else:"""
+    """the whole pickle, when small; else one of:"""
     size: _builtins.int
     """bytes of the pickle: its chunks follow once `go` has come"""
+    attached: _builtins.bool
+    """the whole pickle is the next of the message's blobs"""
     def __init__(
         self,
         *,
@@ -190,10 +193,11 @@ class CallStart(_message.Message):
         deadline_ms: _builtins.int = ...,
         inline: _builtins.bytes = ...,
         size: _builtins.int = ...,
+        attached: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "call", b"call", "deadline_ms", b"deadline_ms", "inline", b"inline", "method", b"method", "size", b"size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "attached", b"attached", "call", b"call", "deadline_ms", b"deadline_ms", "inline", b"inline", "method", b"method", "size", b"size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -205,18 +209,22 @@ class Chunk(_message.Message):
 
     CALL_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    ATTACHED_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     data: _builtins.bytes
     """goes on where the chunk before ended"""
+    attached: _builtins.bool
+    """the data are the next of the message's blobs"""
     def __init__(
         self,
         *,
         call: _builtins.int = ...,
         data: _builtins.bytes = ...,
+        attached: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "data", b"data"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "call", b"call", "data", b"data"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -233,6 +241,7 @@ class CallEnd(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     TRACEBACK_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    ATTACHED_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     failed: _builtins.bool
     """the pickle holds an exception; else the value"""
@@ -245,6 +254,8 @@ class CallEnd(_message.Message):
     """of the method, as text"""
     refusal: Global___Refusal.ValueType
     """the call did not run"""
+    attached: _builtins.bool
+    """the pickle is the next of the message's blobs"""
     def __init__(
         self,
         *,
@@ -255,10 +266,11 @@ class CallEnd(_message.Message):
         error: _builtins.str = ...,
         traceback: _builtins.str = ...,
         refusal: Global___Refusal.ValueType = ...,
+        attached: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "error", b"error", "failed", b"failed", "inline", b"inline", "refusal", b"refusal", "size", b"size", "traceback", b"traceback"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "call", b"call", "error", b"error", "failed", b"failed", "inline", b"inline", "refusal", b"refusal", "size", b"size", "traceback", b"traceback"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -275,6 +287,7 @@ class ClientFrames(_message.Message):
     ACKS_FIELD_NUMBER: _builtins.int
     CANCELS_FIELD_NUMBER: _builtins.int
     BYE_FIELD_NUMBER: _builtins.int
+    BLOBS_FIELD_NUMBER: _builtins.int
     bye: _builtins.bool
     """the client is done: nobody will ask for results"""
     @_builtins.property
@@ -291,6 +304,12 @@ class ClientFrames(_message.Message):
 
     @_builtins.property
     def cancels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def blobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Large bytes of the frames, in their order. Written before all other fields, so that they are cut out of the message
+        and not copied with it.
+        """
+
     def __init__(
         self,
         *,
@@ -301,10 +320,11 @@ class ClientFrames(_message.Message):
         acks: _abc.Iterable[_builtins.int] | None = ...,
         cancels: _abc.Iterable[_builtins.int] | None = ...,
         bye: _builtins.bool = ...,
+        blobs: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello", "proof", b"proof"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "bye", b"bye", "cancels", b"cancels", "chunks", b"chunks", "hello", b"hello", "proof", b"proof", "starts", b"starts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "blobs", b"blobs", "bye", b"bye", "cancels", b"cancels", "chunks", b"chunks", "hello", b"hello", "proof", b"proof", "starts", b"starts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -320,6 +340,7 @@ class ServerFrames(_message.Message):
     CHUNKS_FIELD_NUMBER: _builtins.int
     GOES_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
+    BLOBS_FIELD_NUMBER: _builtins.int
     goodbye: _builtins.str
     """the server takes no more calls, and why"""
     @_builtins.property
@@ -334,6 +355,12 @@ class ServerFrames(_message.Message):
     def goes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """calls whose chunks may come"""
 
+    @_builtins.property
+    def blobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Large bytes of the frames, in their order. Written before all other fields, so that they are cut out of the message
+        and not copied with it.
+        """
+
     def __init__(
         self,
         *,
@@ -343,10 +370,11 @@ class ServerFrames(_message.Message):
         chunks: _abc.Iterable[Global___Chunk] | None = ...,
         goes: _abc.Iterable[_builtins.int] | None = ...,
         goodbye: _builtins.str = ...,
+        blobs: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["challenge", b"challenge", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["challenge", b"challenge", "chunks", b"chunks", "ends", b"ends", "goes", b"goes", "goodbye", b"goodbye", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blobs", b"blobs", "challenge", b"challenge", "chunks", b"chunks", "ends", b"ends", "goes", b"goes", "goodbye", b"goodbye", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,102 @@
+"""Messages of a connection as bytes: large pickles lie in front of the protobuf message, which would copy them."""
+
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+import grpc
+import grpc.aio
+
+from iris.rpc import actor_pb2 as pb
+
+Message = TypeVar("Message", pb.ClientFrames, pb.ServerFrames)
+Buffer = bytes | bytearray | memoryview
+
+_METHOD: Final = "Connect"
+_SERVICE: Final = pb.DESCRIPTOR.services_by_name["ActorService"].full_name
+_BLOBS_TAG: Final = 15 << 3 | 2
+"""The byte with which each of a message's `blobs` begins (see actor.proto)."""
+
+
+class Parcel(Generic[Message]):
+    """A message with the blobs that its frames speak of, in their order."""
+
+    __slots__ = ("blobs", "message")
+
+    def __init__(self, message: Message, blobs: list[Buffer] | None = None) -> None:
+        self.message: Message = message
+        self.blobs: list[Buffer] = [] if blobs is None else blobs
+
+
+Stream: TypeAlias = "grpc.aio.StreamStreamCall[Parcel[pb.ClientFrames], Parcel[pb.ServerFrames]]"
+
+
+def pack(parcel: "Parcel[Message]") -> bytes:
+    """The parcel as one protobuf message."""
+    text = parcel.message.SerializeToString()
+    if not parcel.blobs:
+        return text
+    parts: list[Buffer] = []
+    for blob in parcel.blobs:
+        parts += (_prefix(len(blob)), blob)
+    return b"".join((*parts, text))
+
+
+def unpack_client(data: bytes) -> "Parcel[pb.ClientFrames]":
+    """What a client packed. Raises DecodeError, IndexError or ValueError for anything else."""
+    return _unpack(data, pb.ClientFrames.FromString)
+
+
+def unpack_server(data: bytes) -> "Parcel[pb.ServerFrames]":
+    """What a server packed. Raises DecodeError, IndexError or ValueError for anything else."""
+    return _unpack(data, pb.ServerFrames.FromString)
+
+
+def open_stream(channel: grpc.aio.Channel) -> Stream:
+    """Begin a connection."""
+    method: grpc.aio.StreamStreamMultiCallable[Parcel[pb.ClientFrames], Parcel[pb.ServerFrames]] = (
+        channel.stream_stream(f"/{_SERVICE}/{_METHOD}", request_serializer=pack, response_deserializer=unpack_server)
+    )
+    return method()
+
+
+def handler_of(connect: Callable[..., Any]) -> grpc.GenericRpcHandler:
+    """What serves connections by `connect`."""
+    handler: Any = grpc.stream_stream_rpc_method_handler(
+        connect, request_deserializer=unpack_client, response_serializer=pack
+    )
+    return grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler})
+
+
+def _unpack(data: bytes, parse: Callable[[bytes], Message]) -> "Parcel[Message]":
+    if not data or data[0] != _BLOBS_TAG:
+        return Parcel(parse(data))
+    view, at = memoryview(data), 0
+    blobs: list[Buffer] = []
+    while at < len(data) and data[at] == _BLOBS_TAG:
+        size, begin = _size(data, at + 1)
+        at = begin + size
+        if at > len(data):
+            raise ValueError(f"a blob of {size} bytes where {len(data) - begin} are left")
+        blobs.append(view[begin:at])
+    return Parcel(parse(bytes(view[at:])), blobs)
+
+
+def _prefix(size: int) -> bytes:
+    """The tag of a blob and its size, seven bits a byte, the lowest first."""
+    made = bytearray((_BLOBS_TAG,))
+    while size > 0x7F:
+        made.append(size & 0x7F | 0x80)
+        size >>= 7
+    made.append(size)
+    return bytes(made)
+
+
+def _size(data: bytes, at: int) -> tuple[int, int]:
+    """The size that is written at a place, and the place behind it."""
+    size = shift = 0
+    while True:
+        byte = data[at]
+        size |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return size, at

@@ -1,0 +1,55 @@
+"""What goes to an actor comes out as it went in, however large, and as it was at that moment."""
+
+import pickle
+from typing import Any
+
+import pytest
+
+from iris.actor.payload import INLINE_BYTES, Assembly, Chunks, dump, dump_arguments, load
+
+LARGE = bytes(range(256)) * (INLINE_BYTES // 128)
+
+
+class Block:
+    """Pickles what it holds as a buffer, as arrays do."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return Block, (pickle.PickleBuffer(self.held),)
+
+
+@pytest.mark.parametrize("value", [None, 7, "text", b"", b"\x00" * 10, LARGE, "é" * 100_000, {"a": (LARGE, 1)}])
+def test_values_of_every_size_come_back(value: object) -> None:
+    assert load(dump(value)) == value
+    assert load(memoryview(bytearray(dump(value)))) == value
+    assert load(dump_arguments((1, value, LARGE), {"more": value})) == ((1, value, LARGE), {"more": value})
+
+
+def test_a_buffer_that_could_be_written_still_can_and_others_cannot() -> None:
+    for held in (bytearray(LARGE), bytearray(b"small")):
+        back = load(dump(Block(held))).held
+        assert back == held
+        memoryview(back)[0] = 1
+    for held in (LARGE, b"small"):
+        assert memoryview(load(dump(Block(held))).held).readonly
+
+
+def test_what_is_changed_after_the_call_was_made_is_not_sent() -> None:
+    held = bytearray(LARGE)
+    data = dump_arguments((Block(held),), {})
+    held[0] ^= 0xFF
+    (block,), _ = load(data)
+    assert block.held == LARGE
+
+
+def test_chunks_put_together_again_are_the_pickle() -> None:
+    data = dump(LARGE * 20)
+    chunks, assembly = Chunks(1, data), Assembly(len(data))
+    while not assembly.add(chunks.next()):
+        assert not chunks.done
+    assert chunks.done
+    assert load(assembly.data) == LARGE * 20
+    with pytest.raises(ValueError, match=r"bytes of .* announced"):
+        assembly.add(b"more")

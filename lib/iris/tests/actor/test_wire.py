@@ -1,0 +1,34 @@
+"""Messages with blobs are protobuf messages like any other, only read without copies."""
+
+import pytest
+
+from iris.actor.wire import Parcel, pack, unpack_client, unpack_server
+from iris.rpc import actor_pb2 as pb
+
+SIZES = (0, 1, 127, 128, 16_383, 16_384, 300_000)
+
+
+def test_blobs_come_out_in_their_order() -> None:
+    blobs = [bytes([size % 251]) * size for size in SIZES]
+    message = pb.ClientFrames(acks=[1, 2], starts=[pb.CallStart(call=3, attached=True)], bye=True)
+    there = unpack_client(pack(Parcel(message, list(blobs))))
+    assert there.message == message
+    assert [bytes(blob) for blob in there.blobs] == blobs
+
+
+def test_protobuf_reads_what_was_packed_and_the_other_way_round() -> None:
+    message = pb.ServerFrames(ends=[pb.CallEnd(call=3, attached=True)])
+    plain = pb.ServerFrames.FromString(pack(Parcel(message, [b"x" * 300, memoryview(b"y" * 70_000)])))
+    assert list(plain.blobs) == [b"x" * 300, b"y" * 70_000]
+    assert plain.ends == message.ends
+    assert pack(Parcel(message)) == message.SerializeToString()
+    assert unpack_server(message.SerializeToString()).message == message
+    assert unpack_server(b"").blobs == []
+
+
+def test_a_message_that_ends_too_early_is_refused() -> None:
+    whole = pack(Parcel(pb.ClientFrames(), [b"x" * 300]))
+    with pytest.raises(ValueError, match="a blob of 300 bytes where 297 are left"):
+        unpack_client(whole[:-3])
+    with pytest.raises(IndexError):
+        unpack_client(whole[:1])
