@@ -1,6 +1,7 @@
 """The Iris client of fray against a recording stand-in for `IrisClient`; a real cluster is in the e2e tests."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import pytest
 
 from fray.backends import iris as backend
 from fray.backends.iris import IrisBackend
-from fray.client import wait_all
+from fray.client import JobHandle, wait_all
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus
 from iris.client import IrisClient, LogLine
@@ -29,6 +30,7 @@ class FakeIris:
         self.terminated: list[str] = []
         self.workspaces: list[str] = []
         self.closed = False
+        self.before_answer: Callable[[], object] = lambda: None
 
     def with_workspace(self, workspace: str) -> "FakeIris":
         self.workspaces.append(workspace)
@@ -50,7 +52,9 @@ class FakeIris:
         return statuses
 
     def poll_jobs(self, job_ids: Sequence[str], *, any: bool, seconds: float) -> tuple[list[IrisJobStatus], bool]:
-        return [self.status(job_id) for job_id in job_ids], True
+        statuses = [self.status(job_id) for job_id in job_ids]
+        self.before_answer()
+        return statuses, True
 
     def terminate(self, job_id: str) -> list[str]:
         self.terminated.append(job_id)
@@ -135,6 +139,24 @@ def test_wait_all_over_many_jobs() -> None:
     client = make(FakeIris())
     handles = [client.submit(request(f"j{i}")) for i in range(100)]
     assert wait_all(handles, 30) == [JobStatus.SUCCEEDED] * 100
+
+
+def test_a_job_is_not_taken_for_the_one_before_it_of_its_name() -> None:
+    fake, again, told = FakeIris(), list[JobHandle](), threading.Event()
+    client = make(fake)
+
+    def resubmit() -> None:
+        # The answer that the first has succeeded is on its way when the second begins.
+        fake.outcome = IrisJobStatus("", JobState.FAILED)
+        again.append(client.submit(request()))
+
+    first = client.submit(request())
+    fake.before_answer = resubmit
+    first.add_done_callback(lambda _: told.set())
+    assert told.wait(30)
+    assert first.wait(5) is JobStatus.SUCCEEDED
+    with pytest.raises(JobFailed):
+        again[0].wait(5)
 
 
 def test_after_shutdown_nothing_is_submitted() -> None:

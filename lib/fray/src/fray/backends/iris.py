@@ -17,12 +17,10 @@ from fray.home import HomeProcess
 from fray.types import ActorConfig, Entrypoint, JobRequest, JobStatus, ResourceConfig, create_environment
 from iris.client import IrisClient, Job
 from iris.client import JobAlreadyExists as IrisJobAlreadyExists
-from iris.client import JobStatus as IrisJobStatus
 from iris.cluster.types import JobState
 from rigging.errors import Conflict, InvalidRequest
 
 _POLL_SECONDS = 30.0
-_REMEMBERED = 100_000
 
 DEFAULT_ACTOR_RESOURCES = ResourceConfig.with_cpu(cpu=0.5, ram="1g", disk="1g")
 """Of an actor that asks for nothing: most coordinate and count."""
@@ -101,7 +99,6 @@ class IrisBackend:
         self._lock = threading.Lock()
         self._by_workspace: dict[str, IrisClient] = {}
         self._watcher = JobWatcher(self._poll_ended)
-        self._succeeded: dict[str, IrisJobStatus] = {}
         self._actors = IrisActors(client)
         self._closed = False
 
@@ -111,9 +108,7 @@ class IrisBackend:
 
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
         """Submit a job (see `Client.submit`); when this returns the cluster has stored it."""
-        job_id = self._submit(request, adopt_existing).job_id
-        self._succeeded.pop(job_id, None)  # an earlier job of that name
-        return IrisJobHandle(self._client, job_id, self._watcher, self._succeeded)
+        return IrisJobHandle(self._client, self._submit(request, adopt_existing).job_id, self._watcher)
 
     def host_actor(
         self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
@@ -222,39 +217,34 @@ class IrisBackend:
                 self._by_workspace[path] = self._client.with_workspace(path)
             return self._by_workspace[path]
 
-    def _poll_ended(self, job_ids: Sequence[str]) -> set[str]:
+    def _poll_ended(self, job_ids: Sequence[str]) -> Mapping[str, bool]:
         statuses, _ = self._client.poll_jobs(job_ids, any=True, seconds=_POLL_SECONDS)
-        ended = {status.job_id for status in statuses if status.is_terminal}
-        # Of those that succeeded nothing is left to wait for, so whoever asks next need not ask the cluster.
-        self._succeeded.update((s.job_id, s) for s in statuses if s.state is JobState.SUCCEEDED)
-        while len(self._succeeded) > _REMEMBERED:
-            self._succeeded.pop(next(iter(self._succeeded)), None)
-        return ended
+        return {status.job_id: status.state is JobState.SUCCEEDED for status in statuses if status.is_terminal}
 
 
 class IrisJobHandle:
     """A job on an Iris cluster."""
 
-    def __init__(
-        self, client: IrisClient, job_id: str, watcher: JobWatcher, succeeded: Mapping[str, IrisJobStatus]
-    ) -> None:
+    def __init__(self, client: IrisClient, job_id: str, watcher: JobWatcher) -> None:
         self._client = client
         self._job_id = job_id
         self._watcher = watcher
-        self._succeeded = succeeded
+        # Of one that succeeded nothing is left to wait for, so whoever asks next need not ask the cluster. Kept here
+        # and not by id: a name, and so an id, that is free again may be another job's.
+        self._succeeded = False
 
     @property
     def job_id(self) -> str:
         return self._job_id
 
     def status(self) -> JobStatus:
-        if self._job_id in self._succeeded:
+        if self._succeeded:
             return JobStatus.SUCCEEDED
         return to_fray_status(self._client.status(self._job_id).state)
 
     def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
         """Wait for the end (see `JobHandle.wait`); inside a job its cpu is lent to others meanwhile."""
-        if self._job_id in self._succeeded:
+        if self._succeeded:
             return JobStatus.SUCCEEDED
         (ended,) = self._client.wait_jobs([self._job_id], timeout=timeout)
         status = to_fray_status(ended.state)
@@ -277,4 +267,8 @@ class IrisJobHandle:
         return "".join(line.text if line.partial else line.text + "\n" for line in lines)
 
     def add_done_callback(self, callback: Callable[[JobHandle], object]) -> None:
-        self._watcher.watch(self._job_id, lambda: callback(self))
+        def told(succeeded: bool) -> None:
+            self._succeeded = self._succeeded or succeeded
+            callback(self)
+
+        self._watcher.watch(self._job_id, told)
