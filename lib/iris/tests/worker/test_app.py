@@ -12,6 +12,8 @@ import pytest
 
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
+from iris.testing.gce_metadata import MetadataServer
+from iris.worker.preemption import Platform
 from iris.worker.testing import FakeController, run_command
 
 pytestmark = pytest.mark.e2e
@@ -20,13 +22,23 @@ JOB = "/user/job/0:0"
 
 MAIN = """
 import sys
+import time
 from pathlib import Path
 from iris.worker.agent import Connection
 from iris.worker.app import WorkerConfig, run_worker
+from iris.worker.preemption import Platform
 
-work_dir, port, orphan_timeout = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
-config = WorkerConfig(work_dir, "w1", orphan_timeout_s=orphan_timeout, stop_grace_s=0.2)
-sys.exit(run_worker(config, lambda: Connection(f"127.0.0.1:{port}", "w:w1:token")))
+work_dir, port, orphan_timeout, platform = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), Platform(sys.argv[4])
+config = WorkerConfig(work_dir, "w1", orphan_timeout_s=orphan_timeout, stop_grace_s=0.2, platform=platform)
+
+
+def look() -> Connection:
+    with open(f"{work_dir}.looks", "a") as looks:
+        print(time.monotonic(), file=looks)
+    return Connection(f"127.0.0.1:{port}", "w:w1:token")
+
+
+sys.exit(run_worker(config, look))
 """
 
 
@@ -38,11 +50,23 @@ class Workers:
         self.controller = controller
         self.started: list[subprocess.Popen[str]] = []
 
-    def start(self, orphan_timeout_s: float = 60) -> "subprocess.Popen[str]":
+    def start(
+        self, orphan_timeout_s: float = 60, platform: Platform = Platform.NONE, metadata_host: str = ""
+    ) -> "subprocess.Popen[str]":
         argv = [sys.executable, "-c", MAIN, str(self.work_dir), str(self.controller.port), str(orphan_timeout_s)]
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen(
+            [*argv, platform],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "GCE_METADATA_HOST": metadata_host},
+        )
         self.started.append(process)
         return process
+
+    def looks(self) -> list[float]:
+        """When a worker looked for its controller, by its clock in seconds."""
+        return [float(line) for line in Path(f"{self.work_dir}.looks").read_text().splitlines()]
 
     async def connected(self) -> "subprocess.Popen[str]":
         hellos = len(self.controller.hellos)
@@ -105,6 +129,38 @@ def test_sigterm_stops_what_runs_and_says_so(play_processes: Play) -> None:
     play_processes(scenario)
 
 
+def test_a_preempted_host_is_left_at_once(play_processes: Play) -> None:
+    async def scenario(controller: FakeController, workers: Workers) -> None:
+        with MetadataServer() as metadata:
+            worker = workers.start(platform=Platform.GCE, metadata_host=metadata.address)
+            await controller.until(lambda: controller.hellos)
+            controller.send(run=[run_command("sleep", "1000")])
+            await controller.until(lambda: TaskState.RUNNING in controller.states.get(JOB, []))
+            metadata.preempt()
+            (end,) = await controller.until_ended(JOB)
+            assert (end.state, end.failure) == (TaskState.WORKER_FAILED, FailureKind.PREEMPTED)
+            assert "the platform takes its host away" in end.error
+            assert await ended(worker) == 0
+
+    play_processes(scenario)
+
+
+def test_a_worker_is_not_preempted_unless_it_is_told_of_its_platform(play_processes: Play) -> None:
+    async def scenario(controller: FakeController, workers: Workers) -> None:
+        with MetadataServer() as metadata:
+            metadata.preempt()
+            worker = workers.start(metadata_host=metadata.address)
+            await controller.until(lambda: controller.hellos)
+            controller.send(run=[run_command("sleep", "1000")])
+            await controller.until(lambda: TaskState.RUNNING in controller.states.get(JOB, []))
+            worker.send_signal(signal.SIGTERM)
+            (end,) = await controller.until_ended(JOB)
+            assert end.failure == FailureKind.WORKER
+            assert await ended(worker) == 0
+
+    play_processes(scenario)
+
+
 def test_a_killed_workers_processes_are_killed_by_the_next_which_knows_nothing_of_them(play_processes: Play) -> None:
     async def scenario(controller: FakeController, workers: Workers) -> None:
         worker = await workers.connected()
@@ -145,15 +201,24 @@ def test_a_worker_without_controller_and_tasks_leaves_after_its_time(play_proces
 
 def test_a_task_keeps_its_worker_while_the_controller_is_gone(play_processes: Play, tmp_path: Path) -> None:
     async def scenario(controller: FakeController, workers: Workers) -> None:
-        worker = workers.start(orphan_timeout_s=0.1)
+        alone_s = 0.1
+        worker = workers.start(orphan_timeout_s=alone_s)
         await controller.until(lambda: controller.hellos)
         fifo = tmp_path / "go"
         os.mkfifo(fifo)
         controller.send(run=[run_command("sh", "-c", f"echo before; read x < {fifo}; echo $x")])
         await controller.until(lambda: controller.output(JOB) == b"before\n")
         await controller.stop()
-        await asyncio.sleep(0.3)  # longer than the worker would wait without a task
-        assert worker.poll() is None
+        before = len(workers.looks())
+
+        def looked_for() -> float:
+            looks = workers.looks()[before:]
+            return looks[-1] - looks[0] if looks else 0.0
+
+        async with asyncio.timeout(20):
+            while looked_for() < 3 * alone_s:  # without a task it would have left by then
+                assert worker.poll() is None
+                await asyncio.sleep(0.01)
         await controller.start()
         await controller.until(lambda: len(controller.hellos) == 2)
         await asyncio.to_thread(fifo.write_text, "after\n")

@@ -6,7 +6,6 @@ import pytest
 
 from iris.domain.states import FailureKind
 from iris.worker.evidence import DEVICE_EXIT_CODE, OomKills, judge, oom_counters
-from iris.worker.preemption import gce_notice
 from iris.worker.runtime.process import Exit
 
 FAILED = Exit(1, 0)
@@ -71,7 +70,3 @@ def test_each_kill_of_the_kernel_is_claimed_once(tmp_path: Path, own: str, place
 
 def test_without_counters_nothing_is_claimed(tmp_path: Path) -> None:
     assert not OomKills([tmp_path / "nothing"]).claim()
-
-
-def test_a_metadata_server_that_does_not_answer_says_no() -> None:
-    assert not gce_notice("http://127.0.0.1:9/preempted")

@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import signal
+import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from iris.worker.bundle import BundleStore
 from iris.worker.environment import EnvironmentStore
 from iris.worker.evidence import OomKills
 from iris.worker.paths import WorkPaths
-from iris.worker.preemption import PreemptionNotice, never
+from iris.worker.preemption import GceHost, Platform
 from iris.worker.prepare import BundlePreparer, RuntimeTools
 from iris.worker.probe import own_oom_counters, probe_attributes, probe_resources
 from iris.worker.runtime.poller import Poller
@@ -48,7 +49,8 @@ class WorkerConfig:
         attributes: Added to what `probe` finds.
         orphan_timeout_s: Exit when no controller was reached for so long and no task runs.
         stop_grace_s: What tasks are given between SIGTERM and SIGKILL when the worker itself must go.
-        preemption_notice: Asked when a signal ends the worker: whether the platform takes the host away.
+        platform: What the host stands on; one that says so when it takes the host away makes the worker leave at once,
+            and its attempts count as preempted.
     """
 
     work_dir: Path
@@ -57,11 +59,13 @@ class WorkerConfig:
     attributes: Mapping[str, str] = field(default_factory=dict)
     orphan_timeout_s: float = 60.0
     stop_grace_s: float = 3.0
-    preemption_notice: PreemptionNotice = never
+    platform: Platform = Platform.NONE
 
 
 def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
-    """Be a worker until the controller, a signal (SIGTERM, SIGINT) or loneliness ends it; returns the exit code.
+    """Be a worker until the controller, a signal (SIGTERM, SIGINT), the platform or loneliness ends it.
+
+    Returns the exit code.
 
     The process must be the worker's own: its working directory, signals and children are taken over.
     """
@@ -97,14 +101,12 @@ async def _serve(config: WorkerConfig, paths: WorkPaths, resolve: Resolver) -> i
         oom_kills=OomKills(own_oom_counters()),
     )
     serving = asyncio.create_task(agent.run(supervisor))
-    told_to_stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told_to_stop.set)
-    waiting = asyncio.create_task(told_to_stop.wait())
+    outside = _Outside(config.platform, loop)
+    waiting = asyncio.create_task(outside.told_to_stop.wait())
     try:
         await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
         reason = serving.result() if serving.done() else AgentEnd.LEFT
-        preempted = told_to_stop.is_set() and await asyncio.to_thread(config.preemption_notice)
+        preempted = await outside.takes_host()
         why = f"worker {config.worker_id} ended: {'the platform takes its host away' if preempted else reason}"
         logger.info("%s", why)
         await supervisor.stop_all(why, int(config.stop_grace_s * 1000), preempted)
@@ -120,6 +122,33 @@ async def _serve(config: WorkerConfig, paths: WorkPaths, resolve: Resolver) -> i
         await agent.close()
         runtime.close()
         poller.close()
+
+
+class _Outside:
+    """What tells the worker to end, apart from its controller: signals, and the platform."""
+
+    def __init__(self, platform: Platform, loop: asyncio.AbstractEventLoop) -> None:
+        self.told_to_stop = asyncio.Event()
+        self._loop = loop
+        self._host = GceHost() if platform is Platform.GCE else None
+        self._preempted = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.told_to_stop.set)
+        if self._host is not None:
+            # Not a thread of the executor, whose end would be waited for.
+            threading.Thread(target=self._watch, args=(self._host,), name="iris-preemption", daemon=True).start()
+
+    async def takes_host(self) -> bool:
+        """Whether the worker is told to end because the platform takes its host away."""
+        if self._host is None or not self.told_to_stop.is_set():
+            return False
+        return self._preempted or await asyncio.to_thread(self._host.is_preempted)
+
+    def _watch(self, host: GceHost) -> None:
+        host.wait_until_preempted()
+        self._preempted = True
+        with contextlib.suppress(RuntimeError):  # the worker has ended meanwhile
+            self._loop.call_soon_threadsafe(self.told_to_stop.set)
 
 
 def _identity(config: WorkerConfig, paths: WorkPaths) -> WorkerIdentity:
