@@ -6,11 +6,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from fray.actor import ActorHandle
 from fray.backends.lifeline import CANNOT_START
 from fray.backends.local import LocalClient
 from fray.errors import JobFailed
@@ -111,6 +112,45 @@ def is_alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def make_at_home(pid: int) -> str:
+    if os.getpid() != pid:
+        raise LookupError("made only at home")
+    return "made"
+
+
+class Homely:
+    """Can be pickled, but made again only in the process that it is from."""
+
+    def __reduce__(self) -> tuple[Callable[[int], str], tuple[int]]:
+        return make_at_home, (os.getpid(),)
+
+
+class Fickle:
+    def __reduce__(self) -> str:
+        raise RuntimeError("not today")
+
+
+class Giver:
+    def give(self, cls: Callable[[], object]) -> object:
+        return cls()
+
+
+def test_a_result_that_cannot_travel_fails_its_call_alone(client: LocalClient, tmp_path: Path) -> None:
+    seen = Flag(str(tmp_path / "seen"))
+
+    def work(giver: ActorHandle) -> None:
+        told = []
+        for call in [giver.give.remote(cls) for cls in (Homely, Fickle, int)]:
+            try:
+                told.append(call.result(LONG))
+            except (LookupError, RuntimeError) as error:
+                told.append(str(error))
+        seen.set(str(told))
+
+    assert client.submit(call(work, client.create_actor(Giver, name="giver"))).wait(LONG) is JobStatus.SUCCEEDED
+    assert seen.text() == "['made only at home', 'not today', 0]"
 
 
 def test_shutdown_removes_the_scratch_files(

@@ -2,8 +2,8 @@
 
 A handle that is pickled becomes the address of its actor, which listens from then on. Unpickled in the actor's own
 process it is the ordinary handle again; elsewhere a `RemoteHandle`, with one connection for each process and actor.
-Every message is a length and a pickle: (number, pickled (method, args, kwargs)) one way, (number, value) or (number,
-packed error) the other.
+Every message is a length and a pickle: (number, pickled (method, args, kwargs)) one way, (number, pickled value) or
+(number, packed error) the other. What is pickled apart may fail to be made again without harm to other calls.
 """
 
 import itertools
@@ -43,7 +43,7 @@ class ActorAddress:
 @dataclass(frozen=True, slots=True)
 class _Answer:
     number: int
-    value: Any = None
+    value: bytes = b""
     error: bytes | None = None
 
 
@@ -151,21 +151,23 @@ def _failed(error: BaseException) -> "Future[Any]":
 
 
 def _answer(connection: Connection, writing: Any, number: int, future: "Future[Any]") -> None:
-    if future.cancelled():
-        reply = _Answer(number, error=pack_error(Conflict("the actor was shut down before the call began")))
-    elif (error := future.exception()) is not None:
-        reply = _Answer(number, error=pack_error(error))
-    else:
-        reply = _Answer(number, value=future.result())
-    try:
-        data = pickling.dumps(reply, "the result of an actor's method")
-    except ValueError as unpicklable:
-        data = pickle.dumps(_Answer(number, error=pack_error(unpicklable)))
+    data = pickle.dumps(_answer_of(number, future))
     try:
         with writing:
             connection.send_bytes(data)
     except OSError as gone:
         logger.debug("the caller of an actor is gone: %s", gone)
+
+
+def _answer_of(number: int, future: "Future[Any]") -> _Answer:
+    if future.cancelled():
+        return _Answer(number, error=pack_error(Conflict("the actor was shut down before the call began")))
+    if (error := future.exception()) is not None:
+        return _Answer(number, error=pack_error(error))
+    try:
+        return _Answer(number, pickling.dumps(future.result(), "the result of an actor's method"))
+    except Exception as unpicklable:  # also whatever a stranger's class does when it is pickled: the caller waits
+        return _Answer(number, error=pack_error(unpicklable))
 
 
 class Channel:
@@ -216,15 +218,23 @@ class Channel:
                     break
                 with self._lock:
                     future = self._pending.pop(answer.number)
-                if answer.error is None:
-                    future.set_result(answer.value)
-                else:
-                    future.set_exception(unpack_error(answer.error, f"actor {self._address.label}"))
+                self._settle(future, answer)
             with self._lock:
                 self._lost = True
                 pending = list(self._pending.values())
         for future in pending:
             future.set_exception(self._loss("the call"))
+
+    def _settle(self, future: "Future[Any]", answer: _Answer) -> None:
+        if answer.error is not None:
+            future.set_exception(unpack_error(answer.error, f"actor {self._address.label}"))
+            return
+        try:
+            value = pickle.loads(answer.value)  # noqa: S301 - as above
+        except Exception as error:  # whatever a stranger's class does when it is made again: for whoever made the call
+            future.set_exception(error)
+        else:
+            future.set_result(value)
 
 
 _channels: dict[tuple[int, str], Channel] = {}
