@@ -39,11 +39,6 @@ def set_current_client(client: Client) -> Iterator[Client]:
         _set_client.reset(token)
 
 
-def explicit_client() -> Client | None:
-    """The client that `set_current_client` set here, if any."""
-    return _set_client.get()
-
-
 def adopt_client(client: Client) -> None:
     """For backends: make `client` the one that work run in this contextvars context finds, unless one is set."""
     if _set_client.get() is None:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from fray.client import JobHandle
-from fray.context import CLIENT_ENV, default_spec
+from fray.context import default_spec
 from fray.errors import JobFailed
 from fray.registry import Backend, connect, known_backends
 from fray.types import Entrypoint, JobRequest, ResourceConfig, create_environment
@@ -89,7 +89,7 @@ def run(
         ResourceConfig.with_cpu(cpu=cpu, ram=ram),
         create_environment(env_vars=variables),
     )
-    client = connect(backend or os.environ.get(CLIENT_ENV) or default_spec(os.environ))
+    client = connect(backend or default_spec(os.environ))
     try:
         return _follow(client.submit(request, adopt_existing=False))
     finally:
