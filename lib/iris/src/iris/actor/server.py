@@ -41,7 +41,7 @@ class ActorServer:
     Only processes of the same user's jobs, and the user, can call.
 
     Args:
-        host: Address to listen on and to be found at; None: $IRIS_ACTOR_HOST, else loopback only.
+        host: Address to listen on and to be found at; None: $IRIS_ACTOR_HOST (a worker sets it), else loopback.
         port: 0: any free one.
         context: The task this process runs as; None: found out.
         key: What callers must hold; None: the user's, from the cluster.

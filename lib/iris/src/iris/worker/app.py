@@ -23,12 +23,13 @@ from iris.worker.paths import WorkPaths
 from iris.worker.preemption import GceHost, Platform
 from iris.worker.prepare import BundlePreparer, RuntimeTools
 from iris.worker.probe import own_oom_counters, probe_attributes, probe_resources
+from iris.worker.reachable import address_towards
 from iris.worker.runtime.poller import Poller
 from iris.worker.runtime.process import ProcessRuntime
 from iris.worker.runtime.strangers import Strangers, become_subreaper, kill_leftovers
 from iris.worker.session import WorkerIdentity
 from iris.worker.supervisor import Supervisor
-from iris.worker.task_env import TaskEnvironment, base_variables
+from iris.worker.task_env import ACTOR_HOST_VARIABLE, TaskEnvironment, base_variables
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ async def _serve(config: WorkerConfig, paths: WorkPaths, resolve: Resolver) -> i
         paths,
         runtime,
         BundlePreparer(paths, BundleStore(paths, agent), environments),
-        TaskEnvironment(paths, config.worker_id, base),
+        TaskEnvironment(paths, config.worker_id, base, _own_address),
         controller_address=agent.address,
         descriptor_limit=_raise_descriptor_limit(),
         oom_kills=OomKills(own_oom_counters()),
@@ -149,6 +150,10 @@ class _Outside:
         self._preempted = True
         with contextlib.suppress(RuntimeError):  # the worker has ended meanwhile
             self._loop.call_soon_threadsafe(self.told_to_stop.set)
+
+
+def _own_address(controller_address: str) -> str:
+    return os.environ.get(ACTOR_HOST_VARIABLE) or address_towards(controller_address)
 
 
 def _identity(config: WorkerConfig, paths: WorkPaths) -> WorkerIdentity:

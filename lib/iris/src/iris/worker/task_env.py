@@ -5,7 +5,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,9 @@ _PASSED_ON: Final = frozenset({"PATH", "HOME", "LANG", "TMPDIR", "USER", "LOGNAM
 _PASSED_PREFIXES: Final = ("UV_", "SSL_", "PIP_", "LC_")
 _PROXIES: Final = frozenset({"http_proxy", "https_proxy", "no_proxy", "all_proxy"})
 _WORKER_ONLY: Final = frozenset({"UV_PROJECT_ENVIRONMENT", "UV_PROJECT", "UV_PYTHON", "UV_RUN_RECURSION_DEPTH"})
+
+ACTOR_HOST_VARIABLE: Final = "IRIS_ACTOR_HOST"
+"""Where a task's actors listen and are found; without it only tasks of the same host reach them."""
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -54,24 +57,41 @@ def base_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return base
 
 
+def _nowhere(controller_address: str) -> str:
+    del controller_address
+    return ""
+
+
 class TaskEnvironment:
     """Makes the variables of attempts on one worker.
 
     Args:
         base: As `base_variables` returns it.
+        own_address: Where other hosts find this one, given the controller's address; empty: nowhere.
     """
 
-    def __init__(self, paths: WorkPaths, worker_id: str, base: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        paths: WorkPaths,
+        worker_id: str,
+        base: Mapping[str, str],
+        own_address: Callable[[str], str] = _nowhere,
+    ) -> None:
         self._paths = paths
         self._worker_id = worker_id
         self._base = base
+        self._own_address = own_address
+        self._own_addresses: dict[str, str] = {}
         self._last: tuple[Launch, Ground, str] | None = None
         self._common: dict[str, str] = {}
 
     def variables(
         self, request: StartRequest, ground: Ground, controller_address: str, token_path: str, ports: Mapping[str, int]
     ) -> dict[str, str]:
-        """All variables of an attempt. The job's own win over the worker's; IRIS_* are always the truth."""
+        """All variables of an attempt. The job's own win over the worker's; IRIS_* are always the truth.
+
+        Only where its actors listen may a job say otherwise: it may know a network that is faster.
+        """
         launch = request.launch
         last = self._last
         # Attempts of one job usually start in a row and differ in four variables.
@@ -91,6 +111,8 @@ class TaskEnvironment:
         env = {**self._base, "PYTHONUNBUFFERED": "1"}
         if ground.virtual_env:
             env["VIRTUAL_ENV"] = ground.virtual_env
+        if host := self._address_towards(controller_address):
+            env[ACTOR_HOST_VARIABLE] = host
         env.update(launch.env_vars)
         env["PATH"] = _joined(ground.bin_dirs, env.get("PATH", ""))
         if ground.python_path:
@@ -109,6 +131,13 @@ class TaskEnvironment:
         if launch.payload_digest:
             env["IRIS_CLOUDPICKLE"] = _cloudpickle_directory()
         return env
+
+    def _address_towards(self, controller_address: str) -> str:
+        # A name that must be looked up would hold every start up for that long.
+        known = self._own_addresses.get(controller_address)
+        if known is None:
+            known = self._own_addresses[controller_address] = self._own_address(controller_address)
+        return known
 
 
 def port_variable(name: str) -> str:
