@@ -17,7 +17,7 @@ from iris.domain.states import JobState, PriorityBand, TaskState
 from iris.store import query
 from iris.store.query import run_query
 from iris.store.store import Store
-from iris.store.views import VIEWS
+from iris.store.views import READABLE, VIEWS
 from rigging.errors import BudgetExceeded, Denied, InvalidRequest
 
 SPEC = JobSpec(
@@ -34,7 +34,7 @@ ENDPOINT = Endpoint("/ann/train/server", AttemptId("/ann/train/0:0"), "host:1", 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store.open(tmp_path)
+    store = Store.open(tmp_path, generation=1)  # so that it has a journal
     yield store
     store.close()
 
@@ -121,6 +121,12 @@ def test_the_views_are_documented_column_by_column(state_dir: Path) -> None:
         "WITH jobs AS (SELECT * FROM main.job_env_vars) SELECT * FROM jobs",
         "SELECT (SELECT env_vars FROM job_env_vars) FROM jobs",
         "EXPLAIN SELECT env_vars FROM job_env_vars",
+        "SELECT payload FROM journal",
+        "SELECT * FROM main.JOURNAL AS jobs",
+        "WITH jobs AS (SELECT payload FROM main.journal) SELECT * FROM jobs",
+        "SELECT count(*) FROM journal WHERE payload LIKE '%hunter2%'",
+        "SELECT * FROM replication",
+        "SELECT sql FROM sqlite_master",
         "REINDEX",
     ],
 )
@@ -131,12 +137,26 @@ def test_nothing_can_be_changed_and_no_secret_read(state_dir: Path, sql: str) ->
     assert (state_dir / "iris.db").read_bytes() == before
 
 
-def test_secrets_are_in_no_view_and_no_table_but_their_own(state_dir: Path) -> None:
+def test_no_table_that_a_query_may_read_has_a_secret(state_dir: Path) -> None:
     connection = sqlite3.connect(state_dir / "iris.db")
-    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    with_secret = [t for t in tables if "hunter2" in repr(connection.execute(f"SELECT * FROM {t}").fetchall())]
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    with_secret = {t for t in tables if "hunter2" in repr(connection.execute(f"SELECT * FROM {t}").fetchall())}
     connection.close()
-    assert with_secret == ["job_env_vars"]
+    assert with_secret == {"job_env_vars", "journal"}
+    assert not READABLE & with_secret
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT JOB_ID FROM Jobs",
+        "WITH mine AS (SELECT * FROM jobs) SELECT count(*) FROM mine",
+        "SELECT sum(n) FROM (SELECT count(*) AS n FROM TASKS GROUP BY job_id)",
+        "SELECT a.job_id FROM jobs a JOIN jobs b ON a.job_id = b.parent_id WHERE EXISTS (SELECT 1 FROM workers)",
+    ],
+)
+def test_names_of_any_case_and_ones_own_can_be_used(state_dir: Path, sql: str) -> None:
+    assert run_query(state_dir, sql).rows
 
 
 def test_a_query_that_takes_too_long_is_ended(state_dir: Path) -> None:

@@ -75,5 +75,8 @@ VIEWS: Final = {
     "states": _STATES,
 }
 
-PRIVATE_TABLES: Final = frozenset({"job_env_vars"})
-"""Never read by a query, through whatever view."""
+READABLE: Final = frozenset({*VIEWS, "job_specs"})
+"""All that a query may read: the views, and the tables behind them, most of which have the same name.
+
+Others hold the environment variables of jobs: `job_env_vars`, and `journal`, which has every row that was written.
+"""
