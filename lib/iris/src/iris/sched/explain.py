@@ -10,7 +10,7 @@ from iris.domain.entities import JobSpec
 from iris.domain.ids import JobId, WorkerId
 from iris.domain.resources import Device, Resources, format_bytes, format_cores, shortfalls
 from iris.domain.tpu import SLICE_ATTRIBUTE
-from iris.sched.fit import Host
+from iris.sched.fit import Host, has_device, may_run_on
 from iris.sched.gang import Groups, usable
 
 _MAX_NAMED = 5
@@ -35,11 +35,7 @@ def explain_task(demand: Demand, hosts: Sequence[Host], view: ClusterView) -> st
     absent = _explain_absence(need, demand.constraints, hosts, view)
     if absent is not None:
         return absent
-    able = [
-        host
-        for host in hosts
-        if evaluate(demand.constraints, host.worker.attributes) and has_device(need, host.worker.capacity)
-    ]
+    able = [host for host in hosts if may_run_on(demand, host.worker)]
     text = explain_shortfall(
         need,
         [Offer(host.worker.worker_id, host.worker.capacity, host.free, host.worker.attributes) for host in able],
@@ -201,20 +197,10 @@ def amount_of(dimension: str, resources: Resources) -> int:
 
 def amount_text(dimension: str, resources: Resources) -> str:
     """How much of one dimension (see `Shortfall.dimension`) there is, as people write it."""
+    amount = amount_of(dimension, resources)
     if dimension == "cpu":
-        return format_cores(resources.cpu_millis)
-    if dimension == "memory":
-        return format_bytes(resources.memory_bytes)
-    if dimension == "disk":
-        return format_bytes(resources.disk_bytes)
-    device = resources.accelerator
-    return str(device.count) if device is not None else "0"
-
-
-def has_device(need: Resources, capacity: Resources) -> bool:
-    """Whether a worker of that capacity has the kind of accelerator that is needed, whatever the count."""
-    wanted, have = need.accelerator, capacity.accelerator
-    return wanted is None or (have is not None and wanted.accepts(have))
+        return format_cores(amount)
+    return format_bytes(amount) if dimension in ("memory", "disk") else str(amount)
 
 
 def _device_text(device: Device | None) -> str:

@@ -8,7 +8,8 @@ from iris.domain.ids import WorkerId
 from iris.domain.resources import Resources, shortfalls
 from iris.domain.scale_groups import ScaleGroup, offers
 from iris.domain.tpu import tpu_mistake
-from iris.sched.explain import amount_of, amount_text, explain_constraints, explain_device, has_device
+from iris.sched.explain import amount_of, amount_text, explain_constraints, explain_device
+from iris.sched.fit import has_device
 from iris.sched.gang import group_size
 
 WorkerCapacity = tuple[WorkerId, Resources, Mapping[str, str]]

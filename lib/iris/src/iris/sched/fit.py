@@ -113,8 +113,12 @@ def may_run_on(demand: Demand, worker: Worker) -> bool:
     """Whether the worker meets the hard constraints and has the kind of device, however busy it is."""
     if demand.constraints and not evaluate(demand.constraints, worker.attributes):
         return False
-    wanted = demand.resources.accelerator
-    have = worker.capacity.accelerator
+    return has_device(demand.resources, worker.capacity)
+
+
+def has_device(need: Resources, capacity: Resources) -> bool:
+    """Whether a worker of that capacity has the kind of accelerator that is needed, whatever the count."""
+    wanted, have = need.accelerator, capacity.accelerator
     return wanted is None or (have is not None and wanted.accepts(have))
 
 
