@@ -40,7 +40,6 @@ def test_a_task_knows_itself(inside):
     assert job is not None
     assert (job.job_id, job.task_attempt, job.worker_id, job.num_tasks) == ("/ann/train", 2, "w1", 4)
     assert (job.extras, job.pip_packages, dict(job.ports)) == (("cpu",), (), {"http": 8080})
-    assert job.read_token() == "j:/ann/train:x"
     assert job_env({}) is None
     with pytest.raises(InvalidRequest, match="IRIS_EXTRAS"):
         job_env({**inside, "IRIS_EXTRAS": "cpu"})

@@ -55,8 +55,6 @@ def test_what_is_no_attempt_id_is_refused(text):
 def test_family():
     assert ids.parent_of(JobId("/ann/train")) is None
     assert ids.parent_of(JobId("/ann/train/eval")) == "/ann/train"
-    assert ids.root_of(JobId("/ann/train/eval/x")) == "/ann/train"
-    assert ids.root_of(JobId("/ann/train")) == "/ann/train"
     assert ids.user_of(JobId("/ann/train/eval")) == "ann"
     assert ids.is_below(JobId("/ann/train/eval"), JobId("/ann/train"))
     assert not ids.is_below(JobId("/ann/train2"), JobId("/ann/train"))

@@ -38,7 +38,6 @@ class Bundle:
     manifest: bytes
     parts: dict[str, PartSource]
     size_bytes: int
-    file_count: int
     warnings: tuple[str, ...]
 
 
@@ -65,7 +64,7 @@ def make_bundle(root: Path) -> Bundle:
         entry.part_digests.extend(_hash_parts(root / file.path, file.size_bytes, parts))
     encoded = manifest.SerializeToString(deterministic=True)
     total = sum(file.size_bytes for file in listing.files)
-    return Bundle(blob_digest(encoded), encoded, parts, total, len(listing.files), listing.warnings)
+    return Bundle(blob_digest(encoded), encoded, parts, total, listing.warnings)
 
 
 def _hash_parts(path: Path, size_bytes: int, parts: dict[str, PartSource]) -> Iterator[str]:

@@ -39,10 +39,6 @@ class JobEnv:
         """Number of this attempt, from 0."""
         return int(self.attempt_id.rpartition(":")[2])
 
-    def read_token(self) -> str:
-        """The token of this job. Raises MarinError when its file cannot be read."""
-        return read_token_file(self.token_file)
-
 
 def job_env(environ: Mapping[str, str]) -> JobEnv | None:
     """Who this process is, or None outside a job. Raises InvalidRequest on damaged variables."""

@@ -19,12 +19,10 @@ class Outgoing:
     """Everything pending for a worker.
 
     Args:
-        full: `start` is the exact set of attempts that the worker should have; all others are to be stopped.
         start: (task index, attempt number) by job. stop: Reason by attempt.
         log_acks: Bytes held of each log that grew.
     """
 
-    full: bool = False
     start: dict[JobId, dict[tuple[int, int], None]] = field(default_factory=dict)
     stop: dict[AttemptId, str] = field(default_factory=dict)
     forget: dict[AttemptId, None] = field(default_factory=dict)
@@ -33,7 +31,7 @@ class Outgoing:
 
     @property
     def has_desired(self) -> bool:
-        return self.full or bool(self.start or self.stop or self.forget)
+        return bool(self.start or self.stop or self.forget)
 
     @property
     def is_empty(self) -> bool:
@@ -68,11 +66,6 @@ class Outbox:
 
     def acknowledge_log(self, attempt: AttemptId, size: int) -> None:
         self._pending.log_acks[attempt] = size
-        self._wake.set()
-
-    def mark_full(self) -> None:
-        """What is started until the next message is all that the worker should have."""
-        self._pending.full = True
         self._wake.set()
 
     def goodbye(self, reason: str, exit: bool) -> None:

@@ -52,11 +52,6 @@ def parent_of(job_id: JobId) -> JobId | None:
     return JobId(head) if head.count("/") >= 2 else None
 
 
-def root_of(job_id: JobId) -> JobId:
-    """The outermost job of the tree that `job_id` belongs to; a root job is its own root."""
-    return JobId("/".join(job_id.split("/", 3)[:3]))
-
-
 def user_of(job_id: JobId) -> str:
     """The user who owns `job_id`: its first part."""
     return job_id.split("/", 2)[1]

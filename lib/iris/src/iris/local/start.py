@@ -169,11 +169,6 @@ class LocalCluster:
         return f"the local cluster {what}; its log {log} " + (f"ends:\n{tail}" if tail else "is empty")
 
 
-def ensure_local_cluster() -> ClusterRecord:
-    """The user's running local cluster, started when there is none; errors as in `LocalCluster.ensure`."""
-    return LocalCluster().ensure().record
-
-
 def controller_command(paths: LocalPaths, ready_fd: int, idle_exit_seconds: float) -> list[str]:
     """The command line of a controller that runs in the background."""
     return [

@@ -74,7 +74,6 @@ def outgoing_to_wire(
         message.desired.CopyFrom(
             pb.Desired(
                 revision=revision,
-                full=outgoing.full,
                 run=run,
                 stop=[
                     pb.StopAttempt(attempt_id=attempt, grace_ms=grace_ms, reason=reason)

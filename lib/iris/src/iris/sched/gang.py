@@ -7,7 +7,6 @@ from iris.core.view import Demand
 from iris.domain.constraints import soft_score
 from iris.domain.entities import JobSpec
 from iris.domain.ids import JobId, WorkerId
-from iris.domain.resources import Resources
 from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts
 from iris.sched.fit import Host, Pool
 
@@ -97,13 +96,6 @@ class Groups:
                 if not left:
                     break
         return placed
-
-
-def place_on(hosts: list[Host], need: Resources, job_id: JobId) -> None:
-    """Promise one task's room on each of the hosts to a gang."""
-    for host in hosts:
-        host.take(need)
-        host.held_by = host.held_by or job_id
 
 
 def rank(host: Host) -> tuple[bool, tuple[int, str], int]:
