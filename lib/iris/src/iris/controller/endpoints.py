@@ -1,7 +1,7 @@
 """Who watches which endpoints."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from iris.core.view import ClusterView
@@ -71,8 +71,14 @@ class EndpointWatchers:
         self._watches: dict[EndpointQuery, set[asyncio.Event]] = {}
         self._closed = False
 
-    async def watch(self, query: EndpointQuery) -> AsyncGenerator[EndpointsUpdate, None]:
-        """All that matches, then every change, merged while the reader is slow. Raises Unavailable at the end."""
+    async def watch(
+        self, query: EndpointQuery, settled: Callable[[], Awaitable[None]]
+    ) -> AsyncGenerator[EndpointsUpdate, None]:
+        """All that matches, then every change, merged while the reader is slow. Raises Unavailable at the end.
+
+        Args:
+            settled: Awaited before the view is read: see `Engine.settled`.
+        """
         changed = asyncio.Event()
         changed.set()
         self._watches.setdefault(query, set()).add(changed)
@@ -82,6 +88,7 @@ class EndpointWatchers:
             while True:
                 await changed.wait()
                 changed.clear()
+                await settled()
                 if self._closed:
                     raise Unavailable("the controller is shutting down")
                 found = {endpoint.endpoint_id: endpoint for endpoint in query.find(self._view)}

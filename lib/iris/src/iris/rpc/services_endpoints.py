@@ -63,8 +63,7 @@ class EndpointService(endpoints_pb2_grpc.EndpointServiceServicer):
         self, request: pb.WatchEndpointsRequest, context: Context
     ) -> AsyncGenerator[pb.EndpointsUpdate, None]:
         query = _query(request.namespace, request.name, request.prefix)
-        await self._controller.engine.settled()
-        async with aclosing(self._controller.endpoints.watch(query)) as updates:
+        async with aclosing(self._controller.endpoints.watch(query, self._controller.engine.settled)) as updates:
             async for update in updates:
                 yield _update_to_wire(update)
 

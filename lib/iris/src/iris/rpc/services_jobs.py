@@ -73,6 +73,8 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         await self._controller.engine.settled()
         with self._lending(context):
             done = await self._controller.waiters.wait(job_ids, request.any, timeout_s)
+        # Those that the wait was not for may have moved meanwhile.
+        await self._controller.engine.settled()
         return pb.WaitJobsResponse(jobs=[self._status(self._view.job(job_id)) for job_id in job_ids], done=done)
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:

@@ -1,0 +1,61 @@
+"""What JobService tells is committed; the rest of it is tested through a running controller."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from iris.controller import engine as engine_module
+from iris.controller.engine import Engine
+from iris.controller.waiters import JobWaiters
+from iris.core.changes import Changes
+from iris.core.view import ClusterView
+from iris.domain.entities import CommandEntrypoint, JobSpec
+from iris.domain.events import AttemptObserved, JobSubmitted, WorkerConnected
+from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.resources import Resources
+from iris.domain.states import TaskState
+from iris.rpc import iris_pb2 as pb
+from iris.rpc import services_jobs
+from iris.rpc.auth import Principal, PrincipalKind
+from iris.rpc.services_jobs import JobService
+
+WORKER = WorkerId("w1")
+
+
+class Disk:
+    def __init__(self) -> None:
+        self.states: dict[str, int] = {}
+
+    def commit(self, changes: Changes) -> None:
+        self.states.update((job_id, int(job.state)) for job_id, job in changes.jobs.items())
+
+
+def test_a_wait_that_is_over_tells_only_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several jobs one may have moved during the wait, in a batch that is still kept open for others."""
+    monkeypatch.setattr(engine_module, "_SHARE_COMMIT_S", 3600)
+    monkeypatch.setattr(services_jobs, "current_principal", lambda: Principal(PrincipalKind.USER, "ann"))
+
+    async def test() -> None:
+        view, disk = ClusterView(), Disk()
+        engine = Engine(view, disk, lambda: 1000, lambda _: None)
+        waiters = JobWaiters(view)
+        engine.listen(waiters.on_effects)
+        engine.watch(waiters.completes)
+        service = JobService(SimpleNamespace(engine=engine, view=view, waiters=waiters))
+        await engine.submit(WorkerConnected(WORKER, "one", Resources(cpu_millis=8000)))
+        names = ["/ann/a", "/ann/b"]
+        for name in names:
+            spec = JobSpec(JobId(name), CommandEntrypoint(("true",)), Resources(cpu_millis=1))
+            await engine.submit(JobSubmitted(spec))
+        request = pb.WaitJobsRequest(job_ids=names, timeout_ms=20)
+        waiting = asyncio.create_task(service.WaitJobs(request, SimpleNamespace(invocation_metadata=lambda: ())))
+        await asyncio.sleep(0)  # it waits now
+        engine.post(AttemptObserved(AttemptId("/ann/a/0:0"), WORKER, TaskState.RUNNING, at_ms=1))
+        reply = await waiting
+        assert not reply.done
+        assert [status.state for status in reply.jobs] == [pb.JOB_STATE_RUNNING, pb.JOB_STATE_BUILDING]
+        assert disk.states == {status.job_id: status.state for status in reply.jobs}
+        engine.close()
+
+    asyncio.run(asyncio.wait_for(test(), 10))
