@@ -12,7 +12,7 @@ from iris.controller.log_hub import LogHub
 from iris.controller.sessions import Sessions
 from iris.controller.validate import validate_blobs, validate_place, validate_spec
 from iris.controller.waiters import JobWaiters
-from iris.core.job_rules import check_band
+from iris.core.job_rules import check_band, check_parent
 from iris.core.view import ClusterView
 from iris.domain.entities import JobSpec
 from iris.domain.events import JobSubmitted, StopRequested, WorkerCordoned, WorkerUncordoned
@@ -120,15 +120,16 @@ class Controller:
             raise AlreadyExists(
                 f"job {spec.job_id} exists and is {job.state.word}: stop it, adopt it, replace it, or take another name"
             )
+        # Everything that may refuse the new job comes before the end of the old one.
+        check_parent(view, spec)
+        check_band(view, spec)
         offers = [
             (worker.worker_id, worker.capacity, worker.attributes)
             for worker in view.workers.values()
             if self.sessions.present(worker.worker_id) or turn.now_ms - worker.last_seen_at_ms < _AWAY_MS
         ]
-        validate_place(spec, view, offers, self.config.scale_groups)
+        validate_place(spec, offers, self.config.scale_groups)
         if is_live:
-            # Everything that may refuse the new job comes before the end of the old one.
-            check_band(view, spec)
             turn.apply(StopRequested(spec.job_id, "replaced by a new submission"))
         turn.apply(JobSubmitted(spec, key))
         return spec.job_id, False

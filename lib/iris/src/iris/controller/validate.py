@@ -1,18 +1,16 @@
 """What a submitted job must satisfy before anything changes; a refusal names field, value and what is allowed."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from iris.controller.blobs import check_digest
-from iris.core.view import ClusterView
 from iris.domain.constraints import validate_constraint
 from iris.domain.entities import CallableEntrypoint, CommandEntrypoint, JobSpec
-from iris.domain.ids import WorkerId, parent_of
-from iris.domain.resources import Resources, validate_resources
+from iris.domain.resources import validate_resources
 from iris.domain.scale_groups import ScaleGroup
-from iris.sched.feasible import impossible_reason
-from rigging.errors import Conflict, InvalidRequest, NotFound
+from iris.sched.feasible import WorkerCapacity, impossible_reason
+from rigging.errors import InvalidRequest
 
 MAX_REPLICAS: Final = 100_000
 MAX_TEXT_LENGTH: Final = 1024 * 1024
@@ -24,8 +22,6 @@ _PORT: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _REQUIREMENT: Final = re.compile(
     r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\s*(?:\[[A-Za-z0-9._,\s-]*\])?\s*(?:$|[<>=!~;(]|@\s*\S)"
 )
-
-Offer = tuple[WorkerId, Resources, Mapping[str, str]]
 
 
 def validate_spec(spec: JobSpec) -> None:
@@ -99,20 +95,8 @@ def validate_blobs(spec: JobSpec, missing: Callable[[Sequence[str]], list[str]])
         raise InvalidRequest(f"job {spec.job_id}: its {named[digest]} {digest} is not uploaded; upload blobs first")
 
 
-def validate_place(
-    spec: JobSpec, view: ClusterView, offers: Sequence[Offer], scale_groups: tuple[ScaleGroup, ...] = ()
-) -> None:
-    """Check a job against the cluster: its parent lives, and some worker or scale group could ever run it.
-
-    Raises NotFound or Conflict about the parent, InvalidRequest when nothing is large enough.
-    """
-    parent_id = parent_of(spec.job_id)
-    if parent_id is not None:
-        parent = view.jobs.get(parent_id)
-        if parent is None:
-            raise NotFound(f"job {spec.job_id}: its parent {parent_id} does not exist")
-        if parent.state.is_terminal:
-            raise Conflict(f"job {spec.job_id}: its parent {parent_id} has ended ({parent.state.word})")
-    reason = impossible_reason(spec, list(offers), scale_groups)
+def validate_place(spec: JobSpec, workers: Sequence[WorkerCapacity], scale_groups: tuple[ScaleGroup, ...] = ()) -> None:
+    """Check that some worker or scale group could ever run a job. Raises InvalidRequest."""
+    reason = impossible_reason(spec, workers, scale_groups)
     if reason is not None:
         raise InvalidRequest(f"job {spec.job_id} can never run: {reason}")

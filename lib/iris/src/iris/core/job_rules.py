@@ -30,7 +30,7 @@ def submit(draft: Draft, event: JobSubmitted) -> None:
         raise AlreadyExists(
             f"job {spec.job_id} exists and is {known.state.word}; stop it, adopt it, or choose another name"
         )
-    _check_parent(draft, spec.job_id)
+    check_parent(view, spec)
     check_band(view, spec)
     last_attempt = -1
     if known is not None:
@@ -82,15 +82,17 @@ def check_band(view: ClusterView, spec: JobSpec) -> None:
         raise Denied(f"user {user} may not submit in the {spec.band.word} band; {allowed}")
 
 
-def _check_parent(draft: Draft, job_id: JobId) -> None:
-    parent_id = parent_of(job_id)
+def check_parent(view: ClusterView, spec: JobSpec) -> None:
+    """Raise NotFound when the job's parent does not exist, Conflict when it has ended."""
+    parent_id = parent_of(spec.job_id)
     if parent_id is None:
         return
-    parent = draft.view.jobs.get(parent_id)
+    parent = view.jobs.get(parent_id)
+    why = f"job {spec.job_id} cannot be submitted: its parent {parent_id}"
     if parent is None:
-        raise NotFound(f"job {job_id} cannot be submitted: its parent {parent_id} does not exist")
+        raise NotFound(f"{why} does not exist")
     if parent.state.is_terminal:
-        raise Conflict(f"job {job_id} cannot be submitted: its parent {parent_id} has ended ({parent.state.word})")
+        raise Conflict(f"{why} has ended ({parent.state.word})")
 
 
 def stop(draft: Draft, event: StopRequested) -> None:
