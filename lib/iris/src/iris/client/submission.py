@@ -26,7 +26,7 @@ from iris.cluster.types import (
     ResourceSpec,
 )
 from iris.domain.resources import Device
-from iris.domain.tpu import SLICE_ATTRIBUTE, whole_slices
+from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts, whole_slices
 from rigging.errors import Conflict, InvalidRequest
 
 FORWARDED_PREFIX: Final = "MARIN_"
@@ -122,10 +122,19 @@ class Submitter:
     def _whole_slices(self, plan: JobPlan) -> int:
         """The number of tasks; for a gang on TPU slices, that of whole slices."""
         replicas = _count(plan.replicas, "replicas", least=1)
-        device, group = plan.resources.device, plan.coscheduling
-        if device is None or group is None or group.group_by != SLICE_ATTRIBUTE:
+        wanted, group = plan.resources.device, plan.coscheduling
+        if wanted is None:
             return replicas
-        whole = whole_slices(Device(device.kind, device.variant, device.count, device.alternatives), replicas)
+        device = Device(wanted.kind, wanted.variant, wanted.count, wanted.alternatives)
+        hosts = slice_hosts(device)
+        if group is None and hosts is not None and hosts > 1 and not plan.reserve:
+            self._warn(
+                f"{plan.name}: a slice of {device.variant} has {hosts} VMs, and each task gets one VM of any slice; "
+                f"a gang (coscheduling by {SLICE_ATTRIBUTE!r}) gets whole slices"
+            )
+        if group is None or group.group_by != SLICE_ATTRIBUTE:
+            return replicas
+        whole = whole_slices(device, replicas)
         if whole != replicas:
             self._warn(f"{plan.name}: {replicas} tasks become {whole}, to fill whole slices of {device.variant}")
         return whole

@@ -47,7 +47,7 @@ class JobSpec:
         scheduling_timeout_ms: From submission to the first assignment; 0: none.
         coscheduling_group_by: Attribute whose value all tasks' workers must share; empty: not a gang.
         max_task_failures: Tasks that may fail for good before the job fails; they stay failed, the others go on.
-        reserve: The accelerators are held, not attached: they are for the jobs below this one.
+        reserve: The accelerators are held while the job lives, and not attached to its tasks.
     """
 
     job_id: JobId
