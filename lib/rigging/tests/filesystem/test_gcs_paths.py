@@ -109,6 +109,32 @@ def test_a_bucket_that_hides_its_location(gcs_server: GcsServer, monkeypatch: py
         get_bucket_location("shy")
 
 
+class NoCredentials(Exception):
+    """As the client libraries raise them: of no kind of ours, and no OSError."""
+
+
+def test_a_bucket_that_cannot_be_asked_about_is_not_asked_about_again_soon(
+    gcs_server: GcsServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[str] = []
+
+    def refuse(path: str, **_: object) -> None:
+        asked.append(path)
+        raise NoCredentials("could not find any credentials")
+
+    BUCKET_LOCATIONS.forget()
+    monkeypatch.setattr(filesystem("gs").unguarded, "info", refuse)
+    with pytest.raises(Unavailable, match="gs://locked cannot be asked for: could not find any credentials") as caught:
+        get_bucket_location("gs://locked/x")
+    assert isinstance(caught.value.__cause__, NoCredentials)
+    with pytest.raises(Unavailable, match="gs://locked is not known"):
+        get_bucket_location("gs://locked/y")
+    assert asked == ["locked"]
+    check_gcs_paths_same_region({"a": "gs://locked/x"}, region="us-east1")
+    assert "a: cannot check the region of gs://locked/x" in caplog.text
+    BUCKET_LOCATIONS.forget()
+
+
 def test_paths_elsewhere_are_listed_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config("gs://marin-us-central2/a", Inner(["gs://marin-us-east1/b", "gs://marin-eu-west4/c"]))
     check_gcs_paths_same_region(config)

@@ -56,8 +56,7 @@ def _location(path: str) -> str | None:
 
     try:
         return get_bucket_location(path)
-    # The client library raises in words of its own (no credentials, no network); then nothing is known.
-    except (MarinError, OSError) as error:
+    except MarinError as error:
         logger.warning("the region of %s is not known, so the job may run anywhere: %s", path, error)
         return None
 

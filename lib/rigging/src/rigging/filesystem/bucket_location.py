@@ -94,21 +94,25 @@ os.register_at_fork(after_in_child=_renew_lock_after_fork)
 def get_bucket_location(bucket_or_path: str) -> str:
     """Return the location of a GCS bucket in lower case, such as "us-central2" or the multi-region "us".
 
-    `marin-{region}` buckets are known by name; others are asked about once per process.
+    `marin-{region}` buckets are known by name; others are asked about once per process, and where that failed, again
+    after `UNKNOWN_FOR_SECONDS`.
 
     Args:
         bucket_or_path: A bucket's name or any gs:// path in it.
 
     Raises:
         NotFound: There is no such bucket.
-        Unavailable: The store cannot be asked, or does not let this account read the bucket's metadata.
+        Unavailable: The store cannot be asked, or does not let this account read the bucket's metadata; the client
+            library's own error, when there is one, is the cause.
     """
     bucket = bucket_or_path.removeprefix("gs://").removeprefix("gcs://").partition("/")[0]
     known = BUCKET_LOCATIONS.named(bucket)
     if known is not None:
         return known
     with _asking:
-        location = BUCKET_LOCATIONS.named(bucket) or BUCKET_LOCATIONS.learn(bucket, _bucket_info(bucket))
+        location = BUCKET_LOCATIONS.named(bucket)
+        if location is None and not BUCKET_LOCATIONS.is_known_unknown(bucket):
+            location = _ask(bucket)
     if location is None:
         raise Unavailable(
             f"the location of gs://{bucket} is not known: this account may not read the bucket's metadata "
@@ -117,13 +121,19 @@ def get_bucket_location(bucket_or_path: str) -> str:
     return location
 
 
+def _ask(bucket: str) -> str | None:
+    try:
+        info = _bucket_info(bucket)
+    except FileNotFoundError:
+        raise NotFound(f"gs://{bucket}: there is no such bucket, or this account may not see it") from None
+    except Exception as error:  # whatever the store's client raises: no network, no credentials, not installed
+        BUCKET_LOCATIONS.learn(bucket, None, error)
+        raise Unavailable(f"the location of gs://{bucket} cannot be asked for: {error}") from error
+    return BUCKET_LOCATIONS.learn(bucket, info)
+
+
 def _bucket_info(bucket: str) -> Mapping[str, Any]:
     import fsspec
 
-    try:
-        info: Mapping[str, Any] = fsspec.filesystem("gs").info(bucket)
-    except FileNotFoundError:
-        raise NotFound(f"gs://{bucket}: there is no such bucket, or this account may not see it") from None
-    except ImportError as error:
-        raise Unavailable(f"the location of gs://{bucket} cannot be asked for: {error}") from error
+    info: Mapping[str, Any] = fsspec.filesystem("gs").info(bucket)
     return info

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rigging.config_discovery import find_configs
 from rigging.errors import InvalidRequest, NotFound, Unavailable
-from rigging.filesystem.bucket_location import BUCKET_LOCATIONS, get_bucket_location, same_place
+from rigging.filesystem.bucket_location import get_bucket_location, same_place
 from rigging.filesystem.location import local_path, url_scheme
 from rigging.filesystem.prefix import marin_prefix
 from rigging.filesystem.region import REGION_TO_DATA_BUCKET, region_from_prefix
@@ -100,12 +100,10 @@ def _place(prefix: Prefix) -> str | None:
     if prefix.region is not None or not prefix.url.startswith("gs://"):
         return prefix.region
     bucket = prefix.url.removeprefix("gs://").partition("/")[0]
-    if BUCKET_LOCATIONS.is_known_unknown(bucket):
-        return None
     try:
         return get_bucket_location(bucket)
     except (NotFound, Unavailable):
-        return None  # logged there; what is not known is charged
+        return None  # what is not known is charged
 
 
 def _continent(region: str | None) -> str | None:
