@@ -223,6 +223,9 @@ def test_run_only_takes_what_matches_with_its_dependencies(
         make_executor().run([c], run_only=["nothing"])
     with pytest.raises(InvalidRequest, match="not a regular expression"):
         make_executor().run([c], run_only=["("])
+    with pytest.raises(InvalidRequest, match=r"run_only='tok' is one text, .*write \['tok'\]"):
+        make_executor().run([c], run_only="tok")
+    assert journal.names == ["a", "b"]
 
 
 def test_pseudo_dependencies_are_named_but_not_run(
@@ -360,3 +363,12 @@ def test_a_return_value_that_is_not_json_changes_nothing(make_step: MakeStep, ma
 def test_something_that_is_no_step_is_refused(make_executor: MakeExecutor) -> None:
     with pytest.raises(InvalidRequest, match="'not a step' is a str, not an ExecutorStep"):
         make_executor().run(["not a step"])  # type: ignore[list-item]
+
+
+def test_steps_are_a_list_or_come_one_by_one(
+    make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
+) -> None:
+    with pytest.raises(InvalidRequest, match=r"is one step, not a list of them; write steps=\[step\]"):
+        make_executor().run(make_step("a"))  # type: ignore[arg-type]
+    make_executor().run(make_step(name, fn=journal.fn(name)) for name in "ab")  # type: ignore[arg-type]
+    assert sorted(journal.names) == ["a", "b"]

@@ -108,7 +108,15 @@ def test_versioned_values() -> None:
 
 def test_mirrored_values() -> None:
     assert mirrored("a") == MirroredValue("a", 10)
+    for budget in (-1, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=f"mirrored\\('a'\\): budget_gb={budget}: must be 0 or more, and finite"):
+            mirrored("a", budget)
     assert mirrored("a", 50) == mirrored("a", budget_gb=50) == MirroredValue("a", 50)
+
+
+def test_an_output_path_of_something_else_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"output_path_of\('raw/x'\): neither an ExecutorStep .*hardcoded\(path\)"):
+        output_path_of("raw/x")  # type: ignore[arg-type]
 
 
 def test_with_output_path(make_step: MakeStep) -> None:

@@ -108,6 +108,14 @@ def test_pickling_leaves_the_graph_behind() -> None:
     assert pickle.loads(pickle.dumps(fn)).output_path == deps[0].output_path
 
 
+def test_what_is_no_spec_is_refused_as_a_dep() -> None:
+    step = ExecutorStep(name="a", fn=make_nothing, config=None)
+    with pytest.raises(
+        InvalidRequest, match=r"step 'b': deps: ExecutorStep\(name='a'\) is a ExecutorStep, not a StepSpec"
+    ):
+        StepSpec(name="b", deps=[step])  # type: ignore[list-item]
+
+
 def test_long_chains_need_no_recursion() -> None:
     spec = StepSpec(name="s0", output_path_prefix="/p")
     for index in range(1, 3000):

@@ -7,8 +7,24 @@ from collections.abc import Iterable, Sequence
 
 from marin.execution.graph import reachable
 from marin.execution.plan import Plan
+from marin.execution.step import ExecutorStep
 from marin.execution.version import Step
 from rigging.errors import InvalidRequest
+
+
+def checked_steps(steps: Iterable[Step]) -> list[Step]:
+    """What an experiment was given as its steps.
+
+    Raises:
+        InvalidRequest: It is one step instead of a list, or has something that is none.
+    """
+    if isinstance(steps, ExecutorStep):
+        raise InvalidRequest(f"run(steps=...): {steps!r} is one step, not a list of them; write steps=[step]")
+    found = list(steps)
+    for step in found:
+        if not isinstance(step, ExecutorStep):
+            raise InvalidRequest(f"run(steps=...): {step!r} is a {type(step).__name__}, not an ExecutorStep")
+    return found
 
 
 def chosen_steps(plan: Plan, steps: Sequence[Step], run_only: Sequence[str] | None) -> list[Step]:
@@ -44,11 +60,15 @@ def matching_steps(steps: Iterable[Step], patterns: Sequence[str], option: str) 
 
 
 def check_patterns(patterns: Iterable[str], option: str) -> None:
-    """Refuse what is not a regex.
+    """Refuse what is not a list of regexes.
 
     Raises:
         InvalidRequest: naming the option and the pattern.
     """
+    if isinstance(patterns, str):
+        raise InvalidRequest(
+            f"{option}={patterns!r} is one text, not a list of regular expressions; write [{patterns!r}]"
+        )
     for pattern in patterns:
         try:
             re.compile(pattern)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from marin.execution.choosing import chosen_steps, matching_steps
+from marin.execution.choosing import checked_steps, chosen_steps, matching_steps
 from marin.execution.executor_step_status import (
     STATUS_DEP_FAILED,
     STATUS_FAILED,
@@ -97,11 +97,12 @@ def explain_steps(
         show: Explain only the steps whose name matches this regex.
 
     Raises:
-        InvalidRequest: `show` or `run_only` is not a regular expression, or matches no step.
+        InvalidRequest: `steps` is no list of steps; `show` or `run_only` is no regular expression, or matches no step.
     """
-    for step in steps:
+    wanted = checked_steps(steps)
+    for step in wanted:
         executor.compute_version(step)
-    chosen = chosen_steps(executor.plan, steps, run_only)
+    chosen = chosen_steps(executor.plan, wanted, run_only)
     if show is not None:
         chosen = matching_steps(chosen, [show], "--step")
     paths = [executor.output_paths[step] for step in chosen]

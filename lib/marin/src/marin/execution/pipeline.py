@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from marin.execution.checkout import git_commit
-from marin.execution.choosing import chosen_steps
+from marin.execution.choosing import checked_steps, chosen_steps
 from marin.execution.collision import Planned, check_existing
 from marin.execution.executor_step_status import STATUS_SUCCESS, worker_id
 from marin.execution.explain_mode import explain_request
@@ -135,13 +135,12 @@ class Executor:
                 in several regions; nothing has run.
         """
         check_max_concurrent(max_concurrent)
+        wanted = checked_steps(steps)
         self.results = []
         with paused_collection():
-            for step in steps:
-                if not isinstance(step, ExecutorStep):
-                    raise InvalidRequest(f"run(steps=...): {step!r} is a {type(step).__name__}, not an ExecutorStep")
+            for step in wanted:
                 self.compute_version(step, is_pseudo_dep=False)
-        chosen = chosen_steps(self.plan, steps, run_only)
+        chosen = chosen_steps(self.plan, wanted, run_only)
         # A script that runs its Executor itself must not run it when it is only asked to explain.
         if dry_run or explain_request() is not None:
             self._print_plan(chosen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -81,6 +82,10 @@ class MirroredValue(Generic[T_co]):
     value: T_co
     budget_gb: float = DEFAULT_MIRROR_BUDGET_GB
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.budget_gb < math.inf:
+            raise InvalidRequest(f"mirrored({self.value!r}): budget_gb={self.budget_gb}: must be 0 or more, and finite")
+
 
 def versioned(value: T) -> T:
     """Make `value` part of the step's version. Typed as `value`, which is what the step's function will see.
@@ -109,5 +114,8 @@ def mirrored(value: T, budget_gb: float = DEFAULT_MIRROR_BUDGET_GB) -> T:
     Args:
         value: A path relative to the prefix, `versioned(path)`, or an input.
         budget_gb: The most that one step may copy between regions, in 2^30 bytes. Not part of the version.
+
+    Raises:
+        InvalidRequest: `budget_gb` is below 0, or not finite.
     """
     return cast(T, MirroredValue(value, budget_gb))

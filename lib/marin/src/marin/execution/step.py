@@ -111,9 +111,18 @@ def is_absolute(path: str) -> bool:
 
 
 def output_path_of(step: ExecutorStep[Any] | InputName, name: str | None = None) -> InputName:
-    """A reference to a step's output, or to `name` below it."""
+    """A reference to a step's output, or to `name` below it.
+
+    Raises:
+        InvalidRequest: `step` is neither a step nor an input.
+    """
     if isinstance(step, InputName):
         return step if name is None else step.cd(name)
+    if not isinstance(step, ExecutorStep):
+        raise InvalidRequest(
+            f"output_path_of({step!r}): neither an ExecutorStep nor an input made from one; a path of no step is "
+            "InputName.hardcoded(path)"
+        )
     return InputName(step, name)
 
 

@@ -102,6 +102,9 @@ class StepSpec:
         override = self.override_output_path
         if override is not None and not is_absolute(override):
             check_relative_name(override, f"step {self.name!r}: override_output_path")
+        for dep in self.deps:
+            if not isinstance(dep, StepSpec):
+                raise InvalidRequest(f"step {self.name!r}: deps: {dep!r} is a {type(dep).__name__}, not a StepSpec")
 
     @property
     def hash_id(self) -> str:
