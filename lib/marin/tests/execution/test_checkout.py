@@ -15,9 +15,12 @@ PATH = os.environ["PATH"]
 
 
 @pytest.fixture(autouse=True)
-def _no_variables_of_git(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings_of_git(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
+    # Whoever runs the tests may sign commits, or trust every directory.
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 
 
 @pytest.fixture(params=["files", "git"])
