@@ -37,13 +37,11 @@ class CheckedView(ClusterView):
     """A view whose invariants are checked after every event."""
 
     is_checked = False
-    checks = 0
     note: Callable[[Changes], None] | None = None
 
     def apply(self, changes: Changes) -> None:
         super().apply(changes)
         if self.is_checked:
-            CheckedView.checks += 1
             if self.note is not None:
                 self.note(changes)
             invariants.check(self)

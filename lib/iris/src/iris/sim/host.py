@@ -1,5 +1,7 @@
 """A simulated host: the real worker (agent, session, supervisor) on it, and processes that only pretend to run."""
 
+import asyncio
+import contextlib
 import random
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -173,8 +175,6 @@ class _Preparer:
         return None
 
     async def prepare(self, launch: Launch) -> Ground:
-        import asyncio
-
         program = self._laboratory.program_of(JobId(launch.job_id), -1)
         await asyncio.sleep(program.prepare_s)
         if program.prepare_fails:
@@ -278,9 +278,6 @@ class Host:
             self._runtime.processes.pop(attempt_id, None)
 
     async def _leave(self, node: Node) -> None:
-        import asyncio
-        import contextlib
-
         assert self.supervisor is not None
         assert self.agent is not None
         await self.supervisor.stop_all(f"worker {self.name} ended", int(_STOP_GRACE_S * 1000))

@@ -13,7 +13,7 @@ class Running:
     """One process on one host.
 
     Args:
-        lends: Whether it waits for children now, so its cpu may be in other hands.
+        has_lent: Whether it waits for children now, so its cpu may be in other hands.
     """
 
     attempt_id: AttemptId

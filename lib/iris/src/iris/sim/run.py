@@ -100,6 +100,7 @@ class Simulation:
         self._config.state_dir.mkdir(parents=True)
         self._secret = load_or_create_secret(self._config.state_dir / "secret")
         self._lives = 0
+        self._checks = 0
         self.life: Life | None = None
         self._is_calm = False
         self._bad_disks: dict[str, float] = {}
@@ -154,7 +155,7 @@ class Simulation:
             self.physics.overlaps,
             self._lives,
             self.ledger.commits,
-            CheckedView.checks,
+            self._checks,
             world.steps,
             world.now,
             world.trace.digest,
@@ -199,6 +200,7 @@ class Simulation:
         self.world.call_in(self._source.choice([0.05, 0.5, 3.0, 10.0]), self._start_controller)
 
     def _note(self, changes: Changes) -> None:
+        self._checks += 1
         trace, now = self.world.trace, self.world.now
         for task in changes.tasks.values():
             if task.state is not TaskState.PENDING or task.causes:
