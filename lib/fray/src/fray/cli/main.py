@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ FAILED = 1
 REFUSED = 3
 INTERRUPTED = 130
 _LOG_SECONDS = 0.2
+_LOG_SHARE = 5
 _STOP_SECONDS = 30.0
 
 
@@ -101,9 +103,13 @@ def _follow(job: JobHandle) -> int:
     ended = threading.Event()
     job.add_done_callback(lambda _: ended.set())
     shown = 0
+    pause = _LOG_SECONDS
     try:
-        while not ended.wait(_LOG_SECONDS):
+        while not ended.wait(pause):
+            began = time.monotonic()
             shown = _show(job, shown)
+            # Each look gets the whole log: the longer that takes, the rarer they are.
+            pause = max(_LOG_SECONDS, _LOG_SHARE * (time.monotonic() - began))
         _show(job, shown)
         job.wait()
     except KeyboardInterrupt:
