@@ -11,7 +11,7 @@ from iris.core.view import ClusterView, Wish
 from iris.domain.effects import Effect, StartAttempt, StopAttempt
 from iris.domain.entities import JobSpec
 from iris.domain.events import Assigned, AttemptObserved, Event, JobSubmitted, WorkerConnected
-from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.ids import AttemptId, JobId, WorkerId, user_of
 from iris.domain.resources import Resources, weight
 from iris.domain.states import PriorityBand, TaskState
 from iris.sched.feasible import impossible_reason
@@ -114,6 +114,7 @@ class _Simulation:
             raise InvalidRequest("two hosts of the fleet have the same name; give each group a name of its own")
         self._arrivals = arrivals
         self._machines = machines
+        self._offers = [(machine.name, machine.capacity, machine.attributes) for machine in machines]
         self._stop_ms = round(stop_s * 1000)
         self._until_ms = None if until_s is None else round(until_s * 1000)
         self._progress = progress
@@ -169,8 +170,7 @@ class _Simulation:
     def _submit(self, arrival: Arrival) -> None:
         spec = arrival.spec(self._outcome.jobs)
         self._outcome.jobs += 1
-        offers = [(machine.name, machine.capacity, machine.attributes) for machine in self._machines]
-        reason = impossible_reason(spec, offers)
+        reason = impossible_reason(spec, self._offers)
         if reason is not None:
             self._outcome.refused.append(f"{arrival.origin or spec.job_id}: {reason}")
             return
@@ -237,8 +237,7 @@ class _Simulation:
 
     def _note_wait(self, spec: JobSpec, is_over: bool) -> None:
         waited = (_EPOCH_MS + self._now_ms - self._view.jobs[spec.job_id].submitted_at_ms) / 1000
-        user = spec.job_id.split("/", 2)[1]
-        self._outcome.waits.append(Wait(user, spec.band, waited, is_over))
+        self._outcome.waits.append(Wait(user_of(spec.job_id), spec.band, waited, is_over))
 
     def _sample(self) -> None:
         view = self._view
