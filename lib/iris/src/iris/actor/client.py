@@ -6,7 +6,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Final, NoReturn, Protocol
 
@@ -14,7 +13,7 @@ from iris.actor.caller import RECONNECT_TIMEOUT_S, Caller
 from iris.actor.keys import actor_key
 from iris.actor.loop import actor_loop, run
 from iris.actor.payload import dump_arguments
-from iris.actor.pending import PendingCall, Reply
+from iris.actor.pending import PendingCall
 from iris.actor.places import FixedPlace, NamedPlace, Place, Target
 from iris.client.client import IrisClient
 from iris.client.context import get_iris_ctx
@@ -52,31 +51,25 @@ class ActorCall:
             ActorDied: The actor ended, or was started anew, before it answered. ActorStopped: It was shut down before.
             Conflict: The call was cancelled, or the client closed.
         """
-        future = self._call.future
-        try:
-            reply = future.result(timeout)
-        except TimeoutError:
-            if future.done():
-                raise
-            raise DeadlineExceeded(f"{self._what}: no result after {timeout} s") from None
-        except CancelledError:
-            raise Conflict(f"{self._what} was cancelled") from None
-        return reply.value()
+        outcome = self._call.outcome
+        if not outcome.wait(timeout):
+            raise DeadlineExceeded(f"{self._what}: no result after {timeout} s")
+        return outcome.get().value()
 
     def done(self) -> bool:
         """Whether `result` would return or raise at once."""
-        return self._call.future.done()
+        return self._call.outcome.ended
 
     def cancel(self) -> bool:
         """Take the call back: it does not run if it has not begun; what runs goes on, and its result is dropped."""
-        if not self._call.future.cancel():
+        if not self._call.outcome.fail(Conflict(f"{self._what} was cancelled")):
             return False
         self._caller.cancel(self._call)
         return True
 
     def add_done_callback(self, callback: Callable[["ActorCall"], object]) -> None:
         """Call `callback(self)` when the call has ended, in a thread that must not be held up."""
-        self._call.future.add_done_callback(lambda _: callback(self))
+        self._call.outcome.on_end(lambda: callback(self))
 
     @property
     def _what(self) -> str:
@@ -199,9 +192,9 @@ class ActorClient:
             raise InvalidRequest(f"{method!r} of actor {caller.label}: cannot pickle the arguments: {error}") from error
         limit = self._timeout if timeout is None else timeout
         deadline = None if limit is None else actor_loop().time() + limit
-        call = PendingCall(method, data, deadline, self._max_retries if max_retries is None else max_retries)
+        retries = self._max_retries if max_retries is None else max_retries
+        call = PendingCall(method, data, deadline, retries, self._in_flight.release)
         self._in_flight.acquire()
-        call.future.add_done_callback(self._ended)
         caller.submit(call)
         return ActorCall(caller, call)
 
@@ -220,9 +213,6 @@ class ActorClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _ended(self, _: "Future[Reply]") -> None:
-        self._in_flight.release()
 
     def _caller(self) -> AnyCaller:
         # A fork has neither the loop nor the connection of its parent.

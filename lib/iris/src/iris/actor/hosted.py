@@ -110,11 +110,11 @@ class HostedActor:
                 self._running += 1
             try:
                 call.end, call.end_data = self._run(call)
+                self._on_done(call)
             finally:
                 with self._idle:
                     self._running -= 1
                     self._idle.notify_all()
-            self._on_done(call)
             del call
 
     def _run(self, call: HostedCall) -> tuple[pb.CallEnd, bytes]:

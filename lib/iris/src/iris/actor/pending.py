@@ -1,10 +1,11 @@
 """One call as its caller knows it."""
 
 import asyncio
-from concurrent.futures import Future
+from collections.abc import Callable
 from typing import Final
 
 from iris.actor.errors import ActorStopped
+from iris.actor.outcome import Outcome
 from iris.actor.payload import INLINE_BYTES, Assembly, load, load_error
 from iris.actor.wire import Buffer, Parcel
 from iris.rpc import actor_pb2 as pb
@@ -50,19 +51,22 @@ class PendingCall:
         number: In its session. sent: Handed over whole, so the actor may have begun it.
         whole: Its arguments go along with it though they are large.
         retries_left: How often it may be made again after the actor died; negative: without limit.
+        outcome: Its end for whoever waits; comes earlier when the call is taken back.
     """
 
     __slots__ = (
-        "actor", "assembly", "data", "deadline", "end", "future", "method", "number", "retries_left", "sent", "timer",
+        "actor", "assembly", "data", "deadline", "end", "method", "number", "outcome", "retries_left", "sent", "timer",
         "whole",
     )  # fmt: skip
 
-    def __init__(self, method: str, data: bytes, deadline: float | None, retries: int) -> None:
+    def __init__(
+        self, method: str, data: bytes, deadline: float | None, retries: int, on_end: Callable[[], object]
+    ) -> None:
         self.method = method
         self.data = data
         self.deadline = deadline
         self.retries_left = retries
-        self.future: Future[Reply] = Future()
+        self.outcome: Outcome[Reply] = Outcome(on_end)
         self.number = 0
         self.actor = ""
         self.sent = False
@@ -73,7 +77,7 @@ class PendingCall:
 
     def fill(self, parcel: Parcel[pb.ClientFrames]) -> int:
         """The frame that begins it (see `outbox.Frame`)."""
-        if self.future.done():
+        if self.outcome.ended:
             return 0  # cancelled while it waited
         start = parcel.message.starts.add(call=self.number, actor=self.actor, method=self.method)
         if self.deadline is not None:
@@ -96,13 +100,11 @@ class PendingCall:
 
     def settle(self, reply: Reply) -> None:
         self._stop_timer()
-        if self.future.set_running_or_notify_cancel():
-            self.future.set_result(reply)
+        self.outcome.succeed(reply)
 
     def fail(self, error: MarinError) -> None:
         self._stop_timer()
-        if not self.future.done() and self.future.set_running_or_notify_cancel():
-            self.future.set_exception(error)
+        self.outcome.fail(error)
 
     def _stop_timer(self) -> None:
         if self.timer is not None:

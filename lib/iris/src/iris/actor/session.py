@@ -167,12 +167,14 @@ class Session:
             return
         if start.deadline_ms:
             self._loop.call_later(start.deadline_ms / 1000, self.refuse, call, pb.REFUSAL_DEADLINE)
+        if not start.size:
+            call.data = data
+            if start.actor not in self._lines:
+                actor.submit(call)
+                return
         self._lines.setdefault(start.actor, deque()).append(call)
         if start.size:
             self._admission.ask(call, lambda: self._let_in(call))
-        else:
-            call.data = data
-            self._advance(start.actor)
 
     def _acknowledge(self, number: int) -> None:
         call = self._calls.pop(number, None)

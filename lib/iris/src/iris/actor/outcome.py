@@ -1,0 +1,81 @@
+"""What every call waits for: `concurrent.futures.Future` without what calls do not need, as each pays for it."""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from rigging.errors import MarinError
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class Outcome(Generic[Result]):
+    """A result or an error that comes once. Thread-safe."""
+
+    __slots__ = ("_callbacks", "_closed", "_ended", "_error", "_lock", "_result")
+
+    def __init__(self, *callbacks: Callable[[], object]) -> None:
+        self._lock = threading.Lock()
+        self._closed = threading.Lock()  # held until the end
+        self._closed.acquire()
+        self._ended = False
+        self._result: Result | None = None
+        self._error: MarinError | None = None
+        self._callbacks: list[Callable[[], object]] = list(callbacks)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is there."""
+        return self._ended
+
+    def succeed(self, result: Result) -> bool:
+        """End it; False when it had ended before."""
+        return self._end(result, None)
+
+    def fail(self, error: MarinError) -> bool:
+        """End it; False when it had ended before."""
+        return self._end(None, error)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait at most `timeout` seconds for the end; whether it has come."""
+        if not self._ended:
+            limit = -1.0 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX)
+            if self._closed.acquire(timeout=limit):
+                self._closed.release()  # for the next who waits
+        return self._ended
+
+    def get(self) -> Result:
+        """The result, when it has ended. Raises the error."""
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None, "asked before the end"
+        return self._result
+
+    def on_end(self, callback: Callable[[], object]) -> None:
+        """Call `callback()` when it ends, in the thread that ends it; at once when it has."""
+        with self._lock:
+            if not self._ended:
+                self._callbacks.append(callback)
+                return
+        _call(callback)
+
+    def _end(self, result: Result | None, error: MarinError | None) -> bool:
+        with self._lock:
+            if self._ended:
+                return False
+            self._result, self._error = result, error
+            self._ended = True
+        self._closed.release()
+        for callback in self._callbacks:
+            _call(callback)
+        return True
+
+
+def _call(callback: Callable[[], object]) -> None:
+    try:
+        callback()
+    except Exception:  # of a user's: it must not hurt who ends the call
+        logger.exception("a callback of an actor's call failed")
