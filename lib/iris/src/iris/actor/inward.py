@@ -67,6 +67,9 @@ class InwardCaller:
         if call is not None and hosted.end is not None:
             call.settle(Reply(hosted.end, hosted.end_data))
 
+    def flush(self) -> None:
+        """As owner of a call: nothing waits."""
+
     def release(self, hosted: HostedCall) -> None:
         """As owner of a call: nothing is held for it."""
 
