@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
-from iris.actor.payload import dump, load
+from iris.actor.payload import NOTHING, Pickle, dump, load
 from iris.actor.wire import Buffer
 from iris.rpc import actor_pb2 as pb
 
@@ -33,7 +33,7 @@ class HostedCall:
         self.owner = owner
         self.data: Buffer | None = None
         self.end: pb.CallEnd | None = None
-        self.end_data = b""
+        self.end_data = NOTHING
         self.begun = False
         self.dropped = False
 
@@ -117,7 +117,7 @@ class HostedActor:
                     self._idle.notify_all()
             del call
 
-    def _run(self, call: HostedCall) -> tuple[pb.CallEnd, bytes]:
+    def _run(self, call: HostedCall) -> tuple[pb.CallEnd, Pickle]:
         data = call.data
         assert data is not None
         try:
@@ -139,7 +139,7 @@ class HostedActor:
             return _failure(call, error, f"the result of {call.method!r} cannot be pickled: ")
 
 
-def _failure(call: HostedCall, error: BaseException, what: str = "") -> tuple[pb.CallEnd, bytes]:
+def _failure(call: HostedCall, error: BaseException, what: str = "") -> tuple[pb.CallEnd, Pickle]:
     text = "".join(traceback.format_exception_only(error)).strip()
     # The first two frames are this module's own.
     frames = "".join(traceback.format_exception(error))
@@ -150,11 +150,11 @@ def _failure(call: HostedCall, error: BaseException, what: str = "") -> tuple[pb
         traceback=_clean(f"in the actor's process, method {call.method!r}:\n{frames}", last=True),
     )
     if what:
-        return end, b""
+        return end, NOTHING
     try:
         return end, dump(error)
     except BaseException:  # the text must do, whatever its class does
-        return end, b""
+        return end, NOTHING
 
 
 def _clean(text: str, last: bool = False) -> str:

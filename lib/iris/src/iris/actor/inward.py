@@ -26,7 +26,7 @@ class InwardCaller:
     def submit(self, call: PendingCall) -> None:
         """Make a call."""
         hosted = HostedCall(0, self._actor.name, call.method, 0, self)
-        hosted.data = call.data
+        hosted.data = call.data.whole
         if not self._actor.has_method(call.method):
             end = pb.CallEnd(refusal=pb.REFUSAL_NO_METHOD, error=f"actor {self.label} has no method {call.method!r}")
             call.settle(Reply(end, b""))
@@ -65,7 +65,7 @@ class InwardCaller:
             if call is not None:
                 del self._hosted[call]
         if call is not None and hosted.end is not None:
-            call.settle(Reply(hosted.end, hosted.end_data))
+            call.settle(Reply(hosted.end, hosted.end_data.whole))
 
     def flush(self) -> None:
         """As owner of a call: nothing waits."""

@@ -66,7 +66,7 @@ class Link:
     def send(self, call: PendingCall) -> None:
         """Send the call; a large one's pickle follows when the server asks for it."""
         call.actor = self.place.actor
-        size = len(call.data)
+        size = call.data.size
         call.whole = INLINE_BYTES < size <= WHOLE_BYTES and sum(self._unasked.values()) + size <= WINDOW_BYTES
         if call.whole:
             self._unasked[call.number] = size

@@ -132,7 +132,7 @@ class Outbox(Generic[Message]):
         if self._streams and size < _MESSAGE_BYTES:
             chunks, on_sent = self._streams.popleft()
             parcel.message.chunks.add(call=chunks.call, attached=True)
-            parcel.blobs.append(chunks.next())
+            parcel.attach(chunks.next())
             if not chunks.done:
                 self._streams.append((chunks, on_sent))
             elif on_sent is not None:

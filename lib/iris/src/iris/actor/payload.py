@@ -24,19 +24,37 @@ _COUNTS: Final = struct.Struct("<BII")
 _BUFFER: Final = struct.Struct("<Q?")
 
 
-def dump_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+class Pickle:
+    """A pickle on its way out, in pieces that do not change and are put together when the message is made."""
+
+    __slots__ = ("pieces", "size")
+
+    def __init__(self, *pieces: Buffer) -> None:
+        self.pieces = pieces
+        self.size = sum(map(len, pieces))
+
+    @property
+    def whole(self) -> Buffer:
+        """All of it in one."""
+        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+
+
+NOTHING: Final = Pickle(b"")
+
+
+def dump_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Pickle:
     """The pickle of a call's arguments. Raises what pickling raises."""
     plain = not kwargs and _PLAIN.issuperset(map(type, args))
     return _dump((tuple(map(_apart, args)), {name: _apart(value) for name, value in kwargs.items()}), plain)
 
 
-def dump(value: object) -> bytes:
+def dump(value: object) -> Pickle:
     """The pickle of a value, by cloudpickle unless it is plain (lambdas and classes of `__main__` travel too)."""
     return _dump(_apart(value), type(value) in _PLAIN)
 
 
 def load(data: Buffer) -> Any:
-    """What `dump` was given. Only for bytes of the same user's processes: a pickle runs code."""
+    """What was pickled. Only for bytes of the same user's processes: a pickle runs code."""
     if not data or data[0] != _BUNDLE:
         return pickle.loads(data)  # noqa: S301 - the connection has proved whose it is
     view = memoryview(data)
@@ -66,14 +84,17 @@ def _apart(value: object) -> object:
     return _Apart(value) if type(value) is bytes and len(value) > INLINE_BYTES else value
 
 
-def _dump(value: object, plain: bool) -> bytes:
-    buffers: list[memoryview] = []
+def _dump(value: object, plain: bool) -> Pickle:
+    buffers: list[Buffer] = []
+    described: list[bytes] = []
 
     def goes_inside(buffer: pickle.PickleBuffer) -> bool:
         raw = buffer.raw()
         if raw.nbytes <= INLINE_BYTES:
             return True
-        buffers.append(raw)
+        # What others may change is copied now.
+        buffers.append(raw if type(raw.obj) is bytes else bytes(raw))
+        described.append(_BUFFER.pack(raw.nbytes, not raw.readonly))
         return False
 
     if plain:
@@ -83,10 +104,9 @@ def _dump(value: object, plain: bool) -> bytes:
 
         data = cloudpickle.dumps(value, protocol=5, buffer_callback=goes_inside)
     if not buffers:
-        return data
-    # Copied once, and at once, into memory of the right size: a pickler's own buffer is copied whenever it has to grow.
-    described = [_BUFFER.pack(buffer.nbytes, not buffer.readonly) for buffer in buffers]
-    return b"".join((_COUNTS.pack(_BUNDLE, len(data), len(buffers)), *described, data, *buffers))
+        return Pickle(data)
+    # Beside the pickle, as a pickler's own buffer is copied whenever it has to grow.
+    return Pickle(b"".join((_COUNTS.pack(_BUNDLE, len(data), len(buffers)), *described, data)), *buffers)
 
 
 def load_error(data: Buffer, text: str, traceback: str) -> BaseException:
@@ -107,9 +127,9 @@ def load_error(data: Buffer, text: str, traceback: str) -> BaseException:
 class Chunks:
     """A pickle on its way out, cut when it is sent."""
 
-    def __init__(self, call: int, data: Buffer) -> None:
+    def __init__(self, call: int, data: Pickle) -> None:
         self.call = call
-        self._data = memoryview(data)
+        self._data = memoryview(data.whole)
         self._sent = 0
 
     def next(self) -> memoryview:

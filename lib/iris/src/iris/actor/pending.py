@@ -6,7 +6,7 @@ from typing import Final
 
 from iris.actor.errors import ActorStopped
 from iris.actor.outcome import Outcome
-from iris.actor.payload import INLINE_BYTES, Assembly, load, load_error
+from iris.actor.payload import INLINE_BYTES, Assembly, Pickle, load, load_error
 from iris.actor.wire import Buffer, Parcel
 from iris.rpc import actor_pb2 as pb
 from rigging.errors import DeadlineExceeded, InvalidRequest, MarinError, NotFound
@@ -60,7 +60,7 @@ class PendingCall:
     )  # fmt: skip
 
     def __init__(
-        self, method: str, data: bytes, deadline: float | None, retries: int, on_end: Callable[[], object]
+        self, method: str, data: Pickle, deadline: float | None, retries: int, on_end: Callable[[], object]
     ) -> None:
         self.method = method
         self.data = data
@@ -83,16 +83,17 @@ class PendingCall:
         if self.deadline is not None:
             left = self.deadline - asyncio.get_running_loop().time()
             start.deadline_ms = max(1, round(left * 1000))
-        if len(self.data) <= INLINE_BYTES:
-            start.inline = self.data
+        size = self.data.size
+        if size <= INLINE_BYTES:
+            start.inline = bytes(self.data.whole)
         elif self.whole:
             start.attached = True
-            parcel.blobs.append(self.data)
+            parcel.attach(*self.data.pieces)
         else:
-            start.size = len(self.data)
+            start.size = size
             return 256
         self.sent = True
-        return len(self.data) + 64
+        return size + 64
 
     def mark_sent(self) -> None:
         """The last piece of its pickle was handed over."""

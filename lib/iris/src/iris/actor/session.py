@@ -9,7 +9,7 @@ from typing import Final
 
 from iris.actor.hosted import HostedActor, HostedCall
 from iris.actor.outbox import Number, Outbox
-from iris.actor.payload import INLINE_BYTES, WHOLE_BYTES, Assembly, Chunks
+from iris.actor.payload import INLINE_BYTES, NOTHING, WHOLE_BYTES, Assembly, Chunks
 from iris.actor.wire import Buffer, Parcel
 from iris.rpc import actor_pb2 as pb
 
@@ -72,15 +72,15 @@ class _End:
         assert end is not None
         told = parcel.message.ends.add()
         told.CopyFrom(end)
-        if len(data) > WHOLE_BYTES:
-            told.size = len(data)
+        if data.size > WHOLE_BYTES:
+            told.size = data.size
             return 256
-        if len(data) > INLINE_BYTES:
+        if data.size > INLINE_BYTES:
             told.attached = True
-            parcel.blobs.append(data)
+            parcel.attach(*data.pieces)
         else:
-            told.inline = data
-        return len(data) + 64
+            told.inline = bytes(data.whole)
+        return data.size + 64
 
 
 class Session:
@@ -181,7 +181,7 @@ class Session:
         if call is None:
             return
         # A timer may know the call for a while yet.
-        call.end_data = b""
+        call.end_data = NOTHING
         if self._outbox is not None:
             self._outbox.drop_stream(number)
 
@@ -250,7 +250,7 @@ class Session:
         if outbox is None:
             return
         outbox.put(_End(call))
-        if len(call.end_data) > WHOLE_BYTES:
+        if call.end_data.size > WHOLE_BYTES:
             outbox.put(_Stream(outbox, call))
 
     def _forget_arguments(self, call: HostedCall) -> None:

@@ -1,6 +1,6 @@
 """Messages of a connection as bytes: large pickles lie in front of the protobuf message, which would copy them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import grpc
@@ -18,13 +18,22 @@ _BLOBS_TAG: Final = 15 << 3 | 2
 
 
 class Parcel(Generic[Message]):
-    """A message with the blobs that its frames speak of, in their order."""
+    """A message with the blobs that its frames speak of, in their order.
 
-    __slots__ = ("blobs", "message")
+    Attributes:
+        blobs: Of a message that came. pieces: Of one that goes, with what is written before each blob.
+    """
 
-    def __init__(self, message: Message, blobs: list[Buffer] | None = None) -> None:
+    __slots__ = ("blobs", "message", "pieces")
+
+    def __init__(self, message: Message, blobs: Sequence[Buffer] = ()) -> None:
         self.message: Message = message
-        self.blobs: list[Buffer] = [] if blobs is None else blobs
+        self.blobs = blobs
+        self.pieces: list[Buffer] = []
+
+    def attach(self, *pieces: Buffer) -> None:
+        """Let one more blob, given in pieces, go along."""
+        self.pieces += (_prefix(sum(map(len, pieces))), *pieces)
 
 
 Stream: TypeAlias = "grpc.aio.StreamStreamCall[Parcel[pb.ClientFrames], Parcel[pb.ServerFrames]]"
@@ -33,12 +42,7 @@ Stream: TypeAlias = "grpc.aio.StreamStreamCall[Parcel[pb.ClientFrames], Parcel[p
 def pack(parcel: "Parcel[Message]") -> bytes:
     """The parcel as one protobuf message."""
     text = parcel.message.SerializeToString()
-    if not parcel.blobs:
-        return text
-    parts: list[Buffer] = []
-    for blob in parcel.blobs:
-        parts += (_prefix(len(blob)), blob)
-    return b"".join((*parts, text))
+    return b"".join((*parcel.pieces, text)) if parcel.pieces else text
 
 
 def unpack_client(data: bytes) -> "Parcel[pb.ClientFrames]":
