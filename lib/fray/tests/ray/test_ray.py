@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fray.testing import LONG, Flag
+from fray.errors import JobFailed
+from fray.testing import LONG, Flag, eventually
 from fray.testing.ray_harness import RayCluster
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
 
@@ -66,6 +68,35 @@ def test_a_function_that_is_rays_already(cluster: RayCluster) -> None:
         assert client.run_remote_function(double, [21]) == 42
         with pytest.raises(LookupError, match="no such shard"):
             client.run_remote_function(double, [-1])
+
+
+def test_the_session_forgets_a_job_that_has_ended(cluster: RayCluster, tmp_path: Path) -> None:
+    import ray
+
+    from fray.backends.ray_client import RayClient
+
+    end = Flag(str(tmp_path / "end"))
+    with RayClient() as client:
+        job = client.submit(JobRequest("quiet", Entrypoint.from_callable(end.wait, [LONG]), SMALL))
+        eventually(lambda: job.status() is JobStatus.RUNNING, "it runs")
+        end.set()
+        job.wait(LONG)
+        running = client.session().running
+        eventually(lambda: not ray.get(running.remote(job.job_id, 1)), "the session does not know it any more")
+
+
+def test_a_gang_that_goes_wrong_inside_ends(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fray.backends.ray_client import RayClient
+    from fray.backends.ray_slices import GangPlacer
+
+    def lose(_placer: GangPlacer, _halt: threading.Event) -> None:
+        raise LookupError("no such node")
+
+    monkeypatch.setattr(GangPlacer, "acquire", lose)
+    with RayClient() as client:
+        job = client.submit(JobRequest("gang", Entrypoint.from_callable(print), SMALL, replicas=2))
+        with pytest.raises(JobFailed, match="LookupError: no such node"):
+            job.wait(LONG)
 
 
 def test_a_ray_pin_is_left_out(cluster: RayCluster, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

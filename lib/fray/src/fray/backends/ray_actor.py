@@ -45,9 +45,9 @@ class RayActorFuture:
         except ray.exceptions.GetTimeoutError:
             raise DeadlineExceeded(f"{self._what}: no result after {timeout} s") from None
         except ray.exceptions.RayActorError as error:
-            raise ActorLost(f"{self._what}: the actor is gone: {_first_line(error)}") from None
+            raise ActorLost(f"{self._what}: the actor is gone: {_one_line(error)}") from None
         except ray.exceptions.ObjectLostError as error:
-            raise ActorLost(f"{self._what}: the result was lost: {_first_line(error)}") from None
+            raise ActorLost(f"{self._what}: the result was lost: {_one_line(error)}") from None
         if outcome is not None:
             raise error_of(outcome, self._what)
         return value
@@ -150,7 +150,7 @@ class _Member:
         try:
             outcome = ray.get(self.started)
         except ray.exceptions.RayActorError as error:
-            self.ended, self.error = True, ActorLost(f"actor {self.handle!r} is gone: {_first_line(error)}")
+            self.ended, self.error = True, ActorLost(f"actor {self.handle!r} is gone: {_one_line(error)}")
             return
         if outcome is None:
             self.constructed = True
@@ -225,13 +225,17 @@ class RayActorGroup:
                 member.settle()
         up = [member for member in self._members if member.constructed and not member.ended]
         pings = [member.actor.ping.options(concurrency_group="control").remote() for member in up]
+        answered = set(ray.wait(pings, num_returns=len(pings), timeout=_PROBE_SECONDS)[0]) if pings else set()
         for member, ping in zip(up, pings, strict=True):
+            if ping not in answered:
+                # Too busy to say: up, as far as we know.
+                continue
             try:
-                ray.get(ping, timeout=_PROBE_SECONDS)
+                ray.get(ping)
             except ray.exceptions.ActorDiedError as error:
-                member.ended, member.error = True, ActorLost(f"actor {member.handle!r} is gone: {_first_line(error)}")
+                member.ended, member.error = True, ActorLost(f"actor {member.handle!r} is gone: {_one_line(error)}")
             except ray.exceptions.RayError:
-                # Restarting, or too busy to say: neither gone nor known to be ready to answer, as far as we know up.
+                # Restarting: neither gone nor known to be ready to answer.
                 continue
         return [member for member in up if not member.ended]
 
@@ -247,5 +251,5 @@ class RayActorGroup:
         ) from cause
 
 
-def _first_line(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:400]

@@ -24,7 +24,7 @@ class Outcome(NamedTuple):
         trace: Its traceback, as text.
         exit_code: Of a program.
         output: What was written and not yet reported.
-        reported: Whether the session has earlier output.
+        reported: Whether the session knows of the job, and has its earlier output.
     """
 
     error: bytes | None = None

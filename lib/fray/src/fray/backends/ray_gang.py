@@ -67,7 +67,9 @@ class GangJob(RayJob):
                 finally:
                     placement.release()
                 again = self._attempt_ended(end)
-        except ray.exceptions.RayError as error:
+        except Exception as error:
+            # Ray's or whatever it is: nobody else ends this job, and nobody must wait for ever.
+            logger.exception("job %r: its gang is lost", self.request.name)
             end = AttemptEnd(End.FAILED, f"{type(error).__name__}: {error}")
         self._finish(end)
 

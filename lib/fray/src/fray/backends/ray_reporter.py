@@ -1,6 +1,5 @@
 """Tells the session, from a worker process, that a job runs and what it has written so far."""
 
-import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -54,13 +53,13 @@ class Reporter:
             return self._output
 
     def end(self) -> tuple[bytes, bool]:
-        """The job has ended: the output that was not reported, and whether some was."""
+        """The job has ended: the output that was not reported, and whether the session was told of the job."""
         with self._lock:
             self.work = None
             assert self._output is not None
             size = self._output.size()
             self._written = size > 0
-            return (self._output.read_from(self._sent) if size > self._sent else b""), self._sent > 0
+            return (self._output.read_from(self._sent) if size > self._sent else b""), self._told
 
     def _loop(self) -> None:
         idle_since = time.monotonic()
@@ -92,7 +91,7 @@ class Reporter:
             chunk = output.read_from(self._sent) if size > self._sent else b""
             try:
                 key = (work.job_id, work.attempt, work.replica)
-                ray.get(session.report.remote(key, os.getpid(), chunk), timeout=_ACKNOWLEDGED_SECONDS)
+                ray.get(session.report.remote(key, chunk), timeout=_ACKNOWLEDGED_SECONDS)
             except ray.exceptions.RayError:
                 self._session = None
                 return

@@ -3,6 +3,7 @@
 import contextlib
 import socket
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import ray
@@ -37,7 +38,7 @@ class Session:
         """Answer."""
         return True
 
-    def report(self, key: Key, _pid: int, chunk: bytes) -> None:
+    def report(self, key: Key, chunk: bytes) -> None:
         """A replica runs, and wrote this since its last report."""
         self._attempts[key[0]] = key[1]
         output = self._output.setdefault(key, bytearray())
@@ -65,15 +66,12 @@ class Session:
 
     def create(self, name: str, options: Mapping[str, Any], payloads: Sequence[bytes]) -> list[str] | None:
         """Start the actors of a group and return their names in Ray; None when a live group has the name."""
-        from fray.backends.ray_host import ActorHost
-
         if not self.ended(name):
             return None
-        remote_class: Any = ray.remote(concurrency_groups={"control": 1})(ActorHost)  # type: ignore[call-overload]
         self._serial += 1
         names = [f"{ACTOR_PREFIX}/{self._serial}/{name}/{index}" for index in range(len(payloads))]
         self._groups[name] = [
-            remote_class.options(name=ray_name, namespace=self._namespace, **options).remote(payload, ray_name)
+            _host_class().options(name=ray_name, namespace=self._namespace, **options).remote(payload, ray_name)
             for ray_name, payload in zip(names, payloads, strict=True)
         ]
         return names
@@ -93,6 +91,19 @@ class Session:
             self.kill(name)
 
 
+# Ray takes each `ray.remote` of a class for another class, and ships it again.
+@cache
+def _host_class() -> Any:
+    from fray.backends.ray_host import ActorHost
+
+    return ray.remote(concurrency_groups={"control": 1})(ActorHost)  # type: ignore[call-overload]
+
+
+@cache
+def _session_class() -> Any:
+    return ray.remote(Session)
+
+
 def _answers(node: Mapping[str, Any] | None) -> bool:
     if node is None or not node["Alive"]:
         return False
@@ -105,9 +116,9 @@ def _answers(node: Mapping[str, Any] | None) -> bool:
 
 
 def _is_alive(actor: Any) -> bool:
-    """Whether an actor is up, starting or too busy to say."""
+    """Whether an actor is up, starting or being restarted."""
     try:
-        ray.get(actor.ping.remote(), timeout=_ALIVE_SECONDS)
+        ray.get(actor.ping.options(concurrency_group="control").remote(), timeout=_ALIVE_SECONDS)
     except ray.exceptions.ActorDiedError:
         return False
     except ray.exceptions.RayError:
@@ -139,4 +150,4 @@ def start_session(namespace: str) -> Any:
     # The head node is not preemptible.
     if "node:__internal_head__" in ray_cluster.resources():
         options["resources"] = {"node:__internal_head__": 0.001}
-    return ray.remote(Session).options(**options).remote(namespace)
+    return _session_class().options(**options).remote(namespace)
