@@ -92,6 +92,9 @@ class RayCluster:
             "memory": _MEMORY_BYTES,
             "object_store_memory": _OBJECT_STORE_BYTES,
             "include_dashboard": False,
+            "include_log_monitor": False,
+            # There is no autoscaler.
+            "no_monitor": True,
             "gcs_server_port": port,
             "temp_dir": os.path.join(self._directory, "ray"),
         }
@@ -106,6 +109,7 @@ class RayCluster:
             "num_cpus": cpus,
             "memory": _MEMORY_BYTES,
             "object_store_memory": 100 << 20,
+            "include_log_monitor": False,
             "resources": dict(resources),
         }
         self._ask({"add": name, "node": node})
