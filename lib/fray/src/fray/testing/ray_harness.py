@@ -1,13 +1,15 @@
 """The Ray backend under the contract: a real Ray cluster in a process namespace of its own, on loopback.
 
-Run as a module, this is what starts and stops the cluster's nodes inside of that namespace: it reads commands as JSON
-lines and answers each. When its input ends, for whatever reason, it ends, and the namespace with all processes in it.
+Run as a module with the cluster's directory, this is what starts and stops the nodes inside of that namespace: it reads
+commands as JSON lines and answers each. When its input ends, for whatever reason, it ends the namespace's processes and
+removes the directory.
 """
 
 import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -55,7 +57,7 @@ class RayCluster:
 
     def start(self) -> None:
         """Start the head node, and make it what `ray.init()` in this process finds; skips where there is no unshare."""
-        _need_namespaces()
+        need_namespaces()
         for name, value in ENVIRONMENT.items():
             self._set(name, value)
         # Ray reads them when it is imported.
@@ -79,7 +81,7 @@ class RayCluster:
         self._directory = tempfile.mkdtemp(prefix="fray-ray-")
         with open(os.path.join(self._directory, "cluster.log"), "w") as log:
             self._process = subprocess.Popen(
-                [*NAMESPACED, sys.executable, "-m", "fray.testing.ray_harness"],
+                [*NAMESPACED, sys.executable, "-m", "fray.testing.ray_harness", self._directory],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -217,7 +219,8 @@ def _skip(reason: str) -> NoReturn:
     pytest.skip(f"NOT TESTED on Ray: {reason}")
 
 
-def _need_namespaces() -> None:
+def need_namespaces() -> None:
+    """Skip the test where processes cannot have a namespace of their own."""
     try:
         done = subprocess.run([*NAMESPACED, "true"], capture_output=True, text=True, timeout=30, check=False)
     except FileNotFoundError:
@@ -261,10 +264,22 @@ def _serve(commands: IO[str], answers: IO[str]) -> None:
         print(json.dumps({"address": cluster.address}), file=answers, flush=True)
 
 
+def _end_namespace(directory: str) -> None:
+    """Kill all other processes of the namespace, whose first process this is, and remove what they wrote."""
+    if os.getpid() != 1:
+        raise RuntimeError("this is to be run in a process namespace of its own, by RayCluster")
+    os.kill(-1, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
 if __name__ == "__main__":
     # Ray writes to stdout as it likes.
     own_stdout = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     _serve(sys.stdin, own_stdout)
-    # Ray's exit handlers would wait for processes; the end of this one takes them all.
+    _end_namespace(sys.argv[1])
+    # Ray's exit handlers would wait for processes.
     os._exit(0)
