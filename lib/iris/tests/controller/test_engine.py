@@ -220,7 +220,6 @@ def test_tasks_leave_the_memory_only_once_their_end_is_committed() -> None:
     async def test(rig: Rig) -> None:
         view = rig.engine.view
         view.tasks = TaskTable(view.jobs, lambda job_id: rig.story.append(f"fetch {job_id}") or [], shelf_tasks=0)
-        view.tasks._shelf_tasks = 0
         await rig.engine.submit(submitted("/ann/a"))
         job_id = JobId("/ann/a")
 
