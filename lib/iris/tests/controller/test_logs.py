@@ -136,6 +136,18 @@ def test_following_a_tree_shows_children_that_come_later(user: Any, worker: Scri
     assert tree.wait_for_end() == [b"parent", b"child", b"bye"]
 
 
+def test_a_tree_is_its_ended_children_too_and_no_neighbour(user: Any, worker: ScriptedWorker) -> None:
+    for number, name in enumerate(("/ann/a", "/ann/ab", "/ann/a/child", "/ann/a/child/of-it")):
+        start(user, worker, name, cpu_millis=1, memory_bytes=1)
+        ship(worker, f"{name}/0:0", 0, lines(name, at_ms=number + 1))
+    for name in ("/ann/a/child/of-it", "/ann/a/child", "/ann/a"):
+        worker.observe(f"{name}/0:0", SUCCEEDED)
+        user.wait_one(name)
+    assert user.logs("/ann/a", include_children=True) == [b"/ann/a", b"/ann/a/child", b"/ann/a/child/of-it"]
+    assert user.logs("/ann/a/child", include_children=True) == [b"/ann/a/child", b"/ann/a/child/of-it"]
+    assert user.logs("/ann/a") == [b"/ann/a"]
+
+
 def test_following_an_ended_job_ends_at_once(user: Any, worker: ScriptedWorker) -> None:
     start(user, worker)
     ship(worker, A, 0, lines("one"))

@@ -1,7 +1,7 @@
 """Logs and the jobs they belong to: what is accepted from workers, and who wakes when there is more to read."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from iris.controller.logs import LogKey, LogStore
 from iris.core.view import ClusterView
@@ -67,10 +67,11 @@ class LogHub:
         first = 0 if job is None else job.first_attempt
         return [key for key in self.store.keys(job_id, index) if key[2] >= first]
 
-    def descendants(self, job_id: JobId) -> Iterator[JobId]:
-        """Every job below `job_id`, ended or not."""
-        prefix = job_id + "/"
-        return (other for other in list(self.view.jobs) if other.startswith(prefix))
+    def descendants(self, job_id: JobId) -> list[JobId]:
+        """The jobs below `job_id` that have a log, ended or not."""
+        # Looked for where they are: as many jobs as a controller remembers are not searched for a few children.
+        stored = map(JobId, self.store.stored_jobs(job_id))
+        return [other for other in stored if other != job_id and other in self.view.jobs]
 
     def is_complete(self, job_id: JobId, include_children: bool) -> bool:
         """Whether nothing can be added any more: the job (with those below it) has ended and left its workers."""

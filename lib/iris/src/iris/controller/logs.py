@@ -126,9 +126,9 @@ class LogStore:
                 directory.rmdir()
                 directory = directory.parent
 
-    def stored_jobs(self) -> Iterator[str]:
-        """The ids of all jobs that have a log here. Reads the whole directory tree."""
-        for directory, _, files in os.walk(self._root):
+    def stored_jobs(self, above: str = "") -> Iterator[str]:
+        """The ids of the jobs that have a log here: of all, or of `above` and those below it. Reads that directory."""
+        for directory, _, files in os.walk(self._directory(above) if above else self._root):
             if any(name.startswith(_FILE_MARK) for name in files):
                 yield "/" + Path(directory).relative_to(self._root).as_posix()
 
