@@ -1,5 +1,6 @@
 """What is forgotten: by age and by count, never what is in use, with the logs and blobs that belong to it."""
 
+import asyncio
 import hashlib
 import os
 import time
@@ -10,12 +11,16 @@ from typing import Any
 import grpc
 import pytest
 
+from iris.controller import retention
 from iris.controller.blobs import BlobStore
 from iris.controller.config import ControllerConfig
+from iris.controller.engine import Engine
 from iris.controller.logs import LogStore
-from iris.controller.retention import forgettable, with_descendants
+from iris.controller.retention import Retention, forgettable, with_descendants
 from iris.core.changes import Changes
+from iris.core.view import ClusterView
 from iris.domain.entities import CommandEntrypoint, Job, JobSpec
+from iris.domain.events import JobSubmitted, StopRequested
 from iris.domain.ids import JobId
 from iris.domain.states import JobState
 from iris.rpc import iris_pb2 as pb
@@ -47,6 +52,26 @@ def test_of_each_user_the_latest_are_kept_and_what_just_ended_is_kept_too() -> N
 def test_those_below_a_job_go_before_it_and_each_once() -> None:
     names = sorted(map(JobId, ["/a/x", "/a/x/y", "/a/x/y/z", "/a/x-1", "/a/xy", "/b/x"]))
     assert list(with_descendants([JobId("/a/x/y"), JobId("/a/x")], names)) == ["/a/x/y/z", "/a/x/y", "/a/x"]
+
+
+@pytest.mark.parametrize(("ended_at_ms", "forgotten"), [(1_000, 1), (1 << 60, 0)], ids=["chosen", "used again since"])
+def test_a_name_that_is_used_again_while_it_is_chosen_is_not_forgotten(
+    ended_at_ms: int, forgotten: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "forgettable", lambda *_: [JobId("/ann/a")])
+
+    async def test() -> None:
+        store = Store.open(tmp_path)
+        engine = Engine(ClusterView(), store, lambda: ended_at_ms, lambda _: None)
+        await engine.submit(JobSubmitted(JobSpec(JobId("/ann/a"), CommandEntrypoint(("true",)))))
+        await engine.submit(StopRequested(JobId("/ann/a")))
+        rounds = Retention(CONFIG, engine, LogStore(tmp_path / "logs"), BlobStore(tmp_path / "blobs"))
+        assert await rounds.forget_jobs() == forgotten
+        assert len(store.load().jobs) == len(engine.view.jobs) == 1 - forgotten
+        engine.close()
+        store.close()
+
+    asyncio.run(asyncio.wait_for(test(), 10))
 
 
 def age_everything(state_dir: Path) -> None:

@@ -6,7 +6,6 @@ The policy is in ControllerConfig. The choice is pure; the rounds carry it out i
 import asyncio
 import logging
 import time
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeVar
@@ -17,7 +16,7 @@ from iris.controller.engine import Engine, Turn
 from iris.controller.logs import LogStore
 from iris.core.view import ClusterView
 from iris.domain.entities import CallableEntrypoint, Job
-from iris.domain.ids import JobId, user_of
+from iris.domain.ids import JobId, parent_of, user_of
 from iris.rpc.convert import bundle_parts
 from rigging.errors import NotFound
 
@@ -29,7 +28,6 @@ ROUND_EVERY_S: Final = 600.0
 BLOB_ROUND_EVERY_S: Final = 6 * 3600.0
 
 _STEP: Final = 200  # jobs, workers or blobs removed at a time
-_SCAN_STEP: Final = 5_000  # jobs looked at at a time
 
 
 def forgettable(jobs: Iterable[Job], config: ControllerConfig, now_ms: int) -> list[JobId]:
@@ -56,17 +54,18 @@ def _end(job: Job) -> tuple[int, int]:
     return job.finished_at_ms, job.sequence
 
 
-def with_descendants(chosen: Sequence[JobId], names: Sequence[JobId]) -> Iterator[JobId]:
-    """Each chosen job after those below it; `names` are all jobs in sorted order."""
+def with_descendants(chosen: Sequence[JobId], names: Iterable[JobId]) -> Iterator[JobId]:
+    """Each chosen job after those below it; `names` are all jobs."""
+    below: dict[JobId, list[JobId]] = {job_id: [] for job_id in chosen}
+    for name in names:
+        above = parent_of(name)
+        while above is not None:
+            if above in below:
+                below[above].append(name)
+            above = parent_of(above)
     given: set[JobId] = set()
     for job_id in chosen:
-        below = []
-        prefix = job_id + "/"
-        for place in range(bisect_left(names, prefix), len(names)):
-            if not names[place].startswith(prefix):
-                break
-            below.append(names[place])
-        for name in (*sorted(below, key=lambda name: -name.count("/")), job_id):
+        for name in (*sorted(below[job_id], key=lambda name: -name.count("/")), job_id):
             if name not in given:
                 given.add(name)
                 yield name
@@ -98,19 +97,16 @@ class Retention:
 
     async def forget_jobs(self) -> int:
         """Forget what the policy does not keep; returns how many jobs."""
-        view = self._engine.view
-        known: list[Job] = []
-        for part in _parts(list(view.jobs.values()), _SCAN_STEP):
-            known += (job for job in part if job.state.is_terminal)
-            await asyncio.sleep(0)
-        chosen = forgettable(known, self._config, time.time_ns() // 1_000_000)
-        if not chosen:
-            return 0
+        # Records never change, so another thread may look at them; with a million of them that takes seconds.
+        jobs = list(self._engine.view.jobs.values())
+        now_ms = time.time_ns() // 1_000_000
+        chosen = await asyncio.to_thread(_choose, jobs, self._config, now_ms)
         count = 0
-        for names in _parts(list(with_descendants(chosen, sorted(view.jobs))), _STEP):
-            count += await self._engine.decide(partial(_forget_jobs, names))
+        for names in _parts(chosen, _STEP):
+            count += await self._engine.decide(partial(_forget_jobs, names, now_ms))
             await asyncio.sleep(0)
-        logger.info("forgot %d ended jobs", count)
+        if count:
+            logger.info("forgot %d ended jobs", count)
         return count
 
     async def forget_workers(self) -> int:
@@ -160,8 +156,15 @@ class Retention:
         return used
 
 
-def _forget_jobs(job_ids: Sequence[JobId], turn: Turn) -> int:
-    return sum(map(turn.forget_job, job_ids))
+def _choose(jobs: Sequence[Job], config: ControllerConfig, now_ms: int) -> list[JobId]:
+    return list(with_descendants(forgettable(jobs, config, now_ms), (job.job_id for job in jobs)))
+
+
+def _forget_jobs(job_ids: Sequence[JobId], chosen_at_ms: int, turn: Turn) -> int:
+    jobs = turn.view.jobs
+    # A name may have been used again since it was chosen, for a job that has ended already.
+    old = (name for name in job_ids if name in jobs and jobs[name].finished_at_ms < chosen_at_ms)
+    return sum(map(turn.forget_job, old))
 
 
 def _named_by(view: ClusterView) -> tuple[set[str], set[str]]:
