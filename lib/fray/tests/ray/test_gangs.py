@@ -27,10 +27,9 @@ def cluster() -> Iterator[RayCluster]:
     """A head node and two slices of two hosts; node `a1` is to be lost."""
     cluster = RayCluster(cpus=4)
     try:
-        cluster.start()
-        for name in ("a", "b"):
-            for index in range(2):
-                cluster.add_node(f"{name}{index}", host(f"slice-{name}", index == 0))
+        cluster.start(
+            {f"{name}{index}": host(f"slice-{name}", index == 0) for name in ("a", "b") for index in range(2)}
+        )
         yield cluster
     finally:
         import ray

@@ -55,8 +55,12 @@ class RayCluster:
         self.address = ""
         self.client_address = ""
 
-    def start(self) -> None:
-        """Start the head node, and make it what `ray.init()` in this process finds; skips where there is no unshare."""
+    def start(self, nodes: Mapping[str, Mapping[str, float]] | None = None) -> None:
+        """Start the head node, and make it what `ray.init()` in this process finds; skips where there is no unshare.
+
+        Args:
+            nodes: More nodes, and their resources, by name.
+        """
         need_namespaces()
         for name, value in ENVIRONMENT.items():
             self._set(name, value)
@@ -68,6 +72,8 @@ class RayCluster:
         for attempt in range(_START_ATTEMPTS):
             try:
                 self._start_head()
+                for name, resources in (nodes or {}).items():
+                    self.add_node(name, resources)
                 break
             except RuntimeError:
                 # Ray gives a node half a minute, which a busy machine may need and more.
