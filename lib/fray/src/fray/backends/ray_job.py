@@ -12,6 +12,7 @@ import cloudpickle
 import ray
 
 from fray.backends.ray_failures import AttemptEnd, End, Outcome
+from fray.backends.ray_shipping import Cargo
 from fray.client import JobHandle
 from fray.errors import JobFailed
 from fray.types import JobRequest, JobStatus
@@ -32,18 +33,14 @@ class Plan:
     """What every attempt of a job needs, worked out once.
 
     Args:
-        payload: The pickled entry point, or a reference to it when it is large.
-        is_program: Whether it is a program, which is asked to stop before it is killed.
+        cargo: What its tasks bring along.
         options: Ray's task options.
-        work: Fields of `ray_worker.Work` that stay the same.
-        uses_tpu: Whether its process must end with it, to let go of the accelerator.
+        is_program: Whether it is a program, which is asked to stop before it is killed.
     """
 
-    payload: Any
-    is_program: bool
+    cargo: Cargo
     options: dict[str, Any]
-    work: dict[str, Any]
-    uses_tpu: bool
+    is_program: bool
 
 
 class RayJob(ABC):

@@ -84,7 +84,7 @@ class Reporter:
             if self._told and size <= self._sent:
                 self._interval = min(_SLOWEST_SECONDS, self._interval * 1.5)
                 return
-            session = self._find(work.namespace)
+            session = self._find(work.surface.namespace)
             if session is None:
                 self._interval = min(_SLOWEST_SECONDS, self._interval * 1.5)
                 return

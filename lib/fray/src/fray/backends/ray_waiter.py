@@ -14,6 +14,7 @@ logger = logging.getLogger(__name__)
 Settle = Callable[[Any, AttemptEnd], None]
 
 _LOOK_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 0.05
 _MANY = 100
 
 
@@ -78,7 +79,7 @@ class Waiter:
     def _wait_for(self, refs: list[Any]) -> None:
         if len(refs) > _MANY:
             # The more there are, the more it costs to look, and the more end meanwhile.
-            self._pause.wait(min(_LOOK_SECONDS, len(refs) * 2e-5))
+            self._pause.wait(min(_LONGEST_PAUSE_SECONDS, len(refs) * 5e-5))
             ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
         else:
             ready, _ = ray.wait(refs, num_returns=1, timeout=_LOOK_SECONDS)

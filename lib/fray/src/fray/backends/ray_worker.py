@@ -9,10 +9,11 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
+import ray
 
 from fray.actor import enter_actor
 from fray.backends.local_process import OutputFile, ProcessTree, describe_exit
@@ -22,7 +23,7 @@ from fray.backends.ray_reporter import Reporter
 from fray.context import adopt_client, wait_through
 from fray.pickling import dumps
 from fray.replica import REPLICA_ENV, enter_replica
-from fray.types import BinaryEntrypoint, CallableEntrypoint
+from fray.types import BinaryEntrypoint
 from rigging.errors import MarinError
 
 if TYPE_CHECKING:
@@ -36,12 +37,18 @@ _LIBTPU_LOCK = "/tmp/libtpu_lockfile"
 reporter = Reporter()
 
 
-class Work(NamedTuple):
-    """One replica of one attempt of a job; small, as there is one for every job."""
+class Surface(NamedTuple):
+    """What a job's process finds around it; alike for many jobs.
 
-    job_id: str
-    attempt: int
-    replica: int
+    Args:
+        namespace: Ray namespace of the session.
+        address: Of the cluster.
+        late_env: Variables that are set when the job begins.
+        workspace: Where it runs, if that directory is there.
+        packages: Requirements to install before it begins.
+        uses_tpu: Whether it holds a TPU.
+    """
+
     namespace: str
     address: str
     late_env: Mapping[str, str]
@@ -50,15 +57,33 @@ class Work(NamedTuple):
     uses_tpu: bool
 
 
+class Work(NamedTuple):
+    """One replica of one attempt of a job."""
+
+    job_id: str
+    attempt: int
+    replica: int
+    surface: Surface
+
+
+def task_name(job_id: str, attempt: int, replica: int) -> str:
+    """What Ray calls the task of one replica, which is how `run_job` knows whose it is."""
+    return f"{job_id}/{attempt}/{replica}"
+
+
 def run_job(request: bytes, large_payload: bytes | None = None) -> Outcome | None:
     """Run a job's entry point; errors come back as values. None says success without a word of output.
 
     Args:
-        request: The fields of a `Work` and the pickled entry point, pickled: bytes are what Ray carries fastest.
+        request: The fields of a `Surface` and the pickled entry point (a `BinaryEntrypoint`, or a callable with its
+            arguments), pickled: bytes are what Ray carries fastest.
         large_payload: The entry point where the request has none.
     """
     fields, payload = pickle.loads(request)  # noqa: S301 - from the job's own client
-    work = Work(*fields)
+    name = ray.get_runtime_context().get_task_name()
+    assert name is not None, "run_job is a Ray task"
+    job_id, attempt, replica = name.rsplit("/", 2)
+    work = Work(job_id, int(attempt), int(replica), Surface(*fields))
     entry = cloudpickle.loads(large_payload if payload is None else payload)
     output = reporter.begin(work)
     outcome: Outcome | None
@@ -67,11 +92,12 @@ def run_job(request: bytes, large_payload: bytes | None = None) -> Outcome | Non
         if isinstance(entry, BinaryEntrypoint):
             outcome = _run_program(entry, work, output)
         else:
-            outcome = _run_callable(entry, work, output)
+            function, args, kwargs = entry
+            outcome = _run_callable(function, args, kwargs, work, output)
     except (OSError, MarinError) as error:
         outcome = failure(error)
     rest, reported = reporter.end()
-    if work.uses_tpu:
+    if work.surface.uses_tpu:
         # The next job on this host finds libtpu locked otherwise.
         with contextlib.suppress(OSError):
             os.unlink(_LIBTPU_LOCK)
@@ -110,14 +136,14 @@ class _Environment:
             JobFailed: The packages cannot be installed.
         """
         wanted = {
-            **work.late_env,
-            NAMESPACE_ENV: work.namespace,
+            **work.surface.late_env,
+            NAMESPACE_ENV: work.surface.namespace,
             PARENT_ENV: work.job_id,
             REPLICA_ENV: str(work.replica),
-            "RAY_ADDRESS": work.address,
+            "RAY_ADDRESS": work.surface.address,
         }
-        if work.packages:
-            directory = ensure_packages(work.packages)
+        if work.surface.packages:
+            directory = ensure_packages(work.surface.packages)
             if directory not in sys.path:
                 sys.path.insert(0, directory)
             path = os.environ.get("PYTHONPATH", "")
@@ -129,7 +155,7 @@ class _Environment:
             self._before.setdefault(name, here)
             if here != value:
                 os.environ[name] = value
-        self._go_to(work.workspace)
+        self._go_to(work.surface.workspace)
 
     def _go_to(self, workspace: str | None) -> None:
         if self._home is None:
@@ -151,8 +177,10 @@ class _Environment:
 _environment = _Environment()
 
 
-def _run_callable(entry: CallableEntrypoint, work: Work, output: OutputFile) -> Outcome | None:
-    client = nested_client(work.namespace, work.job_id)
+def _run_callable(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], work: Work, output: OutputFile
+) -> Outcome | None:
+    client = nested_client(work.surface.namespace, work.job_id)
 
     def call() -> None:
         enter_actor(None)
@@ -160,7 +188,7 @@ def _run_callable(entry: CallableEntrypoint, work: Work, output: OutputFile) -> 
         adopt_client(client)
         # Ray gives a task's CPU to others only while its main thread, this one, waits by Ray's own means.
         wait_through(client.block_on)
-        entry.callable(*entry.args, **entry.kwargs)
+        function(*args, **kwargs)
 
     _streams.to_job(output)
     try:
@@ -197,7 +225,7 @@ def nested_client(namespace: str, parent: str) -> "RayClient":
 def present_client() -> "RayClient | None":
     """The client of the job that runs in this process, if one does."""
     work = reporter.work
-    return None if work is None else nested_client(work.namespace, work.job_id)
+    return None if work is None else nested_client(work.surface.namespace, work.job_id)
 
 
 class _Streams:
@@ -251,7 +279,9 @@ def _run_program(entry: BinaryEntrypoint, work: Work, output: OutputFile) -> Out
     bin_directory = os.path.dirname(sys.executable)
     env = {**os.environ, "FRAY_CLIENT": os.environ.get("FRAY_CLIENT", "ray")}
     env["PATH"] = os.pathsep.join([bin_directory, env.get("PATH", os.defpath)])
-    workspace = work.workspace if work.workspace is not None and os.path.isdir(work.workspace) else None
+    workspace = (
+        work.surface.workspace if work.surface.workspace is not None and os.path.isdir(work.surface.workspace) else None
+    )
     try:
         tree = ProcessTree.start([entry.command, *entry.args], env, workspace, output)
     except OSError as error:
