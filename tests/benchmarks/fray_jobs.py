@@ -1,11 +1,15 @@
 """No-op jobs and small actor calls through fray, on every backend, beside plain Ray in the same run.
 
-usage: uv run python tests/benchmarks/fray_jobs.py [jobs N] [calls N] [--backends NAME,NAME...]
+usage: uv run python tests/benchmarks/fray_jobs.py [jobs N] [calls N] [--backends NAME,NAME...] [--cpu N]
+           [--ray-cpus N]
 
     jobs       N callables that do nothing, submitted one by one by one client, then waited for: jobs/s
     calls      one actor method with 1 KB of argument: p50 in ms of N calls one after the other, and calls/s of 10 N
                with 64 in flight
     --backends local,iris,ray,plain-ray (which is the default), local-process; plain-ray is Ray without fray
+    --cpu      what each job and actor takes: 1 CPU, which is the default of fray and of Ray
+    --ray-cpus CPUs of the Ray cluster: as many as the machine has, which is the default of Ray; more make as many more
+               worker processes share the machine's
 
 Figures are medians of 3 after one warm-up round. Backends take turns within a round, so that what the machine does
 meanwhile falls on all of them. Prints one JSON line a measurement; `ratio` is against plain Ray, where that took part.
@@ -16,6 +20,7 @@ import collections
 import contextlib
 import json
 import logging
+import os
 import statistics
 import sys
 import tempfile
@@ -26,11 +31,11 @@ from typing import Any
 
 from fray import Entrypoint, EnvironmentConfig, JobRequest, ResourceConfig, wait_all
 from fray.testing import load_harness
+from fray.testing.ray_harness import RayHarness
 
 REPEATS = 3
 IN_FLIGHT = 64
 KILOBYTE = b"x" * 1024
-TINY = ResourceConfig.with_cpu(cpu=0.01, ram="64m", disk="1m")
 
 Round = Callable[[int], dict[str, float]]
 
@@ -50,8 +55,9 @@ class Echo:
 class FrayBackend:
     """A backend of fray, started by its harness."""
 
-    def __init__(self, name: str, directory: Path) -> None:
-        self._harness = load_harness(name)
+    def __init__(self, name: str, directory: Path, resources: ResourceConfig, ray_cpus: int) -> None:
+        self._harness = RayHarness(ray_cpus) if name == "ray" else load_harness(name)
+        self._resources = resources
         self._harness.start(directory)
         self._client = self._harness.make_client()
         workspace = directory / "workspace"
@@ -65,7 +71,7 @@ class FrayBackend:
         entrypoint = Entrypoint.from_callable(noop)
         begin = time.perf_counter()
         handles = [
-            self._client.submit(JobRequest(f"noop-{self._rounds}-{i}", entrypoint, TINY, self._environment))
+            self._client.submit(JobRequest(f"noop-{self._rounds}-{i}", entrypoint, self._resources, self._environment))
             for i in range(count)
         ]
         submitted = time.perf_counter()
@@ -76,7 +82,7 @@ class FrayBackend:
     def calls(self, count: int) -> dict[str, float]:
         """Call an actor of its own."""
         self._rounds += 1
-        group = self._client.create_actor_group(Echo, name=f"echo-{self._rounds}", count=1, resources=TINY)
+        group = self._client.create_actor_group(Echo, name=f"echo-{self._rounds}", count=1, resources=self._resources)
         (actor,) = group.wait_ready()
         try:
             return time_calls(count, actor.echo, lambda: actor.echo.remote(KILOBYTE), lambda future: future.result())
@@ -92,17 +98,18 @@ class FrayBackend:
 class PlainRay:
     """Ray without fray, on the cluster that the Ray backend's harness has started."""
 
-    def __init__(self) -> None:
+    def __init__(self, cpu: float) -> None:
         import ray
 
         self._ray = ray
+        self._cpu = cpu
         self._task = ray.remote(noop)
         self._actor_class = ray.remote(Echo)
 
     def jobs(self, count: int) -> dict[str, float]:
         """The same as tasks."""
         begin = time.perf_counter()
-        references = [self._task.options(num_cpus=TINY.cpu).remote() for _ in range(count)]
+        references = [self._task.options(num_cpus=self._cpu).remote() for _ in range(count)]
         submitted = time.perf_counter()
         self._ray.get(references, timeout=600)
         end = time.perf_counter()
@@ -110,7 +117,7 @@ class PlainRay:
 
     def calls(self, count: int) -> dict[str, float]:
         """The same as calls of a Ray actor."""
-        actor = self._actor_class.options(num_cpus=TINY.cpu).remote()
+        actor = self._actor_class.options(num_cpus=self._cpu).remote()
         get = self._ray.get
 
         def start() -> Any:
@@ -157,13 +164,16 @@ def time_calls(
 
 
 @contextlib.contextmanager
-def backends(names: list[str], scratch: Path) -> Iterator[dict[str, Any]]:
+def backends(names: list[str], scratch: Path, cpu: float, ray_cpus: int) -> Iterator[dict[str, Any]]:
     """Start the backends, plain Ray after Ray."""
+    resources = ResourceConfig.with_cpu(cpu=cpu, ram="64m", disk="1m")
     started: dict[str, Any] = {}
     try:
         for name in sorted(names, key=lambda name: name == "plain-ray"):
             (scratch / name).mkdir()
-            started[name] = PlainRay() if name == "plain-ray" else FrayBackend(name, scratch / name)
+            started[name] = (
+                PlainRay(cpu) if name == "plain-ray" else FrayBackend(name, scratch / name, resources, ray_cpus)
+            )
         yield started
     finally:
         for backend in reversed(started.values()):
@@ -196,14 +206,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", default=["jobs", "1000", "calls", "500"], metavar="MODE N")
     parser.add_argument("--backends", default="local,iris,ray,plain-ray")
+    parser.add_argument("--cpu", type=float, default=1)
+    parser.add_argument("--ray-cpus", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     names = [name for name in options.backends.split(",") if name]
     if "plain-ray" in names and "ray" not in names:
         sys.exit("plain-ray runs on the cluster of ray: name both")
     logging.basicConfig(level=logging.ERROR)
-    with tempfile.TemporaryDirectory(prefix="fb") as scratch, backends(names, Path(scratch)) as started:
-        for mode, count in zip(options.words[::2], options.words[1::2], strict=True):
-            measure(mode, int(count), started)
+    with tempfile.TemporaryDirectory(prefix="fb") as scratch:
+        with backends(names, Path(scratch), options.cpu, options.ray_cpus) as started:
+            for mode, count in zip(options.words[::2], options.words[1::2], strict=True):
+                measure(mode, int(count), started)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ import contextlib
 import contextvars
 import os
 import pickle
-import signal
-import subprocess
 import sys
 import threading
 import traceback
@@ -16,9 +14,10 @@ import cloudpickle
 import ray
 
 from fray.actor import enter_actor
-from fray.backends.local_process import OutputFile, ProcessTree, describe_exit
+from fray.backends.local_process import OutputFile
 from fray.backends.ray_failures import Outcome
 from fray.backends.ray_packages import ensure_packages
+from fray.backends.ray_program import run_program
 from fray.backends.ray_reporter import Reporter
 from fray.context import adopt_client, wait_through
 from fray.pickling import dumps
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 NAMESPACE_ENV = "FRAY_RAY_NAMESPACE"
 PARENT_ENV = "FRAY_RAY_PARENT"
-_TAIL_LINES = 20
 _LIBTPU_LOCK = "/tmp/libtpu_lockfile"
 
 reporter = Reporter()
@@ -90,7 +88,7 @@ def run_job(request: bytes, large_payload: bytes | None = None) -> Outcome | Non
     try:
         _environment.enter(work)
         if isinstance(entry, BinaryEntrypoint):
-            outcome = _run_program(entry, work, output)
+            outcome = run_program(entry, work.surface.workspace, output)
         else:
             function, args, kwargs = entry
             outcome = _run_callable(function, args, kwargs, work, output)
@@ -273,58 +271,3 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()
-
-
-def _run_program(entry: BinaryEntrypoint, work: Work, output: OutputFile) -> Outcome | None:
-    bin_directory = os.path.dirname(sys.executable)
-    env = {**os.environ, "FRAY_CLIENT": os.environ.get("FRAY_CLIENT", "ray")}
-    env["PATH"] = os.pathsep.join([bin_directory, env.get("PATH", os.defpath)])
-    workspace = (
-        work.surface.workspace if work.surface.workspace is not None and os.path.isdir(work.surface.workspace) else None
-    )
-    try:
-        tree = ProcessTree.start([entry.command, *entry.args], env, workspace, output)
-    except OSError as error:
-        return Outcome(summary=f"cannot start {entry.command!r}: {error.strerror}: {error.filename}")
-    code = _wait_for(tree)
-    if code == 0:
-        return None
-    tail = output.tail(_TAIL_LINES)
-    shown = f"; the end of its output:\n{tail}" if tail else "; it wrote nothing"
-    return Outcome(summary=f"{entry.command!r} ended with {describe_exit(code)}{shown}", exit_code=code)
-
-
-def _wait_for(tree: ProcessTree) -> int:
-    """Wait for a program, and stop it when the job is cancelled, or when this process dies."""
-    codes: list[int] = []
-    waiter = threading.Thread(target=lambda: codes.append(tree.wait()), name="fray-program", daemon=True)
-    with _killed_with_us(tree.group):
-        waiter.start()
-        try:
-            while waiter.is_alive():
-                # A cancelled task gets KeyboardInterrupt, which only reaches Python code that runs.
-                waiter.join(0.05)
-        except KeyboardInterrupt:
-            tree.terminate()
-            waiter.join()
-    return codes[0]
-
-
-@contextlib.contextmanager
-def _killed_with_us(group: int) -> Iterator[None]:
-    """Have a process group killed if this process dies before the block ends."""
-    # The shell reads until the pipe closes, which the kernel does for a process that was killed, too.
-    guard = subprocess.Popen(
-        ["/bin/sh", "-c", f"read _; kill -9 -- -{group}"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        yield
-    finally:
-        guard.send_signal(signal.SIGKILL)
-        guard.wait()
-        if guard.stdin is not None:
-            guard.stdin.close()

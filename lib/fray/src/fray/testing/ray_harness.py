@@ -170,14 +170,18 @@ class RayCluster:
 
 
 class RayHarness(BackendHarness):
-    """One node of 16 logical CPUs."""
+    """One node of so many logical CPUs."""
 
     name = "ray"
     capabilities = CAPABILITIES
-    cpus = _CPUS
 
-    def __init__(self) -> None:
-        self._cluster = RayCluster()
+    def __init__(self, cpus: int = _CPUS) -> None:
+        self._cpus = cpus
+        self._cluster = RayCluster(cpus)
+
+    @property
+    def cpus(self) -> int:
+        return self._cpus
 
     def start(self, state_dir: Path) -> None:  # noqa: ARG002 - Ray's sockets need a shorter path
         """Start the cluster."""

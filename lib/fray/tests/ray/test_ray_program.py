@@ -1,0 +1,73 @@
+"""Programs of jobs on Ray, and the KeyboardInterrupt by which Ray cancels: it comes between any two steps."""
+
+import _thread
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from fray.backends import ray_program
+from fray.backends.local_process import OutputFile, ProcessTree
+from fray.backends.ray_program import run_program
+from fray.testing import eventually
+from fray.types import BinaryEntrypoint
+
+SLEEPER = BinaryEntrypoint(sys.executable, ("-c", "import time; time.sleep(600)"))
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[ProcessTree]:
+    """The programs that were started, each of them with an interrupt before anybody could know of it."""
+    trees: list[ProcessTree] = []
+    interrupted = threading.Event()
+    really_start, really_stop = ProcessTree.start, ray_program._Program.stop
+
+    def start(*args: object, **kwargs: object) -> ProcessTree:
+        tree = really_start(*args, **kwargs)  # type: ignore[arg-type]
+        trees.append(tree)
+        _thread.interrupt_main()
+        assert interrupted.wait(60)
+        return tree
+
+    def stop(self: ray_program._Program) -> None:
+        interrupted.set()
+        really_stop(self)
+
+    monkeypatch.setattr(ray_program._Program, "stop", stop)
+    monkeypatch.setattr(ray_program.ProcessTree, "start", start)
+    return trees
+
+
+def test_a_program_cancelled_while_it_starts_is_stopped(started: list[ProcessTree], tmp_path: Path) -> None:
+    outcome = run_program(SLEEPER, str(tmp_path), OutputFile())
+    assert outcome is not None
+    assert "SIGTERM" in (outcome.summary or "")
+    (tree,) = started
+    with pytest.raises(ProcessLookupError):
+        os.killpg(tree.group, 0)
+
+
+def test_a_program_cancelled_before_it_starts_never_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+
+    def interrupted(self: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ray_program._Program, "start", interrupted)
+    outcome = run_program(BinaryEntrypoint("touch", (str(marker),)), str(tmp_path), OutputFile())
+    assert outcome is not None
+    assert not marker.exists()
+
+
+def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+    outcome = run_program(BinaryEntrypoint("/no/such/program"), str(tmp_path), OutputFile())
+    assert outcome is not None
+    assert "/no/such/program" in (outcome.summary or "")
+
+
+def test_a_missing_workspace_is_no_reason_to_fail(tmp_path: Path) -> None:
+    output = OutputFile()
+    assert run_program(BinaryEntrypoint("pwd"), str(tmp_path / "none"), output) is None
+    eventually(lambda: os.getcwd() in output.read(), "it ran where this process is")
