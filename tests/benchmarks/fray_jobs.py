@@ -213,10 +213,12 @@ def main() -> None:
     if "plain-ray" in names and "ray" not in names:
         sys.exit("plain-ray runs on the cluster of ray: name both")
     logging.basicConfig(level=logging.ERROR)
-    with tempfile.TemporaryDirectory(prefix="fb") as scratch:
-        with backends(names, Path(scratch), options.cpu, options.ray_cpus) as started:
-            for mode, count in zip(options.words[::2], options.words[1::2], strict=True):
-                measure(mode, int(count), started)
+    with (
+        tempfile.TemporaryDirectory(prefix="fb") as scratch,
+        backends(names, Path(scratch), options.cpu, options.ray_cpus) as started,
+    ):
+        for mode, count in zip(options.words[::2], options.words[1::2], strict=True):
+            measure(mode, int(count), started)
 
 
 if __name__ == "__main__":

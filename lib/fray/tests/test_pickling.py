@@ -76,3 +76,15 @@ def test_what_is_installed_goes_by_reference(installed: object) -> None:
 def test_what_cannot_be_sent_is_told() -> None:
     with pytest.raises(InvalidRequest, match=r"job 'x' cannot be sent to another process: .*generator"):
         pickling.dumps((n for n in ()), "job 'x'")
+
+
+class Stubborn:
+    """Refuses to be pickled, with an error of its own."""
+
+    def __reduce__(self) -> str:
+        raise RuntimeError("I stay here")
+
+
+def test_whatever_an_object_raises_when_pickled_is_told_as_one_error() -> None:
+    with pytest.raises(InvalidRequest, match=r"job 'x' cannot be sent to another process: I stay here"):
+        pickling.dumps(Stubborn(), "job 'x'")

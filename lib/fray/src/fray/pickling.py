@@ -1,7 +1,6 @@
 """Sending callables and their arguments to other processes, also those of modules that only the sender has."""
 
 import os
-import pickle
 import site
 import sys
 import sysconfig
@@ -47,7 +46,7 @@ def dumps(value: Any, what: str, roots: Iterable[str] = ()) -> bytes:
             cloudpickle.register_pickle_by_value(module)
         try:
             payload: bytes = cloudpickle.dumps(value)
-        except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+        except Exception as error:  # anybody's `__reduce__` may refuse in its own way
             raise InvalidRequest(
                 f"{what} cannot be sent to another process: {error}; "
                 "pass plain values, and open files, locks and connections inside the function"
