@@ -22,7 +22,8 @@ def pytest_in(directory: Path, *options: str) -> "subprocess.CompletedProcess[st
     (directory / "pytest.ini").write_text("[pytest]\n")
     (directory / "conftest.py").write_text(CONFTEST)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", *options]
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # quicker
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment = {**outside, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # quicker
     return subprocess.run(
         command, cwd=directory, env=environment, capture_output=True, text=True, timeout=100, check=False
     )
@@ -52,6 +53,30 @@ def test_an_unknown_backend_is_refused_at_once(tmp_path: Path) -> None:
     done = pytest_in(tmp_path, "--fray-backend", "local,slurm")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "fray backend 'slurm' is not known; known: local," in done.stderr
+
+
+USES_RAY = "import ray\n" + TEST
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_module_may_import_ray_when_the_backend_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(USES_RAY)
+    done = pytest_in(tmp_path, "--fray-backend", "ray", "-rs")
+    if "NOT TESTED on Ray" in done.stdout:
+        pytest.skip(done.stdout)
+    assert "test_it[ray] PASSED" in done.stdout, done.stdout
+
+
+@pytest.mark.ray
+def test_ray_imported_too_early_is_told_instead_of_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text('FRAY_BACKENDS = ["ray"]\n' + USES_RAY)
+    done = pytest_in(tmp_path, "-rs")
+    if "NOT TESTED on Ray" in done.stdout:
+        pytest.skip(done.stdout)
+    if "PASSED" in done.stdout:
+        pytest.skip("NOT TESTED: the only address of this machine is loopback, so that it is never too early")
+    assert "Ray was imported before its test cluster" in done.stdout, done.stdout
 
 
 FORGETFUL = """

@@ -34,6 +34,11 @@ class BackendHarness(ABC):
     name: ClassVar[str]
     capabilities: ClassVar[BackendCapabilities]
 
+    @staticmethod
+    def prepare() -> None:
+        """Called when pytest is configured, before any test module is imported, if the backend is asked for there."""
+        return
+
     @abstractmethod
     def start(self, state_dir: Path) -> None:
         """Bring the backend up; all it keeps on disk goes below `state_dir`, an empty directory."""

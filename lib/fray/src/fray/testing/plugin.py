@@ -32,7 +32,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     for name in chosen_backends(config):
-        if name not in HARNESSES and ":" not in name:
+        if name in HARNESSES:
+            load_harness(name).prepare()
+        elif ":" not in name:
             raise pytest.UsageError(f"--fray-backend: {unknown_backend(name)}")
 
 

@@ -21,6 +21,7 @@ from typing import IO, Any, NoReturn
 from fray.backends.ray_capabilities import CAPABILITIES
 from fray.client import Client
 from fray.testing.harness import BackendHarness
+from rigging.errors import Conflict
 
 NAMESPACED = ("unshare", "--fork", "--pid", "--kill-child", "--mount-proc")
 _OBJECT_STORE_BYTES = 400 << 20
@@ -28,6 +29,7 @@ _OBJECT_STORE_BYTES = 400 << 20
 _MEMORY_BYTES = 256 << 30
 _CPUS = 16
 _START_ATTEMPTS = 3
+_LOOPBACK = "127.0.0.1"
 
 ENVIRONMENT = {
     # Ray takes a machine where clusters are not offered for one that is to use loopback only.
@@ -67,6 +69,13 @@ class RayCluster:
         # Ray reads them when it is imported.
         import ray
 
+        util: Any = ray.util
+        if (seen := util.get_node_ip_address()) != _LOOPBACK:
+            raise Conflict(
+                f"Ray was imported before its test cluster, and would look for it at {seen} instead of {_LOOPBACK}; "
+                "choose it by `--fray-backend ray`, set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 before pytest starts, "
+                "or import ray inside of tests only"
+            )
         # A process has one cluster at a time: without this its clients would go on using the one before.
         ray.shutdown()
         for attempt in range(_START_ATTEMPTS):
@@ -108,7 +117,7 @@ class RayCluster:
         }
         if self._client_server:
             head["ray_client_server_port"] = client_port
-            self.client_address = f"127.0.0.1:{client_port}"
+            self.client_address = f"{_LOOPBACK}:{client_port}"
         self.address = self._ask({"head": head})["address"]
 
     def add_node(self, name: str, resources: Mapping[str, float], cpus: int = 4) -> None:
@@ -183,6 +192,12 @@ class RayHarness(BackendHarness):
     def cpus(self) -> int:
         return self._cpus
 
+    @staticmethod
+    def prepare() -> None:
+        """Set what Ray reads when it is imported."""
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+
     def start(self, state_dir: Path) -> None:  # noqa: ARG002 - Ray's sockets need a shorter path
         """Start the cluster."""
         self._cluster.start()
@@ -245,7 +260,7 @@ def _free_ports(count: int) -> list[int]:
     for port in range(7800, 10000):
         with socket.socket() as probe:
             try:
-                probe.bind(("127.0.0.1", port))
+                probe.bind((_LOOPBACK, port))
             except OSError:
                 continue
         found.append(port)
