@@ -70,6 +70,30 @@ def test_a_function_that_is_rays_already(cluster: RayCluster) -> None:
             client.run_remote_function(double, [-1])
 
 
+def test_jobs_that_are_all_alike_but_for_what_they_captured(cluster: RayCluster, tmp_path: Path) -> None:
+    from fray.backends.ray_client import RayClient
+    from fray.replica import replica_index
+
+    note = ["first"]
+
+    def work() -> None:
+        print(f"{note[0]} {replica_index()}")
+
+    with RayClient() as client:
+        for word in ("first", "second", "first"):
+            note[0] = word
+            # Often enough to become a Ray function of its own.
+            jobs = [client.submit(JobRequest(f"{word}-{n}", Entrypoint.from_callable(work), SMALL)) for n in range(5)]
+            for job in jobs:
+                job.wait(LONG)
+            assert [job.logs() for job in jobs] == [f"{word} 0\n"] * 5
+        note[0] = "gang"
+        for _ in range(4):
+            gang = client.submit(JobRequest("gang", Entrypoint.from_callable(work), SMALL, replicas=3))
+            gang.wait(LONG)
+            assert sorted(gang.logs().splitlines()) == ["gang 0", "gang 1", "gang 2"]
+
+
 def test_the_session_forgets_a_job_that_has_ended(cluster: RayCluster, tmp_path: Path) -> None:
     import ray
 

@@ -5,21 +5,34 @@ import os
 import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from fray.backends import ray_program
 from fray.backends.local_process import OutputFile, ProcessTree
-from fray.backends.ray_program import run_program
 from fray.testing import eventually
 from fray.types import BinaryEntrypoint
 
+if TYPE_CHECKING:
+    from fray.backends.ray_failures import Outcome
+
+pytestmark = pytest.mark.ray
+
 SLEEPER = BinaryEntrypoint(sys.executable, ("-c", "import time; time.sleep(600)"))
+
+
+def run_program(entry: BinaryEntrypoint, workspace: str, output: OutputFile) -> "Outcome | None":
+    # Not above: ray must not be imported before a test cluster of another module is there.
+    from fray.backends import ray_program
+
+    return ray_program.run_program(entry, workspace, output)
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[ProcessTree]:
     """The programs that were started, each of them with an interrupt before anybody could know of it."""
+    from fray.backends import ray_program
+
     trees: list[ProcessTree] = []
     interrupted = threading.Event()
     really_start, really_stop = ProcessTree.start, ray_program._Program.stop
@@ -31,9 +44,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[ProcessTree]:
         assert interrupted.wait(60)
         return tree
 
-    def stop(self: ray_program._Program) -> None:
+    def stop(self: object) -> None:
         interrupted.set()
-        really_stop(self)
+        really_stop(self)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ray_program._Program, "stop", stop)
     monkeypatch.setattr(ray_program.ProcessTree, "start", start)
@@ -50,6 +63,8 @@ def test_a_program_cancelled_while_it_starts_is_stopped(started: list[ProcessTre
 
 
 def test_a_program_cancelled_before_it_starts_never_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from fray.backends import ray_program
+
     marker = tmp_path / "ran"
 
     def interrupted(self: object) -> None:

@@ -73,8 +73,7 @@ class RayCluster:
         if (seen := util.get_node_ip_address()) != _LOOPBACK:
             raise Conflict(
                 f"Ray was imported before its test cluster, and would look for it at {seen} instead of {_LOOPBACK}; "
-                "choose it by `--fray-backend ray`, set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 before pytest starts, "
-                "or import ray inside of tests only"
+                "choose it by `--fray-backend ray`, or call fray.testing.ray_harness.RayHarness.prepare() in conftest.py"
             )
         # A process has one cluster at a time: without this its clients would go on using the one before.
         ray.shutdown()
@@ -196,7 +195,8 @@ class RayHarness(BackendHarness):
     def prepare() -> None:
         """Set what Ray reads when it is imported."""
         for name, value in ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
+            if name.startswith("RAY_"):
+                os.environ.setdefault(name, value)
 
     def start(self, state_dir: Path) -> None:  # noqa: ARG002 - Ray's sockets need a shorter path
         """Start the cluster."""
