@@ -73,7 +73,7 @@ class RayCluster:
         if (seen := util.get_node_ip_address()) != _LOOPBACK:
             raise Conflict(
                 f"Ray was imported before its test cluster, and would look for it at {seen} instead of {_LOOPBACK}; "
-                "choose it by `--fray-backend ray`, or call fray.testing.ray_harness.RayHarness.prepare() in conftest.py"
+                "choose it by `--fray-backend ray`, or call fray.testing.ray_harness.RayHarness.prepare() in a conftest"
             )
         # A process has one cluster at a time: without this its clients would go on using the one before.
         ray.shutdown()
