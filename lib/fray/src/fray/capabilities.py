@@ -32,10 +32,13 @@ class BackendCapabilities:
     installs_packages: bool
     enforces_resources: bool
     replicas_retried_together: bool
+    free_names: bool
     shared_names: bool
+    children_end_with_parent: bool
     jobs_outlive_client: bool
     forked_client: bool
     actors: bool
+    hosted_in_process: bool
     actor_restarts: bool
 
 
@@ -71,13 +74,21 @@ DIFFERENCES: dict[str, Difference] = {
         "when a replica fails and is retried, all of the job's replicas start over, those that had ended well too",
         "without an accelerator, only the replica that failed is run again; the hosts of a slice start over together",
     ),
+    "free_names": Difference(
+        "job and actor names may have any characters that can be seen, and spaces, but no '/'",
+        "names have 1 to 128 of A-Z a-z 0-9 _ . @ + = - and not digits alone; others are refused at submission",
+    ),
     "shared_names": Difference(
         "a job's name is taken for all clients of the cluster: another client adopts the live job",
         "names belong to a client: two clients may each have a job of one name",
     ),
+    "children_end_with_parent": Difference(
+        "children that a job has not waited for are stopped when it ends, however it ends",
+        "children that a job has not waited for go on when it has ended well; when it failed or was stopped, they may",
+    ),
     "jobs_outlive_client": Difference(
-        "jobs go on after the client's shutdown, which does not wait for them",
-        "shutdown() waits for the client's jobs, and shutdown(wait=False) stops them",
+        "jobs go on after the client's shutdown, which does not wait for them; its handles cannot ask after them then",
+        "shutdown() waits for the client's jobs, and shutdown(wait=False) stops them; its handles tell how they ended",
     ),
     "forked_client": Difference(
         "current_client() in a forked child of the submitting process gives a working client",
@@ -86,6 +97,10 @@ DIFFERENCES: dict[str, Difference] = {
     "actors": Difference(
         "actors and actor groups are offered",
         "create_actor and its like raise InvalidRequest",
+    ),
+    "hosted_in_process": Difference(
+        "host_actor makes the actor in the calling process",
+        "host_actor makes the actor in a process of its own on the same machine",
     ),
     "actor_restarts": Difference(
         "an actor whose process died is started again, up to max_restarts times",

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from fray.registry import connect
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from fray.client import Client, JobHandle
 
 CLIENT_ENV = "FRAY_CLIENT"
+
+C = TypeVar("C", bound="Client")
 
 # Ray sets the one in its workers, the other in the driver of a submitted job.
 _SET_INSIDE_RAY = ("RAY_JOB_ID", "RAY_JOB_CONFIG_JSON_ENV_VAR")
@@ -26,7 +28,7 @@ _shared_lock = threading.Lock()
 
 
 @contextmanager
-def set_current_client(client: Client) -> Iterator[Client]:
+def set_current_client(client: C) -> Iterator[C]:
     """Make `client` what `current_client()` returns within the `with` block.
 
     The jobs and actors that the local backend starts from there see it too. Other threads do not, unless they are

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, overload
 
 from fray.devices import CpuConfig, DeviceConfig, DeviceKind, GpuConfig, TpuConfig
 from fray.sizes import parse_size
@@ -248,6 +248,23 @@ class Entrypoint:
     def __post_init__(self) -> None:
         if (self.callable_entrypoint is None) == (self.binary_entrypoint is None):
             raise InvalidRequest("use Entrypoint.from_callable(fn) or Entrypoint.from_binary(command, args)")
+
+    # Arguments come as a list, which has no types for each of its items: only that there must be some is checked.
+    @overload
+    @staticmethod
+    def from_callable(fn: Callable[[], object]) -> "Entrypoint": ...
+
+    @overload
+    @staticmethod
+    def from_callable(
+        fn: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+    ) -> "Entrypoint": ...
+
+    @overload
+    @staticmethod
+    def from_callable(
+        fn: Callable[..., object], args: Sequence[Any] = (), *, kwargs: Mapping[str, Any] | None
+    ) -> "Entrypoint": ...
 
     @staticmethod
     def from_callable(

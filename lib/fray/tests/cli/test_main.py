@@ -32,6 +32,9 @@ def test_backends_are_listed_with_what_is_missing(
         "current": False,
     }
     assert (rows["far"]["usable"], rows["iris"]["current"]) == (False, True)
+    monkeypatch.setenv("FRAY_CLIENT", "nix")
+    assert run_command_line(["backends"]) == 0
+    assert "FRAY_CLIENT is 'nix', which is none of them" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("script", "code"), [("true", 0), ("exit 4", 4), ("kill -TERM $$", 143)])

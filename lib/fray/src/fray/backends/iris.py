@@ -1,5 +1,6 @@
 """Jobs on an Iris cluster."""
 
+import gc
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -35,10 +36,13 @@ CAPABILITIES = BackendCapabilities(
     installs_packages=True,
     enforces_resources=True,
     replicas_retried_together=False,
+    free_names=False,
     shared_names=True,
+    children_end_with_parent=True,
     jobs_outlive_client=True,
     forked_client=False,
     actors=True,
+    hosted_in_process=True,
     actor_restarts=True,
 )
 
@@ -60,6 +64,9 @@ def connect(address: str | None) -> Client:
         return IrisBackend(IrisClient.connect())
     return IrisBackend(IrisClient.remote(target), inside_job=here is not None and _bare(target) == _bare(here))
 
+
+# What a fork finds of its parent's connections it must not collect: their memory belongs to threads it does not have.
+os.register_at_fork(after_in_child=gc.freeze)
 
 _first_use: HomeProcess | None = None
 
@@ -108,7 +115,8 @@ class IrisBackend:
 
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
         """Submit a job (see `Client.submit`); when this returns the cluster has stored it."""
-        return IrisJobHandle(self._client, self._submit(request, adopt_existing).job_id, self._watcher)
+        job = self._submit(request, adopt_existing)
+        return IrisJobHandle(self._client, job.job_id, self._watcher, self._check_open)
 
     def host_actor(
         self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
@@ -168,6 +176,7 @@ class IrisBackend:
     ) -> IrisActorGroup:
         if count < 1:
             raise InvalidRequest(f"actor group {name!r}: count must be at least 1, not {count}")
+        self._check_open(f"actor {name!r}")
         config = config or ActorConfig()
         spot = self._actors.spot(cls, name, config)
         request = JobRequest(
@@ -223,12 +232,17 @@ class IrisBackend:
 
 
 class IrisJobHandle:
-    """A job on an Iris cluster."""
+    """A job on an Iris cluster, asked through the client that submitted it.
 
-    def __init__(self, client: IrisClient, job_id: str, watcher: JobWatcher) -> None:
+    Args:
+        check: Raises Conflict, which begins with its argument, when that client was shut down or this is a fork.
+    """
+
+    def __init__(self, client: IrisClient, job_id: str, watcher: JobWatcher, check: Callable[[str], None]) -> None:
         self._client = client
         self._job_id = job_id
         self._watcher = watcher
+        self._check = check
         # Of one that succeeded nothing is left to wait for, so whoever asks next need not ask the cluster. Kept here
         # and not by id: a name, and so an id, that is free again may be another job's.
         self._succeeded = False
@@ -240,12 +254,14 @@ class IrisJobHandle:
     def status(self) -> JobStatus:
         if self._succeeded:
             return JobStatus.SUCCEEDED
+        self._check(f"job {self._job_id}")
         return to_fray_status(self._client.status(self._job_id).state)
 
     def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
         """Wait for the end (see `JobHandle.wait`); inside a job its cpu is lent to others meanwhile."""
         if self._succeeded:
             return JobStatus.SUCCEEDED
+        self._check(f"job {self._job_id}")
         (ended,) = self._client.wait_jobs([self._job_id], timeout=timeout)
         status = to_fray_status(ended.state)
         if raise_on_failure and status is not JobStatus.SUCCEEDED:
@@ -259,10 +275,12 @@ class IrisJobHandle:
 
     def terminate(self) -> None:
         """Stop the job and its children; the decision is final when this returns."""
+        self._check(f"job {self._job_id}")
         self._client.terminate(self._job_id)
 
     def logs(self) -> str:
         """What all tasks have written so far, in the order of the cluster's log."""
+        self._check(f"job {self._job_id}")
         lines = self._client.fetch_task_logs(self._job_id)
         return "".join(line.text if line.partial else line.text + "\n" for line in lines)
 
@@ -271,4 +289,5 @@ class IrisJobHandle:
             self._succeeded = self._succeeded or succeeded
             callback(self)
 
+        self._check(f"job {self._job_id}")
         self._watcher.watch(self._job_id, told)

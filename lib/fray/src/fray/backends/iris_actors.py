@@ -9,7 +9,16 @@ from typing import Any, Final
 
 from fray.actor import ActorContext, ActorHandle, enter_actor
 from fray.backends.iris_actor_main import LEAF
-from fray.backends.iris_handle import ActorSpot, close_clients, handle_of, know_cluster, public_methods, reach_within
+from fray.backends.iris_handle import (
+    ActorSpot,
+    close_clients,
+    forget_cluster,
+    handle_of,
+    know_cluster,
+    public_methods,
+    reach_within,
+    renew_clients,
+)
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.types import ActorConfig
 from iris.actor import ActorServer, EndpointFollower, actor_key
@@ -82,6 +91,10 @@ class IrisActorGroup:
             follower, self._follower = self._follower, _Over()
         if follower is not None:
             follower.close()
+
+    def renew(self) -> None:
+        """It is new: what this process knows of earlier actors of its name is of no use."""
+        renew_clients([self._spot_of(index) for index in range(self._count)])
 
     def close(self) -> None:
         """Look no more, and end this process's connections to the actors."""
@@ -181,6 +194,7 @@ class IrisActors:
             self._groups[job_id] = group
         if before is not None:
             before.end()  # it has ended, or its name would not be free
+        group.renew()
         return group
 
     def host(
@@ -215,6 +229,7 @@ class IrisActors:
         for group in groups:
             group.close()
         close_clients(hosted)
+        forget_cluster(self._client)
         if server is not None:
             server.stop()
 

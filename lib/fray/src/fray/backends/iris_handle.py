@@ -175,6 +175,7 @@ def client_of(spot: ActorSpot) -> ActorClient:
         with _lock:
             client = _clients.get(key)
             if client is None:
+                _refuse_forks(spot)
                 client = _clients[key] = _connect(spot)
     return client
 
@@ -185,12 +186,36 @@ def reach_within(spot: ActorSpot, client: ActorClient) -> None:
         _clients[spot.key] = client
 
 
+def forget_cluster(client: IrisClient) -> None:
+    """Let no handle use this client from here on."""
+    with _lock:
+        for key in [key for key, known in _clusters.items() if known is client]:
+            del _clusters[key]
+
+
+def renew_clients(spots: Iterable[ActorSpot]) -> None:
+    """End this process's connections to earlier actors of these names, so that calls go to those there are now."""
+    with _lock:
+        earlier = [client for spot in spots if (client := _clients.pop(spot.key, None)) is not None]
+    for client in earlier:
+        client.close()
+
+
 def close_clients(spots: Iterable[ActorSpot]) -> None:
     """End this process's connections to actors that are being shut down with their client."""
     for spot in spots:
         client = _clients.get(spot.key)
         if client is not None:
             client.close()
+
+
+def _refuse_forks(spot: ActorSpot) -> None:
+    """Where gRPC was in use before the fork, a call would hang or crash; in other forks handles work."""
+    if any(key[0] != os.getpid() for key in (*_clients, *_clusters)):
+        raise Conflict(
+            f"actor {spot.label} cannot be called here: this process is a fork of one that uses Iris, and gRPC does "
+            "not survive a fork; start a new process instead, e.g. with multiprocessing.get_context('spawn')"
+        )
 
 
 def _connect(spot: ActorSpot) -> ActorClient:

@@ -35,10 +35,13 @@ CAPABILITIES = BackendCapabilities(
     installs_packages=False,
     enforces_resources=False,
     replicas_retried_together=True,
+    free_names=True,
     shared_names=False,
+    children_end_with_parent=False,
     jobs_outlive_client=False,
     forked_client=True,
     actors=True,
+    hosted_in_process=True,
     actor_restarts=False,
 )
 PROCESS_CAPABILITIES = replace(CAPABILITIES, separate_processes=True, callable_logs=True)

@@ -13,6 +13,7 @@ from fray.actor import ActorContext, ActorHandle, enter_actor
 from fray.backends.local_actor_wire import ActorAddress, ActorServer, handle_at, host
 from fray.backends.local_future import LocalActorFuture
 from fray.errors import JobFailed
+from fray.home import HomeProcess
 from fray.types import ActorConfig
 from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest
 
@@ -77,6 +78,7 @@ class LocalActor:
         new_path: Callable[[], str],
     ) -> None:
         self.cls = cls
+        self._home = HomeProcess()
         self._new_path = new_path
         self._server: ActorServer | None = None
         self._address: ActorAddress | None = None
@@ -114,6 +116,7 @@ class LocalActor:
 
     def call_future(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Future[Any]":
         """As `call`, with a plain future."""
+        self._home.check(f"actor {self.label}")
         future: Future[Any] = Future()
         with self._lock:
             if self._stopped:

@@ -1,6 +1,7 @@
 """Handles of actors on Ray, and groups of them."""
 
 import contextlib
+import pickle
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ import cloudpickle
 import ray
 
 from fray.actor import ActorHandle, current_actor
+from fray.backends import ray_cluster
 from fray.backends.ray_failures import Outcome
 from fray.errors import ActorLost, JobFailed
 from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest
@@ -48,6 +50,10 @@ class RayActorFuture:
             raise ActorLost(f"{self._what}: the actor is gone: {_one_line(error)}") from None
         except ray.exceptions.ObjectLostError as error:
             raise ActorLost(f"{self._what}: the result was lost: {_one_line(error)}") from None
+        except ray.exceptions.RayTaskError as error:
+            # What the method raised comes back as a value, so this is about the way there or back.
+            reason = _one_line(error.cause or error)
+            raise JobFailed(f"{self._what}: the arguments or the result cannot be sent: {reason}") from error
         if outcome is not None:
             raise error_of(outcome, self._what)
         return value
@@ -105,7 +111,12 @@ class RayActorHandle:
     def call_actor(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RayActorFuture:
         """Send a call."""
         what = f"{method!r} of actor {self._label}"
-        return RayActorFuture(what, self.ray_actor(what).call.remote(method, args, kwargs))
+        ray_cluster.refuse_forks(what)
+        try:
+            ref = self.ray_actor(what).call.remote(method, args, kwargs)
+        except (TypeError, pickle.PicklingError) as error:
+            raise InvalidRequest(f"{what}: cannot pickle the arguments: {_one_line(error)}") from error
+        return RayActorFuture(what, ref)
 
     def ray_actor(self, what: str) -> Any:
         """Ray's own handle.

@@ -1,8 +1,28 @@
-"""What Ray says of its cluster, with types."""
+"""What Ray says of its cluster, with types, and where it cannot be asked."""
 
+import os
 from typing import Any, cast
 
 import ray
+
+from rigging.errors import Conflict
+
+_in_fork = False
+
+
+def _look_after_fork() -> None:
+    # Ray's state is copied into the child, its threads are not.
+    global _in_fork
+    _in_fork = _in_fork or ray.is_initialized()
+
+
+os.register_at_fork(after_in_child=_look_after_fork)
+
+
+def refuse_forks(what: str) -> None:
+    """Raise Conflict, whose message begins with `what`, in a fork of a process that was connected to Ray."""
+    if _in_fork:
+        raise Conflict(f"{what}: Ray cannot be used in a fork of a process that uses it; start a new process instead")
 
 
 def nodes() -> list[dict[str, Any]]:

@@ -50,7 +50,10 @@ def backends(as_json: bool) -> int:
         usable = "yes" if row["usable"] else f"no: {row['why_not']}"
         mark = "*" if row["current"] else " "
         click.echo(f"{mark} {row['name']:8} {', '.join(row['specs']):{width}} {usable}")
-    click.echo("* what current_client() uses here")
+    if any(row["current"] for row in rows):
+        click.echo("* what current_client() uses here")
+    else:
+        click.echo(f"current_client() fails here: FRAY_CLIENT is {current!r}, which is none of them")
     return 0
 
 

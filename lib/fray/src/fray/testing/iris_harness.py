@@ -1,6 +1,7 @@
 """The Iris backend under the contract: an embedded cluster of its own in a temporary directory."""
 
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,8 +38,11 @@ class IrisHarness(BackendHarness):
         return f"iris://{self._running().address}"
 
     def leftovers(self) -> Sequence[str]:
-        """Jobs that have not ended."""
-        return [job.job_id for job in self._running().list_jobs() if not job.state.is_terminal]
+        """Jobs that have not ended, endpoints of actors, and threads that wait for jobs."""
+        jobs = [job.job_id for job in self._running().list_jobs() if not job.state.is_terminal]
+        endpoints = [f"endpoint {row[0]!s}" for row in self._running().query("SELECT name FROM endpoints").rows]
+        threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("fray-")]
+        return [*jobs, *endpoints, *threads]
 
     def stop(self) -> None:
         cluster = self._running()

@@ -1,5 +1,7 @@
 """The local backend under the contract."""
 
+import contextlib
+import glob
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,6 +9,7 @@ from pathlib import Path
 
 from fray.backends import local
 from fray.client import Client
+from fray.replica import REPLICA_ENV
 from fray.testing.harness import BackendHarness
 
 
@@ -27,10 +30,24 @@ class LocalHarness(BackendHarness):
         return "local"
 
     def leftovers(self) -> Sequence[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name.startswith("fray-")]
+        """Threads, and children of this process that run a job."""
+        threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("fray-")]
+        return [*threads, *_running_jobs()]
 
     def stop(self) -> None:
         """There is nothing to stop."""
+
+
+def _running_jobs() -> list[str]:
+    """The children of this process that were given a replica's number, where the system tells of them."""
+    found = []
+    for listing in glob.glob("/proc/self/task/*/children"):
+        for pid in Path(listing).read_text().split():
+            # One that ends meanwhile is not left.
+            with contextlib.suppress(OSError):
+                if f"{REPLICA_ENV}=".encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                    found.append(f"process {pid}")
+    return found
 
 
 class LocalAdmissionHarness(LocalHarness):

@@ -8,16 +8,19 @@ from dataclasses import dataclass
 _STEP_SECONDS = 0.005
 
 
-def eventually(condition: Callable[[], object], what: str, timeout: float = 60.0) -> None:
+def eventually(
+    condition: Callable[[], object], what: str, timeout: float = 60.0, instead: Callable[[], object] | None = None
+) -> None:
     """Wait until the condition holds.
 
     Raises:
-        AssertionError: It did not within `timeout` seconds; the message is `what`.
+        AssertionError: It did not within `timeout` seconds; the message is `what`, and what `instead` returns then.
     """
     end = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > end:
-            raise AssertionError(f"not within {timeout:g} s: {what}")
+            found = "" if instead is None else f", but {instead()!r}"
+            raise AssertionError(f"not within {timeout:g} s: {what}{found}")
         time.sleep(_STEP_SECONDS)
 
 

@@ -53,8 +53,8 @@ class TestActorLifetimes(ActorTests):
         group.shutdown()
 
     def test_the_clients_shutdown_ends_its_actors(self, fray_stage: Stage) -> None:
-        client = fray_stage.harness.make_client()
-        counter = client.create_actor(Counter, name=fray_stage.name("ends"), resources=SMALL)
+        client, name = fray_stage.harness.make_client(), fray_stage.name("ends")
+        counter = client.create_actor(Counter, name=name, resources=SMALL)
         assert counter.add(1) == 1
         client.shutdown()
 
@@ -66,6 +66,8 @@ class TestActorLifetimes(ActorTests):
             return False
 
         eventually(refused, "calls are refused")
+        # Its name is free, and the new actor is not taken for the old one.
+        assert create(fray_stage, Counter, 5, name=name).add(1) == 6
 
     def test_one_that_crashed_is_started_again(self, fray_stage: Stage) -> None:
         lives = fray_stage.tally("lives")
@@ -90,9 +92,8 @@ class TestActorLifetimes(ActorTests):
             return
         lives = fray_stage.tally("lives")
         group = fray_stage.client.create_actor_group(
-            Mortal, lives, name=fray_stage.name("mortal"), count=1, resources=SMALL,
-            actor_config=ActorConfig(max_restarts=0),
-        )  # fmt: skip
+            Mortal, lives, name=fray_stage.name("mortal"), count=1, resources=SMALL
+        )
         (mortal,) = group.wait_ready(timeout=LONG)
         with pytest.raises(ActorLost, match="mortal"):
             mortal.die()

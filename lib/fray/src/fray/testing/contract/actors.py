@@ -1,19 +1,23 @@
 """One actor: calls, their order and concurrency, results, errors, handles."""
 
 import os
+import pickle
 import threading
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, assert_type
 
+import cloudpickle
 import pytest
 
 from fray.actor import ActorHandle, current_actor, typed_method
-from fray.errors import JobFailed
+from fray.context import current_client
+from fray.errors import JobAlreadyExists, JobFailed
 from fray.testing.contract.callables import Unpicklable, fail_deeply
+from fray.testing.contract.clients import in_forked_child
 from fray.testing.signals import Flag
 from fray.testing.stage import LONG, SMALL, Stage
-from fray.types import ActorConfig, JobStatus
+from fray.types import ActorConfig, Entrypoint, JobStatus
 from rigging.errors import DeadlineExceeded, InvalidRequest
 
 
@@ -34,7 +38,7 @@ class Counter:
 
     def fail_strangely(self) -> None:
         """Raise what cannot be sent."""
-        raise Unpicklable("the device is on fire")
+        raise Unpicklable("device", "on fire")
 
     def who_am_i(self) -> tuple[str, int]:
         """Return the group's name and the index in it."""
@@ -58,10 +62,6 @@ class Counter:
         """Return the size of the data and its last bytes."""
         return len(data), data[-4:].hex()
 
-    def produce(self, size: int) -> bytes:
-        """Return so many bytes."""
-        return b"\x07" * size
-
     def apply(self, fn: Callable[[int], Any]) -> Any:
         """Return fn of the value."""
         return fn(self.value)
@@ -73,8 +73,9 @@ class Log:
     def __init__(self) -> None:
         self.seen: list[int] = []
 
-    def note(self, n: int) -> None:
-        """Remember n."""
+    def note(self, n: int, data: bytes = b"") -> None:
+        """Remember n; the data is to take its time on the way."""
+        del data
         self.seen.append(n)
 
     def all(self) -> list[int]:
@@ -151,7 +152,8 @@ class TestActors(ActorTests):
         assert counter.add(1) == 11
         assert counter.add.remote(n=2).result(LONG) == 13
         assert counter.add.submit(3).result(LONG) == 16
-        assert typed_method(counter, Counter.add)(4) == 20
+        assert assert_type(typed_method(counter, Counter.add)(4), int) == 20
+        assert assert_type(typed_method(counter, Counter.add).remote(n=5).result(LONG), int) == 25
 
     def test_an_exception_comes_back_as_itself_with_its_remote_traceback(self, fray_stage: Stage) -> None:
         counter = create(fray_stage, Counter, 5)
@@ -165,6 +167,21 @@ class TestActors(ActorTests):
                 future.result(LONG)
         assert counter.add(0) == 5
 
+    def test_an_exception_of_the_callers_own_class_with_its_cause(self, fray_stage: Stage) -> None:
+        class Mistake(Exception):
+            pass
+
+        class Mistaken:
+            def fail(self) -> None:
+                try:
+                    fail_deeply("the cellar")
+                except LookupError as error:
+                    raise Mistake("nobody was there") from error
+
+        with pytest.raises(Mistake, match="nobody was there") as caught:
+            create(fray_stage, Mistaken).fail()
+        assert "no shards in the cellar" in "".join(traceback.format_exception(caught.value))
+
     def test_an_exception_that_cannot_travel_is_told_all_the_same(self, fray_stage: Stage) -> None:
         counter = create(fray_stage, Counter, 5)
         with pytest.raises((Unpicklable, JobFailed), match="the device is on fire"):
@@ -174,7 +191,7 @@ class TestActors(ActorTests):
     def test_calls_run_in_the_order_they_were_made(self, fray_stage: Stage) -> None:
         log = create(fray_stage, Log)
         for n in range(200):
-            log.note.remote(n)
+            log.note.remote(n, b"." * (8 << 20) if n % 60 == 0 else b"")
         assert log.all() == list(range(200))
 
     def test_one_at_a_time_unless_more_are_allowed(self, fray_stage: Stage) -> None:
@@ -219,6 +236,18 @@ class TestActors(ActorTests):
             counter.add(1, 2, 3)
         assert counter.add(1) == 1
 
+    def test_arguments_and_results_that_cannot_be_sent(self, fray_stage: Stage) -> None:
+        counter, lock = create(fray_stage, Counter), threading.Lock()
+        if fray_stage.capabilities.actor_restarts:
+            with pytest.raises(InvalidRequest, match=r"(?s)'apply' of actor.*pickle"):
+                counter.apply(lambda _: lock)
+            with pytest.raises(JobFailed, match=r"(?s)'apply' of actor.*pickle"):
+                counter.apply(lambda _: threading.Lock())
+        else:
+            # It lives where the test does, so that nothing is sent.
+            assert counter.apply(lambda _: lock) is lock
+        assert counter.add(1) == 1
+
     def test_it_knows_itself_and_gives_itself_away(self, fray_stage: Stage) -> None:
         name = fray_stage.name("self")
         counter = create(fray_stage, Counter, name=name)
@@ -239,6 +268,30 @@ class TestActors(ActorTests):
             assert job.wait(LONG) is JobStatus.SUCCEEDED
         assert counter.add(0) == 6
 
+    def test_handles_that_jobs_give_away(self, fray_stage: Stage) -> None:
+        given, end = fray_stage.flag("given"), fray_stage.flag("end")
+
+        def work() -> None:
+            counter = current_client().create_actor(Counter, 5, name="the-jobs-own", resources=SMALL)
+            given.set(cloudpickle.dumps(counter).hex())
+            end.wait(LONG)
+
+        job = fray_stage.call(work)
+        given.wait()
+        # Unpickled here as whoever is given it would: an actor lives as long as the job that made it, at the least.
+        counter = pickle.loads(bytes.fromhex(given.text()))  # noqa: S301
+        assert counter.add(1) == 6
+        end.set()
+        assert job.wait(LONG) is JobStatus.SUCCEEDED
+
+    def test_handles_in_a_forked_child(self, fray_stage: Stage) -> None:
+        counter = create(fray_stage, Counter)
+        assert counter.add(1) == 1
+        told = in_forked_child(lambda: str(counter.add.remote(1).result(LONG)), fray_stage.flag("answer"))
+        assert told.startswith("Conflict: ")
+        assert "fork" in told
+        assert counter.add(1) == 2
+
     def test_handles_as_arguments_of_actors(self, fray_stage: Stage) -> None:
         counter = create(fray_stage, Counter)
         caller = create(fray_stage, Caller, counter)
@@ -246,8 +299,13 @@ class TestActors(ActorTests):
         assert counter.add(0) == 7
 
     def test_an_actor_in_the_process_of_the_one_who_asks(self, fray_stage: Stage) -> None:
-        counter = fray_stage.client.host_actor(Counter, 1, name=fray_stage.name("hosted"))
+        name = fray_stage.name("hosted")
+        counter = fray_stage.client.host_actor(Counter, 1, name=name)
         assert counter.add(1) == 2
+        here = fray_stage.capabilities.hosted_in_process
+        assert (counter.apply(lambda _: os.getpid()) == os.getpid()) is here
+        with pytest.raises(JobAlreadyExists, match=name):
+            fray_stage.client.host_actor(Counter, name=name)
 
         def work(handle: ActorHandle) -> None:
             handle.add(40)
@@ -265,10 +323,10 @@ class TestActors(ActorTests):
         assert counter.add(0) == 100
 
     def test_big_arguments_and_results(self, fray_stage: Stage) -> None:
-        counter = create(fray_stage, Counter)
         data = os.urandom(1 << 20) * 64 + b"end!"
+        counter = create(fray_stage, Counter, data)
         assert tuple(counter.measure(data)) == (len(data), b"end!".hex())
-        assert len(counter.produce(16 << 20)) == 16 << 20
+        assert counter.apply(bytes) == data
 
     def test_functions_as_arguments(self, fray_stage: Stage) -> None:
         captured = 3
@@ -285,3 +343,11 @@ class TestActors(ActorTests):
         flag = fray_stage.flag("spawned")
         assert create(fray_stage, Spawner).spawn(flag) == "succeeded"
         assert flag.is_set()
+
+
+if TYPE_CHECKING:
+
+    def _mistakes(handle: ActorHandle) -> None:
+        """What type checkers are to refuse; where they do not, mypy reports an ignore that is not needed."""
+        typed_method(handle, Counter.add)("one")  # type: ignore[arg-type]
+        Entrypoint.from_callable(fail_deeply)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ import functools
 import importlib.util
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 
 from fray.client import JobHandle
 from fray.errors import JobFailed
-from fray.testing.signals import Flag
+from fray.testing.signals import Flag, eventually
 from fray.testing.stage import LONG, Stage
 from fray.types import Entrypoint, JobStatus
+from rigging.errors import InvalidRequest
 
 
 def write_repr(flag: Flag, *args: object, **kwargs: object) -> None:
@@ -35,12 +37,19 @@ def fail_deeply(where: str) -> None:
 class Unpicklable(Exception):
     """An exception that no other process can be sent."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, device: str, state: str) -> None:
+        super().__init__(f"the {device} is {state}")
         self.callback = lambda: (_ for _ in ()).throw(self)
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError("this exception stays where it is")
+
+
+class NotMadeAgain(Exception):
+    """An exception that can be sent, and not be made again from what was sent."""
+
+    def __init__(self, device: str, state: str) -> None:
+        super().__init__(f"the {device} is {state}")
 
 
 def raised_by(job: JobHandle) -> BaseException:
@@ -99,7 +108,7 @@ class TestCallables:
             del sys.modules["submitters_own"]
 
     def test_a_payload_of_many_megabytes(self, fray_stage: Stage) -> None:
-        payload = os.urandom(1 << 20) * 24
+        payload = os.urandom(1 << 20) * 80
         flag = fray_stage.flag("size")
 
         def measure(data: bytes) -> None:
@@ -122,14 +131,30 @@ class TestCallables:
         assert "look_up_the_shards" in shown
         assert job.status() is JobStatus.FAILED
 
-    def test_an_exception_that_cannot_travel_is_told_all_the_same(self, fray_stage: Stage) -> None:
+    @pytest.mark.parametrize("kind", [Unpicklable, NotMadeAgain])
+    def test_an_exception_that_cannot_travel_is_told_all_the_same(
+        self, fray_stage: Stage, kind: type[Unpicklable] | type[NotMadeAgain]
+    ) -> None:
         def fail() -> None:
-            raise Unpicklable("the device is on fire")
+            raise kind("device", "on fire")
 
         error = raised_by(fray_stage.call(fail))
-        assert isinstance(error, (Unpicklable, JobFailed))
+        assert isinstance(error, (kind, JobFailed))
         assert "the device is on fire" in str(error)
-        assert "Unpicklable" in "".join(traceback.format_exception(error))
+        assert kind.__name__ in "".join(traceback.format_exception(error))
+
+    def test_what_cannot_be_sent_is_refused_at_submission(self, fray_stage: Stage) -> None:
+        lock, name = threading.Lock(), fray_stage.name("stays-here")
+
+        def use() -> None:
+            with lock:
+                pass
+
+        if fray_stage.capabilities.separate_processes:
+            with pytest.raises(InvalidRequest, match=f"{name}.*lock"):
+                fray_stage.call(use, name=name)
+        else:
+            assert fray_stage.call(use, name=name).wait(LONG) is JobStatus.SUCCEEDED
 
     @pytest.mark.parametrize(("code", "status"), [(0, "succeeded"), (None, "succeeded"), (3, "failed")])
     def test_sys_exit_ends_the_job_and_not_the_one_who_waits(
@@ -150,6 +175,7 @@ class TestCallables:
         job = fray_stage.call(os._exit, 9)
         error = raised_by(job)
         assert isinstance(error, JobFailed)
+        assert error.exit_code == (9 if fray_stage.capabilities.crash_codes else None)
         assert ("9" if fray_stage.capabilities.crash_codes else "process ended") in str(error)
         assert fray_stage.call(os.getpid).wait(LONG) is JobStatus.SUCCEEDED
 
@@ -166,3 +192,20 @@ class TestCallables:
         else:
             assert job.logs() == ""
             assert "first line\nfrom a child process\n" in capfd.readouterr().out
+
+    def test_what_it_prints_while_it_runs(self, fray_stage: Stage) -> None:
+        go_on = fray_stage.flag("go-on")
+
+        def speak() -> None:
+            print("begun", flush=True)
+            go_on.wait(LONG)
+            print("done")
+
+        job = fray_stage.call(speak)
+        expected = "begun\n" if fray_stage.capabilities.callable_logs else ""
+        eventually(
+            lambda: job.status() is JobStatus.RUNNING and job.logs() == expected, "the running job's log has its line"
+        )
+        go_on.set()
+        job.wait(LONG)
+        assert job.logs() == ("begun\ndone\n" if fray_stage.capabilities.callable_logs else "")

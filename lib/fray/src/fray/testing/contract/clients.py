@@ -2,13 +2,17 @@
 
 import contextlib
 import contextvars
+import gc
 import os
 import signal
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 
+import cloudpickle
 import pytest
 
 from fray.client import Client, wait_all
@@ -90,10 +94,21 @@ class TestClients:
     def test_a_closed_client_refuses_work_and_may_be_closed_again(self, fray_stage: Stage) -> None:
         with another_client(fray_stage) as client:
             before = client.closed
+            job = client.submit(fray_stage.request(Entrypoint.from_binary("echo", ["well"])))
             client.shutdown()
             assert (before, client.closed) == (False, True)
             with pytest.raises(Conflict, match="shut down"):
                 client.submit(fray_stage.request(SUCCEED))
+            if fray_stage.capabilities.actors:
+                for make in (client.host_actor, client.create_actor, partial(client.create_actor_group, count=1)):
+                    with pytest.raises(Conflict, match="shut down"):
+                        make(list, name="too-late")
+            if fray_stage.capabilities.jobs_outlive_client:
+                for ask in (job.status, job.wait, job.logs, job.terminate):
+                    with pytest.raises(Conflict, match="shut down"):
+                        ask()
+            else:
+                assert (job.status(), job.wait(LONG), job.logs()) == ("succeeded", "succeeded", "well\n")
             client.shutdown()
             client.shutdown(wait=False)
 
@@ -128,21 +143,30 @@ class TestClients:
             found.terminate()
         eventually(lambda: not is_held(flag), "the job is gone")
 
-    def test_nothing_is_left_behind(self, fray_stage: Stage) -> None:
+    def test_nothing_is_left_behind(self, fray_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail() -> None:
             raise LookupError("as it happens")
 
-        with another_client(fray_stage) as client:
-            good = client.submit(fray_stage.request(SUCCEED))
-            bad = client.submit(fray_stage.request(Entrypoint.from_callable(fail)))
-            stopped = client.submit(fray_stage.request(fray_stage.waiter(fray_stage.flag("never"))))
-            if fray_stage.capabilities.actors:
-                client.create_actor_group(list, name=fray_stage.name("lists"), count=2).wait_ready(timeout=LONG)
-            stopped.terminate()
-            wait_all([good, bad, stopped], LONG, raise_on_failure=False)
-            client.shutdown()
-        fray_stage.client.shutdown()
-        eventually(lambda: not fray_stage.harness.leftovers(), f"gone: {fray_stage.harness.leftovers()}")
+        # Short, as some of what is made there are sockets.
+        with tempfile.TemporaryDirectory() as temporary:
+            monkeypatch.setattr(tempfile, "tempdir", temporary)
+            with another_client(fray_stage) as client:
+                good = client.submit(fray_stage.request(Entrypoint.from_binary("echo", ["well"])))
+                bad = client.submit(fray_stage.request(Entrypoint.from_callable(fail)))
+                stopped = client.submit(fray_stage.request(fray_stage.waiter(fray_stage.flag("never"))))
+                if fray_stage.capabilities.actors:
+                    group = client.create_actor_group(list, name=fray_stage.name("lists"), count=2)
+                    cloudpickle.dumps(group.wait_ready(timeout=LONG))  # given to others, who could reach it
+                stopped.terminate()
+                wait_all([good, bad, stopped], LONG, raise_on_failure=False)
+                client.shutdown()
+            fray_stage.client.shutdown()
+            leftovers = fray_stage.harness.leftovers
+            eventually(lambda: not leftovers(), "nothing is left", instead=leftovers)
+            # What they have written is there as long as they can be asked for it.
+            del good, bad, stopped, client
+            gc.collect()
+            assert os.listdir(temporary) == []
 
     def test_threads_share_a_client(self, fray_stage: Stage) -> None:
         tally = fray_stage.tally("ran")

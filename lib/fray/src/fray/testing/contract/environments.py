@@ -1,5 +1,6 @@
 """What a job finds around it: variables, packages, extras, budgets, resources."""
 
+import importlib
 import logging
 import os
 import shutil
@@ -110,17 +111,25 @@ class TestEnvironments:
         """The package can be imported, or a warning names what is not installed."""
         script = "import fray_contract_probe; print(fray_contract_probe.ANSWER)"
         request = stage.request(Entrypoint.from_binary("python", ["-c", script]), environment=environment)
+        # Plain values: a project's environment may be without fray.
+        path = stage.flag("imported").path
+
+        def look() -> None:
+            Path(path).write_text(str(importlib.import_module("fray_contract_probe").ANSWER))
+
         with caplog.at_level(logging.WARNING):
-            job = stage.submit(request)
-            status = job.wait(LONG, raise_on_failure=False)
+            program, called = stage.submit(request), stage.call(look, environment=environment)
+            statuses = wait_all([program, called], LONG, raise_on_failure=False)
         if stage.capabilities.installs_packages:
-            assert status is JobStatus.SUCCEEDED, job.logs()
-            assert job.logs().endswith("42\n")
+            assert statuses == [JobStatus.SUCCEEDED, JobStatus.SUCCEEDED], program.logs() + called.logs()
+            assert program.logs().endswith("42\n")
+            assert Path(path).read_text() == "42"
         else:
-            assert status is JobStatus.FAILED
-            assert "fray_contract_probe" in job.logs()
-            assert "not installed" in caplog.text
-            assert named in caplog.text
+            assert statuses == [JobStatus.FAILED, JobStatus.FAILED]
+            assert "fray_contract_probe" in program.logs()
+            warned = [record.getMessage() for record in caplog.records if "not installed" in record.getMessage()]
+            assert len(warned) == 2
+            assert all(named in warning for warning in warned)
 
     def test_what_no_machine_could_run(self, fray_stage: Stage) -> None:
         huge = ResourceConfig.with_cpu(cpu=1_000_000, ram="128m", disk="16m")

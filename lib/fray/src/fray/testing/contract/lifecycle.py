@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import sys
 
 import pytest
 
@@ -54,10 +55,11 @@ class TestLifecycle:
 
     def test_a_failed_program_is_retried_until_it_succeeds(self, fray_stage: Stage) -> None:
         tally = fray_stage.tally("attempts")
-        script = 'printf x >> "$1"; test $(wc -c < "$1") -eq 3'
+        script = 'printf x >> "$1"; n=$(wc -c < "$1"); echo attempt $n; test $n -eq 3'
         job = fray_stage.shell(script, tally.path, max_retries_failure=5)
         assert job.wait(LONG) is JobStatus.SUCCEEDED
         assert tally.count() == 3
+        assert job.logs() == "attempt 1\nattempt 2\nattempt 3\n"
 
     def test_a_failed_callable_is_retried_until_it_succeeds(self, fray_stage: Stage) -> None:
         tally = fray_stage.tally("attempts")
@@ -68,6 +70,19 @@ class TestLifecycle:
 
         assert fray_stage.call(third_time_lucky, max_retries_failure=2).wait(LONG) is JobStatus.SUCCEEDED
         assert tally.count() == 3
+
+    def test_a_callable_that_crashed_is_retried(self, fray_stage: Stage) -> None:
+        tally = fray_stage.tally("attempts")
+        apart = fray_stage.capabilities.separate_processes
+
+        def crash_once() -> None:
+            if tally.add() == 1:
+                if apart:
+                    os._exit(3)
+                sys.exit(3)
+
+        assert fray_stage.call(crash_once, max_retries_failure=1).wait(LONG) is JobStatus.SUCCEEDED
+        assert tally.count() == 2
 
     def test_retries_run_out(self, fray_stage: Stage) -> None:
         tally = fray_stage.tally("attempts")

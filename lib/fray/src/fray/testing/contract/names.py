@@ -1,10 +1,14 @@
 """Names of jobs."""
 
+import queue
+import threading
+
 import pytest
 
 from fray.errors import JobAlreadyExists
 from fray.testing.stage import LONG, Stage
 from fray.types import Entrypoint, JobStatus
+from rigging.errors import InvalidRequest
 
 SUCCEED = Entrypoint.from_binary("true")
 
@@ -55,6 +59,37 @@ class TestNames:
         for job, name in zip(jobs, names, strict=True):
             assert name in job.job_id
             assert job.wait(LONG) is JobStatus.SUCCEEDED
+
+    def test_of_many_that_submit_one_name_at_once_one_succeeds(self, fray_stage: Stage) -> None:
+        request = fray_stage.request(fray_stage.waiter(fray_stage.flag("never")), name=fray_stage.name("raced"))
+        ids: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+        def submit(adopt_existing: bool) -> None:
+            try:
+                ids.put(fray_stage.submit(request, adopt_existing).job_id)
+            except JobAlreadyExists:
+                ids.put("refused")
+
+        threads = [threading.Thread(target=submit, args=(number % 2 == 0,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LONG)
+        found = [ids.get_nowait() for _ in threads]
+        assert len({job_id for job_id in found if job_id != "refused"}) == 1
+        assert found.count("refused") in (3, 4)
+
+    def test_characters_of_names(self, fray_stage: Stage) -> None:
+        plain = fray_stage.name("A_0.b@c+d=e-f")
+        assert fray_stage.submit(fray_stage.request(SUCCEED, name=plain)).wait(LONG) is JobStatus.SUCCEEDED
+        name = fray_stage.name("step 1: \u00fcben, 50%")
+        if fray_stage.capabilities.free_names:
+            job = fray_stage.submit(fray_stage.request(SUCCEED, name=name))
+            assert job.wait(LONG) is JobStatus.SUCCEEDED
+            assert name in job.job_id
+        else:
+            with pytest.raises(InvalidRequest, match=f"{name}.*allowed are"):
+                fray_stage.submit(fray_stage.request(SUCCEED, name=name))
 
     def test_names_of_other_clients(self, fray_stage: Stage) -> None:
         name, flag = fray_stage.name("shared"), fray_stage.flag("end")

@@ -1,14 +1,23 @@
 """Jobs that submit jobs."""
 
 import os
+import sys
 
 import pytest
 
 from fray.context import current_client
 from fray.testing.contract.callables import raised_by
-from fray.testing.signals import Flag
-from fray.testing.stage import LONG, Stage
+from fray.testing.contract.lifecycle import HOLD_LOCK, is_held
+from fray.testing.signals import Flag, eventually
+from fray.testing.stage import LONG, SMALL, Stage
 from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig
+
+
+def submit_and_wait_for(held: Flag, flag: Flag) -> None:
+    """Submit a job that holds the lock of `held`, and wait for a flag."""
+    request = JobRequest("holds", Entrypoint.from_binary("sh", ["-c", HOLD_LOCK, "sh", held.path]), SMALL)
+    current_client().submit(request)
+    flag.wait(LONG)
 
 
 def submit_tree(flag: Flag, depth: int, width: int, resources: ResourceConfig) -> None:
@@ -71,6 +80,51 @@ class TestNestedJobs:
 
         fray_stage.call(parent).wait(LONG)
         assert flag.text() == JobStatus.SUCCEEDED
+
+    def test_a_program_that_submits_a_job(self, fray_stage: Stage) -> None:
+        script = (
+            "from fray import Entrypoint, JobRequest, ResourceConfig, current_client\n"
+            "client = current_client()\n"
+            "small = ResourceConfig.with_cpu(cpu=0.1, ram='64m', disk='16m')\n"
+            "job = client.submit(JobRequest('programs-child', Entrypoint.from_binary('true'), small))\n"
+            "print(type(client).__module__, job.wait(60))\n"
+        )
+        # Where the backend sees to packages, its `python` has ours; elsewhere it is whatever is found on the PATH.
+        python = "python" if fray_stage.capabilities.installs_packages else sys.executable
+        job = fray_stage.submit(fray_stage.request(Entrypoint.from_binary(python, ["-c", script])))
+        job.wait(LONG)
+        # The backend is found without a word of where it is.
+        assert job.logs() == f"{type(fray_stage.client).__module__} succeeded\n"
+
+    def test_children_of_a_job_that_was_stopped(self, fray_stage: Stage) -> None:
+        held, go_on = fray_stage.flag("held"), fray_stage.flag("go-on")
+        job = fray_stage.call(submit_and_wait_for, held, go_on)
+        held.wait()
+        job.terminate()
+        assert job.wait(LONG, raise_on_failure=False) is JobStatus.STOPPED
+        if fray_stage.capabilities.children_end_with_parent:
+            eventually(lambda: not is_held(held), "the child is gone")
+        go_on.set()
+
+    def test_children_that_nobody_waits_for(self, fray_stage: Stage) -> None:
+        held, go_on = fray_stage.flag("held"), fray_stage.flag("go-on")
+        script = f'{HOLD_LOCK.removesuffix("sleep 300 & wait")} while ! [ -e "$2" ]; do sleep 0.02; done; : > "$1.well"'
+        child = Entrypoint.from_binary("sh", ["-c", script, "sh", held.path, go_on.path])
+
+        def parent() -> None:
+            current_client().submit(JobRequest("left-alone", child, SMALL))
+            held.wait(LONG)
+
+        job = fray_stage.call(parent)
+        held.wait()
+        if fray_stage.capabilities.children_end_with_parent:
+            assert job.wait(LONG) is JobStatus.SUCCEEDED
+            eventually(lambda: not is_held(held), "the child is gone")
+            return
+        assert is_held(held)
+        go_on.set()
+        assert job.wait(LONG) is JobStatus.SUCCEEDED
+        Flag(f"{held.path}.well").wait()
 
     @pytest.mark.parametrize("adopt", [True, False])
     def test_two_jobs_may_have_children_of_one_name_one_after_the_other(self, fray_stage: Stage, adopt: bool) -> None:

@@ -7,10 +7,17 @@ from pathlib import Path
 import pytest
 
 from fray.errors import JobFailed
+from fray.replica import replica_index
 from fray.testing.contract.lifecycle import HOLD_LOCK, is_held
 from fray.testing.signals import eventually
 from fray.testing.stage import LONG, SMALL, Stage
 from fray.types import JobStatus, ResourceConfig
+
+
+def meet_in_order(directory: Path, parties: int) -> None:
+    """As `meet`, each under its number."""
+    (directory / str(replica_index())).touch()
+    eventually(lambda: len(os.listdir(directory)) >= parties, f"{parties} replicas meet", LONG / 2)
 
 
 def meet(directory: Path, parties: int) -> None:
@@ -27,12 +34,12 @@ class TestReplicas:
         place = fray_stage.directory / "meeting"
         place.mkdir()
         if given_by == "request":
-            job = fray_stage.call(meet, place, 3, replicas=3)
+            job = fray_stage.call(meet_in_order, place, 3, replicas=3)
         else:
             small = ResourceConfig.with_cpu(cpu=SMALL.cpu, ram=SMALL.ram, disk=SMALL.disk, replicas=3)
-            job = fray_stage.call(meet, place, 3, resources=small)
+            job = fray_stage.call(meet_in_order, place, 3, resources=small)
         assert job.wait(LONG) is JobStatus.SUCCEEDED
-        assert len(os.listdir(place)) == 3
+        assert sorted(os.listdir(place)) == ["0", "1", "2"]
 
     def test_the_job_runs_until_the_last_of_them_has_ended(self, fray_stage: Stage) -> None:
         flag, tally = fray_stage.flag("end"), fray_stage.tally("ended")

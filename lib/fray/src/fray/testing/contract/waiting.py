@@ -8,6 +8,7 @@ import pytest
 
 from fray.client import JobHandle, wait_all
 from fray.errors import JobFailed
+from fray.testing.contract.clients import another_client
 from fray.testing.signals import eventually
 from fray.testing.stage import LONG, Stage
 from fray.types import Entrypoint, JobStatus
@@ -68,9 +69,11 @@ class TestWaiting:
         bad = fray_stage.submit(fray_stage.request(Entrypoint.from_binary("false")))
         good = fray_stage.submit(fray_stage.request(SUCCEED))
         eventually(lambda: good.status().finished(), "the short one ends while the long one runs")
-        flag.set()
-        statuses = wait_all([last, bad, good, bad], LONG, raise_on_failure=False)
-        assert statuses == [JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.SUCCEEDED, JobStatus.FAILED]
+        with another_client(fray_stage) as client:
+            others = client.submit(fray_stage.request(SUCCEED))
+            flag.set()
+            statuses = wait_all([last, bad, others, bad], LONG, raise_on_failure=False)
+            assert statuses == [JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.SUCCEEDED, JobStatus.FAILED]
         assert wait_all([]) == []
 
     def test_wait_all_tells_the_first_failure_while_others_run(self, fray_stage: Stage) -> None:
