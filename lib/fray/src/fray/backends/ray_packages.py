@@ -5,6 +5,7 @@ import importlib
 import importlib.metadata
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 
 from fray.backends.ray_resources import packages_digest
 from fray.errors import JobFailed
+from rigging.errors import Denied
 
 _TAIL = 2000
 
@@ -24,15 +26,12 @@ def ensure_packages(requirements: Sequence[str]) -> str:
 
     Raises:
         JobFailed: They cannot be installed; the message has the installer's own.
+        Denied: Others could put code where they go.
     """
-    directory = os.path.join(
-        tempfile.gettempdir(),
-        f"fray-ray-packages-{os.getuid()}",
-        f"py{sys.hexversion:x}-{packages_digest(requirements)}",
-    )
+    folder = _own_folder(os.path.join(tempfile.gettempdir(), f"fray-ray-packages-{os.getuid()}"))
+    directory = os.path.join(folder, f"py{sys.hexversion:x}-{packages_digest(requirements)}")
     done = os.path.join(directory, ".complete")
     if not os.path.exists(done):
-        os.makedirs(os.path.dirname(directory), mode=0o700, exist_ok=True)
         with open(f"{directory}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not os.path.exists(done):
@@ -43,6 +42,18 @@ def ensure_packages(requirements: Sequence[str]) -> str:
                     pass
     importlib.invalidate_caches()
     return directory
+
+
+def _own_folder(path: str) -> str:
+    """Make a folder that only this user can write to, or see that it is one: the name is known to everybody."""
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise Denied(
+            f"packages of jobs are not installed in {path}, which others can write to "
+            f"(owner {found.st_uid}, mode {stat.filemode(found.st_mode)}); remove it"
+        )
+    return path
 
 
 def _install(requirements: Sequence[str], directory: str) -> None:
