@@ -64,18 +64,21 @@ class IrisActorFuture:
         self._call = call
 
     def result(self, timeout: float | None = None) -> Any:
-        what = f"{self._method!r} of actor {self._spot.label}"
         try:
             return self._call.result(timeout)
         except ActorDied as error:
-            raise ActorLost(f"{what}: {error}") from None
+            raise ActorLost(f"{self._what}: {error}") from None
         except ActorStopped:
-            raise Conflict(f"{what}: the actor was shut down before the call began") from None
+            raise Conflict(f"{self._what}: the actor was shut down before the call began") from None
         except RemoteError as error:
-            raise JobFailed(f"{what}: {error}") from error.__cause__
+            raise JobFailed(f"{self._what}: {error}") from error.__cause__
 
     def done(self) -> bool:
         return self._call.done()
+
+    @property
+    def _what(self) -> str:
+        return f"{self._method!r} of actor {self._spot.label}"
 
 
 class IrisActorMethod:
