@@ -53,7 +53,7 @@ class Caller:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
-        self._submitted: Handoff[PendingCall] = Handoff(loop, self._take, self._send_now)
+        self._submitted: Handoff[PendingCall] = Handoff(loop, self._take)
         self._cancelled: Handoff[PendingCall] = Handoff(loop, self._drop)
 
     @property
@@ -104,10 +104,6 @@ class Caller:
             self._task = self._loop.create_task(self._run())
         else:
             self._changed.set()
-
-    def _send_now(self, _: PendingCall) -> None:
-        if self._link is not None:
-            self._link.flush()
 
     def _drop(self, call: PendingCall) -> None:
         if self._calls.pop(call.number, None) is not None and self._link is not None:

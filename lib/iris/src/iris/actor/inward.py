@@ -67,9 +67,6 @@ class InwardCaller:
         if call is not None and hosted.end is not None:
             call.settle(Reply(hosted.end, hosted.end_data.whole))
 
-    def flush(self) -> None:
-        """As owner of a call: nothing waits."""
-
     def release(self, hosted: HostedCall) -> None:
         """As owner of a call: nothing is held for it."""
 

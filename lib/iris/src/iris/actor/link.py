@@ -77,17 +77,13 @@ class Link:
         self._outbox.drop_stream(call.number)
         self._outbox.put(Number("cancels", call.number))
 
-    def flush(self) -> None:
-        """Do not wait for more calls to come."""
-        self._outbox.flush()
-
     async def drained(self) -> None:
         """Return when what is to be sent was taken by the transport."""
         await self._outbox.drained()
 
     async def run(self, over: Coroutine[Any, Any, None]) -> None:
         """Serve until `over` returns or the connection breaks (raised)."""
-        tasks = [self._loop.create_task(work) for work in (self._read(), self._outbox.run(self._send), over)]
+        tasks = [self._loop.create_task(work) for work in (self._read(), self._write(), over)]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -145,6 +141,10 @@ class Link:
             raise Unavailable(self._goodbye or f"{self.place.address} ended the connection")
         raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
 
+    async def _write(self) -> None:
+        while (parcel := await self._outbox.next()) is not None:
+            await self._send(parcel)
+
     async def _read(self) -> None:
         while True:
             parcel = await self._receive()
@@ -190,4 +190,4 @@ class Link:
 
     def _flush_acks(self) -> None:
         self._ack_timer = None
-        self._outbox.flush()
+        self._outbox.wake()

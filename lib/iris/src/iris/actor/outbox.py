@@ -3,11 +3,10 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, Generic, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Final, Generic, Protocol, TypeVar
 
 from iris.actor.payload import Chunks
-from iris.actor.prompt import Prompt
 from iris.actor.wire import Message, Parcel
 
 _MESSAGE_BYTES: Final = 256 * 1024
@@ -38,51 +37,39 @@ class Number:
 
 
 class Outbox(Generic[Message]):
-    """Collects frames and writes them to the connection; belongs to the loop.
+    """Collects frames until the connection's writer takes them; belongs to the loop.
 
-    The next message is made when the transport has taken the one before, so memory stays bounded by what the frames
-    themselves hold.
+    The writer takes the next message when the transport has taken the one before, so memory stays bounded by what the
+    frames themselves hold.
     """
 
     def __init__(self, new_message: Callable[[], Message]) -> None:
         self._new_message: Callable[[], Message] = new_message
         self._frames: deque[Frame[Message]] = deque()
         self._streams: deque[tuple[Chunks, Callable[[], object] | None]] = deque()
-        self._loop = asyncio.get_running_loop()
-        self._write: Callable[[Parcel[Message]], Coroutine[Any, Any, object]] | None = None
-        self._writing: Prompt | None = None
-        self._soon = False
-        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._wake = asyncio.Event()
         self._drained = asyncio.Event()
         self._closed = False
 
-    async def run(self, write: Callable[[Parcel[Message]], Coroutine[Any, Any, object]]) -> None:
-        """Write what there is and what comes; return once closed and empty. Raises what `write` raises."""
-        self._write = write
-        self.flush()
-        try:
-            await self._over
-        finally:
-            self._write = None
-            if self._writing is not None:
-                self._writing.cancel()
-
     async def drained(self) -> None:
         """Return when the transport has taken all there is."""
-        if self._frames or self._streams or self._writing is not None:
+        if self._frames or self._streams:
             self._drained.clear()
             await self._drained.wait()
 
     def put(self, frame: Frame[Message], hurry: bool = True) -> None:
-        """Send the frame next; without `hurry` it waits for another one, or for `flush`."""
+        """Send the frame next; without `hurry` it waits for another one, or for `wake`."""
         self._frames.append(frame)
         if hurry:
-            self._flush_soon()
+            self._wake.set()
+
+    def wake(self) -> None:
+        self._wake.set()
 
     def stream(self, chunks: Chunks, on_sent: Callable[[], object] | None = None) -> None:
         """Send a pickle piece by piece, in turn with others; `on_sent` hears when the last piece is taken."""
         self._streams.append((chunks, on_sent))
-        self._flush_soon()
+        self._wake.set()
 
     def drop_stream(self, call: int) -> None:
         """Send no more of a call's pickle."""
@@ -90,38 +77,20 @@ class Outbox(Generic[Message]):
             self._streams = deque(entry for entry in self._streams if entry[0].call != call)
 
     def close(self) -> None:
-        """Let `run` end after what is in here."""
+        """Let the writer end after what is in here."""
         self._closed = True
-        self._flush_soon()
+        self._wake.set()
 
-    def flush(self) -> None:
-        """Begin to write what is there, if nothing is being written; else its end will."""
-        self._soon = False
-        if self._write is None or self._writing is not None:
-            return
-        if self._frames or self._streams:
-            self._writing = Prompt(self._write_next(self._write), self._written)
-            self._writing.begin()
-            return
-        self._drained.set()
-        if self._closed and not self._over.done():
-            self._over.set_result(None)
-
-    def _flush_soon(self) -> None:
-        # What comes in the same round of the loop shares a message.
-        if not self._soon and self._writing is None:
-            self._soon = True
-            self._loop.call_soon(self.flush)
-
-    async def _write_next(self, write: Callable[[Parcel[Message]], Coroutine[Any, Any, object]]) -> None:
-        await write(self._fill())
-
-    def _written(self, error: BaseException | None) -> None:
-        self._writing = None
-        if error is None:
-            self.flush()
-        elif not self._over.done():
-            self._over.set_exception(error)
+    async def next(self) -> Parcel[Message] | None:
+        """The next parcel, as soon as there is something to say; None: closed and empty."""
+        while True:
+            if self._frames or self._streams:
+                return self._fill()
+            if self._closed:
+                return None
+            self._wake.clear()
+            self._drained.set()
+            await self._wake.wait()
 
     def _fill(self) -> Parcel[Message]:
         parcel: Parcel[Message] = Parcel(self._new_message())
@@ -141,21 +110,11 @@ class Outbox(Generic[Message]):
 
 
 class Handoff(Generic[Item]):
-    """Brings items from any thread to the loop; those that come close together cause one wake-up.
+    """Brings items from any thread to the loop; those that come close together cause one wake-up."""
 
-    Args:
-        take: Told of each item. after: Told of each when all that came together were taken.
-    """
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        take: Callable[[Item], object],
-        after: Callable[[Item], object] | None = None,
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[Item], object]) -> None:
         self._loop = loop
         self._take = take
-        self._after = after
         self._items: deque[Item] = deque()
         self._woken = False
         self._lock = threading.Lock()
@@ -171,10 +130,5 @@ class Handoff(Generic[Item]):
     def _drain(self) -> None:
         with self._lock:
             self._woken = False
-        taken: list[Item] = []
         while self._items:
-            taken.append(self._items.popleft())
-            self._take(taken[-1])
-        if self._after is not None:
-            for item in taken:
-                self._after(item)
+            self._take(self._items.popleft())

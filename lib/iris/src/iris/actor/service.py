@@ -1,6 +1,7 @@
 """ActorService: connections of one server, and the sessions that outlive them."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,9 +62,7 @@ class ActorService:
         self._all_closed.set()
         self._loop = loop
         self._stopped = ""
-        self.finished: Handoff[HostedCall] = Handoff(
-            loop, lambda call: call.owner.finish(call), lambda call: call.owner.flush()
-        )
+        self.finished: Handoff[HostedCall] = Handoff(loop, lambda call: call.owner.finish(call))
         self.begun: Handoff[HostedCall] = Handoff(loop, lambda call: call.owner.release(call))
 
     async def connect(self, _: object, context: Context) -> None:
@@ -82,7 +81,7 @@ class ActorService:
         self._outboxes.add(outbox)
         self._all_closed.clear()
         reader = asyncio.create_task(self._read(session, context))
-        writer = asyncio.create_task(outbox.run(context.write))
+        writer = asyncio.create_task(_write(outbox, context))
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -182,3 +181,9 @@ async def _receive(context: Context) -> Parcel[pb.ClientFrames] | None:
     """The next message; None: the client has no more to say."""
     parcel = await context.read()
     return parcel if isinstance(parcel, Parcel) else None
+
+
+async def _write(outbox: "Outbox[pb.ServerFrames]", context: Context) -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        while (parcel := await outbox.next()) is not None:
+            await context.write(parcel)

@@ -215,11 +215,6 @@ class Session:
         if self._calls.get(call.number) is call:
             self._send_end(call)
 
-    def flush(self) -> None:
-        """Do not wait for more calls to end."""
-        if self._outbox is not None:
-            self._outbox.flush()
-
     def refuse(self, call: HostedCall, refusal: "pb.Refusal.ValueType") -> None:
         """End a call that has not begun; one that has is left alone."""
         actor = self._actors.get(call.actor)
