@@ -67,6 +67,9 @@ class LocalJob:
         return self._job_id
 
     def status(self) -> JobStatus:
+        if not self._status.finished():
+            # In a fork it would stay as it is for ever.
+            self._home.check(f"job {self.request.name!r}")
         return self._status
 
     def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
@@ -103,6 +106,7 @@ class LocalJob:
         return self._output.read() if self._output else ""
 
     def add_done_callback(self, callback: Callable[[JobHandle], object]) -> None:
+        self._home.check(f"job {self.request.name!r}")
         with self._lock:
             if not self._status.finished():
                 self._callbacks.append(callback)

@@ -47,18 +47,13 @@ _BLOCK_SECONDS = 1.0
 _SESSION_SECONDS = 120.0
 _LAST_WORDS_SECONDS = 10.0
 
-_FORKED = "Ray cannot be used in a fork of a process that uses it; start a new process instead"
-
 T = TypeVar("T")
-# The process that connected to Ray: a fork of it has Ray's state without its threads.
-_connected: HomeProcess | None = None
 _connecting = threading.Lock()
 
 
 def connect(address: str | None) -> Client:
     """Make a client, or find that of the job which runs in this process (see `fray.backends.ray.connect`)."""
-    if _connected is not None and not _connected.here:
-        raise Conflict(_FORKED)
+    ray_cluster.refuse_forks("the Ray backend")
     present = ray_worker.present_client()
     if address is None and present is not None:
         return present
@@ -376,10 +371,8 @@ def _hosts(resources: ResourceConfig) -> int:
 
 def _ensure_connected(address: str | None, namespace: str) -> None:
     """Connect this process to Ray, unless it is connected."""
-    global _connected
+    ray_cluster.refuse_forks("the Ray backend")
     with _connecting:
-        if _connected is not None and not _connected.here:
-            raise Conflict(_FORKED)
         if not ray.is_initialized():
             options: dict[str, Any] = {}
             if address is not None:
@@ -391,4 +384,3 @@ def _ensure_connected(address: str | None, namespace: str) -> None:
                 )
             except ConnectionError as error:
                 raise Unavailable(f"cannot connect to Ray at {address or 'its default address'}: {error}") from error
-        _connected = HomeProcess()

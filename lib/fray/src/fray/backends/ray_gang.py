@@ -40,7 +40,7 @@ class GangJob(RayJob):
         with self._lock:
             return [ref for replica, ref in enumerate(self._refs) if replica not in self._ends]
 
-    def terminate(self) -> None:
+    def _stop(self) -> None:
         with self._lock:
             if self._stopping or self._status.finished():
                 return

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import ray
 
+from fray.backends import ray_cluster
 from fray.backends.ray_failures import AttemptEnd, End, Outcome
 from fray.backends.ray_shipping import Cargo
 from fray.client import JobHandle
@@ -85,15 +86,21 @@ class RayJob(ABC):
     def refs(self) -> list[Any]:
         """Objects of which one becomes ready before, or when, the job ends; empty when there is none yet."""
 
-    @abstractmethod
     def terminate(self) -> None:
         """Stop the job (see `JobHandle.terminate`).
 
         A program's process group gets SIGTERM, and SIGKILL after a while; a callable's process is killed.
         """
+        self._refuse_forks()
+        self._stop()
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """Stop the tasks of the running attempt, and let no other begin."""
 
     def status(self) -> JobStatus:
         """Where the job is; a job that runs for less than a moment may never be seen running."""
+        self._refuse_forks()
         if not self._status.finished():
             self.client.waiter.look(self.refs())
         if self._status is JobStatus.PENDING and self._runs():
@@ -108,6 +115,7 @@ class RayJob(ABC):
         Raises:
             JobFailed: With the remote traceback in its text, and the job's own exception as its cause.
         """
+        self._refuse_forks()
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._done.is_set():
             left = None if deadline is None else deadline - time.monotonic()
@@ -126,6 +134,7 @@ class RayJob(ABC):
 
         While it runs: what was reported, which is up to a quarter of a second behind.
         """
+        self._refuse_forks()
         with self._lock:
             parts = list(self._output)
             running = None if self._status.finished() else self._attempt
@@ -135,11 +144,16 @@ class RayJob(ABC):
         return text.decode("utf-8", errors="replace")
 
     def add_done_callback(self, callback: Callable[[JobHandle], object]) -> None:
+        self._refuse_forks()
         with self._lock:
             if not self._status.finished():
                 self._callbacks.append(callback)
                 return
         callback(self)
+
+    def _refuse_forks(self) -> None:
+        # A lock that another thread held at the moment of the fork is never released in the child.
+        ray_cluster.refuse_forks(f"job {self.request.name!r}")
 
     def _begin_attempt(self) -> None:
         self._attempt += 1
@@ -272,7 +286,7 @@ class SingleJob(RayJob):
         ref = self._ref
         return [] if ref is None else [ref]
 
-    def terminate(self) -> None:
+    def _stop(self) -> None:
         with self._lock:
             if self._stopping or self._status.finished() or self._ref is None:
                 return

@@ -16,7 +16,7 @@ from iris.rpc.endpoints_pb2_grpc import EndpointServiceStub
 from iris.rpc.iris_pb2_grpc import BlobServiceStub, ClusterServiceStub, JobServiceStub
 from iris.rpc.protocol import CHANNEL_OPTIONS, call_metadata
 from iris.rpc.status_map import from_rpc_error
-from rigging.errors import InvalidRequest, MarinError
+from rigging.errors import Conflict, InvalidRequest, MarinError
 from rigging.timing import ExponentialBackoff
 
 RECONNECT_TIMEOUT_ENV: Final = "IRIS_RECONNECT_TIMEOUT"
@@ -108,7 +108,7 @@ class Connection:
         return self._endpoint is not None
 
     def close(self) -> None:
-        """Close the channel; calls under way end with Unavailable, later ones with MarinError."""
+        """Close the channel; calls under way end with Unavailable, later ones with Conflict."""
         with self._lock:
             self._closed = True
             channel, self._channel, self._call = self._channel, None, None
@@ -167,7 +167,7 @@ class Connection:
         self.current()
         with self._lock:
             if self._endpoint is None:
-                raise MarinError("this client is shut down; make a new one")
+                raise Conflict("this client is shut down; make a new one")
             return self._endpoint
 
     def unreachable(self, error: grpc.RpcError) -> ControllerUnreachable:
@@ -190,10 +190,10 @@ class Connection:
             )
 
     def current(self) -> Call:
-        """The stubs of the channel as it is now, made on first use. Raises MarinError on a closed connection."""
+        """The stubs of the channel as it is now, made on first use. Raises Conflict on a closed connection."""
         with self._lock:
             if self._closed:
-                raise MarinError("this client is shut down; make a new one")
+                raise Conflict("this client is shut down; make a new one")
             if self._call is not None:
                 return self._call
             if self._endpoint is None:

@@ -193,6 +193,20 @@ class TestClients:
         assert "fork" in told
         assert "current_client()" in told
 
+    def test_a_forked_child_must_not_use_its_parents_jobs(self, fray_stage: Stage) -> None:
+        job = fray_stage.submit(fray_stage.request(fray_stage.waiter(fray_stage.flag("never"))))
+
+        def stop() -> str:
+            job.terminate()
+            return "stopped"
+
+        asked: list[Callable[[], str]] = [lambda: job.status().value, lambda: job.wait(LONG).value, stop]
+        for number, ask in enumerate(asked):
+            told = in_forked_child(ask, fray_stage.flag(f"answer-{number}"))
+            assert told.startswith("Conflict: ")
+            assert "fork" in told
+        assert not job.status().finished()
+
     def test_current_client_in_a_forked_child(self, fray_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(CLIENT_ENV, fray_stage.harness.spec)
         request = fray_stage.request(SUCCEED)
