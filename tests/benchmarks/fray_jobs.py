@@ -11,7 +11,7 @@ usage: uv run python tests/benchmarks/fray_jobs.py [jobs N] [calls N] [--backend
     --ray-cpus CPUs of the Ray cluster: as many as the machine has, which is the default of Ray; more make as many more
                worker processes share the machine's
 
-Figures are medians of 3 after one warm-up round. Backends take turns within a round, so that what the machine does
+Figures are medians of 5 after one warm-up round. Backends take turns within a round, so that what the machine does
 meanwhile falls on all of them. Prints one JSON line a measurement; `ratio` is against plain Ray, where that took part.
 """
 
@@ -33,7 +33,7 @@ from fray import Entrypoint, EnvironmentConfig, JobRequest, ResourceConfig, wait
 from fray.testing import load_harness
 from fray.testing.ray_harness import RayHarness
 
-REPEATS = 3
+REPEATS = 5
 IN_FLIGHT = 64
 KILOBYTE = b"x" * 1024
 

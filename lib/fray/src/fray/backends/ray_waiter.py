@@ -14,8 +14,9 @@ logger = logging.getLogger(__name__)
 Settle = Callable[[Any, AttemptEnd], None]
 
 _LOOK_SECONDS = 0.02
+_PAUSE_SECONDS = 0.01
 _LONGEST_PAUSE_SECONDS = 0.05
-_MANY = 100
+_MANY = 16
 
 
 class Waiter:
@@ -78,8 +79,9 @@ class Waiter:
 
     def _wait_for(self, refs: list[Any]) -> None:
         if len(refs) > _MANY:
-            # The more there are, the more it costs to look, and the more end meanwhile.
-            self._pause.wait(min(_LONGEST_PAUSE_SECONDS, len(refs) * 5e-5))
+            # The more there are, the more it costs to look, and the more end meanwhile; and each look takes the processor
+            # from whoever submits.
+            self._pause.wait(min(_LONGEST_PAUSE_SECONDS, max(_PAUSE_SECONDS, len(refs) * 5e-5)))
             ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
         else:
             ready, _ = ray.wait(refs, num_returns=1, timeout=_LOOK_SECONDS)
