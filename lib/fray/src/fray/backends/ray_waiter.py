@@ -79,7 +79,7 @@ class Waiter:
 
     def _wait_for(self, refs: list[Any]) -> None:
         if len(refs) > _MANY:
-            # The more there are, the more it costs to look, and the more end meanwhile; and each look takes the processor
+            # The more there are, the more it costs to look, and the more end meanwhile; each look takes the processor
             # from whoever submits.
             self._pause.wait(min(_LONGEST_PAUSE_SECONDS, max(_PAUSE_SECONDS, len(refs) * 5e-5)))
             ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
