@@ -111,9 +111,11 @@ def test_files_in_an_output_path(make_step: MakeStep, make_executor: MakeExecuto
 
 
 def test_ready_steps_run_at_once(make_step: MakeStep, make_executor: MakeExecutor) -> None:
-    together = threading.Barrier(30, timeout=20)
-    steps = [make_step(f"s{index}", fn=lambda _: together.wait()) for index in range(30)]
-    make_executor().run(steps)
+    together, met = threading.Barrier(30, timeout=20), list[int]()
+    executor = make_executor()
+    executor.run([make_step(f"s{index}", fn=lambda _: met.append(together.wait())) for index in range(30)])
+    assert sorted(met) == list(range(30))
+    assert set(statuses(executor).values()) == {STATUS_SUCCESS}
 
 
 def test_at_most_max_concurrent(make_step: MakeStep, make_executor: MakeExecutor) -> None:

@@ -170,7 +170,7 @@ def test_a_long_stream_needs_little_memory(prefix: str, make_spec: MakeSpec) -> 
     assert len(list(Path(prefix).glob("s*_*"))) == count + 1
 
 
-def test_the_next_spec_may_depend_on_what_was_made(runner: StepRunner, make_spec: MakeSpec) -> None:
+def test_the_next_spec_may_depend_on_what_was_made(runner: StepRunner, make_spec: MakeSpec, recorder: Recorder) -> None:
     made = threading.Event()
     first = make_spec("first", fn=lambda _: made.set())
 
@@ -180,6 +180,7 @@ def test_the_next_spec_may_depend_on_what_was_made(runner: StepRunner, make_spec
         yield make_spec("second", first)
 
     runner.run(stream())
+    assert recorder.ends() == {"first": StepEnd.SUCCEEDED, "second": StepEnd.SUCCEEDED}
 
 
 def test_at_most_max_concurrent(runner: StepRunner, make_spec: MakeSpec) -> None:
@@ -200,9 +201,11 @@ def test_at_most_max_concurrent(runner: StepRunner, make_spec: MakeSpec) -> None
         runner.run([], max_concurrent=0)
 
 
-def test_ready_specs_run_at_once(runner: StepRunner, make_spec: MakeSpec) -> None:
-    together = threading.Barrier(30, timeout=20)
-    runner.run([make_spec(f"s{index}", fn=lambda _: together.wait()) for index in range(30)])
+def test_ready_specs_run_at_once(runner: StepRunner, make_spec: MakeSpec, recorder: Recorder) -> None:
+    together, met = threading.Barrier(30, timeout=20), list[int]()
+    runner.run([make_spec(f"s{index}", fn=lambda _: met.append(together.wait())) for index in range(30)])
+    assert sorted(met) == list(range(30))
+    assert recorder.ends() == {f"s{index}": StepEnd.SUCCEEDED for index in range(30)}
 
 
 def test_a_dry_run_prints_and_touches_nothing(
