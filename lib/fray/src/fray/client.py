@@ -3,7 +3,7 @@
 import queue
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from fray.actor import ActorGroup, ActorHandle
 from fray.context import blocking
@@ -11,7 +11,7 @@ from fray.errors import JobAlreadyExists, JobFailed
 from fray.types import ActorConfig, JobRequest, JobStatus, ResourceConfig
 from rigging.errors import DeadlineExceeded
 
-__all__ = ["Client", "JobAlreadyExists", "JobFailed", "JobHandle", "wait_all"]
+__all__ = ["Client", "JobAlreadyExists", "JobFailed", "JobHandle", "RunsRayFunctions", "wait_all"]
 
 T = TypeVar("T")
 
@@ -104,6 +104,18 @@ class Client(Protocol):
 
     def shutdown(self, wait: bool = True) -> None:
         """Refuse new work and stop the actors; let the jobs end first (`wait`), or stop them too."""
+        ...
+
+
+@runtime_checkable
+class RunsRayFunctions(Protocol):
+    """What a client has beside `Client` where functions under `@ray.remote` can be run; ask by `isinstance`."""
+
+    def run_remote_function(self, fn: Any, args: Sequence[Any]) -> Any:
+        """Run `fn`, which is `@ray.remote` already, as its decorator says; return what it returns, or raise its error.
+
+        It is no job: it has no name and no log.
+        """
         ...
 
 

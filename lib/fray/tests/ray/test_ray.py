@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fray.client import RunsRayFunctions
 from fray.errors import JobFailed
 from fray.testing import LONG, Flag, eventually
 from fray.testing.ray_harness import RayCluster
@@ -65,6 +66,7 @@ def test_a_function_that_is_rays_already(cluster: RayCluster) -> None:
         return 2 * n
 
     with RayClient() as client:
+        assert isinstance(client, RunsRayFunctions)
         assert client.run_remote_function(double, [21]) == 42
         with pytest.raises(LookupError, match="no such shard"):
             client.run_remote_function(double, [-1])

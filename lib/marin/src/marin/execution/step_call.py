@@ -65,18 +65,19 @@ def call_ray_function(fn: Any, args: Sequence[Any]) -> Any:
     """Run a Ray remote function as a task of Ray's, with what its decorator says, and wait for what it returns.
 
     Raises:
-        InvalidRequest: The current fray client is not of the Ray backend.
+        InvalidRequest: The current fray client does not run such functions: it is not of the Ray backend.
     """
+    from fray.client import RunsRayFunctions
     from fray.current_client import current_client
 
-    run = getattr(current_client(), "run_remote_function", None)
-    if run is None:
+    client = current_client()
+    if not isinstance(client, RunsRayFunctions):
         name = getattr(fn.remote, "__qualname__", None) or type(fn).__name__
         raise InvalidRequest(
             f"{name} is a Ray remote function, which only fray's Ray backend can run: set FRAY_CLIENT=ray; or take "
             "@ray.remote off it and give the step resources, or write marin.execution.remote.remote(fn, resources=...)"
         )
-    return run(fn, args)
+    return client.run_remote_function(fn, args)
 
 
 def mirror_budget_gb(config: Any) -> float | None:
