@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 
 from fray.backends.local_apart import ApartCall
-from fray.backends.local_process import KILL_AFTER_SECONDS, OutputFile, ProcessTree, describe_exit
+from fray.backends.local_process import KILL_AFTER_SECONDS, OutputFile, ProcessTree, describe_exit, with_own_python
 from fray.client import JobHandle
 from fray.errors import JobFailed
 from fray.home import HomeProcess
@@ -200,6 +200,7 @@ class LocalJob:
         environment = self.request.environment
         own = environment.env_vars if environment else {}
         env = {**os.environ, **budget_environment(), **(self._process_environment or {}), **own}
+        env["PATH"] = with_own_python(env.get("PATH"))
         env[REPLICA_ENV] = str(replica_index())
         workspace = environment.workspace if environment else None
         with_lifeline = self._process_environment is not None

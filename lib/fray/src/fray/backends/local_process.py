@@ -17,6 +17,17 @@ _READ_BYTES = 16 << 20
 _LIFELINE = os.path.join(os.path.dirname(__file__), "lifeline.py")
 
 
+def with_own_python(path: str | None) -> str:
+    """A PATH on which `python`, and the programs installed beside it, are those of this interpreter.
+
+    Args:
+        path: What comes after them; None for the system's default.
+    """
+    own = os.path.dirname(sys.executable)
+    folders = (os.defpath if path is None else path).split(os.pathsep)
+    return os.pathsep.join([own, *(folder for folder in folders if folder != own)])
+
+
 class OutputFile:
     """What a job's programs write to stdout and stderr.
 

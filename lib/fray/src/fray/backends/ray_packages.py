@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
+from fray.backends.local_process import with_own_python
 from fray.backends.ray_resources import packages_digest
 from fray.errors import JobFailed
 from rigging.errors import Denied
@@ -57,7 +58,7 @@ def _own_folder(path: str) -> str:
 
 
 def _install(requirements: Sequence[str], directory: str) -> None:
-    uv = shutil.which("uv", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
+    uv = shutil.which("uv", path=with_own_python(os.environ.get("PATH")))
     if uv is not None:
         command = [uv, "pip", "install", "--quiet", "--python", sys.executable]
     else:

@@ -4,11 +4,10 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 
-from fray.backends.local_process import OutputFile, ProcessTree, describe_exit
+from fray.backends.local_process import OutputFile, ProcessTree, describe_exit, with_own_python
 from fray.backends.ray_failures import Outcome
 from fray.types import BinaryEntrypoint
 
@@ -25,7 +24,7 @@ def run_program(entry: BinaryEntrypoint, workspace: str | None, output: OutputFi
         output: Where what it writes goes.
     """
     env = {**os.environ, "FRAY_CLIENT": os.environ.get("FRAY_CLIENT", "ray")}
-    env["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), env.get("PATH", os.defpath)])
+    env["PATH"] = with_own_python(env.get("PATH"))
     cwd = workspace if workspace is not None and os.path.isdir(workspace) else None
     program = _Program([entry.command, *entry.args], env, cwd, output)
     try:

@@ -1,7 +1,6 @@
 """Jobs that submit jobs."""
 
 import os
-import sys
 
 import pytest
 
@@ -89,9 +88,7 @@ class TestNestedJobs:
             "job = client.submit(JobRequest('programs-child', Entrypoint.from_binary('true'), small))\n"
             "print(type(client).__module__, job.wait(60))\n"
         )
-        # Where the backend sees to packages, its `python` has ours; elsewhere it is whatever is found on the PATH.
-        python = "python" if fray_stage.capabilities.installs_packages else sys.executable
-        job = fray_stage.submit(fray_stage.request(Entrypoint.from_binary(python, ["-c", script])))
+        job = fray_stage.submit(fray_stage.request(Entrypoint.from_binary("python", ["-c", script])))
         job.wait(LONG)
         # The backend is found without a word of where it is.
         assert job.logs() == f"{type(fray_stage.client).__module__} succeeded\n"

@@ -22,6 +22,17 @@ class TestPrograms:
         job.wait(LONG)
         assert job.logs() == "from the workspace\n"
 
+    def test_its_python_is_the_one_that_has_fray(self, fray_stage: Stage) -> None:
+        folder = fray_stage.directory / "bin"
+        folder.mkdir()
+        for name in ("python", "only-here"):
+            (folder / name).write_text("#!/bin/sh\necho from the PATH of the job\n")
+            (folder / name).chmod(0o755)
+        environment = fray_stage.environment({"PATH": f"{folder}:/usr/bin:/bin"})
+        job = fray_stage.shell('python -c "import fray; print(fray.__name__)"; only-here', environment=environment)
+        assert job.wait(LONG) is JobStatus.SUCCEEDED
+        assert job.logs() == "fray\nfrom the PATH of the job\n"
+
     def test_its_exit_code(self, fray_stage: Stage) -> None:
         job = fray_stage.shell("echo the last words; exit 7")
         with pytest.raises(JobFailed) as caught:
