@@ -1,8 +1,6 @@
-import multiprocessing
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -27,14 +25,25 @@ def forget_place() -> Iterator[None]:
     identity._where.cache_clear()
 
 
+# A process of its own: a fork of one with many threads may never begin.
+COLLECT = """
+import multiprocessing, threading
+from rigging.lease.identity import acquisition_id
+
+found = [acquisition_id() for _ in range(100)]
+thread = threading.Thread(target=lambda: found.extend(acquisition_id() for _ in range(100)))
+thread.start()
+thread.join()
+with multiprocessing.get_context("fork").Pool(4) as pool:
+    found += pool.starmap(acquisition_id, [()] * 100)
+print(*found, sep="\\n")
+"""
+
+
 def test_no_two_acquisitions_share_an_id() -> None:
-    found = {acquisition_id() for _ in range(100)}
-    collect = threading.Thread(target=lambda: found.update(acquisition_id() for _ in range(100)))
-    collect.start()
-    collect.join()
-    with multiprocessing.get_context("fork").Pool(4) as pool:
-        found.update(pool.starmap(acquisition_id, [()] * 100))
-    assert len(found) == 300
+    done = subprocess.run([sys.executable, "-c", COLLECT], capture_output=True, text=True, check=True, timeout=60)
+    found = done.stdout.split()
+    assert len(found) == len(set(found)) == 300
     assert all(os.uname().nodename in each for each in found), "people read these"
 
 

@@ -1,6 +1,5 @@
 """Jobs on an Iris cluster."""
 
-import gc
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from fray.client import Client, JobHandle
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.home import HomeProcess
 from fray.types import ActorConfig, Entrypoint, JobRequest, JobStatus, ResourceConfig, create_environment
-from iris.client import IrisClient, Job
+from iris.client import IrisClient, Job, use_grpc
 from iris.client import JobAlreadyExists as IrisJobAlreadyExists
 from iris.cluster.types import JobState
 from rigging.errors import Conflict, InvalidRequest
@@ -57,30 +56,12 @@ def connect(address: str | None) -> Client:
     Raises:
         Conflict: This is a fork of a process that has asked for such a client.
     """
-    _refuse_forks()
+    use_grpc("no Iris client can be made here")
     here = os.environ.get("IRIS_CONTROLLER_ADDRESS") if os.environ.get("IRIS_JOB_ID") else None
     target = address or here
     if target is None:
         return IrisBackend(IrisClient.connect())
     return IrisBackend(IrisClient.remote(target), inside_job=here is not None and _bare(target) == _bare(here))
-
-
-# What a fork finds of its parent's connections it must not collect: their memory belongs to threads it does not have.
-os.register_at_fork(after_in_child=gc.freeze)
-
-_first_use: HomeProcess | None = None
-
-
-def _refuse_forks() -> None:
-    """Remember the process; in a fork of it gRPC crashes or hangs, unless nothing of it was open at that moment."""
-    global _first_use
-    if _first_use is None:
-        _first_use = HomeProcess()
-    elif not _first_use.here:
-        raise Conflict(
-            "no Iris client can be made here: this process is a fork of one that uses Iris, and gRPC does not survive "
-            "a fork; start a new process instead, e.g. with multiprocessing.get_context('spawn')"
-        )
 
 
 def _bare(address: str) -> str:

@@ -1,6 +1,5 @@
 """Handles of actors on Iris: small values that reach the actor from wherever they are unpickled."""
 
-import os
 import threading
 import weakref
 from collections.abc import Iterable
@@ -10,7 +9,7 @@ from typing import Any, Final
 from fray.actor import ActorHandle, current_actor
 from fray.errors import ActorLost, JobFailed
 from iris.actor import ActorCall, ActorClient, ActorDied, ActorStopped, RemoteError, actor_key
-from iris.client import IrisClient, get_iris_ctx
+from iris.client import IrisClient, get_iris_ctx, use_grpc
 from rigging.errors import Conflict
 
 
@@ -45,9 +44,9 @@ class ActorSpot:
         return f"{self.group!r} [{self.index}]"
 
     @property
-    def key(self) -> tuple[int, str, str]:
+    def key(self) -> tuple[str, str]:
         """Tells actors apart within this process."""
-        return os.getpid(), self.controller, self.name or f"{self.address} {self.group}"
+        return self.controller, self.name or f"{self.address} {self.group}"
 
 
 def public_methods(cls: type[Any]) -> frozenset[str]:
@@ -150,24 +149,15 @@ def handle_of(spot: ActorSpot) -> ActorHandle:
 # ---- one connection an actor and process, however many handles there are ----
 
 _lock = threading.Lock()
-_clusters: "weakref.WeakValueDictionary[tuple[int, str], IrisClient]" = weakref.WeakValueDictionary()
-_made_here: Final[dict[tuple[int, str], IrisClient]] = {}
-_clients: Final[dict[tuple[int, str, str], ActorClient]] = {}
-
-
-def _renew_lock_after_fork() -> None:
-    # Another thread of the parent may have held it at the moment of the fork, and does not exist here.
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock_after_fork)
+_clusters: "weakref.WeakValueDictionary[str, IrisClient]" = weakref.WeakValueDictionary()
+_made_here: Final[dict[str, IrisClient]] = {}
+_clients: Final[dict[tuple[str, str], ActorClient]] = {}
 
 
 def know_cluster(client: IrisClient, address: str) -> None:
     """Let handles of that cluster's actors use this client while it lives."""
     with _lock:
-        _clusters[os.getpid(), address] = client
+        _clusters[address] = client
 
 
 def client_of(spot: ActorSpot) -> ActorClient:
@@ -175,10 +165,10 @@ def client_of(spot: ActorSpot) -> ActorClient:
     key = spot.key
     client = _clients.get(key)
     if client is None:
+        use_grpc(f"actor {spot.label} cannot be called here")
         with _lock:
             client = _clients.get(key)
             if client is None:
-                _refuse_forks(spot)
                 client = _clients[key] = _connect(spot)
     return client
 
@@ -212,15 +202,6 @@ def close_clients(spots: Iterable[ActorSpot]) -> None:
             client.close()
 
 
-def _refuse_forks(spot: ActorSpot) -> None:
-    """Where gRPC was in use before the fork, a call would hang or crash; in other forks handles work."""
-    if any(key[0] != os.getpid() for key in (*_clients, *_clusters)):
-        raise Conflict(
-            f"actor {spot.label} cannot be called here: this process is a fork of one that uses Iris, and gRPC does "
-            "not survive a fork; start a new process instead, e.g. with multiprocessing.get_context('spawn')"
-        )
-
-
 def _connect(spot: ActorSpot) -> ActorClient:
     cluster = _cluster(spot.controller)
     if spot.name:
@@ -232,8 +213,7 @@ def _cluster(address: str) -> IrisClient:
     context = get_iris_ctx()
     if context is not None and context.job.controller_address == address:
         return context.client
-    key = (os.getpid(), address)
-    client = _clusters.get(key)
+    client = _clusters.get(address)
     if client is None:
-        client = _made_here[key] = _clusters[key] = IrisClient.remote(address)
+        client = _made_here[address] = _clusters[address] = IrisClient.remote(address)
     return client

@@ -12,7 +12,6 @@ import grpc.aio
 
 from iris.actor.errors import ActorDied
 from iris.actor.link import Link
-from iris.actor.loop import using_grpc
 from iris.actor.outbox import Handoff
 from iris.actor.pending import PendingCall, Reply
 from iris.actor.places import Place, Target
@@ -202,10 +201,7 @@ class Caller:
 
     async def _serve(self, place: Place) -> MarinError | None:
         """One connection, to its end; None: it was made and ended in order or broke later, else why it was not."""
-        with using_grpc():
-            return await self._serve_through(Link(place, self._session, self))
-
-    async def _serve_through(self, link: Link) -> MarinError | None:
+        link = Link(place, self._session, self)
         made = False
         try:
             outstanding = [number for number, call in self._calls.items() if call.sent]

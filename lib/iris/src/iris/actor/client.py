@@ -17,6 +17,7 @@ from iris.actor.pending import PendingCall
 from iris.actor.places import FixedPlace, NamedPlace, Place, Target
 from iris.client.client import IrisClient
 from iris.client.context import get_iris_ctx
+from iris.rpc.forks import in_fork, use_grpc
 from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest, NotFound
 
 MAX_IN_FLIGHT: Final = 10_000
@@ -144,7 +145,7 @@ class ActorClient:
         """A client of an actor that `caller` reaches."""
         made = cls.__new__(cls)
         made._setup(_unused, _unused, None, 0)
-        made._callers = {os.getpid(): caller}
+        made._caller = caller
         return made
 
     def _setup(
@@ -154,7 +155,7 @@ class ActorClient:
         self._key = key
         self._timeout = timeout
         self._max_retries = max_retries
-        self._callers: dict[int, AnyCaller] = {}
+        self._caller: AnyCaller | None = None
         self._in_flight = threading.BoundedSemaphore(MAX_IN_FLIGHT)
         self._lock = threading.Lock()
         self._closed = False
@@ -183,9 +184,9 @@ class ActorClient:
             timeout: Seconds until the call fails with DeadlineExceeded and, if it has not begun, is not run.
 
         Raises:
-            InvalidRequest: The arguments cannot be pickled. Conflict: The client was closed.
+            InvalidRequest: The arguments cannot be pickled. Conflict: The client was closed, or this is a fork.
         """
-        caller = self._caller()
+        caller = self._connected()
         try:
             data = dump_arguments(args, kwargs or {})
         except Exception as error:  # whatever the classes of the arguments do
@@ -202,7 +203,7 @@ class ActorClient:
         """End the connection, once what was sent is on its way; calls without an end fail with Conflict."""
         with self._lock:
             self._closed = True
-            caller = self._callers.pop(os.getpid(), None)
+            caller, self._caller = self._caller, None
         if isinstance(caller, Caller):
             run(_close(caller))
 
@@ -214,23 +215,22 @@ class ActorClient:
     ) -> None:
         self.close()
 
-    def _caller(self) -> AnyCaller:
-        # A fork has neither the loop nor the connection of its parent.
-        pid = os.getpid()
-        caller = self._callers.get(pid)
-        if caller is not None:
+    def _connected(self) -> AnyCaller:
+        caller = self._caller
+        if caller is not None and not in_fork():
             return caller
+        use_grpc("this ActorClient cannot be used here" if caller is None else f"actor {caller.label} cannot be called")
         with self._lock:
             if self._closed:
                 raise Conflict("this ActorClient was closed; make a new one")
-            if pid not in self._callers:
+            if self._caller is None:
                 made = run(_make_caller(self._make_target, self._key()))
-                self._callers = {pid: made}
-                _open_callers.setdefault(pid, set()).add(made)
-            return self._callers[pid]
+                self._caller = made
+                _open_callers.add(made)
+            return self._caller
 
 
-_open_callers: dict[int, set[Caller]] = {}
+_open_callers: set[Caller] = set()
 
 
 async def _make_caller(target: Callable[[], Target], key: bytes) -> Caller:
@@ -239,17 +239,16 @@ async def _make_caller(target: Callable[[], Target], key: bytes) -> Caller:
 
 
 async def _close(caller: Caller) -> None:
-    _open_callers.get(os.getpid(), set()).discard(caller)
+    _open_callers.discard(caller)
     await caller.close()
 
 
 @atexit.register
 def _hand_over() -> None:
     """Calls made by a process that ends reach their actors, if those can be reached soon."""
-    callers = _open_callers.get(os.getpid())
-    if callers:
+    if _open_callers and not in_fork():
         with contextlib.suppress(TimeoutError):
-            run(_flush(list(callers)), _FLUSH_S + 1)
+            run(_flush(list(_open_callers)), _FLUSH_S + 1)
 
 
 async def _flush(callers: list[Caller]) -> None:
@@ -283,4 +282,4 @@ def _whoami() -> str:
 
 
 def _unused() -> NoReturn:
-    raise Conflict("this actor was reached in its own process, of which this one is a fork")
+    raise Conflict("this ActorClient was closed; its actor was reached within the process")

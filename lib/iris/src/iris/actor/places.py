@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import grpc
 import grpc.aio
 
-from iris.actor.loop import in_thread, using_grpc
+from iris.actor.loop import in_thread
 from iris.client.connection import Connection, Endpoint, is_away
 from iris.client.endpoints import Endpoint as Registered
 from iris.client.endpoints import EndpointSet, WatchState
@@ -199,10 +199,6 @@ class EndpointWatch:
 
     async def _follow(self, where: Endpoint, state: WatchState, backoff: ExponentialBackoff) -> None:
         state.restart()
-        with using_grpc():
-            await self._follow_stream(where, state, backoff)
-
-    async def _follow_stream(self, where: Endpoint, state: WatchState, backoff: ExponentialBackoff) -> None:
         async with grpc.aio.insecure_channel(where.address, options=CHANNEL_OPTIONS) as channel:
             stream = EndpointServiceStub(channel).Watch(self._request, metadata=call_metadata(where.token))
             async for update in stream:

@@ -15,7 +15,7 @@ from iris.actor.client import ActorClient
 from iris.actor.hosted import HostedActor, HostedCall
 from iris.actor.inward import InwardCaller
 from iris.actor.keys import actor_key
-from iris.actor.loop import run, using_grpc
+from iris.actor.loop import run
 from iris.actor.places import ACTOR_KEY
 from iris.actor.service import ActorService, ServerLoad
 from iris.actor.wire import handler_of
@@ -71,7 +71,6 @@ class ActorServer:
         self._service: ActorService | None = None
         self._server: grpc.aio.Server | None = None
         self._address = ""
-        self._use = contextlib.ExitStack()
 
     @property
     def address(self) -> str:
@@ -157,7 +156,6 @@ class ActorServer:
         for actor in self._actors.values():
             actor.wait_idle(grace)
         run(_end(server, service))
-        self._use.close()
         self._service = None
 
     @property
@@ -190,7 +188,6 @@ class ActorServer:
             ) from error
         await server.start()
         self._server, self._address = server, f"{self._host}:{port}"
-        self._use.enter_context(using_grpc())
 
     async def _refuse_new(self) -> None:
         assert self._service is not None

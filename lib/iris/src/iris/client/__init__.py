@@ -16,6 +16,7 @@ from iris.client.types import (
     UserBudgetStatus,
     WorkerStatus,
 )
+from iris.rpc.forks import use_grpc
 
 __all__ = [
     "Checkpoint",
@@ -40,4 +41,5 @@ __all__ = [
     "WorkerStatus",
     "get_iris_ctx",
     "iris_ctx",
+    "use_grpc",
 ]

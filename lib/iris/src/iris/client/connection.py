@@ -13,6 +13,7 @@ import grpc
 from iris.client.errors import ControllerUnreachable
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.endpoints_pb2_grpc import EndpointServiceStub
+from iris.rpc.forks import use_grpc
 from iris.rpc.iris_pb2_grpc import BlobServiceStub, ClusterServiceStub, JobServiceStub
 from iris.rpc.protocol import CHANNEL_OPTIONS, call_metadata
 from iris.rpc.status_map import from_rpc_error
@@ -190,7 +191,12 @@ class Connection:
             )
 
     def current(self) -> Call:
-        """The stubs of the channel as it is now, made on first use. Raises Conflict on a closed connection."""
+        """The stubs of the channel as it is now, made on first use.
+
+        Raises:
+            Conflict: The connection is closed, or this is a fork of a process that used gRPC.
+        """
+        use_grpc("this client cannot be used here")
         with self._lock:
             if self._closed:
                 raise Conflict("this client is shut down; make a new one")

@@ -284,9 +284,6 @@ class TestActors(ActorTests):
         end.set()
         assert job.wait(LONG) is JobStatus.SUCCEEDED
 
-    # Sometimes gRPC ends a child by a segmentation fault before its Python code has run: other threads were inside of
-    # gRPC at the moment of the fork ("skipping fork() handlers"). Among the long tests until that is understood.
-    @pytest.mark.slow
     def test_handles_in_a_forked_child(self, fray_stage: Stage) -> None:
         counter = create(fray_stage, Counter)
         assert counter.add(1) == 1

@@ -193,8 +193,6 @@ class TestClients:
         assert "fork" in told
         assert "current_client()" in told
 
-    # Like `test_handles_in_a_forked_child`: gRPC sometimes ends the child before it can answer.
-    @pytest.mark.slow
     def test_a_forked_child_must_not_use_its_parents_jobs(self, fray_stage: Stage) -> None:
         job = fray_stage.submit(fray_stage.request(fray_stage.waiter(fray_stage.flag("never"))))
 

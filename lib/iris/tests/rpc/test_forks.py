@@ -1,0 +1,85 @@
+"""What forks of processes that use gRPC find: none of its threads, and a refusal instead of a crash or a wait."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NOBODY = "127.0.0.1:1"
+
+PROGRAM = """
+import os, sys
+from iris.actor import ActorClient
+from iris.client import ControllerUnreachable, IrisClient
+from rigging.errors import Conflict
+
+def ask():
+    try:
+        client.list_jobs()
+    except (ControllerUnreachable, Conflict) as error:
+        return f"{type(error).__name__}: {error}"
+
+client = IrisClient.remote("ADDRESS")
+actor = ActorClient.at("ADDRESS", "a", key=b"k" * 32)
+"""
+
+OF_A_USER = """
+before = ask()
+told, tell = os.pipe()
+if (child := os.fork()) == 0:
+    lines = [str(len(os.listdir("/proc/self/task"))), ask()]
+    client = IrisClient.remote("ADDRESS")
+    lines.append(ask())
+    for use in (lambda: actor.add(1), lambda: ActorClient.at("ADDRESS", "b", key=b"k" * 32).add(1)):
+        try:
+            use()
+        except Conflict as error:
+            lines.append(str(error))
+    os.write(tell, "\\n".join(lines).encode())
+    sys.exit(0)  # with what an interpreter does at its end
+os.close(tell)
+_, status = os.waitpid(child, 0)
+print(before, os.waitstatus_to_exitcode(status), os.read(told, 10_000).decode(), ask(), sep="\\n")
+"""
+
+OF_A_STRANGER = """
+if (child := os.fork()) == 0:
+    print(ask(), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def output(tmp_path: Path, program: str) -> list[str]:
+    path = tmp_path / "program.py"
+    path.write_text((PROGRAM + program).replace("ADDRESS", NOBODY))
+    env = {**os.environ, "IRIS_RECONNECT_TIMEOUT": "0.2"}
+    env.pop("GRPC_ENABLE_FORK_SUPPORT", None)
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_fork_of_a_process_that_uses_grpc(tmp_path: Path) -> None:
+    before, status, threads, *refused, after = output(tmp_path, OF_A_USER)
+    assert status == "0"
+    assert threads == "1", "gRPC's threads would read from the parent's connections"
+    assert len(refused) == 4
+    assert all("is a fork of one that uses Iris" in each for each in refused)
+    assert before.startswith("ControllerUnreachable"), before
+    assert after.startswith("ControllerUnreachable"), "the parent goes on"
+
+
+def test_a_fork_of_a_process_that_has_not_used_grpc_yet(tmp_path: Path) -> None:
+    (told,) = output(tmp_path, OF_A_STRANGER)
+    assert told.startswith("ControllerUnreachable")
+
+
+@pytest.mark.parametrize("chosen", ["0", "1", "true"])
+def test_what_users_choose_for_grpc_stays(chosen: str) -> None:
+    program = "import os, iris; print(os.environ['GRPC_ENABLE_FORK_SUPPORT'])"
+    env = {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": chosen}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, check=True)
+    assert done.stdout.strip() == chosen
