@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from fray.actor import enter_actor
 from fray.backends.local_actor import LocalActor, LocalActorGroup, LocalActorHandle
-from fray.backends.local_apart import ApartCall, ScratchFolder
+from fray.backends.local_apart import ApartCall
 from fray.backends.local_job import LocalJob
+from fray.backends.local_scratch import ScratchFolder
 from fray.backends.local_slots import Slot, SlotPool
 from fray.capabilities import BackendCapabilities
 from fray.client import Client, JobHandle

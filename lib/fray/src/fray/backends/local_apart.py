@@ -1,48 +1,19 @@
 """Callables of the local backend in processes of their own."""
 
-import itertools
 import os
-import shutil
 import sys
-import tempfile
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode
 
 from fray import pickling
 from fray.backends import local_child
+from fray.backends.local_scratch import ScratchFolder
 from fray.context import CLIENT_ENV
 from fray.home import HomeProcess
 from fray.remote_errors import unpack_error
 from fray.types import CallableEntrypoint
-
-
-class ScratchFolder:
-    """A client's temporary files; made when the first is needed, gone with the client or the interpreter."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._home = HomeProcess()
-        self._folder: str | None = None
-        self._remove: Callable[[], object] | None = None
-        self._numbers = itertools.count(1)
-
-    def new_path(self, kind: str) -> Path:
-        """A path that nothing uses yet; short, as socket addresses are limited to about a hundred characters."""
-        with self._lock:
-            if self._folder is None:
-                self._folder = tempfile.mkdtemp(prefix="fray-")
-                self._remove = self._home.at_end(self, partial(shutil.rmtree, self._folder, ignore_errors=True))
-            return Path(self._folder, f"{next(self._numbers)}.{kind}")
-
-    def remove(self) -> None:
-        """Remove all of them; new ones may be made afterwards."""
-        with self._lock:
-            remove, self._remove, self._folder = self._remove, None, None
-        if remove is not None:
-            remove()
 
 
 class ApartCall:
