@@ -42,8 +42,11 @@ def _running_jobs() -> list[str]:
     """The children of this process that were given a replica's number, where the system tells of them."""
     found = []
     for listing in glob.glob("/proc/self/task/*/children"):
-        for pid in Path(listing).read_text().split():
-            # One that ends meanwhile is not left.
+        children: list[str] = []
+        # A thread or a child that ends meanwhile is not left.
+        with contextlib.suppress(OSError):
+            children = Path(listing).read_text().split()
+        for pid in children:
             with contextlib.suppress(OSError):
                 if f"{REPLICA_ENV}=".encode() in Path(f"/proc/{pid}/environ").read_bytes():
                     found.append(f"process {pid}")
