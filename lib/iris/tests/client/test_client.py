@@ -1,6 +1,7 @@
 """Submitting, waiting and stopping against a real server, with the server going away in between."""
 
 import threading
+from dataclasses import replace
 
 import cloudpickle
 import grpc
@@ -9,7 +10,7 @@ import pytest
 from iris.client import ControllerUnreachable, IrisClient, JobAlreadyExists, JobFailedError
 from iris.client.connection import Connection, Endpoint, parse_address
 from iris.client.job_env import JobEnv
-from iris.client.submission import JobPlan, Submitter
+from iris.client.submission import JobLimits, JobPlan, Submitter
 from iris.cluster.constraints import region_constraint
 from iris.cluster.types import (
     CoschedulingConfig,
@@ -25,6 +26,7 @@ from iris.rpc import iris_pb2 as pb
 from rigging.errors import DeadlineExceeded, Denied, InvalidRequest, NotFound
 
 TRUE = Entrypoint.from_command("true")
+NO_LIMITS = JobLimits(max_retries_failure=0, max_retries_preemption=0, timeout=None, scheduling_timeout=None)
 
 
 def plan(**changes) -> JobPlan:
@@ -35,10 +37,7 @@ def plan(**changes) -> JobPlan:
         "resources": ResourceSpec(),
         "environment": EnvironmentSpec(),
         "replicas": 1,
-        "max_retries_failure": 0,
-        "max_retries_preemption": 0,
-        "timeout": None,
-        "scheduling_timeout": None,
+        "limits": NO_LIMITS,
         "constraints": (),
         "coscheduling": None,
         "ports": (),
@@ -58,6 +57,7 @@ def test_everything_asked_for_is_in_the_request(controller, client):
         constraints=[region_constraint(["us-east1", "us-east5"])],
         replicas=3,
         max_retries_failure=4,
+        max_task_failures=2,
         timeout=1.5,
         priority_band="batch",
     )
@@ -74,6 +74,7 @@ def test_everything_asked_for_is_in_the_request(controller, client):
     assert spec.environment.env_vars["A"] == "1"
     assert (spec.timeout_ms, spec.scheduling_timeout_ms) == (1500, 2000)
     assert (spec.replicas, spec.max_retries_failure, spec.max_retries_preemption) == (3, 4, 1000)
+    assert spec.max_task_failures == 2
     assert spec.constraints[0].op == pb.CONSTRAINT_OP_IN
     assert list(spec.constraints[0].values) == ["us-east1", "us-east5"]
     assert spec.band == pb.PRIORITY_BAND_BATCH
@@ -87,8 +88,8 @@ def test_everything_asked_for_is_in_the_request(controller, client):
         ({"name": "a/b"}, "a/b"),
         ({"name": "17"}, "17"),
         ({"replicas": 0}, "replicas must be a whole number from 1 up, not 0"),
-        ({"max_retries_failure": -1}, "max_retries_failure"),
-        ({"timeout": 0}, "timeout must be a number of seconds above 0"),
+        ({"limits": replace(NO_LIMITS, max_retries_failure=-1)}, "max_retries_failure"),
+        ({"limits": replace(NO_LIMITS, timeout=0)}, "timeout must be a number of seconds above 0"),
         ({"priority_band": "urgent"}, "production, interactive, batch"),
         ({"entrypoint": Entrypoint.from_callable(len, threading.Lock())}, "cannot be sent to another process"),
     ],

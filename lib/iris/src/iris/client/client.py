@@ -9,12 +9,11 @@ from typing import Final
 from iris.client.connection import Connection
 from iris.client.discovery import ClusterTarget, cluster_at, find_cluster, local_cluster
 from iris.client.endpoints import EndpointResolver
-from iris.client.errors import JobAlreadyExists
 from iris.client.job import Job
 from iris.client.job_env import JobEnv
 from iris.client.log_stream import LogQuery, read_logs
 from iris.client.operator import Operator
-from iris.client.submission import JobPlan, Submitter
+from iris.client.submission import JobLimits, JobPlan, Submitter
 from iris.client.types import ClusterStatus, JobStatus, LogLine, QueryResult, TaskStatus
 from iris.client.wire import cluster_status, job_status, query_result, task_status
 from iris.cluster.constraints import Constraint
@@ -29,7 +28,7 @@ from iris.cluster.types import (
     ResourceSpec,
 )
 from iris.rpc import iris_pb2 as pb
-from rigging.errors import AlreadyExists, DeadlineExceeded
+from rigging.errors import DeadlineExceeded
 
 _LONG_POLL_SECONDS: Final = 30.0
 
@@ -150,34 +149,15 @@ class IrisClient:
     ) -> Job:
         """Submit a job; when this returns it is stored by the controller and will not be lost.
 
-        Args:
-            entrypoint: What each task runs.
-            name: Names the job among the live ones of its user (or of its parent job): no "/".
-            resources: What each task needs.
-            environment: Extra packages and variables. Inside a job whose workspace is used on, extras and pip packages
-                that are not given are those of that job. Variables named MARIN_* are passed on from this process.
-            ports: Names of ports to allocate; a task finds them as IRIS_PORT_<NAME>.
-            scheduling_timeout: Seconds until the first task is placed, or the job fails.
-            constraints: On the workers' attributes.
-            coscheduling: Makes the tasks a gang.
-            replicas: Number of tasks; of a gang on TPU slices, rounded up to whole slices, with a warning.
-            max_retries_failure: How often a task starts again after it failed.
-            max_retries_preemption: How often it does after its worker was lost.
-            timeout: Seconds from the first task's start, after which the job fails.
-            user: Instead of the client's; not inside a job.
-            priority_band: "production", "interactive" or "batch".
-            max_task_failures: Tasks that may fail for good before the job fails; not for gangs.
-            reserve: Hold the accelerators without attaching them to the tasks.
-            existing: What to do when a live job has that name: "fail", "adopt" it (it is returned), or "replace" it
-                (it is stopped, and this one starts when its attempts are gone).
-            adopt_existing: Short for `existing="adopt"`.
-            idempotency_key: Submitting twice with the same key makes one job.
+        `iris.client.submission.JobPlan` explains the arguments. `existing` (an ExistingJobPolicy; `adopt_existing` is
+        short for "adopt") is for when a live job has that name. One `idempotency_key` makes one job.
 
         Raises:
             InvalidRequest: The request can never be met; the message says what is allowed.
             JobAlreadyExists: A live job of that name exists.
             ControllerUnreachable: The controller does not answer.
         """
+        limits = JobLimits(max_retries_failure, max_retries_preemption, timeout, scheduling_timeout, max_task_failures)
         plan = JobPlan(
             entrypoint=entrypoint,
             name=name,
@@ -185,23 +165,15 @@ class IrisClient:
             resources=resources or ResourceSpec(),
             environment=environment or EnvironmentSpec(),
             replicas=replicas,
-            max_retries_failure=max_retries_failure,
-            max_retries_preemption=max_retries_preemption,
-            timeout=timeout,
-            scheduling_timeout=scheduling_timeout,
+            limits=limits,
             constraints=tuple(constraints or ()),
             coscheduling=coscheduling,
             ports=tuple(ports or ()),
             priority_band=priority_band,
-            max_task_failures=max_task_failures,
             reserve=reserve,
         )
         policy = ExistingJobPolicy.ADOPT if adopt_existing else existing
-        try:
-            job_id = self._submitter.submit(plan, existing=policy, idempotency_key=idempotency_key)
-        except AlreadyExists as error:
-            raise JobAlreadyExists(str(error)) from None
-        return Job(self, job_id)
+        return Job(self, self._submitter.submit(plan, existing=policy, idempotency_key=idempotency_key))
 
     def full_name_prefix(self) -> str:
         """What stands in front of the name of a job submitted here: "/user", or inside a job that job's id."""

@@ -12,6 +12,7 @@ from typing import Final
 
 from iris.client.bundle import Bundle, blob_digest, make_bundle, upload_bundle, upload_messages
 from iris.client.connection import Connection
+from iris.client.errors import JobAlreadyExists
 from iris.client.job_env import JobEnv
 from iris.client.names import default_user
 from iris.client.wire import JobRequest, submit_request
@@ -27,7 +28,7 @@ from iris.cluster.types import (
 )
 from iris.domain.resources import Device
 from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts, whole_slices
-from rigging.errors import Conflict, InvalidRequest
+from rigging.errors import AlreadyExists, Conflict, InvalidRequest
 
 FORWARDED_PREFIX: Final = "MARIN_"
 """Variables that every job gets from its submitter, unless the job sets them: where data lives must not change."""
@@ -39,8 +40,43 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class JobLimits:
+    """How often a job tries and how long, with the names of `IrisClient.submit`.
+
+    Args:
+        max_retries_failure: How often a task starts again after it failed.
+        max_retries_preemption: How often it does after its worker was lost.
+        timeout: Seconds from the first task's start, after which the job fails.
+        scheduling_timeout: Seconds until the first task is placed, or the job fails.
+        max_task_failures: Tasks that may fail for good before the job fails; not for gangs.
+    """
+
+    max_retries_failure: int
+    max_retries_preemption: int
+    timeout: float | None
+    scheduling_timeout: float | None
+    max_task_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class JobPlan:
-    """The arguments of `IrisClient.submit`, which explains them. Times in seconds."""
+    """What a job is, with the names of `IrisClient.submit`.
+
+    Args:
+        entrypoint: What each task runs.
+        name: Names the job among the live ones of its user (or of its parent job): no "/".
+        user: Instead of the client's; not inside a job.
+        resources: What each task needs.
+        environment: Extra packages and variables. Inside a job whose workspace is used on, extras and pip packages
+            that are not given are those of that job. Variables named MARIN_* are passed on from this process.
+        replicas: Number of tasks; of a gang on TPU slices, rounded up to whole slices, with a warning.
+        limits: Retries and times; see `JobLimits`.
+        constraints: On the workers' attributes.
+        coscheduling: Makes the tasks a gang.
+        ports: Names of ports to allocate; a task finds them as IRIS_PORT_<NAME>.
+        priority_band: "production", "interactive" or "batch".
+        reserve: Hold the accelerators without attaching them to the tasks.
+    """
 
     entrypoint: Entrypoint
     name: str
@@ -48,15 +84,11 @@ class JobPlan:
     resources: ResourceSpec
     environment: EnvironmentSpec
     replicas: int
-    max_retries_failure: int
-    max_retries_preemption: int
-    timeout: float | None
-    scheduling_timeout: float | None
+    limits: JobLimits
     constraints: Sequence[Constraint]
     coscheduling: CoschedulingConfig | None
     ports: Sequence[str]
     priority_band: PriorityBand | str | None
-    max_task_failures: int = 0
     reserve: bool = False
 
 
@@ -83,30 +115,12 @@ class Submitter:
         self._bundle_lock = threading.Lock()
 
     def submit(self, plan: JobPlan, *, existing: ExistingJobPolicy | str, idempotency_key: str | None) -> str:
-        """Send the job; returns its id. Errors as in `IrisClient.submit`, with AlreadyExists for a taken name."""
+        """Send the job; returns its id. Errors as in `IrisClient.submit`."""
         policy = _policy(existing)
         for constraint in plan.constraints:
             validate_constraint(constraint)
         payload = pickle_callable(plan.entrypoint)
-        request = JobRequest(
-            job_id=str(self.job_name(plan.name, plan.user)),
-            entrypoint=plan.entrypoint,
-            payload_digest=blob_digest(payload) if payload else "",
-            resources=plan.resources,
-            environment=self.environment(plan.environment),
-            bundle_digest=self.bundle_digest(),
-            replicas=self._whole_slices(plan),
-            max_retries_failure=_count(plan.max_retries_failure, "max_retries_failure"),
-            max_retries_preemption=_count(plan.max_retries_preemption, "max_retries_preemption"),
-            timeout_ms=_to_ms(plan.timeout, "timeout"),
-            scheduling_timeout_ms=_to_ms(plan.scheduling_timeout, "scheduling_timeout"),
-            constraints=plan.constraints,
-            coscheduling=plan.coscheduling,
-            ports=plan.ports,
-            band=_band(plan.priority_band),
-            max_task_failures=_count(plan.max_task_failures, "max_task_failures"),
-            reserve=plan.reserve,
-        )
+        request = self._request(plan, blob_digest(payload) if payload else "")
         inline = [payload] if 0 < len(payload) <= INLINE_PAYLOAD_BYTES else []
         if payload and not inline and self._connection.missing_blobs([request.payload_digest]):
             self._connection.upload_blobs(lambda: upload_messages([(request.payload_digest, payload)]))
@@ -116,8 +130,34 @@ class Submitter:
             inline_blobs=inline,
             existing=policy,
         )
-        reply = self._connection.run(lambda c: c.jobs.SubmitJob(message, timeout=c.timeout, metadata=c.metadata))
+        try:
+            reply = self._connection.run(lambda c: c.jobs.SubmitJob(message, timeout=c.timeout, metadata=c.metadata))
+        except AlreadyExists as error:
+            raise JobAlreadyExists(str(error)) from None
         return reply.job_id
+
+    def _request(self, plan: JobPlan, payload_digest: str) -> JobRequest:
+        """What is sent for a plan; its bundle is in the cluster when this returns."""
+        limits = plan.limits
+        return JobRequest(
+            job_id=str(self.job_name(plan.name, plan.user)),
+            entrypoint=plan.entrypoint,
+            payload_digest=payload_digest,
+            resources=plan.resources,
+            environment=self.environment(plan.environment),
+            bundle_digest=self.bundle_digest(),
+            replicas=self._whole_slices(plan),
+            max_retries_failure=_count(limits.max_retries_failure, "max_retries_failure"),
+            max_retries_preemption=_count(limits.max_retries_preemption, "max_retries_preemption"),
+            timeout_ms=_to_ms(limits.timeout, "timeout"),
+            scheduling_timeout_ms=_to_ms(limits.scheduling_timeout, "scheduling_timeout"),
+            constraints=plan.constraints,
+            coscheduling=plan.coscheduling,
+            ports=plan.ports,
+            band=_band(plan.priority_band),
+            max_task_failures=_count(limits.max_task_failures, "max_task_failures"),
+            reserve=plan.reserve,
+        )
 
     def _whole_slices(self, plan: JobPlan) -> int:
         """The number of tasks; for a gang on TPU slices, that of whole slices."""
