@@ -86,20 +86,6 @@ class Cluster:
         return int(json.loads((self.state_dir / "cluster.json").read_text())["pid"])
 
 
-def eventually(condition: Callable[[], object], what: str, timeout: float = 30.0) -> None:
-    """Wait until the condition holds; fail naming it otherwise."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {timeout} s: {what}")
-        time.sleep(0.05)
-
-
-@pytest.fixture(name="eventually")
-def eventually_fixture() -> Callable[..., None]:
-    return eventually
-
-
 @contextlib.contextmanager
 def running_cluster(root: Path) -> Iterator[Cluster]:
     cluster = Cluster(root / "iris", root / "storage", root / "home")

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -143,7 +142,7 @@ def test_an_unknown_extra_fails_with_the_known_ones(cluster, workspace):
 
 
 @pytest.fixture
-def sleeper(cluster, workspace, eventually: Callable[..., None]):
+def sleeper(cluster, workspace):
     """A running `job run` whose command has printed its first line; its arguments can be extended."""
 
     def start(*options: str) -> "tuple[subprocess.Popen[str], str]":
@@ -215,7 +214,7 @@ def test_no_wait_returns_the_id_and_says_how_to_follow_and_stop(cluster, workspa
     assert cluster.iris("job", "stop", job_id).code == 0
 
 
-def test_a_controller_that_stays_away_ends_the_wait_with_a_code_of_its_own(own_cluster, workspace, eventually):
+def test_a_controller_that_stays_away_ends_the_wait_with_a_code_of_its_own(own_cluster, workspace):
     process = own_cluster.start(
         "job", "run", "--", "python", "count.py", "600", "0.1", cwd=workspace, env={"IRIS_RECONNECT_TIMEOUT": "1"}
     )

@@ -6,12 +6,12 @@ import signal
 
 import pytest
 
+from rigging.testing import eventually
+
 pytestmark = pytest.mark.e2e
 
 
-def test_a_killed_controller_comes_back_with_its_jobs_and_the_running_task_finishes_once(
-    own_cluster, workspace, eventually
-):
+def test_a_killed_controller_comes_back_with_its_jobs_and_the_running_task_finishes_once(own_cluster, workspace):
     assert own_cluster.iris("job", "run", "--job-name", "earlier", "--", "true", cwd=workspace).code == 0
     submitted = own_cluster.iris(
         "job", "run", "--no-wait", "--job-name", "counter", "--", "python", "count.py", "60", "0.05", cwd=workspace

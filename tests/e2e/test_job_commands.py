@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from rigging.testing import eventually
+
 pytestmark = pytest.mark.e2e
 
 PARENT = """
@@ -49,7 +51,7 @@ def test_an_unknown_job_is_named_with_the_nearest_there_is(cluster, workspace, c
     assert "/training" in result.err
 
 
-def test_a_child_job_is_shown_under_its_parent_and_is_stopped_with_it(cluster, workspace, eventually):
+def test_a_child_job_is_shown_under_its_parent_and_is_stopped_with_it(cluster, workspace):
     (workspace / "parent.py").write_text(PARENT)
     started = cluster.iris(
         "job", "run", "--no-wait", "--job-name", "family", "--cpu", "2", "--", "python", "parent.py", cwd=workspace

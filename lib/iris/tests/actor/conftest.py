@@ -1,5 +1,4 @@
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -118,16 +117,3 @@ def connect() -> Iterator[Callable[..., ActorClient]]:
 @pytest.fixture
 def client(server: ActorServer, connect: Callable[..., ActorClient]) -> ActorClient:
     return connect(server.address)
-
-
-@pytest.fixture
-def eventually() -> Callable[[Callable[[], object], str], None]:
-    """Wait until a condition holds; fail naming it otherwise."""
-
-    def wait(condition: Callable[[], object], what: str) -> None:
-        end = time.monotonic() + WAIT_S
-        while not condition():
-            assert time.monotonic() < end, f"not within {WAIT_S:g} s: {what}"
-            time.sleep(0.005)
-
-    return wait

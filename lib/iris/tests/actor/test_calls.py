@@ -10,6 +10,7 @@ import pytest
 
 from iris.actor import ActorClient, ActorServer, ActorStopped, RemoteError, RemoteTraceback
 from rigging.errors import AlreadyExists, Conflict, DeadlineExceeded, Denied, InvalidRequest, NotFound
+from rigging.testing import eventually
 
 WAIT_S = 20.0
 KEY = b"k" * 32
@@ -40,7 +41,7 @@ def test_a_large_argument_does_not_lose_its_place(client: ActorClient, bench: An
 
 
 def test_one_call_at_a_time_unless_more_are_allowed(
-    server: ActorServer, client: ActorClient, bench: Any, connect: Callable[..., ActorClient], eventually: Any
+    server: ActorServer, client: ActorClient, bench: Any, connect: Callable[..., ActorClient]
 ) -> None:
     alone = [client.wait.remote() for _ in range(3)]
     eventually(lambda: bench.inside, "the first is inside")
@@ -133,7 +134,7 @@ def test_a_deadline_passes(client: ActorClient, bench: Any) -> None:
     assert bench.seen == ["waited", "after"]
 
 
-def test_a_cancelled_call_does_not_run(client: ActorClient, bench: Any, eventually: Any) -> None:
+def test_a_cancelled_call_does_not_run(client: ActorClient, bench: Any) -> None:
     running = client.wait.remote()
     eventually(lambda: bench.inside, "it is inside")
     queued = [client.note.remote("never"), client.size.remote(b"x" * 1_000_000)]
@@ -163,7 +164,7 @@ def test_callers_without_the_key_are_refused_and_learn_nothing(
 
 
 def test_shutdown_ends_waiting_calls_lets_running_ones_finish_and_refuses_new_ones(
-    connect: Callable[..., ActorClient], bench: Any, eventually: Any
+    connect: Callable[..., ActorClient], bench: Any
 ) -> None:
     server = ActorServer(key=KEY)
     with pytest.raises(Conflict, match="has not been started"):
@@ -187,7 +188,7 @@ def test_shutdown_ends_waiting_calls_lets_running_ones_finish_and_refuses_new_on
     server.stop()
 
 
-def test_a_closed_client_refuses(client: ActorClient, bench: Any, eventually: Any) -> None:
+def test_a_closed_client_refuses(client: ActorClient, bench: Any) -> None:
     running = client.wait.remote()
     eventually(lambda: bench.inside, "it is inside")
     client.close()
@@ -197,9 +198,7 @@ def test_a_closed_client_refuses(client: ActorClient, bench: Any, eventually: An
         client.echo()
 
 
-def test_memory_for_large_arguments_is_bounded(
-    bench: Any, connect: Callable[..., ActorClient], eventually: Any
-) -> None:
+def test_memory_for_large_arguments_is_bounded(bench: Any, connect: Callable[..., ActorClient]) -> None:
     limit = 10_000_000  # three of the pickles, not four
     with ActorServer(key=KEY, memory_bytes=limit) as server:
         server.register("bench", bench)

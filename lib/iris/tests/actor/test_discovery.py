@@ -19,6 +19,7 @@ from iris.testing.controller import RunningController, Stubs, running_controller
 from iris.testing.proxy import tcp_proxy
 from iris.testing.worker import ScriptedWorker
 from rigging.errors import Denied, InvalidRequest, NotFound, Unavailable
+from rigging.testing import eventually
 
 WAIT_S = 30.0
 
@@ -218,7 +219,7 @@ def test_an_actor_is_called_while_the_controller_is_away(cluster: Cluster, bench
             assert actor.note.remote("three").result(WAIT_S) == 3
 
 
-def test_a_pool_takes_turns_and_follows_its_members(cluster: Cluster, eventually: Any) -> None:
+def test_a_pool_takes_turns_and_follows_its_members(cluster: Cluster) -> None:
     cluster.start("/ann/p", replicas=3)
 
     class Member:

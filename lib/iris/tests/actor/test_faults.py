@@ -12,6 +12,7 @@ import pytest
 from iris.actor import ActorClient, ActorDied, ActorServer
 from iris.actor import caller as caller_module
 from iris.testing.proxy import TcpProxy, tcp_proxy
+from rigging.testing import eventually
 
 WAIT_S = 30.0
 KEY = b"k" * 32
@@ -28,9 +29,7 @@ def through(proxy: TcpProxy, connect: Callable[..., ActorClient]) -> ActorClient
     return connect(proxy.address)
 
 
-def test_a_running_call_outlives_its_connection(
-    through: ActorClient, proxy: TcpProxy, bench: Any, eventually: Any
-) -> None:
+def test_a_running_call_outlives_its_connection(through: ActorClient, proxy: TcpProxy, bench: Any) -> None:
     call = through.wait.remote()
     eventually(lambda: bench.inside, "it is inside")
     for _ in range(3):
@@ -43,7 +42,7 @@ def test_a_running_call_outlives_its_connection(
 
 
 def test_a_result_that_comes_while_the_client_is_away_is_kept(
-    through: ActorClient, proxy: TcpProxy, bench: Any, eventually: Any
+    through: ActorClient, proxy: TcpProxy, bench: Any
 ) -> None:
     call = through.wait.remote()
     eventually(lambda: bench.inside, "it is inside")
@@ -145,7 +144,7 @@ def lines(log: Path) -> list[str]:
 
 @pytest.mark.e2e
 def test_a_server_that_was_killed_is_told_apart_from_a_lost_connection(
-    tmp_path: Path, connect: Callable[..., ActorClient], eventually: Any
+    tmp_path: Path, connect: Callable[..., ActorClient]
 ) -> None:
     log = tmp_path / "log"
     first = Life(log)
@@ -189,7 +188,7 @@ def test_a_server_that_never_comes_back_fails_the_calls(
         call.result(WAIT_S)
 
 
-def test_calls_of_a_process_that_ends_reach_their_actor(server: ActorServer, bench: Any, eventually: Any) -> None:
+def test_calls_of_a_process_that_ends_reach_their_actor(server: ActorServer, bench: Any) -> None:
     script = (
         "from iris.actor import ActorClient\n"
         f"client = ActorClient.at({server.address!r}, 'bench', key=b'k' * 32)\n"
@@ -200,9 +199,7 @@ def test_calls_of_a_process_that_ends_reach_their_actor(server: ActorServer, ben
     eventually(lambda: bench.seen == [*range(100), 3_000_000], "all have arrived")
 
 
-def test_a_session_that_is_away_for_too_long_is_forgotten(
-    connect: Callable[..., ActorClient], bench: Any, eventually: Any
-) -> None:
+def test_a_session_that_is_away_for_too_long_is_forgotten(connect: Callable[..., ActorClient], bench: Any) -> None:
     with ActorServer(key=KEY, session_timeout=0.2) as server, tcp_proxy(server.address) as proxy:
         server.register("bench", bench)
         client = connect(proxy.address)

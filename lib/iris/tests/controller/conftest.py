@@ -1,4 +1,3 @@
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -114,16 +113,3 @@ def user(controller: RunningController, connect: Connect) -> User:
 def worker(controller: RunningController) -> Iterator[ScriptedWorker]:
     with ScriptedWorker(controller.address, controller.worker_token("w1")) as scripted:
         yield scripted
-
-
-@pytest.fixture
-def eventually() -> Callable[[Callable[[], object], str], None]:
-    """Wait until a condition holds; fail naming it otherwise."""
-
-    def wait(condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + WAIT_MS / 1000
-        while not condition():
-            assert time.monotonic() < deadline, f"not within {WAIT_MS} ms: {what}"
-            time.sleep(0.01)
-
-    return wait

@@ -19,6 +19,7 @@ from iris.rpc.protocol import call_metadata
 from iris.testing.controller import Stubs
 from iris.testing.controller_process import ControllerProcess
 from iris.testing.worker import GIB, ScriptedWorker, Start
+from rigging.testing import eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -47,10 +48,8 @@ class Load:
 
     def wait_for_more(self) -> None:
         """Return once another submit was acknowledged: every life has something to lose."""
-        before, deadline = len(self.acknowledged), time.monotonic() + 30
-        while len(self.acknowledged) == before:
-            assert time.monotonic() < deadline, "no submit was acknowledged for 30 s"
-            time.sleep(0.005)
+        before = len(self.acknowledged)
+        eventually(lambda: len(self.acknowledged) > before, "another submit is acknowledged")
 
     def stop_submitting(self) -> None:
         self._resting.set()

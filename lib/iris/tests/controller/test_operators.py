@@ -9,8 +9,7 @@ import pytest
 from iris.rpc import iris_pb2 as pb
 from iris.testing.controller import RunningController
 from iris.testing.worker import ScriptedWorker
-
-Eventually = Callable[[Callable[[], object], str], None]
+from rigging.testing import eventually
 
 
 def refused(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
@@ -34,9 +33,7 @@ def submit(user: Any, job: pb.JobSpec, policy: "pb.ExistingJobPolicy.ValueType" 
     return user.jobs.SubmitJob(pb.SubmitJobRequest(spec=job, existing=policy))
 
 
-def test_a_cordoned_worker_gets_nothing_new_until_it_is_uncordoned(
-    user: Any, worker: ScriptedWorker, eventually: Eventually
-) -> None:
+def test_a_cordoned_worker_gets_nothing_new_until_it_is_uncordoned(user: Any, worker: ScriptedWorker) -> None:
     cluster = user.stubs.cluster
     cluster.CordonWorker(pb.CordonWorkerRequest(worker_id="w1", reason="bad fan"))
     info = cluster.Status(pb.ClusterStatusRequest()).workers[0]

@@ -27,6 +27,7 @@ from iris.rpc import iris_pb2 as pb
 from iris.store.store import Store
 from iris.testing.controller import running_controller
 from iris.testing.worker import ScriptedWorker, succeed_at_once
+from rigging.testing import eventually
 
 DAY_MS = 86_400_000
 NOW = 100 * DAY_MS
@@ -90,7 +91,7 @@ def age_everything(state_dir: Path) -> None:
         os.utime(path, (before, before))
 
 
-def test_a_restart_forgets_old_jobs_with_their_logs_blobs_and_workers(tmp_path: Path, connect: Any, eventually) -> None:
+def test_a_restart_forgets_old_jobs_with_their_logs_blobs_and_workers(tmp_path: Path, connect: Any) -> None:
     state_dir = tmp_path / "state"
     part, stray = b"print('hello')", b"nobody names me"
     manifest = pb.BundleManifest(format=1)
@@ -131,7 +132,7 @@ def test_a_restart_forgets_old_jobs_with_their_logs_blobs_and_workers(tmp_path: 
     assert list(LogStore(state_dir / "logs").stored_jobs()) == ["/ann/kept"]
 
 
-def test_a_forgotten_name_can_be_used_again(tmp_path: Path, connect: Any, eventually) -> None:
+def test_a_forgotten_name_can_be_used_again(tmp_path: Path, connect: Any) -> None:
     state_dir = tmp_path / "state"
     with (
         running_controller(state_dir) as controller,

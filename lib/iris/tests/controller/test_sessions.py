@@ -11,6 +11,7 @@ from iris.rpc.auth import PrincipalKind
 from iris.rpc.logformat import encode
 from iris.testing.controller import RunningController, running_controller
 from iris.testing.worker import ScriptedWorker
+from rigging.testing import eventually
 
 SUCCEEDED, RUNNING = pb.TASK_STATE_SUCCEEDED, pb.TASK_STATE_RUNNING
 FAST = {"heartbeat_interval_s": 0.05, "worker_timeout_s": 0.4}
@@ -24,7 +25,7 @@ def running(attempt_id: str) -> pb.Observation:
     return pb.Observation(attempt_id=attempt_id, state=RUNNING)
 
 
-def test_a_killed_controller_comes_back_with_the_running_task(tmp_path: Path, connect: Any, eventually) -> None:
+def test_a_killed_controller_comes_back_with_the_running_task(tmp_path: Path, connect: Any) -> None:
     with running_controller(tmp_path / "state") as controller:
         user = connect(controller)
         with worker_of(controller) as worker:

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +16,7 @@ from iris.local.start import LocalCluster
 from iris.local.state import is_locked, wait_unlocked
 from iris.local.stop import kill_cluster, wait_stopped
 from rigging.errors import Conflict
+from rigging.testing import eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -90,7 +90,7 @@ def test_a_killed_worker_is_replaced_and_the_interrupted_task_runs_again(real, p
         # The first attempt stays; the second one, on the next worker, finds its mark and ends.
         command = f"echo started >> {marks}; test $(wc -l < {marks}) -gt 1 || exec sleep 600"
         job = client.submit(Entrypoint.from_command("sh", "-c", command), "twice", ResourceSpec(cpu=0.1))
-        wait_for(lambda: marks.exists() and marks.read_text())
+        eventually(lambda: marks.exists() and marks.read_text(), "the task started")
         first = int(paths.worker_lock.read_text())
         os.kill(first, signal.SIGKILL)
         assert job.wait(timeout=60).state is JobState.SUCCEEDED
@@ -98,10 +98,3 @@ def test_a_killed_worker_is_replaced_and_the_interrupted_task_runs_again(real, p
         assert marks.read_text() == "started\nstarted\n"
         (task,) = client.list_tasks(job.job_id)
         assert (task.attempt, task.failures, task.preemptions) == (1, 0, 1)
-
-
-def wait_for(condition, timeout: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "the task did not start"
-        time.sleep(0.02)

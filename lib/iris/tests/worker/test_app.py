@@ -15,6 +15,7 @@ from iris.rpc import iris_pb2 as pb
 from iris.testing.gce_metadata import MetadataServer
 from iris.worker.preemption import Platform
 from iris.worker.testing import FakeController, run_command
+from rigging.testing import eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -215,10 +216,11 @@ def test_a_task_keeps_its_worker_while_the_controller_is_gone(play_processes: Pl
             looks = workers.looks()[before:]
             return looks[-1] - looks[0] if looks else 0.0
 
-        async with asyncio.timeout(20):
-            while looked_for() < 3 * alone_s:  # without a task it would have left by then
-                assert worker.poll() is None
-                await asyncio.sleep(0.01)
+        def has_looked_long_or_left() -> bool:  # without a task it would have left by then
+            return looked_for() >= 3 * alone_s or worker.poll() is not None
+
+        await asyncio.to_thread(eventually, has_looked_long_or_left, "it has looked for the controller for long")
+        assert worker.poll() is None
         await controller.start()
         await controller.until(lambda: len(controller.hellos) == 2)
         await asyncio.to_thread(fifo.write_text, "after\n")

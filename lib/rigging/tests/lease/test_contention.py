@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 
 from rigging.distributed_lock import HEARTBEAT_TIMEOUT, LeaseLostError, create_lock
-from rigging.testing import Contest, FakeClock, compete, race_for_takeovers, races_won
+from rigging.testing import FakeClock, eventually
+from rigging.testing.contention import Contest, compete, race_for_takeovers, races_won
 from rigging.testing.faults import Fault, FaultKind
 from rigging.testing.serving import TestServer
 
@@ -118,7 +119,12 @@ def run_hostile(contest: Contest, server: TestServer | None, method: str, proces
     crowd = Crowd(contest, method, processes)
     # Spread over the contest by its progress, not by time. What the victim is at by then is left to chance.
     for moment in sorted(dice.sample(range(contest.acquisitions), kills)):
-        wait_for(lambda moment=moment: len(contest.numbers()) >= moment)
+        eventually(
+            lambda moment=moment: len(contest.numbers()) >= moment,
+            f"the lease was acquired {moment} times",
+            SOON * 10,
+            lambda: len(contest.numbers()),
+        )
         crowd.kill_and_replace(dice.randrange(processes))
     crowd.finish()
     assert_in_order(contest)
@@ -136,13 +142,6 @@ def run_races(root: str, directory: str, method: str, racers: int, races: int) -
     assert [process.exitcode for process in processes] == [0] * racers
     won = sorted(race for index in range(racers) for race in races_won(directory, index))
     assert won == list(range(races)), "a takeover had no winner, or several"
-
-
-def wait_for(condition: Any, seconds: float = SOON * 10) -> None:
-    give_up_at = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.002)
 
 
 # Spawned processes import the stores' clients anew, which takes longer than the contest: those are slow.

@@ -17,7 +17,7 @@ from rigging.filesystem import read_bytes_or_none
 from rigging.lease.base import StoredLease
 from rigging.lease.gcs import GcsObjects
 from rigging.lease.object_store import ObjectLeaseStore, StoreTrouble
-from rigging.testing import FakeClock, SkewedClock
+from rigging.testing import FakeClock, SkewedClock, eventually
 from rigging.testing.faults import Fault, FaultKind
 from rigging.testing.gcs_server import GcsServer
 from rigging.testing.s3_server import S3Server
@@ -166,7 +166,7 @@ def test_a_held_lease_outlives_an_outage_of_the_store(url: str, server: TestServ
     with lease(url, heartbeat_interval=0.05) as held:
         before = read_bytes_or_none(url)
         fail(server, WRITE, FaultKind.ERROR, times=3)
-        assert _becomes(lambda: read_bytes_or_none(url) != before)
+        eventually(lambda: read_bytes_or_none(url) != before, "the lease is renewed")
         assert not held.lost.is_set()
     assert read_bytes_or_none(url) is None
 
@@ -396,17 +396,6 @@ def _objects_of(scheme: str) -> GcsObjects:
     from rigging.lease.s3 import S3Objects
 
     return GcsObjects(BUCKETS["gs"]) if scheme == "gs" else S3Objects(BUCKETS["s3"])  # type: ignore[return-value]
-
-
-def _becomes(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
-    import time
-
-    give_up_at = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > give_up_at:
-            return False
-        time.sleep(0.005)
-    return True
 
 
 def _create_bucket(url: str, name: str) -> None:

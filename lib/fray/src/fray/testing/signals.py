@@ -1,27 +1,11 @@
 """How a test and the work it started tell each other things, wherever that work runs: through files."""
 
 import os
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
-_STEP_SECONDS = 0.005
+from rigging.testing import eventually
 
-
-def eventually(
-    condition: Callable[[], object], what: str, timeout: float = 60.0, instead: Callable[[], object] | None = None
-) -> None:
-    """Wait until the condition holds.
-
-    Raises:
-        AssertionError: It did not within `timeout` seconds; the message is `what`, and what `instead` returns then.
-    """
-    end = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > end:
-            found = "" if instead is None else f", but {instead()!r}"
-            raise AssertionError(f"not within {timeout:g} s: {what}{found}")
-        time.sleep(_STEP_SECONDS)
+__all__ = ["Flag", "Tally", "eventually"]
 
 
 @dataclass(frozen=True, slots=True)

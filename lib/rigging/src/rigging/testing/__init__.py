@@ -1,6 +1,6 @@
-"""Fakes and helpers that other packages' tests may use."""
+"""Fakes and helpers that other packages' tests may use; contests for leases are in `rigging.testing.contention`."""
 
 from rigging.testing.clock import FakeClock, SkewedClock
-from rigging.testing.contention import Contest, compete, race_for_takeovers, races_won
+from rigging.testing.waiting import eventually
 
-__all__ = ["Contest", "FakeClock", "SkewedClock", "compete", "race_for_takeovers", "races_won"]
+__all__ = ["FakeClock", "SkewedClock", "eventually"]
