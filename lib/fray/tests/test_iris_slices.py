@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from fray.backends.iris import IrisBackend
-from fray.backends.iris_slices import own_address
 from fray.testing import LONG
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
 from iris.client import IrisClient
@@ -39,8 +38,9 @@ SHOW = (
     'echo "$IRIS_WORKER_ID of slice $MEGASCALE_SLICE_ID/$MEGASCALE_NUM_SLICES'
     ' at $MEGASCALE_COORDINATOR_ADDRESS $MEGASCALE_PORT"'
 )
+ADDRESSES = {("a", 0): "127.0.0.2", ("a", 1): "127.0.0.3", ("b", 0): "127.0.0.4", ("b", 1): "127.0.0.5"}
 SHOWN = [
-    f"{name}-{number} of slice {index}/2 at 127.0.0.1:8081 8081"
+    f"{name}-{number} of slice {index}/2 at {ADDRESSES['a', 0]}:8081 8081"
     for index, name in enumerate(("a", "b"))
     for number in range(2)
 ]
@@ -49,7 +49,8 @@ SHOWN = [
 def start_host(controller: RunningController, work_dir: Path, name: str, number: int) -> "subprocess.Popen[bytes]":
     token = controller.worker_token(f"{name}-{number}")
     argv = [sys.executable, "-c", HOST, str(work_dir), str(controller.address), token, name, str(number)]
-    return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    env = {**os.environ, "IRIS_ACTOR_HOST": ADDRESSES[name, number]}
+    return subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +105,3 @@ def test_what_the_job_says_of_its_coordinator_holds(cluster: IrisBackend, tmp_pa
     job = cluster.submit(JobRequest("own", Entrypoint.from_binary("sh", ["-c", script]), TWO_SLICES, environment))
     assert job.wait(LONG) is JobStatus.SUCCEEDED
     assert job.logs() == "mine:1 unset\n" * 4
-
-
-def test_addresses_of_both_families() -> None:
-    assert own_address("localhost:1") in ("127.0.0.1", "[::1]")
-    assert own_address("127.0.0.1:1") == "127.0.0.1"

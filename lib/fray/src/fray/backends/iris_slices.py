@@ -6,7 +6,6 @@ Programs get there by `python -m fray.backends.iris_slices HOSTS PROGRAM [ARGUME
 """
 
 import os
-import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -18,6 +17,8 @@ _COORDINATOR: Final = "MEGASCALE_COORDINATOR_ADDRESS"
 _ENDPOINT: Final = "megascale-coordinator"
 _WAITING: Final = "megascale-waiting-"
 _PORT: Final = 8081
+_OWN_HOST: Final = "IRIS_ACTOR_HOST"  # a worker sets it, unless only its own host reaches it
+_LOOPBACK: Final = "127.0.0.1"
 _CANNOT_START: Final = 126
 _NOT_FOUND: Final = 127
 
@@ -44,19 +45,9 @@ def join_slices(hosts: int) -> None:
     }
 
 
-def own_address(controller: str) -> str:
-    """The address of this machine on the network by which it reaches the controller ("host:port")."""
-    host, _, port = controller.rpartition(":")
-    family, kind, _, _, place = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind) as probe:
-        probe.connect(place)  # sends nothing
-        address = str(probe.getsockname()[0])
-    return f"[{address}]" if ":" in address else address
-
-
 def _coordinator(task: IrisContext) -> str:
     name, waiting = f"{task.job_id}/{_ENDPOINT}", f"{task.job_id}/{_WAITING}"
-    address = f"{own_address(task.job.controller_address)}:{_PORT}"
+    address = f"{os.environ.get(_OWN_HOST) or _LOOPBACK}:{_PORT}"
     index = replica_index()
     if index > 0:
         task.registry.register(f"{waiting}{index}", address)
