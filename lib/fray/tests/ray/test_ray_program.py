@@ -2,6 +2,7 @@
 
 import _thread
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fray.backends.local_process import OutputFile, ProcessTree
-from fray.testing import eventually
+from fray.testing import Flag, eventually
+from fray.testing.contract.lifecycle import HOLD_LOCK, is_held
 from fray.types import BinaryEntrypoint
 
 if TYPE_CHECKING:
@@ -86,3 +88,28 @@ def test_a_missing_workspace_is_no_reason_to_fail(tmp_path: Path) -> None:
     output = OutputFile()
     assert run_program(BinaryEntrypoint("pwd"), str(tmp_path / "none"), output) is None
     eventually(lambda: os.getcwd() in output.read(), "it ran where this process is")
+
+
+def test_a_program_does_not_outlive_the_worker_process_that_runs_it(tmp_path: Path) -> None:
+    script = """
+import sys
+from fray.backends.local_process import OutputFile, ProcessTree
+from fray.backends.ray_program import run_program
+from fray.testing import Flag
+from fray.types import BinaryEntrypoint
+
+def wait(tree):
+    Flag(waits).set()
+    return really_wait(tree)
+
+really_wait, ProcessTree.wait = ProcessTree.wait, wait
+waits, *words = sys.argv[1:]
+run_program(BinaryEntrypoint("sh", ("-c", *words)), None, OutputFile())
+"""
+    waits, holds = (Flag(str(tmp_path / name)) for name in ("waits", "holds"))
+    with subprocess.Popen([sys.executable, "-c", script, waits.path, HOLD_LOCK, "sh", holds.path]) as worker:
+        waits.wait()
+        holds.wait()
+        assert is_held(holds)
+        worker.kill()
+    eventually(lambda: not is_held(holds), "the program is gone with all it started")

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fray.backends.local_process import OutputFile, ProcessTree, describe_exit, with_own_python
 from fray.backends.ray_failures import Outcome
@@ -79,11 +79,12 @@ class _Program:
 
     def _run(self) -> None:
         try:
-            with self._lock:
-                if self._stopping:
-                    return
-                self._tree = ProcessTree.start(self._argv, self._env, self._cwd, self._output)
-            with _killed_with_us(self._tree.group):
+            with _guard() as kill_with_us:
+                with self._lock:
+                    if self._stopping:
+                        return
+                    self._tree = ProcessTree.start(self._argv, self._env, self._cwd, self._output)
+                kill_with_us(self._tree.group)
                 self.code = self._tree.wait()
         except OSError as error:
             self.error = error
@@ -92,20 +93,30 @@ class _Program:
 
 
 @contextlib.contextmanager
-def _killed_with_us(group: int) -> Iterator[None]:
-    """Have a process group killed if this process dies before the block ends."""
-    # The shell reads until the pipe closes, which the kernel does for a process that was killed, too.
+def _guard() -> Iterator[Callable[[int], None]]:
+    """Gives what has a process group killed if this process dies before the block ends.
+
+    A shell takes a tenth of the time that the interpreter of a lifeline does.
+    """
+    # It reads until the pipe closes, which the kernel does for a process that was killed, too.
     guard = subprocess.Popen(
-        ["/bin/sh", "-c", f"read _; kill -9 -- -{group}"],
+        ["/bin/sh", "-c", 'read group && { read _; kill -s KILL -- "-$group"; }'],
+        bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+    pipe = guard.stdin
+    assert pipe is not None
+
+    def kill_with_us(group: int) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            pipe.write(f"{group}\n".encode())
+
     try:
-        yield
+        yield kill_with_us
     finally:
         guard.send_signal(signal.SIGKILL)
         guard.wait()
-        if guard.stdin is not None:
-            guard.stdin.close()
+        pipe.close()
