@@ -1,18 +1,15 @@
 """Whether the platform takes this host away."""
 
-import http.client
 import logging
-import os
 import time
 from enum import StrEnum
 from typing import Final
 
+from rigging.gce_metadata import ask_metadata, metadata_host
 from rigging.timing import ExponentialBackoff
 
 logger = logging.getLogger(__name__)
 
-_PATH: Final = "/computeMetadata/v1/instance/preempted"
-_FLAVOR: Final = ("Metadata-Flavor", "Google")
 _PATIENCE_S: Final = 1.5
 _LONG_POLL_S: Final = 300
 
@@ -30,11 +27,11 @@ class GceHost:
     """A virtual machine of Compute Engine, as its metadata server knows it.
 
     Args:
-        metadata_host: "host" or "host:port" of the server; empty: $GCE_METADATA_HOST, else where it always is.
+        host: "host" or "host:port" of that server; None: where it is (`rigging.gce_metadata.metadata_host`).
     """
 
-    def __init__(self, metadata_host: str = "") -> None:
-        self._server = metadata_host or os.environ.get("GCE_METADATA_HOST") or "metadata.google.internal"
+    def __init__(self, host: str | None = None) -> None:
+        self._server = host or metadata_host()
 
     def is_preempted(self) -> bool:
         """Whether it is being taken away now; a server that does not answer says no. Blocks for 1.5 s at most."""
@@ -66,16 +63,5 @@ class GceHost:
 
     def _ask(self, query: str, timeout_s: float) -> tuple[bool, str]:
         """Whether it is preempted, and the tag of that answer. Raises OSError."""
-        connection = http.client.HTTPConnection(self._server, timeout=timeout_s)
-        try:
-            connection.request("GET", _PATH + query, headers=dict([_FLAVOR]))
-            reply = connection.getresponse()
-            body = reply.read(16)
-        except http.client.HTTPException as error:
-            raise OSError(f"{self._server} does not speak HTTP as a metadata server does: {error!r}") from error
-        finally:
-            connection.close()
-        name, value = _FLAVOR
-        if reply.status != http.client.OK or reply.headers.get(name) != value:
-            raise OSError(f"{self._server} answered {reply.status}, not as a metadata server does")
-        return body.strip().upper() == b"TRUE", reply.headers.get("ETag", "0")
+        answer = ask_metadata(self._server, f"preempted{query}", timeout_s)
+        return answer.value.upper() == "TRUE", answer.etag

@@ -7,6 +7,8 @@ import re
 import threading
 from collections.abc import Mapping
 
+from rigging.gce_metadata import ask_metadata, metadata_host
+
 logger = logging.getLogger(__name__)
 
 REGION_TO_DATA_BUCKET: dict[str, str] = {
@@ -23,7 +25,6 @@ _BUCKET = re.compile(
     r"-(?P<place>(?:north|south|east|west|central|northeast|northwest|southeast|southwest)\d+)"
 )
 _DMI_PRODUCT_NAME = "/sys/class/dmi/id/product_name"
-_METADATA_HOST = "metadata.google.internal"
 _METADATA_TIMEOUT_SECONDS = 0.5
 _METADATA_ATTEMPTS = 2
 _asking = threading.Lock()
@@ -92,27 +93,14 @@ def fetch_zone(host: str, timeout: float = _METADATA_TIMEOUT_SECONDS) -> str:
     Raises:
         OSError: The server cannot be reached within `timeout` seconds or does not answer as one.
     """
-    import http.client
-
-    connection = http.client.HTTPConnection(host, timeout=timeout)
-    try:
-        connection.request("GET", "/computeMetadata/v1/instance/zone", headers={"Metadata-Flavor": "Google"})
-        response = connection.getresponse()
-        body = response.read(4096).decode("utf-8", "replace").strip()
-    except http.client.HTTPException as error:
-        raise OSError(f"{host} does not speak HTTP as a metadata server does: {error!r}") from error
-    finally:
-        connection.close()
-    if response.status != 200 or response.headers.get("Metadata-Flavor") != "Google":
-        raise OSError(f"{host} answered {response.status}, not as a metadata server does")
-    return body.rpartition("/")[2]
+    return ask_metadata(host, "zone", timeout).value.rpartition("/")[2]
 
 
 @functools.cache
 def _region_of_this_machine() -> str | None:
     if not may_be_gcp(os.environ):
         return None
-    host = os.environ.get("GCE_METADATA_HOST") or _METADATA_HOST
+    host = metadata_host()
     for attempt in range(1, _METADATA_ATTEMPTS + 1):
         try:
             zone = fetch_zone(host)

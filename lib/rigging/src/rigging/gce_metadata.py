@@ -1,0 +1,48 @@
+"""What Compute Engine's metadata server says of the virtual machine that asks."""
+
+import os
+from typing import Final, NamedTuple
+
+_DEFAULT_HOST: Final = "metadata.google.internal"
+_FLAVOR: Final = ("Metadata-Flavor", "Google")
+_VALUE_BYTES: Final = 4096
+
+
+class Metadata(NamedTuple):
+    """An answer: the value, and the tag that it is known by in questions for a change of it."""
+
+    value: str
+    etag: str
+
+
+def metadata_host() -> str:
+    """Where the metadata server is ("host" or "host:port"): $GCE_METADATA_HOST, else where it always is."""
+    return os.environ.get("GCE_METADATA_HOST") or _DEFAULT_HOST
+
+
+def ask_metadata(host: str, question: str, timeout: float) -> Metadata:
+    """Ask the metadata server at `host` one question.
+
+    Args:
+        host: "host" or "host:port"; see `metadata_host`.
+        question: Path below "/computeMetadata/v1/instance/", with the query if there is one: "zone".
+        timeout: Seconds for each step of the exchange.
+
+    Raises:
+        OSError: It cannot be reached in time, or does not answer as one.
+    """
+    import http.client
+
+    connection = http.client.HTTPConnection(host, timeout=timeout)
+    try:
+        connection.request("GET", f"/computeMetadata/v1/instance/{question}", headers=dict([_FLAVOR]))
+        reply = connection.getresponse()
+        body = reply.read(_VALUE_BYTES)
+    except http.client.HTTPException as error:
+        raise OSError(f"{host} does not speak HTTP as a metadata server does: {error!r}") from error
+    finally:
+        connection.close()
+    name, value = _FLAVOR
+    if reply.status != http.client.OK or reply.headers.get(name) != value:
+        raise OSError(f"{host} answered {reply.status}, not as a metadata server does")
+    return Metadata(body.decode("utf-8", "replace").strip(), reply.headers.get("ETag", "0"))
