@@ -221,7 +221,7 @@ def test_an_attempt_that_ends_while_the_controller_is_down_is_told_at_the_next_h
         assert controller.hellos[-1].instance_id == controller.hellos[0].instance_id
         # Its log had not arrived yet, and a controller that hears of an end may say "forget" at once.
         assert [o.state for o in controller.hellos[-1].inventory] == [TaskState.RUNNING]
-        controller.send(full=True)  # applied after the acknowledgement of the log, which was sent before
+        controller.send()  # applied after the acknowledgement of the log, which was sent before
         await controller.until(lambda: controller.applied_revision == 2)
         await controller.stop()
         await controller.start()
@@ -231,26 +231,12 @@ def test_an_attempt_that_ends_while_the_controller_is_down_is_told_at_the_next_h
     play(scenario)
 
 
-def test_a_full_set_without_a_running_attempt_stops_it(play: Play) -> None:
-    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        keep = sh("exec sleep 1000", job_id="/user/keep")
-        controller.send(run=[sh("exec sleep 1000"), keep])
-        await controller.until(lambda: len(controller.observations) == 2)
-        controller.send(run=[keep], full=True)
-        (end,) = await controller.until_ended(JOB)
-        assert end.state == TaskState.KILLED
-        assert "does not know this attempt" in end.error
-        assert controller.observations["/user/keep/0:0"].state == TaskState.RUNNING
-
-    play(scenario)
-
-
 def test_a_repeated_start_starts_nothing_and_tells_again(play: Play, tmp_path: Path) -> None:
     async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
         request = sh(f"echo run >> {tmp_path}/runs")
         controller.send(run=[request])
         await controller.until_ended(JOB)
-        controller.send(run=[request, request], full=True)
+        controller.send(run=[request, request])
         await controller.until(lambda: len(controller.states[JOB]) >= 2)
         assert controller.states[JOB][-1] == TaskState.SUCCEEDED
         assert (tmp_path / "runs").read_text() == "run\n"

@@ -1902,17 +1902,15 @@ Global___StopAttempt: _TypeAlias = StopAttempt  # noqa: Y015
 
 @_typing.final
 class Desired(_message.Message):
-    """A change of the desired set. `full` = the set is exactly what is in `run`, the rest is to be stopped."""
+    """A change of the desired set."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REVISION_FIELD_NUMBER: _builtins.int
-    FULL_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
     FORGET_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    full: _builtins.bool
     @_builtins.property
     def run(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunAttempts]: ...
     @_builtins.property
@@ -1925,14 +1923,13 @@ class Desired(_message.Message):
         self,
         *,
         revision: _builtins.int = ...,
-        full: _builtins.bool = ...,
         run: _abc.Iterable[Global___RunAttempts] | None = ...,
         stop: _abc.Iterable[Global___StopAttempt] | None = ...,
         forget: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["forget", b"forget", "full", b"full", "revision", b"revision", "run", b"run", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["forget", b"forget", "revision", b"revision", "run", b"run", "stop", b"stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

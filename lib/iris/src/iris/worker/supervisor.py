@@ -105,10 +105,6 @@ class Supervisor:
         """Make the desired set so. Starts of known attempts and stops of ended ones change nothing."""
         for request in change.start:
             self._accept(request)
-        if change.full:
-            wanted = {request.attempt_id for request in change.start}
-            for attempt_id in [name for name in self._live if name not in wanted]:
-                self._stop(StopRequest(attempt_id, 0, "the controller does not know this attempt any more"))
         for stop in change.stop:
             self._stop(stop)
         for attempt_id in change.forget:

@@ -100,11 +100,10 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
         run: Iterable[pb.RunAttempts] = (),
         stop: Iterable[pb.StopAttempt] = (),
         forget: Iterable[str] = (),
-        full: bool = False,
     ) -> None:
         """Change the desired set, in the open session."""
         self._revision += 1
-        desired = pb.Desired(revision=self._revision, full=full, run=run, stop=stop, forget=forget)
+        desired = pb.Desired(revision=self._revision, run=run, stop=stop, forget=forget)
         self.send_message(pb.ControllerMessage(desired=desired))
 
     def send_message(self, message: pb.ControllerMessage | None) -> None:

@@ -54,10 +54,9 @@ class StopRequest:
 
 @dataclass(frozen=True, slots=True)
 class DesiredChange:
-    """A change of the desired set; with `full` everything that is not in `start` is to be stopped."""
+    """A change of the desired set."""
 
     revision: int
-    full: bool
     start: tuple[StartRequest, ...]
     stop: tuple[StopRequest, ...]
     forget: tuple[str, ...]

@@ -48,7 +48,6 @@ def desired_from_wire(message: pb.Desired) -> DesiredChange:
             start.append(StartRequest(f"{task_id}:{ref.attempt}", task_id, ref.task_index, launch))
     return DesiredChange(
         revision=message.revision,
-        full=message.full,
         start=tuple(start),
         stop=tuple(StopRequest(stop.attempt_id, stop.grace_ms, stop.reason) for stop in message.stop),
         forget=tuple(message.forget),
