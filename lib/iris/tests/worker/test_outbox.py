@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,12 +95,16 @@ def test_without_acknowledgements_a_log_stops_at_its_window(outbox: Outbox, writ
 def test_what_does_not_fit_one_message_is_news_for_the_next(outbox: Outbox, write: Write) -> None:
     count = MESSAGE_LOG_BYTES // ATTEMPT_LOG_BYTES + 2
     logs = [write(f"log{index}", ATTEMPT_LOG_BYTES) for index in range(count)]
-    messages = 0
-    while outbox.has_news:
-        assert sum(len(chunk.data) for chunk in outbox.take().logs) <= MESSAGE_LOG_BYTES
-        messages += 1
-    assert messages == 2
+
+    async def next_message() -> int:
+        async with asyncio.timeout(10):
+            await outbox.wait()
+        return sum(len(chunk.data) for chunk in outbox.take().logs)
+
+    first, second = asyncio.run(next_message()), asyncio.run(next_message())
+    assert 0 < second < first <= MESSAGE_LOG_BYTES
     assert all(log.sent == log.size for log in logs)
+    assert not outbox.take()
 
 
 def test_forgotten_attempts_are_not_sent(outbox: Outbox, write: Write, logs: Logs) -> None:

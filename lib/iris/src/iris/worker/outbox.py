@@ -72,12 +72,8 @@ class Outbox:
         self._logs.clear()
         self._news.clear()
 
-    @property
-    def has_news(self) -> bool:
-        """Whether `wait` would return at once."""
-        return self._news.is_set()
-
     async def wait(self) -> None:
+        """Return once there is something to take."""
         await self._news.wait()
 
     def delivered(self) -> None:
