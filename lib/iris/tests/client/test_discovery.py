@@ -111,6 +111,7 @@ def test_the_context_exists_only_inside_a_job(monkeypatch, inside):
     context = iris_ctx()
     assert (context.job_id, context.task_id, context.ports) == ("/ann/train", "/ann/train/3", {"http": 8080})
     assert context.client.full_name_prefix() == "/ann/train"
+    assert context.client.user == "ann"
     assert iris_ctx() is context
 
 

@@ -172,12 +172,11 @@ class IrisActors:
         """What handles of the actors of a group have in common."""
         address = self._client.connection.whereabouts().address
         know_cluster(self._client, address)
-        prefix = self._client.full_name_prefix()
         return ActorSpot(
             controller=address,
             name="",
             address="",
-            user=prefix.split("/", 2)[1],
+            user=self._client.user,
             group=name,
             index=0,
             class_name=cls.__name__,
@@ -236,8 +235,7 @@ class IrisActors:
     def _own_server(self) -> ActorServer:
         with self._lock:
             if self._server is None:
-                user = self._client.full_name_prefix().split("/", 2)[1]
-                self._server = ActorServer(key=actor_key(self._client, user))
+                self._server = ActorServer(key=actor_key(self._client, self._client.user))
                 self._server.start()
             return self._server
 

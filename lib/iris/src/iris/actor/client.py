@@ -17,6 +17,7 @@ from iris.actor.pending import PendingCall
 from iris.actor.places import FixedPlace, NamedPlace, Place, Target
 from iris.client.client import IrisClient
 from iris.client.context import get_iris_ctx
+from iris.domain.ids import user_of
 from iris.rpc.forks import in_fork, use_grpc
 from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest, NotFound
 
@@ -116,7 +117,7 @@ class ActorClient:
     ) -> None:
         cluster = client or _own_cluster(name)
         full_name = _full_name(cluster, name)
-        user = full_name.split("/", 2)[1]
+        user = user_of(full_name)
         self._setup(
             lambda: NamedPlace(cluster.connection, full_name), lambda: actor_key(cluster, user), timeout, max_retries
         )

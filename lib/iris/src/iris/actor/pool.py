@@ -13,6 +13,7 @@ from iris.actor.places import EndpointWatch, GroupMember, Place, place_of
 from iris.client.client import IrisClient
 from iris.client.context import get_iris_ctx
 from iris.client.endpoints import EndpointSet
+from iris.domain.ids import user_of
 from rigging.errors import DeadlineExceeded, InvalidRequest, MarinError, Unavailable
 
 
@@ -146,7 +147,7 @@ class ActorPool:
 
     def _join(self, place: Place, name: str) -> tuple[GroupMember, ActorClient]:
         member = GroupMember(place, f"{name} ({place.life})")
-        user = name.split("/", 2)[1]
+        user = user_of(name)
         client = ActorClient.to(member, lambda: actor_key(self._cluster, user), timeout=self._timeout)
         return member, client
 

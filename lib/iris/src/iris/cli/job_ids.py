@@ -3,6 +3,7 @@
 import difflib
 from typing import TYPE_CHECKING
 
+from iris.domain.ids import user_of
 from rigging.errors import NotFound
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ def _candidates(client: "IrisClient", text: str) -> list[str]:
     if text.startswith("/"):
         return [text] if text.count("/") > 1 else []
     below = client.full_name_prefix()
-    user = below.split("/")[1]
-    guesses = [f"{below}/{text}", f"/{user}/{text}"] + ([f"/{text}"] if "/" in text else [])
+    guesses = [f"{below}/{text}", f"/{user_of(below)}/{text}"] + ([f"/{text}"] if "/" in text else [])
     return [guess for i, guess in enumerate(guesses) if guess not in guesses[:i] and " " not in guess]
 
 

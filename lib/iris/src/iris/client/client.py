@@ -27,6 +27,7 @@ from iris.cluster.types import (
     PriorityBand,
     ResourceSpec,
 )
+from iris.domain.ids import user_of
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import DeadlineExceeded
 
@@ -174,6 +175,11 @@ class IrisClient:
         )
         policy = ExistingJobPolicy.ADOPT if adopt_existing else existing
         return Job(self, self._submitter.submit(plan, existing=policy, idempotency_key=idempotency_key))
+
+    @property
+    def user(self) -> str:
+        """Whose the jobs submitted here are."""
+        return user_of(self.full_name_prefix())
 
     def full_name_prefix(self) -> str:
         """What stands in front of the name of a job submitted here: "/user", or inside a job that job's id."""

@@ -52,9 +52,9 @@ def parent_of(job_id: JobId) -> JobId | None:
     return JobId(head) if head.count("/") >= 2 else None
 
 
-def user_of(job_id: JobId) -> str:
-    """The user who owns `job_id`: its first part."""
-    return job_id.split("/", 2)[1]
+def user_of(name: str) -> str:
+    """The user who owns what has this id or full name ("/ann/job/0", "/ann"): its first part."""
+    return name.split("/", 2)[1]
 
 
 def is_below(job_id: JobId, ancestor: JobId) -> bool:

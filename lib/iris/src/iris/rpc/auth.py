@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from iris.domain.ids import user_of
 from rigging.errors import Denied, MarinError
 
 
@@ -59,7 +60,7 @@ class Principal:
     @property
     def user_tree(self) -> str:
         """The id prefix of everything of a job's user, e.g. `/alice`."""
-        return "/" + self.name.split("/", 2)[1]
+        return "/" + user_of(self.name)
 
 
 _JOB_METHODS: Final = frozenset(

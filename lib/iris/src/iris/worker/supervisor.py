@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from iris.domain.ids import JobId, user_of
+from iris.domain.ids import user_of
 from iris.domain.states import FailureKind, TaskState
 from iris.worker.attempt import Attempt, free_ports
 from iris.worker.attempt_machine import (
@@ -321,7 +321,7 @@ class Supervisor:
                     attempt.ports,
                 ),
                 cwd=self._directory(attempt, ground),
-                sharer=user_of(JobId(attempt.request.launch.job_id)) if attempt.request.launch.payload_digest else "",
+                sharer=user_of(attempt.request.launch.job_id) if attempt.request.launch.payload_digest else "",
             )
             attempt.process = self._runtime.start(spec, attempt)
         except StartFailed as error:
