@@ -116,7 +116,7 @@ def test_following_the_tail(user: Any, worker: ScriptedWorker) -> None:
     ship(worker, A, offset, lines("four"))
     follower.wait(b"three", b"four")
     worker.observe(A, SUCCEEDED)
-    follower.wait_for_end()
+    assert follower.wait_for_end() == [b"three", b"four"]
 
 
 def test_following_a_tree_shows_children_that_come_later(user: Any, worker: ScriptedWorker) -> None:

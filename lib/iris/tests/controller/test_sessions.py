@@ -63,6 +63,7 @@ def test_a_start_that_never_arrived_is_sent_again(controller: RunningController,
         worker.wait_for_start("/ann/a/0:0")
     with worker_of(controller) as worker:
         worker.wait_for_start("/ann/a/0:0")
+        assert [start.attempt_id for start in worker.starts] == ["/ann/a/0:0"]
 
 
 def test_those_who_start_a_cluster_are_told_of_its_workers(controller: RunningController) -> None:
@@ -82,8 +83,9 @@ def test_attempts_of_a_restarted_worker_are_retried(controller: RunningControlle
 def test_attempts_nobody_knows_are_stopped_or_forgotten(controller: RunningController, user: Any) -> None:
     ended = pb.Observation(attempt_id="/ann/gone/1:0", state=SUCCEEDED, log_size=100)
     with worker_of(controller, inventory=[running("/ann/gone/0:0"), ended]) as worker:
-        worker.wait_for_stop("/ann/gone/0:0")
+        assert worker.wait_for_stop("/ann/gone/0:0").reason == "the controller does not know this attempt"
         worker.wait_for_forget("/ann/gone/1:0")
+        assert worker.forgotten == ["/ann/gone/1:0"]
 
 
 def test_a_stop_that_was_missed_is_repeated(controller: RunningController, user: Any) -> None:

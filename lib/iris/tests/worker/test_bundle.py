@@ -1,5 +1,6 @@
 import asyncio
 import os
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -30,18 +31,25 @@ JOB = "/user/job/0:0"
     ],
 )
 def test_entries_that_leave_the_bundle_are_refused(path: str, target: str, reason: str) -> None:
-    with pytest.raises(MarinError, match=reason):
-        check_entries([BundleEntry(path, False, target, ())])
+    assert re.search(reason, refusal(BundleEntry(path, False, target, ())))
 
 
 def test_a_file_below_a_link_is_refused() -> None:
     entries = [BundleEntry("link", False, "elsewhere", ()), BundleEntry("link/file", False, "", ())]
-    with pytest.raises(MarinError, match="goes through a symbolic link"):
-        check_entries(entries)
+    assert "goes through a symbolic link" in refusal(*entries)
 
 
 def test_links_that_stay_inside_are_allowed() -> None:
-    check_entries([BundleEntry("a/b/link", False, "../../c", ())])
+    assert refusal(BundleEntry("a/b/link", False, "../../c", ())) == ""
+
+
+def refusal(*entries: BundleEntry) -> str:
+    """Why a bundle of these is refused; empty when it is not."""
+    try:
+        check_entries(entries)
+    except MarinError as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.e2e

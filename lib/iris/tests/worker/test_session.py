@@ -291,6 +291,7 @@ def test_heartbeats_come_without_news(play: Play) -> None:
         controller.heartbeat_ms = 20
         await controller.start()
         await controller.until(lambda: controller.heartbeats >= 3)
+        assert (len(controller.hellos), controller.observations) == (2, {})
 
     play(scenario)
 
