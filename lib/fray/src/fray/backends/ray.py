@@ -8,6 +8,11 @@ from fray.client import Client
 
 if TYPE_CHECKING:
     from fray.backends.ray_client import RayClient
+    from fray.client import RunsRayFunctions
+
+    def _declared(client: RayClient) -> RunsRayFunctions:
+        return client
+
 
 __all__ = ["CAPABILITIES", "RayClient", "connect"]
 
