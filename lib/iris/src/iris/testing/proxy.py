@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 _PIECE: Final = 64 * 1024
+_KERNEL_BYTES: Final = 8 * 1024 * 1024
 
 
 class TcpProxy:
@@ -20,6 +21,7 @@ class TcpProxy:
         self.target = target
         self.accepted = 0
         self.forwarded = 0
+        self._in_hand: dict[socket.socket, bytes] = {}
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._lock = threading.Lock()
         self._flowing = threading.Event()
@@ -58,6 +60,11 @@ class TcpProxy:
     def release(self) -> None:
         self._flowing.set()
 
+    def held(self) -> bytes:
+        """What clients have sent that was not passed on, as far as the kernel takes it."""
+        with self._lock:
+            return b"".join(self._in_hand.get(near, b"") + _received(near) for near, _ in self._pairs)
+
     def close(self) -> None:
         self._listener.close()
         self._flowing.set()
@@ -87,7 +94,9 @@ class TcpProxy:
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(_PIECE):
+                self._in_hand[source] = data
                 self._flowing.wait()
+                del self._in_hand[source]
                 sink.sendall(data)
                 if self._count(len(data)):
                     self.cut()
@@ -102,6 +111,13 @@ class TcpProxy:
                 return False
             self._limit = None
             return True
+
+
+def _received(end: socket.socket) -> bytes:
+    """What has come and was not read yet."""
+    with suppress(OSError):  # nothing, or the connection is broken
+        return end.recv(_KERNEL_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    return b""
 
 
 @contextmanager
