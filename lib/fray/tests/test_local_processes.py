@@ -223,6 +223,7 @@ def test_a_cut_lifeline_kills_the_group(lifeline: tuple[int, int]) -> None:
 
 
 def test_many_short_jobs_leave_nothing_open(client: LocalClient) -> None:
+    client.submit(call(time.time, name="the-first")).wait(LONG)  # from here on there is a folder, which stays open
     before = len(os.listdir("/proc/self/fd"))
     for number in range(5):
         client.submit(call(time.time, name=f"job-{number}")).wait(LONG)

@@ -1,5 +1,6 @@
 """The files without names that programs of jobs write to."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -56,14 +57,27 @@ def test_it_reads_the_same_when_it_is_settled(size: int) -> None:
     assert before[2:] == ("last", b"\nlast\n")
 
 
-def test_neither_one_that_waits_nor_a_small_one_that_is_settled_holds_a_descriptor() -> None:
-    before = os.listdir("/dev/fd")
+def descriptors_below(directory: Path) -> list[str]:
+    """What this process has open there; all that it has open changes when remains of other tests are collected."""
+    targets = []
+    for descriptor in os.listdir("/dev/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            targets.append(os.readlink(f"/dev/fd/{descriptor}"))
+    return [target for target in targets if target.startswith(f"{directory}/")]
+
+
+def test_neither_one_that_waits_nor_a_small_one_that_is_settled_holds_a_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     outputs = [OutputFile() for _ in range(20)]
-    assert os.listdir("/dev/fd") == before
+    assert descriptors_below(tmp_path) == []
     for output in outputs[:10]:
         say(output, "hello")
+    assert len(descriptors_below(tmp_path)) == 10
+    for output in outputs[:10]:
         output.settle()
-    assert os.listdir("/dev/fd") == before
+    assert descriptors_below(tmp_path) == []
     assert outputs[0].read() == "hello\n"
 
 
