@@ -40,3 +40,8 @@ class SystemClock:
 
 
 SYSTEM_CLOCK = SystemClock()
+
+
+def unix_ms() -> int:
+    """The machine's time in milliseconds since the Unix epoch, as records have it."""
+    return time.time_ns() // 1_000_000

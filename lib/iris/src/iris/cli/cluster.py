@@ -10,8 +10,9 @@ from iris.cli.cluster_controller import controller, remote_lines
 from iris.cli.cluster_worker import worker
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
-from iris.cli.output import duration, now_ms, output, say, table
+from iris.cli.output import duration, output, say, table
 from iris.cluster.sizes import format_size
+from rigging.clock import unix_ms
 from rigging.errors import MarinError
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _status_lines(found: "ClusterStatus", address: str) -> list[str]:
     idle = f"leaves after {duration(found.idle_exit_seconds)} idle" if found.idle_exit_seconds else "stays when idle"
     lines = [
         f"controller: {address} (iris {found.version}, process {found.pid}, up "
-        f"{duration((now_ms() - found.started_at_ms) / 1000)}, {idle})",
+        f"{duration((unix_ms() - found.started_at_ms) / 1000)}, {idle})",
         f"state:      {found.state_dir}",
         f"tasks:      {found.running_tasks} running, {found.pending_tasks} pending",
     ]

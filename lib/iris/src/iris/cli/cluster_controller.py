@@ -9,7 +9,8 @@ import click
 
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
-from iris.cli.output import duration, moment, now_ms, output, say
+from iris.cli.output import duration, moment, output, say
+from rigging.clock import unix_ms
 
 if TYPE_CHECKING:
     from iris.client import ClusterStatus
@@ -63,7 +64,7 @@ def status(context: CliContext, as_json: bool) -> None:
         address = client.address
     lines = [
         f"controller: {address} (iris {found.version}, process {found.pid}, up "
-        f"{duration((now_ms() - found.started_at_ms) / 1000)})",
+        f"{duration((unix_ms() - found.started_at_ms) / 1000)})",
         f"state:      {found.state_dir}",
         *(remote_lines(found) or ["remote:     none; the state is on this machine alone"]),
     ]
@@ -76,7 +77,7 @@ def remote_lines(found: "ClusterStatus") -> list[str]:
         return []
     behind = f"{found.unreplicated_commits} commits behind" if found.unreplicated_commits else "up to date"
     snapshot = (
-        f"last snapshot {moment(found.last_snapshot_at_ms, now_ms())}"
+        f"last snapshot {moment(found.last_snapshot_at_ms, unix_ms())}"
         if found.last_snapshot_at_ms
         else "no snapshot yet"
     )
@@ -117,7 +118,7 @@ def restore(context: CliContext, at: str | None, state_dir: Path | None, remote_
     from iris.local.standalone import restore_state
 
     at_ms = None if at is None else parse_time(at)
-    if at_ms is not None and at_ms > now_ms():
+    if at_ms is not None and at_ms > unix_ms():
         raise click.UsageError(f"--at {at}: that time has not come yet")
     done = restore_state(context.config_path(), state_dir=state_dir, remote_state_dir=remote_state_dir, at_ms=at_ms)
     if done.moved_to is not None:

@@ -6,7 +6,8 @@ import click
 
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
-from iris.cli.output import moment, now_ms, output, say
+from iris.cli.output import moment, output, say
+from rigging.clock import unix_ms
 
 if TYPE_CHECKING:
     from iris.client import IrisClient
@@ -26,7 +27,7 @@ def list_command(context: CliContext, as_json: bool) -> None:
     """Show every known worker: its state, and why it is cordoned."""
     with context.client() as client:
         found = client.cluster_status(all_workers=True).workers
-    now = now_ms()
+    now = unix_ms()
     rows = [
         [
             item.worker_id,

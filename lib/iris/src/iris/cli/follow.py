@@ -9,11 +9,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from iris.cli import exit_codes
-from iris.cli.output import duration, now_ms, say
+from iris.cli.output import duration, say
 from iris.client import ControllerUnreachable
 from iris.client.job import LogThread
 from iris.client.log_printer import LogPrinter
 from iris.cluster.types import JobState
+from rigging.clock import unix_ms
 from rigging.errors import MarinError, NotFound
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Follower:
             # What is ignored stays ignored: nohup, and jobs a shell runs in the background, rely on it.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _interrupt)
-        begin_ms = now_ms()
+        begin_ms = unix_ms()
         try:
             yield
         except Interrupted as interrupted:
@@ -130,7 +131,7 @@ class Follower:
 
 def describe_end(status: "JobStatus") -> str:
     """One line: how the job ended, and on failure why, which task decided it and where its output is."""
-    took = duration(status.duration_seconds(now_ms()))
+    took = duration(status.duration_seconds(unix_ms()))
     job = f"job {status.job_id}"
     if status.state is JobState.SUCCEEDED:
         return f"{job} succeeded" + (f" in {took}" if status.started_at_ms else "")

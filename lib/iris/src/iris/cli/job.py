@@ -9,7 +9,8 @@ import click
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
 from iris.cli.job_run import run
-from iris.cli.output import duration, moment, now_ms, output, say, table
+from iris.cli.output import duration, moment, output, say, table
+from rigging.clock import unix_ms
 
 if TYPE_CHECKING:
     from iris.client import JobStatus, TaskStatus
@@ -53,7 +54,7 @@ def list_command(context: CliContext, as_json: bool, states: tuple[str, ...], us
         wanted = [JobState[word.upper()] for word in states]
         jobs = client.list_jobs(prefix=f"/{user}" if user else "", states=wanted, limit=limit)
     ordered = in_tree_order(jobs)
-    now = now_ms()
+    now = unix_ms()
     rows = [
         [
             "  " * depth + status.job_id,
@@ -191,7 +192,7 @@ def _nested(tree: Sequence[tuple[int, "JobStatus"]]) -> dict[str, Any]:
 def _summary_lines(
     status: "JobStatus", tasks: Sequence["TaskStatus"], tree: Sequence[tuple[int, "JobStatus"]]
 ) -> list[str]:
-    now = now_ms()
+    now = unix_ms()
     facts = [
         ("job", status.job_id),
         ("state", status.state.word),

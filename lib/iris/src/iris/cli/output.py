@@ -83,8 +83,3 @@ def moment(at_ms: int, now_ms: int) -> str:
         return "-"
     form = "%H:%M:%S" if now_ms - at_ms < 86_400_000 else "%Y-%m-%d %H:%M"
     return time.strftime(form, time.localtime(at_ms / 1000))
-
-
-def now_ms() -> int:
-    """Unix time in ms."""
-    return time.time_ns() // 1_000_000

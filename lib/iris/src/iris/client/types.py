@@ -241,11 +241,6 @@ class ClusterStatus:
     last_snapshot_at_ms: int = 0
     generation: int = 0
 
-    @property
-    def has_workers(self) -> bool:
-        """Whether a worker is connected."""
-        return any(worker.connected for worker in self.workers)
-
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {

@@ -36,7 +36,8 @@ from iris.rpc.services_jobs import JobService
 from iris.rpc.services_worker import WorkerService
 from iris.store.replicate.begin import Reign, begin
 from iris.store.replicate.replicator import Replicator
-from iris.store.store import Store, unix_ms
+from iris.store.store import Store
+from rigging.clock import unix_ms
 from rigging.errors import Conflict
 
 __all__ = ["Address", "ControllerConfig", "serve"]

@@ -18,6 +18,7 @@ from iris.core.view import ClusterView
 from iris.domain.entities import CallableEntrypoint, Job
 from iris.domain.ids import JobId, parent_of, user_of
 from iris.rpc.convert import bundle_parts
+from rigging.clock import unix_ms
 from rigging.errors import NotFound
 
 logger = logging.getLogger(__name__)
@@ -99,7 +100,7 @@ class Retention:
         """Forget what the policy does not keep; returns how many jobs."""
         # Records never change, so another thread may look at them; with a million of them that takes seconds.
         jobs = list(self._engine.view.jobs.values())
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = unix_ms()
         chosen = await asyncio.to_thread(_choose, jobs, self._config, now_ms)
         count = 0
         for names in _parts(chosen, _STEP):

@@ -7,7 +7,6 @@ import importlib.metadata
 import logging
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from iris.local.state import ClusterRecord, LocalPaths, read_record, write_recor
 from iris.local.worker_keeper import WorkerKeeper
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.rpc.protocol import PROTOCOL_VERSION
+from rigging.clock import unix_ms
 from rigging.errors import Conflict
 from rigging.log_setup import configure_logging
 
@@ -107,7 +107,7 @@ class _Run:
             worker_token=make_token(secret, PrincipalKind.WORKER, WORKER_ID),
             protocol_version=PROTOCOL_VERSION,
             version=importlib.metadata.version("marin-iris"),
-            started_at_ms=time.time_ns() // 1_000_000,
+            started_at_ms=unix_ms(),
             idle_exit_seconds=self._idle_exit_seconds,
             ready=False,
         )

@@ -2,7 +2,6 @@
 
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +38,7 @@ from iris.store.rows import (
     worker_of,
     worker_row,
 )
+from rigging.clock import unix_ms
 from rigging.errors import Unavailable
 
 _TASK_LIST: Final = ", ".join(f"tasks.{name}" for name in TASK_COLUMNS)
@@ -100,11 +100,6 @@ class Stored:
     budgets: tuple[UserBudget, ...] = ()
     endpoints: tuple[Endpoint, ...] = ()
     stopping: tuple[tuple[AttemptId, Stopping], ...] = ()
-
-
-def unix_ms() -> int:
-    """The machine's clock."""
-    return time.time_ns() // 1_000_000
 
 
 class Store:

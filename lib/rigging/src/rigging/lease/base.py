@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from rigging.clock import SYSTEM_CLOCK, Clock
+from rigging.clock import SYSTEM_CLOCK, Clock, unix_ms
 from rigging.errors import LeaseLost
 from rigging.lease.identity import acquisition_id
 
@@ -192,7 +192,7 @@ def fence_from_bytes(content: bytes, location: str) -> int:
         return int(content.split(maxsplit=1)[0])
     except (ValueError, IndexError):
         # Milliseconds of today are far above any count of holders.
-        number = time.time_ns() // 1_000_000
+        number = unix_ms()
         logger.warning("%s: unreadable fencing number %r; continuing from %d", location, content[:80], number)
         return number
 
