@@ -17,6 +17,7 @@ from fray.replica import REPLICA_ENV, enter_replica, replica_index
 from fray.types import CallableEntrypoint, JobRequest, JobStatus
 from rigging.errors import DeadlineExceeded
 from rigging.filesystem.budget import budget_environment
+from rigging.latch import Latch
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class LocalJob:
         self._on_end = on_end
         self._while_waiting = while_waiting
         self._lock = threading.Lock()
-        self._done = threading.Event()
+        self._done = Latch()
         self._status = JobStatus.PENDING
         self._stopping = False
         self._attempt_failed = False
@@ -74,7 +75,7 @@ class LocalJob:
 
     def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
         """Wait for the end (see `JobHandle.wait`); a callable's own exception is raised as it is."""
-        if not self._done.is_set():
+        if not self._done.is_open():
             self._home.check(f"job {self.request.name!r}")
             with self._while_waiting():
                 if not self._done.wait(timeout):
@@ -241,7 +242,7 @@ class LocalJob:
         if self._output is not None:
             self._output.settle()
         self._on_end(self)
-        self._done.set()
+        self._done.open()
         for callback in callbacks:
             try:
                 callback(self)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from rigging.errors import MarinError
+from rigging.latch import Latch
 
 logger = logging.getLogger(__name__)
 
@@ -15,13 +16,11 @@ Result = TypeVar("Result")
 class Outcome(Generic[Result]):
     """A result or an error that comes once. Thread-safe."""
 
-    __slots__ = ("_callbacks", "_closed", "_ended", "_error", "_lock", "_result")
+    __slots__ = ("_callbacks", "_error", "_latch", "_lock", "_result")
 
     def __init__(self, *callbacks: Callable[[], object]) -> None:
         self._lock = threading.Lock()
-        self._closed = threading.Lock()  # held until the end
-        self._closed.acquire()
-        self._ended = False
+        self._latch = Latch()
         self._result: Result | None = None
         self._error: MarinError | None = None
         self._callbacks: list[Callable[[], object]] = list(callbacks)
@@ -29,7 +28,7 @@ class Outcome(Generic[Result]):
     @property
     def ended(self) -> bool:
         """Whether it is there."""
-        return self._ended
+        return self._latch.is_open()
 
     def succeed(self, result: Result) -> bool:
         """End it; False when it had ended before."""
@@ -41,11 +40,7 @@ class Outcome(Generic[Result]):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait at most `timeout` seconds for the end; whether it has come."""
-        if not self._ended:
-            limit = -1.0 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX)
-            if self._closed.acquire(timeout=limit):
-                self._closed.release()  # for the next who waits
-        return self._ended
+        return self._latch.wait(timeout)
 
     def get(self) -> Result:
         """The result, when it has ended. Raises the error."""
@@ -57,18 +52,17 @@ class Outcome(Generic[Result]):
     def on_end(self, callback: Callable[[], object]) -> None:
         """Call `callback()` when it ends, in the thread that ends it; at once when it has."""
         with self._lock:
-            if not self._ended:
+            if not self._latch.is_open():
                 self._callbacks.append(callback)
                 return
         _call(callback)
 
     def _end(self, result: Result | None, error: MarinError | None) -> bool:
         with self._lock:
-            if self._ended:
+            if self._latch.is_open():
                 return False
             self._result, self._error = result, error
-            self._ended = True
-        self._closed.release()
+            self._latch.open()
         for callback in self._callbacks:
             _call(callback)
         return True
