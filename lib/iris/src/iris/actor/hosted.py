@@ -44,7 +44,7 @@ class HostedActor:
     Args:
         methods: What may be called, by name.
         on_done: Told, in a thread of the actor, when a call has its end.
-        on_begun: Told likewise when its arguments are not needed as bytes any more.
+        on_begun: Told likewise when its arguments, if they count as large, are not needed as bytes any more.
     """
 
     def __init__(
@@ -127,7 +127,8 @@ class HostedActor:
         finally:
             call.data = None
             del data
-            self._on_begun(call)
+            if call.size:  # no need to wake the loop for what never counted
+                self._on_begun(call)
         try:
             result = getattr(self._instance, call.method)(*args, **kwargs)
             del args, kwargs

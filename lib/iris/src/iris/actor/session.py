@@ -236,9 +236,8 @@ class Session:
             self.refuse(call, refusal)
 
     def release(self, call: HostedCall) -> None:
-        """The call's arguments are not needed as bytes any more."""
-        if call.size:
-            self._admission.release(call)
+        """The call's large arguments are not needed as bytes any more."""
+        self._admission.release(call)
 
     def _send_end(self, call: HostedCall) -> None:
         outbox = self._outbox
@@ -258,7 +257,8 @@ class Session:
                 del self._lines[call.actor]
         self._assemblies.pop(call.number, None)
         call.data = None
-        self.release(call)
+        if call.size:
+            self.release(call)
 
     def _drop_partial(self) -> None:
         # The client sends again whatever is not wholly here.
