@@ -159,6 +159,7 @@ class IrisBackend:
             raise InvalidRequest(f"actor group {name!r}: count must be at least 1, not {count}")
         self._check_open(f"actor {name!r}")
         config = config or ActorConfig()
+        self._actors.refuse_hosted(name)
         spot = self._actors.spot(cls, name, config)
         request = JobRequest(
             f"{ACTOR_JOB_PREFIX}{name}",

@@ -56,6 +56,11 @@ class IrisActorGroup:
         return self._job_id
 
     @property
+    def name(self) -> str:
+        """As its maker called it."""
+        return self._spot.group
+
+    @property
     def ready_count(self) -> int:
         return len(self._follow().latest.endpoints)
 
@@ -199,7 +204,11 @@ class IrisActors:
     def host(
         self, cls: type[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str, config: ActorConfig
     ) -> ActorHandle:
-        """Make an actor of this process."""
+        """Make an actor of this process. Raises JobAlreadyExists."""
+        with self._lock:
+            namesakes = [group for group in self._groups.values() if group.name == name]
+        if any(not group.is_done() for group in namesakes):
+            raise JobAlreadyExists(f"actor {name!r} exists as a job; choose another name or shut it down first")
         server = self._own_server()
         spot = replace(self.spot(cls, name, config), address=server.address)
         context = contextvars.copy_context()
@@ -216,6 +225,12 @@ class IrisActors:
         with self._lock:
             self._hosted.append(spot)
         return handle_of(spot)
+
+    def refuse_hosted(self, name: str) -> None:
+        """Raise JobAlreadyExists when an actor of this process has the name."""
+        with self._lock:
+            if any(spot.group == name for spot in self._hosted):
+                raise JobAlreadyExists(f"actor {name!r} is hosted by this process already; choose another name")
 
     def close(self) -> None:
         """Stop them all, and end this process's connections to them."""

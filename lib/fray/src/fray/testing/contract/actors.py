@@ -15,7 +15,7 @@ from fray.context import current_client
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.testing.contract.callables import Unpicklable, fail_deeply
 from fray.testing.contract.clients import in_forked_child
-from fray.testing.signals import Flag
+from fray.testing.signals import Flag, eventually
 from fray.testing.stage import LONG, SMALL, Stage
 from fray.types import ActorConfig, Entrypoint, JobStatus
 from rigging.errors import DeadlineExceeded, InvalidRequest
@@ -306,12 +306,24 @@ class TestActors(ActorTests):
         assert (counter.apply(lambda _: os.getpid()) == os.getpid()) is here
         with pytest.raises(JobAlreadyExists, match=name):
             fray_stage.client.host_actor(Counter, name=name)
+        with pytest.raises(JobAlreadyExists, match=name):
+            fray_stage.client.create_actor(Counter, name=name, resources=SMALL)
 
         def work(handle: ActorHandle) -> None:
             handle.add(40)
 
         fray_stage.call(work, counter).wait(LONG)
         assert counter.add(0) == 42
+
+    def test_a_hosted_actor_takes_no_name_of_another(self, fray_stage: Stage) -> None:
+        name = fray_stage.name("created")
+        group = fray_stage.client.create_actor_group(Counter, name=name, count=1, resources=SMALL)
+        group.wait_ready()
+        with pytest.raises(JobAlreadyExists, match=name):
+            fray_stage.client.host_actor(Counter, name=name)
+        group.shutdown()
+        eventually(group.is_done, "its end")
+        assert fray_stage.client.host_actor(Counter, 3, name=name).add(1) == 4
 
     def test_many_callers(self, fray_stage: Stage) -> None:
         counter = create(fray_stage, Counter)
