@@ -7,7 +7,7 @@ usage: uv run python tests/benchmarks/fray_jobs.py [jobs N] [calls N] [--backend
     calls      one actor method with 1 KB of argument: p50 in ms of N calls one after the other, and calls/s of 10 N
                with 64 in flight
     --backends local,iris,ray,plain-ray (which is the default), local-process; plain-ray is Ray without fray
-    --cpu      what each job and actor takes: 1 CPU, which is the default of fray and of Ray
+    --cpu      what each job, task and actor takes, besides 64 MiB: 1 CPU, which is the default of fray and of Ray
     --ray-cpus CPUs of the Ray cluster: as many as the machine has, which is the default of Ray; more make as many more
                worker processes share the machine's
 
@@ -35,6 +35,7 @@ from fray.testing.ray_harness import RayHarness
 
 REPEATS = 5
 IN_FLIGHT = 64
+RAM_MIB = 64
 KILOBYTE = b"x" * 1024
 
 Round = Callable[[int], dict[str, float]]
@@ -102,14 +103,14 @@ class PlainRay:
         import ray
 
         self._ray = ray
-        self._cpu = cpu
         self._task = ray.remote(noop)
+        self._options = {"num_cpus": cpu, "memory": RAM_MIB << 20}
         self._actor_class = ray.remote(Echo)
 
     def jobs(self, count: int) -> dict[str, float]:
         """The same as tasks."""
         begin = time.perf_counter()
-        references = [self._task.options(num_cpus=self._cpu).remote() for _ in range(count)]
+        references = [self._task.options(**self._options).remote() for _ in range(count)]
         submitted = time.perf_counter()
         self._ray.get(references, timeout=600)
         end = time.perf_counter()
@@ -117,7 +118,7 @@ class PlainRay:
 
     def calls(self, count: int) -> dict[str, float]:
         """The same as calls of a Ray actor."""
-        actor = self._actor_class.options(num_cpus=self._cpu).remote()
+        actor = self._actor_class.options(**self._options).remote()
         get = self._ray.get
 
         def start() -> Any:
@@ -166,7 +167,7 @@ def time_calls(
 @contextlib.contextmanager
 def backends(names: list[str], scratch: Path, cpu: float, ray_cpus: int) -> Iterator[dict[str, Any]]:
     """Start the backends, plain Ray after Ray."""
-    resources = ResourceConfig.with_cpu(cpu=cpu, ram="64m", disk="1m")
+    resources = ResourceConfig.with_cpu(cpu=cpu, ram=f"{RAM_MIB}m", disk="1m")
     started: dict[str, Any] = {}
     try:
         for name in sorted(names, key=lambda name: name == "plain-ray"):

@@ -5,8 +5,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
 import ray
@@ -18,6 +17,7 @@ from fray.client import JobHandle
 from fray.errors import JobFailed
 from fray.types import JobRequest, JobStatus
 from rigging.errors import DeadlineExceeded
+from rigging.latch import Latch
 
 if TYPE_CHECKING:
     from fray.backends.ray_client import RayClient
@@ -29,8 +29,7 @@ _SESSION_SECONDS = 60.0
 KILL_AFTER_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """What every attempt of a job needs, worked out once.
 
     Args:
@@ -55,7 +54,7 @@ class RayJob(ABC):
         self.parent = client.parent
         self._job_id = job_id
         self._lock = threading.RLock()
-        self._done = threading.Event()
+        self._done = Latch()
         self._status = JobStatus.PENDING
         self._stopping = False
         self._end = AttemptEnd(End.SUCCEEDED)
@@ -72,7 +71,7 @@ class RayJob(ABC):
     @property
     def ended(self) -> bool:
         """Whether the final status is known, and everybody was told."""
-        return self._done.is_set()
+        return self._done.is_open()
 
     def doze(self, seconds: float) -> None:
         """Wait for the end without looking for it."""
@@ -117,11 +116,11 @@ class RayJob(ABC):
         """
         self._refuse_forks()
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._done.is_set():
+        while not self._done.is_open():
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 self.client.waiter.look(self.refs())
-                if not self._done.is_set():
+                if not self._done.is_open():
                     raise DeadlineExceeded(f"job {self.request.name!r} is {self._status} after waiting {timeout} s")
                 break
             self.client.block_on([self], left)
@@ -189,7 +188,7 @@ class RayJob(ABC):
                 self._status = JobStatus.SUCCEEDED if end.end is End.SUCCEEDED else JobStatus.FAILED
             self._end = end
             callbacks, self._callbacks = self._callbacks, []
-        self._done.set()
+        self._done.open()
         for callback in callbacks:
             try:
                 callback(self)
@@ -310,13 +309,13 @@ class SingleJob(RayJob):
         self._finish(end)
 
 
-def stop_tasks(refs: Sequence[Any], gently: bool, done: threading.Event) -> None:
+def stop_tasks(refs: Sequence[Any], gently: bool, done: Latch) -> None:
     """Cancel tasks: at once by killing their processes, or gently, and by killing only after a while.
 
     Args:
         refs: The tasks.
         gently: Interrupt them first, so that a program's process group can be ended in order.
-        done: Set when that is no longer needed.
+        done: Opened when that is no longer needed.
     """
     for ref in refs:
         ray.cancel(ref, force=not gently, recursive=True)

@@ -9,8 +9,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fray.sizes import parse_size
 from fray.types import ActorConfig, CpuConfig, EnvironmentConfig, GpuConfig, ResourceConfig, TpuConfig
@@ -24,8 +23,7 @@ PACKAGES_ENV = "FRAY_RAY_PACKAGES"
 _REQUIREMENT_NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """What a job's process finds around it.
 
     Args:
@@ -195,7 +193,9 @@ def _members(workspace: str | None) -> list[str]:
 
 
 def _read_pyproject(directory: str) -> dict[str, Any]:
-    path = os.path.join(directory, "pyproject.toml")
+    path = f"{directory}/pyproject.toml"
+    if not os.access(path, os.F_OK):  # most workspaces of tests and scripts; an exception costs several times as much
+        return {}
     try:
         changed = os.stat(path).st_mtime_ns
     except OSError:

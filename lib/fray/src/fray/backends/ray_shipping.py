@@ -4,8 +4,7 @@ import pickle
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 
@@ -18,8 +17,7 @@ _LARGEST_EXPORT_BYTES = 16 << 10
 _MOST_EXPORTED_BYTES = 16 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Cargo:
+class Cargo(NamedTuple):
     """What the replicas of a job bring along.
 
     Args:
@@ -62,13 +60,13 @@ class Shipping:
         request = pickle.dumps((surface, cargo.payload))
         if cargo.surface.uses_tpu:
             return self._run_once.options(name=name, **options).remote(request)
-        own = self._function_of(request)
+        own = self._function_of(request, cargo.surface, cargo.payload)
         if own is None:
             return self._run.options(name=name, **options).remote(request)
         return own.options(name=name, **options).remote()
 
-    def _function_of(self, request: bytes) -> Any:
-        """The Ray function that runs just this; None while it is not worth one."""
+    def _function_of(self, request: bytes, surface: Surface, payload: bytes) -> Any:
+        """The Ray function that runs just this request; None while it is not worth one."""
         if len(request) > _LARGEST_EXPORT_BYTES:
             return None
         with self._lock:
@@ -82,12 +80,12 @@ class Shipping:
                 return None
             del self._sightings[request]
             self._exported_bytes += len(request)
-            known = self._exported[request] = _function(request)
+            known = self._exported[request] = _function(surface, payload)
             return known
 
 
-def _function(request: bytes) -> Any:
+def _function(surface: Surface, payload: bytes) -> Any:
     def run_known_job() -> Any:
-        return ray_worker.run_job(request)
+        return ray_worker.run_entry(surface, payload)
 
     return ray.remote(max_retries=0)(run_known_job)

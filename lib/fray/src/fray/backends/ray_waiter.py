@@ -15,7 +15,7 @@ Settle = Callable[[Any, AttemptEnd], None]
 
 _LOOK_SECONDS = 0.02
 _PAUSE_SECONDS = 0.01
-_LONGEST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 0.1
 _MANY = 16
 
 
@@ -81,7 +81,7 @@ class Waiter:
         if len(refs) > _MANY:
             # The more there are, the more it costs to look, and the more end meanwhile; each look takes the processor
             # from whoever submits.
-            self._pause.wait(min(_LONGEST_PAUSE_SECONDS, max(_PAUSE_SECONDS, len(refs) * 5e-5)))
+            self._pause.wait(min(_LONGEST_PAUSE_SECONDS, max(_PAUSE_SECONDS, len(refs) * 1e-4)))
             ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
         else:
             ready, _ = ray.wait(refs, num_returns=1, timeout=_LOOK_SECONDS)

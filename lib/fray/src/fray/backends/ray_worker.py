@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import functools
 import os
 import pickle
 import sys
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
 import ray
+from ray.runtime_context import RuntimeContext
 
 from fray.actor import enter_actor
 from fray.backends.local_process import OutputFile
@@ -78,11 +80,17 @@ def run_job(request: bytes, large_payload: bytes | None = None) -> Outcome | Non
         large_payload: The entry point where the request has none.
     """
     fields, payload = pickle.loads(request)  # noqa: S301 - from the job's own client
-    name = ray.get_runtime_context().get_task_name()
-    assert name is not None, "run_job is a Ray task"
+    entry: Any = large_payload if payload is None else payload
+    return run_entry(Surface(*fields), entry)
+
+
+def run_entry(surface: Surface, payload: bytes) -> Outcome | None:
+    """Run a pickled entry point (see `run_job`) as the job that the running task is named for."""
+    name = _context().get_task_name()
+    assert name is not None, "this is a Ray task"
     job_id, attempt, replica = name.rsplit("/", 2)
-    work = Work(job_id, int(attempt), int(replica), Surface(*fields))
-    entry = cloudpickle.loads(large_payload if payload is None else payload)
+    work = Work(job_id, int(attempt), int(replica), surface)
+    entry = cloudpickle.loads(payload)
     output = reporter.begin(work)
     outcome: Outcome | None
     try:
@@ -102,6 +110,11 @@ def run_job(request: bytes, large_payload: bytes | None = None) -> Outcome | Non
     if outcome is None and not rest and not reported:
         return None
     return (outcome or Outcome())._replace(output=rest, reported=reported)
+
+
+@functools.cache
+def _context() -> RuntimeContext:
+    return ray.get_runtime_context()
 
 
 def failure(error: BaseException) -> Outcome:
@@ -125,6 +138,8 @@ class _Environment:
 
     def __init__(self) -> None:
         self._before: dict[str, str | None] = {}
+        self._wanted: dict[str, str] = {}
+        self._surface: Surface | None = None
         self._home: str | None = None
 
     def enter(self, work: Work) -> None:
@@ -133,27 +148,39 @@ class _Environment:
         Raises:
             JobFailed: The packages cannot be installed.
         """
+        if work.surface is not self._surface:
+            self._surface = None
+            self._turn_to(work.surface)
+            self._surface = work.surface
+        self._wanted[PARENT_ENV] = work.job_id
+        self._wanted[REPLICA_ENV] = str(work.replica)
+        environ = os.environ
+        for name, value in self._wanted.items():
+            # Looked at each time: the last job may have changed it.
+            if environ.get(name) != value:
+                environ[name] = value
+        self._go_to(work.surface.workspace)
+
+    def _turn_to(self, surface: Surface) -> None:
+        """Find out what is wanted from here on, and give back what was wanted before and no more."""
         wanted = {
-            **work.surface.late_env,
-            NAMESPACE_ENV: work.surface.namespace,
-            PARENT_ENV: work.job_id,
-            REPLICA_ENV: str(work.replica),
-            "RAY_ADDRESS": work.surface.address,
+            **surface.late_env,
+            NAMESPACE_ENV: surface.namespace,
+            PARENT_ENV: "",
+            REPLICA_ENV: "",
+            "RAY_ADDRESS": surface.address,
         }
-        if work.surface.packages:
-            directory = ensure_packages(work.surface.packages)
+        if surface.packages:
+            directory = ensure_packages(surface.packages)
             if directory not in sys.path:
                 sys.path.insert(0, directory)
             path = os.environ.get("PYTHONPATH", "")
             wanted["PYTHONPATH"] = path if directory in path else os.pathsep.join(filter(None, [directory, path]))
         for name in [name for name in self._before if name not in wanted]:
             self._put(name, self._before.pop(name))
-        for name, value in wanted.items():
-            here = os.environ.get(name)
-            self._before.setdefault(name, here)
-            if here != value:
-                os.environ[name] = value
-        self._go_to(work.surface.workspace)
+        for name in wanted:
+            self._before.setdefault(name, os.environ.get(name))
+        self._wanted = wanted
 
     def _go_to(self, workspace: str | None) -> None:
         if self._home is None:
@@ -210,6 +237,10 @@ _clients_lock = threading.Lock()
 
 def nested_client(namespace: str, parent: str) -> "RayClient":
     """The client of what runs in this process for the owner of `namespace`; made once."""
+    client = _clients.get(namespace)
+    if client is not None and not client.closed:
+        client.parent = parent
+        return client
     from fray.backends.ray_client import RayClient
 
     with _clients_lock:
@@ -269,5 +300,7 @@ def _descriptors(*streams: Any) -> Iterator[int]:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError, ValueError):
+        try:
             stream.flush()
+        except (AttributeError, OSError, ValueError):
+            continue  # a job may have replaced or closed it
