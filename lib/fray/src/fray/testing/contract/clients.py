@@ -124,6 +124,7 @@ class TestClients:
             eventually(lambda: client.closed, "the client refuses new work")
             if fray_stage.capabilities.jobs_outlive_client:
                 closing.join(LONG)
+                assert not closing.is_alive()
             flag.set()
             closing.join(LONG)
             assert not closing.is_alive()
