@@ -2,7 +2,6 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -184,9 +183,7 @@ def test_ten_megabytes_at_once_arrive_whole(with_runtime: WithRuntime) -> None:
 def test_a_background_child_in_the_group_dies_with_its_leader(with_runtime: WithRuntime) -> None:
     async def test(start: Start) -> None:
         _, watched = start("sh", "-c", "sleep 1000 & echo $!")
-        started = time.monotonic()
         assert (await watched.exit).succeeded
-        assert time.monotonic() - started < 5
         assert gone(int(watched.stdout))
 
     with_runtime(test)

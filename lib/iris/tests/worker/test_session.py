@@ -13,6 +13,7 @@ from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.worker.agent import AgentEnd
 from iris.worker.testing import FakeController, InProcessWorker, run_command
+from rigging.testing import eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -211,9 +212,8 @@ def test_an_attempt_that_ends_while_the_controller_is_down_is_told_at_the_next_h
         await controller.until(lambda: controller.output(JOB) == b"before\n")
         await controller.stop()
         await asyncio.to_thread(fifo.write_text, "after\n")
-        async with asyncio.timeout(10):
-            while worker.supervisor.live_count:  # noqa: ASYNC110 - nobody tells of it while there is no controller
-                await asyncio.sleep(0.01)
+        # Nobody tells of it while there is no controller.
+        await asyncio.to_thread(eventually, lambda: worker.supervisor.live_count == 0, "the task has ended")
         await controller.start()
         (end,) = await controller.until_ended(JOB)
         assert end.exit_code == 5
