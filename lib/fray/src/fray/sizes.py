@@ -1,6 +1,7 @@
 """Sizes of memory and disk as people write them."""
 
 import re
+from functools import lru_cache
 
 from rigging.errors import InvalidRequest
 
@@ -14,10 +15,21 @@ def parse_size(text: str) -> int:
     Raises:
         InvalidRequest: Not a number with an optional unit (b, k, m, g, t, p; upper or lower case), or less than a byte.
     """
-    match = _SIZE.fullmatch(text) if isinstance(text, str) else None
+    if not isinstance(text, str):
+        raise InvalidRequest(_not_a_size(text))
+    return _parse(text)
+
+
+@lru_cache(maxsize=256)  # asked of each job again, and few differ
+def _parse(text: str) -> int:
+    match = _SIZE.fullmatch(text)
     if match is None:
-        raise InvalidRequest(f"{text!r} is not a size; write a number and a unit as text, e.g. '512m', '4g', '16GiB'")
+        raise InvalidRequest(_not_a_size(text))
     size = int(float(match["number"]) * 1024 ** _EXPONENT[match["unit"].lower()])
     if size < 1:
         raise InvalidRequest(f"{text!r} is not a size: it must be at least one byte")
     return size
+
+
+def _not_a_size(given: object) -> str:
+    return f"{given!r} is not a size; write a number and a unit as text, e.g. '512m', '4g', '16GiB'"
