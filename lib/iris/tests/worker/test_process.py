@@ -159,13 +159,17 @@ def test_the_command_runs_in_its_directory_and_this_process_stays_in_its_own(
     with_runtime(test)
 
 
-def test_failed_starts_leak_no_descriptors(with_runtime: WithRuntime) -> None:
+def test_failed_starts_leak_no_descriptors(with_runtime: WithRuntime, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"  # found, but the kernel cannot start it
+    broken.write_text("#!/no/such/interpreter\n")
+    broken.chmod(0o755)
+
     async def test(start: Start) -> None:
         await start("true")[1].exit
         before = open_descriptors()
-        for _ in range(5):
+        for command in ("no-such-command", str(broken)):
             with pytest.raises(StartFailed):
-                start("no-such-command")
+                start(command)
         _, watched = start("true")
         await watched.exit
         assert open_descriptors() - before == Counter()
