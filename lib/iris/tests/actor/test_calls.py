@@ -26,6 +26,17 @@ def test_arguments_and_results_of_every_size_come_whole(client: ActorClient) -> 
         assert client.echo(data) == data
 
 
+def test_threads_share_a_result(client: ActorClient) -> None:
+    for _ in range(20):
+        call, found = client.echo.remote(list(range(1000))), []
+        threads = [threading.Thread(target=lambda: found.append(call.result(WAIT_S))) for _ in range(4)]  # noqa: B023
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT_S)
+        assert found == [list(range(1000))] * 4
+
+
 def test_calls_of_one_thread_run_in_the_order_they_were_made(client: ActorClient, bench: Any) -> None:
     calls = [client.note.remote(number) for number in range(1000)]
     assert [call.result(WAIT_S) for call in calls] == list(range(1, 1001))

@@ -2,8 +2,9 @@
 
 import pytest
 
-from iris.actor.wire import Parcel, pack, unpack_client, unpack_server
+from iris.actor.wire import Parcel, next_blob, pack, unpack_client, unpack_server
 from iris.rpc import actor_pb2 as pb
+from rigging.errors import Unavailable
 
 SIZES = (0, 1, 127, 128, 16_383, 16_384, 300_000)
 
@@ -40,3 +41,12 @@ def test_a_message_that_ends_too_early_is_refused() -> None:
         unpack_client(whole[:-3])
     with pytest.raises(IndexError):
         unpack_client(whole[:1])
+
+
+def test_a_message_with_fewer_blobs_than_it_speaks_of_ends_the_connection_in_order() -> None:
+    parcel = Parcel(pb.ServerFrames(ends=[pb.CallEnd(call=1, attached=True), pb.CallEnd(call=2, attached=True)]))
+    parcel.attach(b"x" * 300)
+    blobs = iter(unpack_server(pack(parcel)).blobs)
+    assert bytes(next_blob(blobs)) == b"x" * 300
+    with pytest.raises(Unavailable, match="fewer blobs"):
+        next_blob(blobs)

@@ -95,7 +95,7 @@ class Caller:
         self._next_number += 1
         self._calls[call.number] = call
         if call.deadline is not None:
-            call.timer = self._loop.call_at(call.deadline, self._expire, call)
+            call.timer = self._loop.call_later(max(0.0, call.deadline - time.monotonic()), self._expire, call)
         if self._link is not None:
             self._link.send(call)
         elif self._task is None or self._task.done():
@@ -238,7 +238,7 @@ class Caller:
                 async with asyncio.timeout(IDLE_S):
                     await self._changed.wait()
             except TimeoutError:
-                if not self._calls and self._loop.time() - link.last_word >= IDLE_S:
+                if not self._calls and time.monotonic() - link.last_word >= IDLE_S:
                     return
 
     def _refuse_all(self, error: MarinError) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, NoReturn, Protocol
@@ -193,7 +194,7 @@ class ActorClient:
         except Exception as error:  # whatever the classes of the arguments do
             raise InvalidRequest(f"{method!r} of actor {caller.label}: cannot pickle the arguments: {error}") from error
         limit = self._timeout if timeout is None else timeout
-        deadline = None if limit is None else actor_loop().time() + limit
+        deadline = None if limit is None else time.monotonic() + limit
         retries = self._max_retries if max_retries is None else max_retries
         call = PendingCall(method, data, deadline, retries, self._in_flight.release)
         self._in_flight.acquire()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Coroutine
 from typing import Any, Final, NoReturn, Protocol
 
@@ -13,7 +14,7 @@ from iris.actor.outbox import Number, Outbox
 from iris.actor.payload import INLINE_BYTES, WHOLE_BYTES, WINDOW_BYTES, Assembly, Chunks
 from iris.actor.pending import PendingCall, Reply
 from iris.actor.places import Place
-from iris.actor.wire import Buffer, Parcel, open_stream
+from iris.actor.wire import Buffer, Parcel, next_blob, open_stream
 from iris.rpc import actor_pb2 as pb
 from iris.rpc.protocol import CHANNEL_OPTIONS, PROTOCOL_VERSION
 from rigging.errors import Denied, Unavailable
@@ -35,7 +36,11 @@ class Calls(Protocol):
 
 
 class Link:
-    """Made for one connection: `open`, `run`, `close`. `last_word`: the loop's time when the server said something."""
+    """Made for one connection: `open`, `run`, `close`.
+
+    Attributes:
+        last_word: When the server said something last, by `time.monotonic`.
+    """
 
     def __init__(self, place: Place, session: str, calls: Calls) -> None:
         self.place = place
@@ -49,7 +54,7 @@ class Link:
         self._goodbye = ""
         self._trusted = False
         self._unasked: dict[int, int] = {}
-        self.last_word = self._loop.time()
+        self.last_word = time.monotonic()
 
     async def open(self, key: bytes, whoami: str, outstanding: list[int]) -> pb.ActorWelcome:
         """Prove who one is, and have it proved.
@@ -149,13 +154,13 @@ class Link:
         while True:
             parcel = await self._receive()
             message, blobs = parcel.message, iter(parcel.blobs)
-            self.last_word = self._loop.time()
+            self.last_word = time.monotonic()
             for number in message.goes:
                 self._send_pickle(number)
             for end in message.ends:
-                self._end(end, next(blobs) if end.attached else end.inline)
+                self._end(end, next_blob(blobs) if end.attached else end.inline)
             for chunk in message.chunks:
-                self._add(chunk.call, next(blobs) if chunk.attached else chunk.data)
+                self._add(chunk.call, next_blob(blobs))
             if message.goodbye:
                 self._goodbye = message.goodbye
 

@@ -100,7 +100,7 @@ class Outbox(Generic[Message]):
             size += frames.popleft().fill(parcel)
         if self._streams and size < _MESSAGE_BYTES:
             chunks, on_sent = self._streams.popleft()
-            parcel.message.chunks.add(call=chunks.call, attached=True)
+            parcel.message.chunks.add(call=chunks.call)
             parcel.attach(chunks.next())
             if not chunks.done:
                 self._streams.append((chunks, on_sent))

@@ -63,7 +63,8 @@ class Outcome(Generic[Result]):
                 return False
             self._result, self._error = result, error
             self._latch.open()
-        for callback in self._callbacks:
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
             _call(callback)
         return True
 

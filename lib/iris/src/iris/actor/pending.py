@@ -1,6 +1,7 @@
 """One call as its caller knows it."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -32,11 +33,11 @@ class Reply:
 
     def value(self) -> object:
         """What the method returned. Raises what it raised."""
-        end = self._end
+        end, data = self._end, self._data  # in this order with `_value`: another thread may be in here
         if end.refusal:
             raise _REFUSALS.get(end.refusal, InvalidRequest)(end.error)
         if self._value is self:
-            self._value = load_error(self._data, end.error, end.traceback) if end.failed else load(self._data)
+            self._value = load_error(data, end.error, end.traceback) if end.failed else load(data)
             self._data = b""
         if end.failed:
             assert isinstance(self._value, BaseException)
@@ -51,7 +52,7 @@ class PendingCall:
         number: In its session. sent: Handed over whole, so the actor may have begun it.
         whole: Its arguments go along with it though they are large.
         retries_left: How often it may be made again after the actor died; negative: without limit.
-        outcome: Its end for whoever waits; comes earlier when the call is taken back.
+        deadline: By `time.monotonic`. outcome: Its end for whoever waits; comes earlier when the call is taken back.
     """
 
     __slots__ = (
@@ -81,7 +82,7 @@ class PendingCall:
             return 0  # cancelled while it waited
         start = parcel.message.starts.add(call=self.number, actor=self.actor, method=self.method)
         if self.deadline is not None:
-            left = self.deadline - asyncio.get_running_loop().time()
+            left = self.deadline - time.monotonic()
             start.deadline_ms = max(1, round(left * 1000))
         size = self.data.size
         if size <= INLINE_BYTES:

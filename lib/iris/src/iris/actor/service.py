@@ -96,7 +96,7 @@ class ActorService:
                     task.exception()  # the connection is over, whatever ended it
             session.detach(outbox)
             if session.session_id in self._sessions:
-                self._loop.call_later(self._session_timeout_s, self._expire, session)
+                self._loop.call_later(self._session_timeout_s, self._expire, session, session.visits)
 
     @property
     def load(self) -> ServerLoad:
@@ -158,11 +158,9 @@ class ActorService:
                 self._sessions.pop(session.session_id, None)
                 return
 
-    def _expire(self, session: Session) -> None:
-        if session.outbox is not None or self._sessions.get(session.session_id) is not session:
-            return
-        if self._loop.time() - session.left_at < self._session_timeout_s:
-            return  # it came back and left again: another timer runs
+    def _expire(self, session: Session, visits: int) -> None:
+        if session.visits != visits or self._sessions.get(session.session_id) is not session:
+            return  # it came back; if it left again, another timer runs
         logger.warning("forgot the calls of %.200s, which was away for too long", session.caller)
         del self._sessions[session.session_id]
         session.refuse_all(pb.REFUSAL_CANCELLED)

@@ -2,7 +2,6 @@
 the client has it."""
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -10,7 +9,7 @@ from typing import Final
 from iris.actor.hosted import HostedActor, HostedCall
 from iris.actor.outbox import Number, Outbox
 from iris.actor.payload import INLINE_BYTES, NOTHING, WHOLE_BYTES, Assembly, Chunks
-from iris.actor.wire import Buffer, Parcel
+from iris.actor.wire import Buffer, Parcel, next_blob
 from iris.rpc import actor_pb2 as pb
 
 _WORDS: Final = {
@@ -88,6 +87,9 @@ class Session:
 
     Args:
         caller: Who it is, for people.
+
+    Attributes:
+        visits: How many connections have served it so far.
     """
 
     def __init__(self, session_id: str, caller: str, actors: Mapping[str, HostedActor], admission: Admission) -> None:
@@ -101,7 +103,7 @@ class Session:
         self._lines: dict[str, deque[HostedCall]] = {}
         self._outbox: Outbox[pb.ServerFrames] | None = None
         self._stopped = False
-        self.left_at = 0.0
+        self.visits = 0
 
     @property
     def outbox(self) -> "Outbox[pb.ServerFrames] | None":
@@ -120,6 +122,7 @@ class Session:
             if self._calls[number].end is not None:
                 del self._calls[number]  # it has the result, and its word of that was lost
         self._outbox = outbox
+        self.visits += 1
         return [number for number in outstanding if number in self._calls]
 
     def repeat_ends(self) -> None:
@@ -132,7 +135,6 @@ class Session:
         """The connection is over; what runs goes on."""
         if self._outbox is outbox:
             self._outbox = None
-            self.left_at = time.monotonic()
             self._drop_partial()
 
     # ---- what the client says ----
@@ -142,9 +144,9 @@ class Session:
         for number in frames.acks:
             self._acknowledge(number)
         for start in frames.starts:
-            self._start(start, next(blobs) if start.attached else start.inline)
+            self._start(start, next_blob(blobs) if start.attached else start.inline)
         for chunk in frames.chunks:
-            self._add(chunk.call, next(blobs) if chunk.attached else chunk.data)
+            self._add(chunk.call, next_blob(blobs))
         for number in frames.cancels:
             call = self._calls.get(number)
             if call is not None:

@@ -1,12 +1,13 @@
 """Messages of a connection as bytes: large pickles lie in front of the protobuf message, which would copy them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
 
 from iris.rpc import actor_pb2 as pb
+from rigging.errors import Unavailable
 
 Message = TypeVar("Message", pb.ClientFrames, pb.ServerFrames)
 Buffer = bytes | bytearray | memoryview
@@ -53,6 +54,14 @@ def unpack_client(data: bytes) -> "Parcel[pb.ClientFrames]":
 def unpack_server(data: bytes) -> "Parcel[pb.ServerFrames]":
     """What a server packed. Raises DecodeError, IndexError or ValueError for anything else."""
     return _unpack(data, pb.ServerFrames.FromString)
+
+
+def next_blob(blobs: Iterator[Buffer]) -> Buffer:
+    """The blob of the next frame that speaks of one. Raises Unavailable when there is none."""
+    blob = next(blobs, None)
+    if blob is None:
+        raise Unavailable("a message of an actor's connection has fewer blobs than it speaks of")
+    return blob
 
 
 def open_stream(channel: grpc.aio.Channel) -> Stream:

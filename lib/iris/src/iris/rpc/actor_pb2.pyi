@@ -3,8 +3,9 @@
 isort:skip_file
 Calls of actors: one bidirectional stream a connection, many calls and many frames a message.
 
-Pickles travel with their frame; those that are large as `blobs` of the message, and very large ones in chunks. A frame's `call` is a number that the client gave, unique in its session; a session (a
-random id) outlives connections: both sides repeat what the other may have missed, and the server runs a call once.
+Pickles travel with their frame; those that are large as `blobs` of the message, and very large ones in chunks. A
+frame's `call` is a number that the client gave, unique in its session; a session (a random id) outlives connections:
+both sides repeat what the other may have missed, and the server runs a call once.
 """
 
 from collections import abc as _abc
@@ -205,26 +206,20 @@ Global___CallStart: _TypeAlias = CallStart  # noqa: Y015
 
 @_typing.final
 class Chunk(_message.Message):
+    """the next of the message's blobs goes on where the chunk before ended"""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CALL_FIELD_NUMBER: _builtins.int
-    DATA_FIELD_NUMBER: _builtins.int
-    ATTACHED_FIELD_NUMBER: _builtins.int
     call: _builtins.int
-    data: _builtins.bytes
-    """goes on where the chunk before ended"""
-    attached: _builtins.bool
-    """the data are the next of the message's blobs"""
     def __init__(
         self,
         *,
         call: _builtins.int = ...,
-        data: _builtins.bytes = ...,
-        attached: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "call", b"call", "data", b"data"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,8 +3,9 @@
 isort:skip_file
 Calls of actors: one bidirectional stream a connection, many calls and many frames a message.
 
-Pickles travel with their frame; those that are large as `blobs` of the message, and very large ones in chunks. A frame's `call` is a number that the client gave, unique in its session; a session (a
-random id) outlives connections: both sides repeat what the other may have missed, and the server runs a call once.
+Pickles travel with their frame; those that are large as `blobs` of the message, and very large ones in chunks. A
+frame's `call` is a number that the client gave, unique in its session; a session (a random id) outlives connections:
+both sides repeat what the other may have missed, and the server runs a call once.
 """
 
 from collections import abc as _abc
