@@ -23,6 +23,7 @@ from marin.execution.standing import read_statuses
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import StepFailed
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from rigging.testing import eventually
 from rigging.testing.faults import Fault, FaultKind
 from rigging.testing.gcs_server import GcsServer
 from rigging.testing.s3_server import S3Server
@@ -140,9 +141,7 @@ def test_a_late_attempt_cannot_write_over_its_successor(server: Server, root: st
     first, second = (open_step_lease(path, name, LeaseTerms(0.02, 0.05)) for name in ("first", "second"))
     assert first.begin(force_run_failed=True)
     assert not second.begin(force_run_failed=True)
-    ends = time.monotonic() + 20
-    while not second.is_free() and time.monotonic() < ends:
-        time.sleep(0.01)
+    eventually(second.is_free, "the first one's lease runs out")
     assert second.begin(force_run_failed=True)
     with pytest.raises(LeaseLostError):
         first.end(STATUS_SUCCESS)
@@ -161,9 +160,7 @@ def test_a_last_word_that_came_too_late_is_taken_back(
     first, second = (open_step_lease(path, name, LeaseTerms(0.2, 0.5)) for name in ("first", "second"))
     assert first.begin(force_run_failed=True)
     assert not second.begin(force_run_failed=True)
-    ends = time.monotonic() + 20
-    while not second.is_free() and time.monotonic() < ends:
-        time.sleep(0.01)
+    eventually(second.is_free, "the first one's lease runs out")
     assert second.begin(force_run_failed=True)
     monkeypatch.setattr(first, "seconds_left", lambda: 0.5)
     with pytest.raises(LeaseLostError):
