@@ -11,8 +11,10 @@ usage: uv run python tests/benchmarks/fray_jobs.py [jobs N] [calls N] [--backend
     --ray-cpus CPUs of the Ray cluster: as many as the machine has, which is the default of Ray; more make as many more
                worker processes share the machine's
 
-Figures are medians of 5 after one warm-up round. Backends take turns within a round, so that what the machine does
-meanwhile falls on all of them. Prints one JSON line a measurement; `ratio` is against plain Ray, where that took part.
+Figures are medians of 5. Backends take turns within a round, so that what the machine does meanwhile falls on all of
+them. Each begins its turn with a tenth of the work, not counted: processes that were idle during the turns of others
+are slow at first, and Ray ends some of them. Prints one JSON line a measurement; `ratio` is against plain Ray, where
+that took part.
 """
 
 import argparse
@@ -184,11 +186,11 @@ def backends(names: list[str], scratch: Path, cpu: float, ray_cpus: int) -> Iter
 def measure(mode: str, count: int, started: dict[str, Any]) -> None:
     """Run the rounds of one mode and print a line for each backend."""
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in started}
-    for repeat in range(1 + REPEATS):
+    for _ in range(REPEATS):
         for name, backend in started.items():
-            figures = getattr(backend, mode)(count if repeat else max(1, count // 10))
-            if repeat:
-                rounds[name].append(figures)
+            turn: Round = getattr(backend, mode)
+            turn(max(1, count // 10))
+            rounds[name].append(turn(count))
     medians = {
         name: {key: statistics.median(each[key] for each in figures) for key in figures[0]}
         for name, figures in rounds.items()
