@@ -1,7 +1,7 @@
 """No-op jobs and small actor calls through fray, on every backend, beside plain Ray in the same run.
 
 usage: uv run python tests/benchmarks/fray_jobs.py [jobs N] [calls N] [--backends NAME,NAME...] [--cpu N]
-           [--ray-cpus N]
+           [--ray-cpus N] [--repeats N]
 
     jobs       N callables that do nothing, submitted one by one by one client, then waited for: jobs/s
     calls      one actor method with 1 KB of argument: p50 in ms of N calls one after the other, and calls/s of 10 N
@@ -11,10 +11,12 @@ usage: uv run python tests/benchmarks/fray_jobs.py [jobs N] [calls N] [--backend
     --ray-cpus CPUs of the Ray cluster: as many as the machine has, which is the default of Ray; more make as many more
                worker processes share the machine's
 
-Figures are medians of 5. Backends take turns within a round, so that what the machine does meanwhile falls on all of
-them. Each begins its turn with a tenth of the work, not counted: processes that were idle during the turns of others
-are slow at first, and Ray ends some of them. Prints one JSON line a measurement; `ratio` is against plain Ray, where
-that took part.
+    --repeats  turns of each backend (5)
+
+Figures are medians of the turns. Backends take turns within a round, so that what the machine does meanwhile falls on
+all of them. Each begins its turn with a tenth of the work, not counted: processes that were idle during the turns of
+others are slow at first, and Ray ends some of them. Prints one JSON line a measurement; `ratio` is against plain Ray,
+where that took part.
 """
 
 import argparse
@@ -35,7 +37,6 @@ from fray import Entrypoint, EnvironmentConfig, JobRequest, ResourceConfig, wait
 from fray.testing import load_harness
 from fray.testing.ray_harness import RayHarness
 
-REPEATS = 5
 IN_FLIGHT = 64
 RAM_MIB = 64
 KILOBYTE = b"x" * 1024
@@ -183,10 +184,10 @@ def backends(names: list[str], scratch: Path, cpu: float, ray_cpus: int) -> Iter
             backend.close()
 
 
-def measure(mode: str, count: int, started: dict[str, Any]) -> None:
+def measure(mode: str, count: int, repeats: int, started: dict[str, Any]) -> None:
     """Run the rounds of one mode and print a line for each backend."""
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in started}
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         for name, backend in started.items():
             turn: Round = getattr(backend, mode)
             turn(max(1, count // 10))
@@ -211,6 +212,7 @@ def main() -> None:
     parser.add_argument("--backends", default="local,iris,ray,plain-ray")
     parser.add_argument("--cpu", type=float, default=1)
     parser.add_argument("--ray-cpus", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     names = [name for name in options.backends.split(",") if name]
     if "plain-ray" in names and "ray" not in names:
@@ -221,7 +223,7 @@ def main() -> None:
         backends(names, Path(scratch), options.cpu, options.ray_cpus) as started,
     ):
         for mode, count in zip(options.words[::2], options.words[1::2], strict=True):
-            measure(mode, int(count), started)
+            measure(mode, int(count), options.repeats, started)
 
 
 if __name__ == "__main__":
