@@ -374,8 +374,9 @@ class Anything(RuleBasedStateMachine):
 @pytest.mark.parametrize("fault", ["leak", "fence", "lone_restart", "shared_hosts", "sideways", "cordon"])
 def test_a_planted_fault_is_caught(fault, plant):
     plant(fault)
+    # Ends at the first find: this is only how long it looks for one that is rare.
     search = settings(
-        max_examples=300,
+        max_examples=3000,
         stateful_step_count=50,
         deadline=None,
         phases=[Phase.generate],

@@ -44,6 +44,30 @@ _, status = os.waitpid(child, 0)
 print(before, os.waitstatus_to_exitcode(status), os.read(told, 10_000).decode(), ask(), sep="\\n")
 """
 
+LEAVING = """
+from iris.actor import ActorServer
+
+class Echo:
+    def echo(self, value):
+        return value
+
+server = ActorServer(key=b"k" * 32)
+address = server.start()
+server.register("echo", Echo(), publish=False)
+ask()
+with client, ActorClient.at(address, "echo", key=b"k" * 32) as actor:
+    assert actor.echo(1) == 1
+    if (child := os.fork()) == 0:
+        try:
+            with client, actor:
+                sys.exit(7)
+        finally:
+            server.stop()
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), actor.echo(2), sep="\\n")
+server.stop()
+"""
+
 OF_A_STRANGER = """
 if (child := os.fork()) == 0:
     print(ask(), flush=True)
@@ -70,6 +94,10 @@ def test_a_fork_of_a_process_that_uses_grpc(tmp_path: Path) -> None:
     assert all("is a fork of one that uses Iris" in each for each in refused)
     assert before.startswith("ControllerUnreachable"), before
     assert after.startswith("ControllerUnreachable"), "the parent goes on"
+
+
+def test_a_fork_that_lets_go_leaves_its_parents_connections_alone(tmp_path: Path) -> None:
+    assert output(tmp_path, LEAVING) == ["7", "2"]
 
 
 def test_a_fork_of_a_process_that_has_not_used_grpc_yet(tmp_path: Path) -> None:

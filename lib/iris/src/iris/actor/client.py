@@ -202,7 +202,12 @@ class ActorClient:
         return ActorCall(caller, call)
 
     def close(self) -> None:
-        """End the connection, once what was sent is on its way; calls without an end fail with Conflict."""
+        """End the connection, once what was sent is on its way; calls without an end fail with Conflict.
+
+        Nothing in a fork.
+        """
+        if in_fork():
+            return
         with self._lock:
             self._closed = True
             caller, self._caller = self._caller, None

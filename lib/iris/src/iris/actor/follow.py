@@ -9,6 +9,7 @@ from iris.actor.loop import run
 from iris.actor.places import EndpointWatch
 from iris.client.client import IrisClient
 from iris.client.endpoints import EndpointSet
+from iris.rpc.forks import in_fork
 from rigging.errors import DeadlineExceeded, MarinError
 
 FIRST_LOOK_S = 60.0
@@ -62,7 +63,9 @@ class EndpointFollower:
                     raise DeadlineExceeded(f"endpoints of {self._what}: not as waited for after {timeout:g} s")
 
     def close(self) -> None:
-        """Look no more."""
+        """Look no more. Nothing in a fork."""
+        if in_fork():
+            return
         run(self._stop())
 
     def __enter__(self) -> "EndpointFollower":

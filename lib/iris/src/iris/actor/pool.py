@@ -14,6 +14,7 @@ from iris.client.client import IrisClient
 from iris.client.context import get_iris_ctx
 from iris.client.endpoints import EndpointSet
 from iris.domain.ids import user_of
+from iris.rpc.forks import in_fork
 from rigging.errors import DeadlineExceeded, InvalidRequest, MarinError, Unavailable
 
 
@@ -100,7 +101,9 @@ class ActorPool:
         return [member.call(method, args, kwargs, timeout=timeout) for member in self.members]
 
     def close(self) -> None:
-        """Look no more, and end the connections."""
+        """Look no more, and end the connections. Nothing in a fork."""
+        if in_fork():
+            return
         run(self._stop())
         with self._changed:
             clients = [client for _, client in self._members.values()]

@@ -20,6 +20,7 @@ from iris.actor.places import ACTOR_KEY
 from iris.actor.service import ActorService, ServerLoad
 from iris.actor.wire import handler_of
 from iris.client.context import IrisContext, get_iris_ctx
+from iris.rpc.forks import in_fork
 from iris.rpc.protocol import SERVER_OPTIONS
 from rigging.errors import AlreadyExists, Conflict, InvalidRequest, MarinError, NotFound
 
@@ -138,9 +139,12 @@ class ActorServer:
         return ActorClient.of(caller)
 
     def stop(self, grace: float = 5.0) -> None:
-        """Take no more calls, refuse those that have not begun, and give the others `grace` seconds to end."""
+        """Take no more calls, refuse those that have not begun, and give the others `grace` seconds to end.
+
+        Nothing in a fork.
+        """
         server, service = self._server, self._service
-        if server is None or service is None:
+        if server is None or service is None or in_fork():
             return
         self._server = None
         for name in self._endpoints:

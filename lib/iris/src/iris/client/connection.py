@@ -13,7 +13,7 @@ import grpc
 from iris.client.errors import ControllerUnreachable
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.endpoints_pb2_grpc import EndpointServiceStub
-from iris.rpc.forks import use_grpc
+from iris.rpc.forks import in_fork, use_grpc
 from iris.rpc.iris_pb2_grpc import BlobServiceStub, ClusterServiceStub, JobServiceStub
 from iris.rpc.protocol import CHANNEL_OPTIONS, call_metadata
 from iris.rpc.status_map import from_rpc_error
@@ -109,7 +109,9 @@ class Connection:
         return self._endpoint is not None
 
     def close(self) -> None:
-        """Close the channel; calls under way end with Unavailable, later ones with Conflict."""
+        """Close the channel; calls under way end with Unavailable, later ones with Conflict. Nothing in a fork."""
+        if in_fork():
+            return
         with self._lock:
             self._closed = True
             channel, self._channel, self._call = self._channel, None, None
