@@ -1,3 +1,4 @@
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 
@@ -87,3 +88,39 @@ def test_a_payload_that_cannot_be_loaded_says_so(play: Play) -> None:
         assert end.error.startswith(("UnpicklingError", "_pickle.UnpicklingError"))
 
     play(scenario)
+
+
+FORKS = """
+import os, subprocess, sys, threading
+from iris.worker import callable_main
+from iris.worker.runtime.strangers import become_subreaper
+
+become_subreaper()
+top = os.getpid()
+answer, answer_write = os.pipe()
+seen, seen_write = os.pipe()
+if (helper := os.fork()) == 0:
+    fork = callable_main._sibling_fork() if sys.argv[1] == "sibling" else callable_main._fork_twice
+    pid = fork()
+    if pid == 0:
+        lock, results = threading.RLock(), []
+        with lock:
+            thread = threading.Thread(target=lambda: results.append(lock.acquire(blocking=False)))
+            thread.start()
+            thread.join()
+        own = threading.get_native_id() == os.getpid()
+        child = subprocess.run(["echo", "child"], capture_output=True, text=True).stdout.strip()
+        os.write(seen_write, repr((os.getppid() == top, own, results, child)).encode())
+        os._exit(9)
+    os.write(answer_write, str(pid).encode())
+    os._exit(0)
+os.waitpid(helper, 0)
+pid, status = os.wait()
+print(int(os.read(answer, 100)) == pid, os.waitstatus_to_exitcode(status), os.read(seen, 1000).decode())
+"""
+
+
+@pytest.mark.parametrize("way", ["sibling", "orphan"])
+def test_forks_of_the_warm_interpreter_are_whole_processes_and_its_parents_children(way: str) -> None:
+    done = subprocess.run([sys.executable, "-c", FORKS, way], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("True 9 (True, True, [False], 'child')\n", "")

@@ -18,6 +18,8 @@ from iris.worker.runtime.poller import Poller
 from iris.worker.runtime.process import ProcessRuntime, ProcessSpec
 from iris.worker.runtime.strangers import Strangers, become_subreaper
 
+MINE = {"MINE": "m", "IRIS_CLOUDPICKLE": "", "PYTHONPATH": sys.argv[2]}
+
 def cases():
     def look():
         import atexit, threading, time
@@ -60,7 +62,7 @@ async def main(directory):
     async def run(payload, sharer="ann", **variables):
         nonlocal number
         number += 1
-        env = {**os.environ, "MINE": "m", "IRIS_ATTEMPT_ID": f"/ann/j/0:{number}", "IRIS_CLOUDPICKLE": "", **variables}
+        env = {**os.environ, **MINE, "IRIS_ATTEMPT_ID": f"/ann/j/0:{number}", **variables}
         seen = Seen()
         argv = (sys.executable, "-P", script, str(payload))
         process = runtime.start(ProcessSpec(f"/ann/j/0:{number}", argv, env, str(place), sharer), seen)
@@ -93,7 +95,7 @@ async def main(directory):
         import time
         time.sleep(600)
     hang.write_bytes(cloudpickle.dumps((wait, (), {})))
-    env = {**os.environ, "MINE": "m", "IRIS_ATTEMPT_ID": "/ann/j/0:9999", "IRIS_CLOUDPICKLE": ""}
+    env = {**os.environ, **MINE, "IRIS_ATTEMPT_ID": "/ann/j/0:9999"}
     seen = Seen()
     argv = (sys.executable, "-P", script, str(hang))
     process = runtime.start(ProcessSpec("/ann/j/0:9999", argv, env, str(place), "ann"), seen)
@@ -110,12 +112,20 @@ asyncio.run(main(Path(sys.argv[1])))
 '''
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
+@pytest.fixture(scope="module", params=["sibling", "orphan"])
+def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What the cases did; forks are made the worker's children by either way, the second without ctypes."""
     directory = tmp_path_factory.mktemp("nursery")
     (directory / "worker.py").write_text(WORKER)
+    modules = directory / "modules"
+    modules.mkdir()
+    if request.param == "orphan":
+        (modules / "ctypes.py").write_text("raise ImportError('this Python has none')")
     done = subprocess.run(
-        [sys.executable, str(directory / "worker.py"), str(directory)], capture_output=True, text=True, timeout=100
+        [sys.executable, str(directory / "worker.py"), str(directory), str(modules)],
+        capture_output=True,
+        text=True,
+        timeout=100,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

@@ -8,6 +8,10 @@ import os
 import sys
 import traceback
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _ERROR_BYTES = 8192
 _FRAMES = 3
 
@@ -81,6 +85,7 @@ def serve(descriptor: int) -> str:
     ensure_cloudpickle(os.environ.get("IRIS_CLOUDPICKLE", ""))
     if importlib.util.find_spec("cloudpickle") is not None:
         import cloudpickle  # noqa: F401 - warm
+    fork = _sibling_fork() or _fork_twice
     gc.freeze()
     connection = socket.socket(fileno=descriptor)
     connection.sendall(b"R")
@@ -90,24 +95,82 @@ def serve(descriptor: int) -> str:
             os._exit(0)
         (size,) = struct.unpack("!I", header)
         body = connection.recv(size, socket.MSG_WAITALL)
-        read_end, write_end = os.pipe()
-        # Forked twice: the worker above is to be the parent.
-        middle = os.fork()
-        if middle == 0:
-            if os.fork():
-                os._exit(0)
+        try:
+            pid = fork()
+        except OSError:
+            if fork is _fork_twice:
+                raise
+            # As where system calls are filtered.
+            fork = _fork_twice
+            pid = fork()
+        if pid == 0:
             os.setsid()
-            os.write(write_end, struct.pack("!i", os.getpid()))
-            for unneeded in (read_end, write_end, connection.detach()):
-                os.close(unneeded)
+            os.close(connection.detach())
             return _become(body, descriptors)
-        os.close(write_end)
         for passed in descriptors:
             os.close(passed)
-        answer = os.read(read_end, 4)
+        connection.sendall(struct.pack("!i", pid))
+
+
+def _fork_twice() -> int:
+    """As os.fork(), but whose child is an orphan: the worker above, a subreaper, becomes its parent."""
+    read_end, write_end = os.pipe()
+    middle = os.fork()
+    if middle == 0:
+        if os.fork():
+            os._exit(0)
+        os.write(write_end, os.getpid().to_bytes(4, "big"))
         os.close(read_end)
-        os.waitpid(middle, 0)
-        connection.sendall(answer)
+        os.close(write_end)
+        return 0
+    os.close(write_end)
+    answer = os.read(read_end, 4)
+    os.close(read_end)
+    os.waitpid(middle, 0)
+    return int.from_bytes(answer, "big")
+
+
+def _sibling_fork() -> "Callable[[], int] | None":
+    """An os.fork() whose child is its parent's child, in half the time of `_fork_twice`; None where that cannot be.
+
+    Only the kernel offers it (CLONE_PARENT), so the rest of what os.fork() and glibc's fork() do is done here: Python's
+    own handlers, and the thread's id in glibc's memory, by which mutexes know their owner. This process has one thread.
+    """
+    import struct
+
+    try:
+        import ctypes
+    except ImportError:
+        return None
+    # Other C libraries have something else at the address that is asked for below.
+    if sys.platform != "linux" or not (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc"):
+        return None
+    # The numbers are the same on all processors.
+    clone3, parent, set_id, clear_id, get_id_address = 435, 0x8000, 0x1000000, 0x200000, 40
+    python = ctypes.PyDLL(None)
+    python.syscall.restype = ctypes.c_long
+    python.syscall.argtypes = [ctypes.c_long, ctypes.c_char_p, ctypes.c_size_t]
+    thread_id = ctypes.POINTER(ctypes.c_int)()
+    nothing = ctypes.c_ulong(0)
+    if python.prctl(get_id_address, ctypes.byref(thread_id), nothing, nothing, nothing) != 0:
+        return None
+    if thread_id.contents.value != os.getpid():
+        return None
+    address = ctypes.cast(thread_id, ctypes.c_void_p).value or 0
+    arguments = struct.pack("=8Q", parent | set_id | clear_id, 0, address, 0, 0, 0, 0, 0)
+
+    def fork() -> int:
+        python.PyOS_BeforeFork()
+        pid: int = python.syscall(clone3, arguments, len(arguments))
+        if pid == 0:
+            python.PyOS_AfterFork_Child()
+            return 0
+        python.PyOS_AfterFork_Parent()
+        if pid < 0:
+            raise OSError("clone3 was refused")
+        return pid
+
+    return fork
 
 
 def _become(body: bytes, descriptors: "list[int]") -> str:
@@ -120,7 +183,6 @@ def _become(body: bytes, descriptors: "list[int]") -> str:
         os.dup2(descriptor, number)
         os.close(descriptor)
     payload, directory, *variables = map(os.fsdecode, body.split(b"\0"))
-    os.environ.clear()
     for variable in variables:
         name, _, value = variable.partition("=")
         os.environ[name] = value

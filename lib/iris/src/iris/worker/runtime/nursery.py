@@ -2,8 +2,8 @@
 started it once forks it for each of them, which takes a tenth of a start.
 
 A helper runs none of the jobs' code: it is `callable_main.py --serve`, which imports cloudpickle and waits. It is
-shared only by attempts of one user whose interpreters would start in the very same way. The forked process is an
-orphan at once, so the kernel makes it a child of this process, a subreaper, like one that was spawned; it begins only
+shared only by attempts of one user whose interpreters would start in the very same way. The forked process is a child
+of this process (made so by the kernel, at once or as an orphan's subreaper), like one that was spawned; it begins only
 when told to, so a start that is given up never runs.
 """
 
@@ -74,7 +74,8 @@ class Nursery:
         # The one that was used last goes last.
         self._helpers[kind] = self._helpers.pop(kind)
         try:
-            pid = helper.fork(argv[-1], env, cwd, out, err, self._host.adopt)
+            own = {name: value for name, value in env.items() if name not in shared}
+            pid = helper.fork(argv[-1], own, cwd, out, err, self._host.adopt)
         except (OSError, struct.error) as error:
             logger.warning("a warm interpreter of %s does not answer (%s); starting cold", sharer, error)
             self._drop(kind)
@@ -139,7 +140,11 @@ class _Helper:
     def fork(
         self, payload: str, env: Mapping[str, str], cwd: str, out: int, err: int, adopt: Callable[[int], None]
     ) -> int | None:
-        """The pid of a fork that has begun; None: the helper is still starting. Raises OSError when it is broken."""
+        """The pid of a fork that has begun; None: the helper is still starting. Raises OSError when it is broken.
+
+        Args:
+            env: What the helper itself does not have.
+        """
         if not self._is_ready():
             return None
         self.forks += 1

@@ -360,7 +360,11 @@ class Process:
         if self._exit is None:
             # Gone already, or everything left of the group runs as another user.
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, number)
+                try:
+                    os.killpg(self.pid, number)
+                except ProcessLookupError:
+                    # A fork of a warm interpreter that has not made its group yet.
+                    os.kill(self.pid, number)
 
 
 def find_executable(command: str, path: str, cwd: str) -> str:
