@@ -1,5 +1,6 @@
 """What a cluster for tests leaves behind: nothing, even when the tests are killed."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fray.testing import LONG
-from fray.testing.ray_harness import NAMESPACED, need_namespaces
+from fray.testing.ray_harness import LOGS_VARIABLE, NAMESPACED, need_namespaces
 
 pytestmark = [pytest.mark.ray, pytest.mark.e2e]
 
@@ -31,3 +32,23 @@ runpy.run_module("fray.testing.ray_harness", run_name="__main__")
         process.stdin.close()
         assert process.wait(LONG) == 0
     assert not directory.exists()
+
+
+@pytest.mark.parametrize(("last_words", "kept"), [("{}\n", False), ("", True)])
+def test_logs_are_kept_when_the_process_that_commands_it_has_died(tmp_path: Path, last_words: str, kept: bool) -> None:
+    need_namespaces()
+    logs = tmp_path / "cluster/ray/session_1_2/logs"
+    logs.mkdir(parents=True)
+    (logs / "gcs_server.out").write_text("why")
+    subprocess.run(
+        [*NAMESPACED, sys.executable, "-m", "fray.testing.ray_harness", str(tmp_path / "cluster")],
+        input=last_words,
+        text=True,
+        check=True,
+        timeout=LONG,
+        env={**os.environ, LOGS_VARIABLE: str(tmp_path / "kept")},
+    )
+    assert not (tmp_path / "cluster").exists()
+    found = tmp_path / "kept/cluster/gcs_server.out"
+    assert found.exists() is kept
+    assert not kept or found.read_text() == "why"

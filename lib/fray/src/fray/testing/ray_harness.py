@@ -2,12 +2,14 @@
 
 Run as a module with the cluster's directory, this is what starts and stops the nodes inside of that namespace: it reads
 commands as JSON lines and answers each. When its input ends, for whatever reason, it ends the namespace's processes and
-removes the directory.
+removes the directory. Ray may end the process that uses a cluster, at once and without a word (when its own server has
+died, for one); the logs, that process's among them, are then kept in the directory that FRAY_RAY_LOGS names.
 """
 
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -29,7 +31,11 @@ _OBJECT_STORE_BYTES = 400 << 20
 _MEMORY_BYTES = 256 << 30
 _CPUS = 16
 _START_ATTEMPTS = 3
+_taken_ports: set[int] = set()
 _LOOPBACK = "127.0.0.1"
+_WORKER_PORTS = range(10_200, 32_700)
+_PORTS_OF_A_NODE = 400
+LOGS_VARIABLE = "FRAY_RAY_LOGS"
 
 ENVIRONMENT = {
     # Ray takes a machine where clusters are not offered for one that is to use loopback only.
@@ -104,6 +110,7 @@ class RayCluster:
             )
         port, client_port = _free_ports(2)
         head: dict[str, Any] = {
+            **_worker_ports(),
             "num_cpus": self._cpus,
             "memory": _MEMORY_BYTES,
             "object_store_memory": _OBJECT_STORE_BYTES,
@@ -122,6 +129,7 @@ class RayCluster:
     def add_node(self, name: str, resources: Mapping[str, float], cpus: int = 4) -> None:
         """Start one more node."""
         node = {
+            **_worker_ports(),
             "num_cpus": cpus,
             "memory": _MEMORY_BYTES,
             "object_store_memory": 100 << 20,
@@ -145,8 +153,11 @@ class RayCluster:
 
     def _end_processes(self) -> None:
         if self._process is not None:
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write("{}\n")
             for stream in (self._process.stdin, self._process.stdout):
-                assert stream is not None
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
             try:
@@ -258,19 +269,48 @@ def _free_ports(count: int) -> list[int]:
     # Below 10002, where Ray begins to number workers' ports.
     found: list[int] = []
     for port in range(7800, 10000):
-        with socket.socket() as probe:
-            try:
-                probe.bind((_LOOPBACK, port))
-            except OSError:
-                continue
-        found.append(port)
+        # A server that has gone may have left clients that look for it.
+        if port not in _taken_ports and _is_free(port):
+            _taken_ports.add(port)
+            found.append(port)
         if len(found) == count:
             return found
     _skip("no free port between 7800 and 10000")
 
 
-def _serve(commands: IO[str], answers: IO[str]) -> None:
-    """Keep a cluster as the commands say, until they end."""
+def _worker_ports() -> dict[str, int]:
+    """Ports for the workers of one node, and for the drivers that connect to it, that no other node here uses.
+
+    Ray tells a worker to exit without saying which one it means. With ports of the kernel's choice, what was meant for
+    a worker that is gone may reach a process of another cluster that has its port now, this one for example.
+    """
+    starts = range(_WORKER_PORTS.start, _WORKER_PORTS.stop - _PORTS_OF_A_NODE, _PORTS_OF_A_NODE)
+    fresh = [start for start in starts if start not in _taken_ports]
+    if not fresh:
+        _taken_ports.difference_update(starts)
+        fresh = list(starts)
+    # Another test run on this machine chooses for itself.
+    for start in random.sample(fresh, len(fresh)):
+        _taken_ports.add(start)
+        ports = range(start, start + _PORTS_OF_A_NODE)
+        if all(map(_is_free, ports)):
+            return {"min_worker_port": ports[0], "max_worker_port": ports[-1]}
+    _skip(f"no {_PORTS_OF_A_NODE} free ports in a row between {_WORKER_PORTS.start} and {_WORKER_PORTS.stop}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # What has ended is no hindrance.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def _serve(commands: IO[str], answers: IO[str]) -> bool:
+    """Keep a cluster as the commands say, until they end; whether they ended with the empty command."""
     # What Ray writes there for `ray.init()` of this machine's users is not to be seen outside.
     os.makedirs("/tmp/ray", exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/tmp/ray"], check=True)
@@ -280,6 +320,8 @@ def _serve(commands: IO[str], answers: IO[str]) -> None:
     nodes: dict[str, Any] = {}
     for line in commands:
         command = json.loads(line)
+        if not command:
+            return True
         if "head" in command:
             cluster = Cluster(initialize_head=True, head_node_args=command["head"])
         elif "add" in command:
@@ -287,13 +329,23 @@ def _serve(commands: IO[str], answers: IO[str]) -> None:
         elif "kill" in command:
             cluster.remove_node(nodes.pop(command["kill"]), allow_graceful=False)
         print(json.dumps({"address": cluster.address}), file=answers, flush=True)
+    return False
+
+
+def _keep_logs(directory: str) -> None:
+    place = os.environ.get(LOGS_VARIABLE)
+    if not place:
+        return
+    for logs in Path(directory, "ray").glob("session_*_*/logs"):
+        shutil.copytree(logs, Path(place, Path(directory).name), dirs_exist_ok=True, symlinks=True)
 
 
 def _end_namespace(directory: str) -> None:
     """Kill all other processes of the namespace, whose first process this is, and remove what they wrote."""
     if os.getpid() != 1:
         raise RuntimeError("this is to be run in a process namespace of its own, by RayCluster")
-    os.kill(-1, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(-1, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
         while True:
             os.wait()
@@ -304,7 +356,8 @@ if __name__ == "__main__":
     # Ray writes to stdout as it likes.
     own_stdout = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    _serve(sys.stdin, own_stdout)
+    if not _serve(sys.stdin, own_stdout):
+        _keep_logs(sys.argv[1])
     _end_namespace(sys.argv[1])
     # Ray's exit handlers would wait for processes.
     os._exit(0)
