@@ -12,7 +12,8 @@ from fray.testing import LONG, Flag, eventually
 from fray.testing.ray_harness import RayCluster
 from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig
 
-pytestmark = [pytest.mark.ray, pytest.mark.e2e]
+# Starting five nodes one after the other takes a busy machine more than a minute.
+pytestmark = [pytest.mark.ray, pytest.mark.e2e, pytest.mark.timeout(400)]
 
 SLICE = ResourceConfig.with_tpu("v4-16", cpu=1, ram="64m", disk="1m")
 
