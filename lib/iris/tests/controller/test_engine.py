@@ -39,7 +39,8 @@ class Rig:
         self.effects: list[Effect] = []
         self.fatal: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self.store = RecordingStore(self.story)
-        self.engine = Engine(ClusterView(), self.store, lambda: 1000, self.fatal.set_result)
+        self.now_ms = 1000
+        self.engine = Engine(ClusterView(), self.store, lambda: self.now_ms, self.fatal.set_result)
         self.engine.listen(self._listen)
 
     def _listen(self, effects: Sequence[Effect]) -> None:
@@ -123,6 +124,41 @@ def test_a_decision_of_the_round_that_is_refused_leaves_the_others(monkeypatch: 
         assert [effect.attempt_id for effect in rig.effects if isinstance(effect, StartAttempt)] == ["/ann/a/0:0"]
         assert len(reports) == 1
         assert "/ann/none/0" in reports[0]
+
+    with_rig(test)
+
+
+def test_where_many_jobs_wait_rounds_are_apart_and_none_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(rig: Rig) -> None:
+        rounds: list[int] = []
+
+        def counted(view: ClusterView, now_ms: int) -> Plan:
+            rounds.append(now_ms)
+            return plan_round(view, now_ms)
+
+        monkeypatch.setattr("iris.controller.engine.plan_round", counted)
+
+        def submit_many(turn: Turn) -> None:
+            for index in range(1000):
+                turn.apply(submitted(f"/ann/many-{index}"))
+
+        await rig.engine.decide(submit_many)
+        assert rounds == [1000]
+        # 4 ms are kept between rounds: what comes sooner is stored and answered, and scheduled when they are over.
+        rig.now_ms = 1003
+        await rig.engine.submit(WorkerConnected(WorkerId("w"), "i", Resources(cpu_millis=1000), {}))
+        assert rounds == [1000]
+        assert not any(isinstance(effect, StartAttempt) for effect in rig.effects)
+        started = asyncio.Event()
+        rig.engine.listen(lambda effects: started.set())
+        rig.now_ms = 1004
+        await started.wait()
+        assert any(isinstance(effect, StartAttempt) for effect in rig.effects)
+        assert rounds == [1000, 1004]
+        # A clock that is set back holds up nothing.
+        rig.now_ms = 500
+        await rig.engine.submit(submitted("/ann/late"))
+        assert rounds == [1000, 1004, 500]
 
     with_rig(test)
 

@@ -6,6 +6,9 @@ every event, schedules, commits once, and only then answers and acts, so what wa
 A batch that nobody waits for and that starts and stops nothing is kept open for a moment, so that its commit is shared
 with what comes next: the ends of many short tasks then cost no wait for the disk each. Nobody sees it before: who
 reads the view calls `settled` first.
+
+A turn schedules unless very many jobs wait and the last round was only just: a round looks at each of them, so one for
+every event would leave no time for the events.
 """
 
 import asyncio
@@ -36,6 +39,8 @@ from rigging.errors import MarinError, Unavailable
 logger = logging.getLogger(__name__)
 
 _SHARE_COMMIT_S: Final = 0.01
+_PAUSE_US_PER_JOB: Final = 4
+"""Rounds begin this far apart for each job that waits, which is about twice what they take."""
 
 Listener = Callable[[Sequence[Effect]], None]
 Result = TypeVar("Result")
@@ -118,6 +123,8 @@ class Engine:
         self._closed = False
         self._listeners: list[Listener] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._last_round_ms = 0
+        self._next_round_ms: int | None = None  # of one that was put off
         self._open_batch = Batch()
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush_due = False
@@ -242,9 +249,16 @@ class Engine:
         tasks.trim()
 
     def _schedule(self, turn: Turn) -> None:
+        self._next_round_ms = None
         if not self.view.queue:
             self.reasons = {}
             return
+        pause_ms = len(self.view.queue) * _PAUSE_US_PER_JOB // 1000
+        # A clock that was set back holds up nothing.
+        if 0 <= turn.now_ms - self._last_round_ms < pause_ms:
+            self._next_round_ms = self._last_round_ms + pause_ms
+            return
+        self._last_round_ms = turn.now_ms
         try:
             plan = plan_round(self.view, turn.now_ms)
         except Exception as error:  # a mistake of ours must not take along the answers that this turn owes
@@ -263,12 +277,12 @@ class Engine:
         self._loop.call_exception_handler({"message": f"scheduler: {what}", "exception": error})
 
     def _arm_timer(self, now_ms: int) -> None:
-        deadline = next_deadline(self.view)
+        deadlines = [at_ms for at_ms in (next_deadline(self.view), self._next_round_ms) if at_ms is not None]
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if deadline is not None:
-            delay = max((deadline - now_ms) / 1000, _SHORTEST_TIMER_S)
+        if deadlines:
+            delay = max((min(deadlines) - now_ms) / 1000, _SHORTEST_TIMER_S)
             self._timer = self._loop.call_later(delay, self._enqueue, _apply_expired, None)
 
 
