@@ -138,21 +138,24 @@ def _sibling_fork() -> "Callable[[], int] | None":
     """
     import struct
 
-    try:
-        import ctypes
-    except ImportError:
-        return None
-    # Other C libraries have something else at the address that is asked for below.
-    if sys.platform != "linux" or not (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc"):
-        return None
     # The numbers are the same on all processors.
     clone3, parent, set_id, clear_id, get_id_address = 435, 0x8000, 0x1000000, 0x200000, 40
-    python = ctypes.PyDLL(None)
-    python.syscall.restype = ctypes.c_long
-    python.syscall.argtypes = [ctypes.c_long, ctypes.c_char_p, ctypes.c_size_t]
+    try:
+        import ctypes
+
+        # Other C libraries have something else at the address that is asked for below.
+        if sys.platform != "linux" or not (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc"):
+            return None
+        python = ctypes.PyDLL(None)
+        syscall, prctl, before = python.syscall, python.prctl, python.PyOS_BeforeFork
+        after_here, after_there = python.PyOS_AfterFork_Parent, python.PyOS_AfterFork_Child
+    except (ImportError, AttributeError, ValueError):
+        return None
+    syscall.restype = ctypes.c_long
+    syscall.argtypes = [ctypes.c_long, ctypes.c_char_p, ctypes.c_size_t]
     thread_id = ctypes.POINTER(ctypes.c_int)()
     nothing = ctypes.c_ulong(0)
-    if python.prctl(get_id_address, ctypes.byref(thread_id), nothing, nothing, nothing) != 0:
+    if prctl(get_id_address, ctypes.byref(thread_id), nothing, nothing, nothing) != 0:
         return None
     if thread_id.contents.value != os.getpid():
         return None
@@ -160,12 +163,12 @@ def _sibling_fork() -> "Callable[[], int] | None":
     arguments = struct.pack("=8Q", parent | set_id | clear_id, 0, address, 0, 0, 0, 0, 0)
 
     def fork() -> int:
-        python.PyOS_BeforeFork()
-        pid: int = python.syscall(clone3, arguments, len(arguments))
+        before()
+        pid: int = syscall(clone3, arguments, len(arguments))
         if pid == 0:
-            python.PyOS_AfterFork_Child()
+            after_there()
             return 0
-        python.PyOS_AfterFork_Parent()
+        after_here()
         if pid < 0:
             raise OSError("clone3 was refused")
         return pid
