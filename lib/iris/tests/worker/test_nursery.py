@@ -30,6 +30,7 @@ def cases():
         threading.Thread(target=late).start()
         print(os.getcwd(), os.environ["MINE"], os.environ["IRIS_ATTEMPT_ID"], sorted(sys.argv[1:]) != [], flush=True)
         print(os.getppid(), os.getsid(0) == os.getpid(), repr(sys.stdin.read()), "IRIS_CLOUDPICKLE" in os.environ)
+        print(sorted(pair for pair in os.environ.items() if pair[0] != "IRIS_ATTEMPT_ID"))
         print("to stderr", file=sys.stderr)
         import random
         return random.random()
@@ -134,7 +135,8 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def test_what_a_callable_finds_and_leaves_is_the_same(report: Any) -> None:
     cold, warm = report["look"]
     assert warm == cold
-    first, second, *rest = warm["out"].splitlines()
+    first, second, environment, *rest = warm["out"].splitlines()
+    assert "('MINE', 'm')" in environment
     assert first.endswith("place m /ann/j/0:N True")
     assert second == "WORKER True '' False"
     assert rest == ["thread", "exit handler"]
