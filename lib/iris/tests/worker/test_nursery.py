@@ -22,10 +22,10 @@ MINE = {"MINE": "m", "IRIS_CLOUDPICKLE": "", "PYTHONPATH": sys.argv[2]}
 
 def cases():
     def look():
-        import atexit, threading, time
+        import atexit, threading
         atexit.register(lambda: print("exit handler", flush=True))
         def late():
-            time.sleep(0.05)
+            threading.main_thread().join()
             print("thread")
         threading.Thread(target=late).start()
         print(os.getcwd(), os.environ["MINE"], os.environ["IRIS_ATTEMPT_ID"], sorted(sys.argv[1:]) != [], flush=True)

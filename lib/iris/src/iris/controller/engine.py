@@ -33,14 +33,12 @@ from iris.domain.effects import (
 )
 from iris.domain.events import Assigned, Event
 from iris.domain.ids import JobId, WorkerId
-from iris.sched.plan import plan_round
+from iris.sched.plan import pause_ms, plan_round
 from rigging.errors import MarinError, Unavailable
 
 logger = logging.getLogger(__name__)
 
 _SHARE_COMMIT_S: Final = 0.01
-_PAUSE_US_PER_JOB: Final = 4
-"""Rounds begin this far apart for each job that waits, which is about twice what they take."""
 
 Listener = Callable[[Sequence[Effect]], None]
 Result = TypeVar("Result")
@@ -124,7 +122,6 @@ class Engine:
         self._listeners: list[Listener] = []
         self._timer: asyncio.TimerHandle | None = None
         self._last_round_ms = 0
-        self._next_round_ms: int | None = None  # of one that was put off
         self._open_batch = Batch()
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush_due = False
@@ -194,8 +191,7 @@ class Engine:
         turn = Turn(self.view, self._clock_ms(), self._open_batch)
         known = len(turn.batch.effects)
         answers = [answer for item in queue if (answer := _work_off(turn, *item)) is not None]
-        self._schedule(turn)
-        self._arm_timer(turn.now_ms)
+        self._arm_timer(turn.now_ms, self._schedule(turn))
         if turn.batch and not (answers or self._flush_due or self._is_urgent(turn.batch.effects[known:])):
             if self._flush_timer is None:
                 self._flush_timer = self._loop.call_later(_SHARE_COMMIT_S, self._flush)
@@ -248,22 +244,21 @@ class Engine:
                 tasks.shelve(effect.job_id)
         tasks.trim()
 
-    def _schedule(self, turn: Turn) -> None:
-        self._next_round_ms = None
+    def _schedule(self, turn: Turn) -> int | None:
+        """Plan a round and carry it out; or put it off, and return when it is due (Unix ms)."""
         if not self.view.queue:
             self.reasons = {}
-            return
-        pause_ms = len(self.view.queue) * _PAUSE_US_PER_JOB // 1000
+            return None
+        pause = pause_ms(self.view)
         # A clock that was set back holds up nothing.
-        if 0 <= turn.now_ms - self._last_round_ms < pause_ms:
-            self._next_round_ms = self._last_round_ms + pause_ms
-            return
+        if 0 <= turn.now_ms - self._last_round_ms < pause:
+            return self._last_round_ms + pause
         self._last_round_ms = turn.now_ms
         try:
             plan = plan_round(self.view, turn.now_ms)
         except Exception as error:  # a mistake of ours must not take along the answers that this turn owes
             self._report("the scheduling round failed", error)
-            return
+            return None
         self.reasons = plan.reasons
         assigned = [Assigned(task_id, worker_id) for task_id, worker_id in plan.assignments]
         events: list[Event] = [*plan.preemptions, *assigned]
@@ -272,12 +267,13 @@ class Engine:
                 turn.apply(event)
             except Exception as error:  # refused or broken, it changed nothing: the others stand
                 self._report(f"{event}, decided by the scheduler, was refused", error)
+        return None
 
     def _report(self, what: str, error: Exception) -> None:
         self._loop.call_exception_handler({"message": f"scheduler: {what}", "exception": error})
 
-    def _arm_timer(self, now_ms: int) -> None:
-        deadlines = [at_ms for at_ms in (next_deadline(self.view), self._next_round_ms) if at_ms is not None]
+    def _arm_timer(self, now_ms: int, next_round_ms: int | None) -> None:
+        deadlines = [at_ms for at_ms in (next_deadline(self.view), next_round_ms) if at_ms is not None]
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
