@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from fray.backends import ray_cluster, ray_worker
 from fray.backends.ray_actor import RayActorGroup, RayActorHandle
 from fray.backends.ray_gang import GangJob
-from fray.backends.ray_job import Plan, RayJob, SingleJob
+from fray.backends.ray_job import Plan, RayJob, SingleJob, stop_all
 from fray.backends.ray_resources import (
     Surroundings,
     actor_options,
@@ -28,6 +28,7 @@ from fray.backends.ray_resources import (
 from fray.backends.ray_session import find_session, start_session
 from fray.backends.ray_shipping import Cargo, Shipping
 from fray.backends.ray_slices import GangPlacer
+from fray.backends.ray_stopper import Stopper
 from fray.backends.ray_waiter import Waiter
 from fray.backends.ray_worker import NAMESPACE_ENV, PARENT_ENV, Surface, task_name
 from fray.client import Client, JobHandle
@@ -82,6 +83,7 @@ class RayClient:
         self._elastic = os.environ.get(ELASTIC_ENV, "1") != "0" if elastic is None else elastic
         self._address = ray.get_runtime_context().gcs_address
         self.waiter = Waiter()
+        self.stopper = Stopper(self.session)
         self.parent = os.environ.get(PARENT_ENV, "")
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
@@ -184,6 +186,8 @@ class RayClient:
     def shutdown(self, wait: bool = True) -> None:
         """Refuse new work, let the jobs end (or, without `wait`, stop them), then end the actors and the session.
 
+        Without `wait` it takes until the stopped jobs have ended, which for a program that ignores SIGTERM is ten
+        seconds.
         The process stays connected to Ray, for other clients; `ray.shutdown()` ends that.
         """
         self._home.check("shutdown()")
@@ -194,11 +198,11 @@ class RayClient:
             for job in live:
                 job.wait(raise_on_failure=False)
         else:
-            for job in live:
-                job.terminate()
+            stop_all(live)
         if already or not ray.is_initialized():
             return
         self.waiter.close()
+        self.stopper.close()
         self._end_session()
 
     def block_on(self, handles: Sequence[JobHandle], timeout: float | None) -> None:

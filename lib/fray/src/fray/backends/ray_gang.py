@@ -8,7 +8,7 @@ import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from fray.backends.ray_failures import AttemptEnd, End
-from fray.backends.ray_job import Plan, RayJob, stop_tasks
+from fray.backends.ray_job import Plan, RayJob
 from fray.backends.ray_slices import GangPlacer, Placement
 from fray.types import JobRequest, JobStatus
 
@@ -47,7 +47,7 @@ class GangJob(RayJob):
             self._stopping = True
             refs = list(self._refs)
         self._halt.set()
-        stop_tasks(refs, self.plan.is_program, self._done)
+        self._stop_tasks(refs)
 
     def _run(self) -> None:
         end = AttemptEnd(End.STOPPED)
@@ -85,7 +85,7 @@ class GangJob(RayJob):
                 self._refs.append(ref)
                 self.client.waiter.add(ref, self._settle)
             if self._stopping:
-                stop_tasks(self._refs, self.plan.is_program, self._done)
+                self._stop_tasks(self._refs)
             if self._status is JobStatus.PENDING:
                 self._status = JobStatus.RUNNING
             self._changed.wait_for(self._decided)
@@ -93,7 +93,7 @@ class GangJob(RayJob):
             refs = list(self._refs)
         if first is None:
             return AttemptEnd(End.SUCCEEDED)
-        stop_tasks(refs, self.plan.is_program, self._done)
+        self._stop_tasks(refs)
         with self._lock:
             self._changed.wait_for(lambda: len(self._ends) == len(self._refs), timeout=_PEERS_END_SECONDS)
         return self._judge(first, placement)

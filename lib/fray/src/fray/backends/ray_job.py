@@ -13,6 +13,7 @@ import ray
 from fray.backends import ray_cluster
 from fray.backends.ray_failures import AttemptEnd, End, Outcome
 from fray.backends.ray_shipping import Cargo
+from fray.backends.ray_stopper import KILL_AFTER_SECONDS
 from fray.client import JobHandle
 from fray.errors import JobFailed
 from fray.types import JobRequest, JobStatus
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 _BLOCK_SECONDS = 1.0
 _SESSION_SECONDS = 60.0
-KILL_AFTER_SECONDS = 10.0
+_END_SECONDS = 10.0
 
 
 class Plan(NamedTuple):
@@ -96,6 +97,9 @@ class RayJob(ABC):
     @abstractmethod
     def _stop(self) -> None:
         """Stop the tasks of the running attempt, and let no other begin."""
+
+    def _stop_tasks(self, refs: Sequence[Any]) -> None:
+        self.client.stopper.stop(refs, self.plan.is_program, self._done)
 
     def status(self) -> JobStatus:
         """Where the job is; a job that runs for less than a moment may never be seen running."""
@@ -291,7 +295,7 @@ class SingleJob(RayJob):
                 return
             self._stopping = True
             ref = self._ref
-        stop_tasks([ref], self.plan.is_program, self._done)
+        self._stop_tasks([ref])
 
     def _settle(self, ref: Any, end: AttemptEnd) -> None:
         """The task of an attempt has ended; called once for each."""
@@ -309,21 +313,13 @@ class SingleJob(RayJob):
         self._finish(end)
 
 
-def stop_tasks(refs: Sequence[Any], gently: bool, done: Latch) -> None:
-    """Cancel tasks: at once by killing their processes, or gently, and by killing only after a while.
-
-    Args:
-        refs: The tasks.
-        gently: Interrupt them first, so that a program's process group can be ended in order.
-        done: Opened when that is no longer needed.
-    """
-    for ref in refs:
-        ray.cancel(ref, force=not gently, recursive=True)
-    if not gently:
-        return
-
-    def kill() -> None:
-        if not done.wait(KILL_AFTER_SECONDS) and ray.is_initialized():
-            stop_tasks(refs, False, done)
-
-    threading.Thread(target=kill, name="fray-kill", daemon=True).start()
+def stop_all(jobs: Sequence[RayJob]) -> None:
+    """Stop jobs, and give them until a moment after they are killed to end."""
+    for job in jobs:
+        job.terminate()
+    deadline = time.monotonic() + KILL_AFTER_SECONDS + _END_SECONDS
+    for job in jobs:
+        try:
+            job.wait(max(0.0, deadline - time.monotonic()), raise_on_failure=False)
+        except DeadlineExceeded:
+            logger.warning("job %r has not ended by %g s after it was stopped", job.request.name, KILL_AFTER_SECONDS)

@@ -9,6 +9,7 @@ from typing import Any
 import ray
 
 from fray.backends import ray_cluster
+from fray.backends.ray_stopper import cancel_tasks
 
 SESSION_NAME = "fray-session"
 ACTOR_PREFIX = "fray-actor"
@@ -58,6 +59,10 @@ class Session:
         """What a replica that has ended had reported; it is forgotten here."""
         self._attempts.pop(key[0], None)
         return bytes(self._output.pop(key, b""))
+
+    def cancel(self, refs: Sequence[Any], force: bool) -> None:
+        """Have the owner of these tasks stop them (see `Stopper`)."""
+        cancel_tasks(refs, force)
 
     def gone(self, node_ids: Sequence[str]) -> list[str]:
         """Which of these nodes are dead or do not answer."""
