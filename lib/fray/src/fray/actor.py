@@ -126,10 +126,15 @@ _current: ContextVar[ActorContext | None] = ContextVar("fray_current_actor", def
 
 def current_actor() -> ActorContext:
     """The actor whose constructor or method is running here; Conflict outside of one."""
-    context = _current.get()
+    context = find_actor()
     if context is None:
         raise Conflict("current_actor(): not inside an actor; call it from an actor's constructor or methods")
     return context
+
+
+def find_actor() -> ActorContext | None:
+    """The actor whose constructor or method is running here, if one is."""
+    return _current.get()
 
 
 def enter_actor(context: ActorContext | None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fray.actor import ActorHandle, current_actor
+from fray.actor import ActorHandle, find_actor
 from fray.errors import ActorLost, JobFailed
 from iris.actor import ActorCall, ActorClient, ActorDied, ActorStopped, RemoteError, actor_key
 from iris.client import IrisClient, get_iris_ctx, use_grpc
@@ -104,11 +104,8 @@ class IrisActorMethod:
     def _refuse_waiting_for_itself(self) -> None:
         if not self._spot.serial:
             return
-        try:
-            own = current_actor().handle
-        except Conflict:
-            return
-        if isinstance(own, IrisActorHandle) and own == self._handle:
+        own = find_actor()
+        if own is not None and own.handle == self._handle:
             raise Conflict(
                 f"actor {self._spot.label} would wait for itself: {self._name!r} can run only after the current "
                 "method; use .remote() without waiting, or ActorConfig(max_concurrency=2)"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import ray
 
-from fray.actor import ActorHandle, current_actor
+from fray.actor import ActorHandle, find_actor
 from fray.backends import ray_cluster
 from fray.backends.ray_failures import Outcome
 from fray.errors import ActorLost, JobFailed
@@ -133,10 +133,8 @@ class RayActorHandle:
 
     def refuse_waiting_for_itself(self, method: str) -> None:
         """Raise Conflict when the calling actor is the one that would have to serve the call."""
-        try:
-            here = current_actor().handle
-        except Conflict:
-            return
+        own = find_actor()
+        here = None if own is None else own.handle
         if isinstance(here, RayActorHandle) and here._identity == self._identity and self._identity[6] == 1:
             raise Conflict(
                 f"actor {self._label} would wait for itself: {method!r} can run only after the current method; "

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Final, NoReturn, Protocol
 
 from iris.actor.caller import RECONNECT_TIMEOUT_S, Caller
+from iris.actor.gate import Gate
 from iris.actor.keys import actor_key
 from iris.actor.loop import actor_loop, run
 from iris.actor.payload import dump_arguments
@@ -158,7 +159,7 @@ class ActorClient:
         self._timeout = timeout
         self._max_retries = max_retries
         self._caller: AnyCaller | None = None
-        self._in_flight = threading.BoundedSemaphore(MAX_IN_FLIGHT)
+        self._in_flight = Gate(MAX_IN_FLIGHT)
         self._lock = threading.Lock()
         self._closed = False
 
@@ -196,8 +197,8 @@ class ActorClient:
         limit = self._timeout if timeout is None else timeout
         deadline = None if limit is None else time.monotonic() + limit
         retries = self._max_retries if max_retries is None else max_retries
-        call = PendingCall(method, data, deadline, retries, self._in_flight.release)
-        self._in_flight.acquire()
+        call = PendingCall(method, data, deadline, retries, self._in_flight.leave)
+        self._in_flight.enter()
         caller.submit(call)
         return ActorCall(caller, call)
 

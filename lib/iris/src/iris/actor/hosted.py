@@ -97,7 +97,7 @@ class HostedActor:
             self._calls.put(None)
 
     def wait_idle(self, timeout: float) -> bool:
-        """Wait until no call runs."""
+        """Wait, after `stop`, until no call runs."""
         with self._idle:
             return self._idle.wait_for(lambda: self._running == 0, timeout)
 
@@ -112,10 +112,14 @@ class HostedActor:
                 call.end, call.end_data = self._run(call)
                 self._on_done(call)
             finally:
-                with self._idle:
-                    self._running -= 1
-                    self._idle.notify_all()
+                self._note_end()
             del call
+
+    def _note_end(self) -> None:
+        with self._lock:
+            self._running -= 1
+            if self._stopped:  # before that nobody waits
+                self._idle.notify_all()
 
     def _run(self, call: HostedCall) -> tuple[pb.CallEnd, Pickle]:
         data = call.data

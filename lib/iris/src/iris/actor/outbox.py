@@ -47,7 +47,7 @@ class Outbox(Generic[Message]):
         self._new_message: Callable[[], Message] = new_message
         self._frames: deque[Frame[Message]] = deque()
         self._streams: deque[tuple[Chunks, Callable[[], object] | None]] = deque()
-        self._wake = asyncio.Event()
+        self._writer: asyncio.Future[None] | None = None
         self._drained = asyncio.Event()
         self._closed = False
 
@@ -61,15 +61,18 @@ class Outbox(Generic[Message]):
         """Send the frame next; without `hurry` it waits for another one, or for `wake`."""
         self._frames.append(frame)
         if hurry:
-            self._wake.set()
+            self.wake()
 
     def wake(self) -> None:
-        self._wake.set()
+        """Send what is here."""
+        writer, self._writer = self._writer, None
+        if writer is not None and not writer.done():
+            writer.set_result(None)
 
     def stream(self, chunks: Chunks, on_sent: Callable[[], object] | None = None) -> None:
         """Send a pickle piece by piece, in turn with others; `on_sent` hears when the last piece is taken."""
         self._streams.append((chunks, on_sent))
-        self._wake.set()
+        self.wake()
 
     def drop_stream(self, call: int) -> None:
         """Send no more of a call's pickle."""
@@ -79,7 +82,7 @@ class Outbox(Generic[Message]):
     def close(self) -> None:
         """Let the writer end after what is in here."""
         self._closed = True
-        self._wake.set()
+        self.wake()
 
     async def next(self) -> Parcel[Message] | None:
         """The next parcel, as soon as there is something to say; None: closed and empty."""
@@ -88,9 +91,10 @@ class Outbox(Generic[Message]):
                 return self._fill()
             if self._closed:
                 return None
-            self._wake.clear()
             self._drained.set()
-            await self._wake.wait()
+            # Not an Event, of which every message would pay for the generality.
+            self._writer = asyncio.get_running_loop().create_future()
+            await self._writer
 
     def _fill(self) -> Parcel[Message]:
         parcel: Parcel[Message] = Parcel(self._new_message())

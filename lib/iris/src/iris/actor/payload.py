@@ -44,12 +44,18 @@ NOTHING: Final = Pickle(b"")
 
 def dump_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Pickle:
     """The pickle of a call's arguments. Raises what pickling raises."""
-    plain = not kwargs and _PLAIN.issuperset(map(type, args))
-    return _dump((tuple(map(_apart, args)), {name: _apart(value) for name, value in kwargs.items()}), plain)
+    if not kwargs:
+        if all(map(_is_small, args)):
+            return Pickle(pickle.dumps((args, {}), protocol=5))
+        if _PLAIN.issuperset(map(type, args)):
+            return _dump((tuple(map(_apart, args)), {}), plain=True)
+    return _dump((tuple(map(_apart, args)), {name: _apart(value) for name, value in kwargs.items()}), plain=False)
 
 
 def dump(value: object) -> Pickle:
     """The pickle of a value, by cloudpickle unless it is plain (lambdas and classes of `__main__` travel too)."""
+    if _is_small(value):
+        return Pickle(pickle.dumps(value, protocol=5))
     return _dump(_apart(value), type(value) in _PLAIN)
 
 
@@ -66,6 +72,12 @@ def load(data: Buffer) -> Any:
         buffers.append((bytearray if writable else bytes)(view[at : at + length]))
         at += length
     return pickle.loads(view[described : described + size], buffers=buffers)  # noqa: S301 - as above
+
+
+def _is_small(value: object) -> bool:
+    """Whether it is plain, and nothing of it is to be kept apart from its pickle: most are, and are dumped sooner."""
+    kind = type(value)
+    return kind in _PLAIN and (kind is not bytes or len(value) <= INLINE_BYTES)  # type: ignore[arg-type]
 
 
 class _Apart:
