@@ -143,10 +143,13 @@ def test_through_the_client_server(cluster: RayCluster, tmp_path: Path) -> None:
         "print('before')\n"
         "job = client.submit(JobRequest('far', Entrypoint.from_callable(print, ['hello from afar']), small))\n"
         "print(job.wait(60), job.logs())\n"
+        "stopped = client.submit(JobRequest('endless', Entrypoint.from_binary('sleep', ['300']), small))\n"
+        "stopped.terminate()\n"
+        "print(stopped.wait(60, raise_on_failure=False))\n"
         "client.shutdown()\n"
     )
     env = {**os.environ, "FRAY_CLIENT": f"ray://{cluster.client_address}", "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=LONG, check=False
     )
-    assert "succeeded hello from afar" in done.stdout, done.stderr[-3000:]
+    assert "succeeded hello from afar\n\nstopped\n" in done.stdout, done.stderr[-3000:]

@@ -57,11 +57,12 @@ class Stopper:
         if gently:
             orders.append(_Order(now + self._kill_after, tuple(refs), True, done))
         with self._changed:
-            self._orders += orders
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._loop, name="fray-stopper", daemon=True)
-                self._thread.start()
-            self._changed.notify()
+            closed = self._closed
+            if not closed:
+                self._orders += orders
+                self._wake()
+        if closed:  # and the session has gone
+            cancel_tasks(refs, not gently)
 
     def close(self) -> None:
         """End the thread; what is not stopped by now is left to Ray, which ends it with its owner."""
@@ -71,6 +72,12 @@ class Stopper:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(_SESSION_SECONDS)
+
+    def _wake(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, name="fray-stopper", daemon=True)
+            self._thread.start()
+        self._changed.notify()
 
     def _loop(self) -> None:
         while True:
