@@ -6,7 +6,7 @@ import pytest
 
 from iris.domain.states import FailureKind
 from iris.worker.evidence import DEVICE_EXIT_CODE, OomKills, judge, oom_counters
-from iris.worker.runtime.process import Exit
+from iris.worker.runtime.running import Exit
 
 FAILED = Exit(1, 0)
 KILLED = Exit(0, 9)

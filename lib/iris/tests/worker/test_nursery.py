@@ -15,7 +15,8 @@ import asyncio, json, os, sys, cloudpickle
 from pathlib import Path
 from iris.worker import callable_main
 from iris.worker.runtime.poller import Poller
-from iris.worker.runtime.process import ProcessRuntime, ProcessSpec
+from iris.worker.runtime.process import ProcessRuntime
+from iris.worker.runtime.running import ProcessSpec
 from iris.worker.runtime.strangers import Strangers, become_subreaper
 
 MINE = {"MINE": "m", "IRIS_CLOUDPICKLE": "", "PYTHONPATH": sys.argv[2]}

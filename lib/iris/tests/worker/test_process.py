@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from iris.worker.runtime.poller import Poller
-from iris.worker.runtime.process import Exit, Process, ProcessRuntime, ProcessSpec, StartFailed
+from iris.worker.runtime.process import Process, ProcessRuntime
+from iris.worker.runtime.running import Exit, ProcessSpec, StartFailed
 from iris.worker.runtime.strangers import Strangers, become_subreaper, environment_value
 
 pytestmark = pytest.mark.e2e

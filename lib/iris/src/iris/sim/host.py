@@ -20,7 +20,7 @@ from iris.sim.programs import Program
 from iris.sim.world import Handle, Node, World
 from iris.worker.agent import Agent, Connection
 from iris.worker.paths import WorkPaths
-from iris.worker.runtime.process import NOT_FOUND, Exit, Listener, ProcessSpec, StartFailed
+from iris.worker.runtime.running import NOT_FOUND, Exit, Listener, ProcessSpec, StartFailed
 from iris.worker.session import WorkerIdentity
 from iris.worker.supervisor import Supervisor
 from iris.worker.task_env import Ground, TaskEnvironment

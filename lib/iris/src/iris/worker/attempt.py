@@ -8,7 +8,7 @@ from typing import Protocol
 from iris.domain.states import TaskState
 from iris.worker.attempt_machine import Life, Phase
 from iris.worker.logs import AttemptLog
-from iris.worker.runtime.process import Exit, Running
+from iris.worker.runtime.running import Exit, Running
 from iris.worker.task_env import Ground
 from iris.worker.types import Observation, StartRequest
 

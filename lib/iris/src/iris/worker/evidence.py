@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from iris.domain.states import FailureKind
-from iris.worker.runtime.process import Exit
+from iris.worker.runtime.running import Exit
 
 DEVICE_EXIT_CODE: Final = 86
 """A command that finds its accelerator broken or held by somebody else may say so by this exit code."""

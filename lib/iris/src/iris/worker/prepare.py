@@ -11,7 +11,8 @@ from iris.domain.states import FailureKind
 from iris.worker.bundle import BundleStore, SingleFlight
 from iris.worker.environment import EnvironmentStore
 from iris.worker.paths import WorkPaths
-from iris.worker.runtime.process import Exit, Process, ProcessRuntime, ProcessSpec
+from iris.worker.runtime.process import Process, ProcessRuntime
+from iris.worker.runtime.running import Exit, ProcessSpec
 from iris.worker.task_env import Ground, own_ground
 from iris.worker.types import Launch, PreparationFailed
 from iris.worker.workspace import Workspace, read_workspace, write_site

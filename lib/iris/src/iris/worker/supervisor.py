@@ -34,7 +34,7 @@ from iris.worker.logs import AttemptLog
 from iris.worker.outbox import Outbox
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare import Preparer
-from iris.worker.runtime.process import Exit, ProcessSpec, Runtime, StartFailed
+from iris.worker.runtime.running import Exit, ProcessSpec, Runtime, StartFailed
 from iris.worker.task_env import Ground, TaskEnvironment, command_line, own_ground
 from iris.worker.tokens import TokenFiles
 from iris.worker.types import DesiredChange, Observation, PreparationFailed, StartRequest, StopRequest
