@@ -99,6 +99,7 @@ become_subreaper()
 top = os.getpid()
 answer, answer_write = os.pipe()
 seen, seen_write = os.pipe()
+go, go_write = os.pipe()
 if (helper := os.fork()) == 0:
     fork = callable_main._sibling_fork() if sys.argv[1] == "sibling" else callable_main._fork_twice
     pid = fork()
@@ -110,11 +111,13 @@ if (helper := os.fork()) == 0:
             thread.join()
         own = threading.get_native_id() == os.getpid()
         child = subprocess.run(["echo", "child"], capture_output=True, text=True).stdout.strip()
+        os.read(go, 1)  # the orphan of two forks has its parent when the process between them was reaped
         os.write(seen_write, repr((os.getppid() == top, own, results, child)).encode())
         os._exit(9)
     os.write(answer_write, str(pid).encode())
     os._exit(0)
 os.waitpid(helper, 0)
+os.write(go_write, b"!")
 pid, status = os.wait()
 print(int(os.read(answer, 100)) == pid, os.waitstatus_to_exitcode(status), os.read(seen, 1000).decode())
 """
