@@ -15,6 +15,7 @@ from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig
 pytestmark = [pytest.mark.ray, pytest.mark.e2e]
 
 SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
+MANY = [pytest.mark.slow, pytest.mark.timeout(600)]
 WHOLE = ResourceConfig.with_cpu(cpu=4, ram="64m", disk="1m")
 
 END_AND_STOP = """
@@ -26,18 +27,14 @@ def work(seconds):
     time.sleep(seconds)
 
 small = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
-end = time.monotonic() + float(sys.argv[1])
-statuses = {}
 with RayClient() as client:
-    while time.monotonic() < end:
+    for _ in range(int(sys.argv[1])):
         calls = [Entrypoint.from_callable(work, [0.001 * random.random()]) for _ in range(2)]
         first, second = [client.submit(JobRequest(f"job{n}", call, small)) for n, call in enumerate(calls)]
         first.wait(60, raise_on_failure=False)
         # It ends at about this moment, too.
         second.terminate()
-        status = second.wait(60, raise_on_failure=False)
-        statuses[status] = statuses.get(status, 0) + 1
-print(f"stopped {statuses.get('stopped', 0)} of {sum(statuses.values())}")
+        print(second.wait(60, raise_on_failure=False))
 """
 
 
@@ -126,17 +123,15 @@ def test_shutdown_without_waiting_for_success_leaves_nothing_running(cluster: Ra
 
 
 @pytest.mark.parametrize(
-    "seconds", [pytest.param(5, id="briefly"), pytest.param(90, id="long", marks=pytest.mark.slow)]
+    "rounds",
+    [pytest.param(100, id="some"), pytest.param(6000, id="many", marks=MANY)],
 )
-def test_stopping_jobs_at_the_moment_of_their_end_does_not_end_their_owner(cluster: RayCluster, seconds: int) -> None:
+def test_stopping_jobs_at_the_moment_of_their_end_does_not_end_their_owner(cluster: RayCluster, rounds: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", END_AND_STOP, str(seconds)],
-        capture_output=True,
-        text=True,
-        timeout=seconds + LONG,
-        check=False,
+        [sys.executable, "-c", END_AND_STOP, str(rounds)], capture_output=True, text=True, timeout=590, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    stopped, _, number = done.stdout.removeprefix("stopped ").partition(" of ")
-    assert int(number) > 5 * seconds, "so many that some are stopped just as they end"
-    assert int(stopped) > 0, "and some before it"
+    ends = done.stdout.split()
+    assert len(ends) == rounds
+    assert set(ends) <= {"succeeded", "stopped"}
+    assert "stopped" in ends, "none was stopped in time: this tested nothing"

@@ -10,10 +10,11 @@ class Gate:
         room: How many may be inside.
     """
 
-    __slots__ = ("_freed", "_lock", "_room")
+    __slots__ = ("_freed", "_lock", "_room", "_waiting")
 
     def __init__(self, room: int) -> None:
         self._room = room
+        self._waiting = 0
         self._lock = threading.Lock()
         self._freed = threading.Condition(self._lock)
 
@@ -21,12 +22,16 @@ class Gate:
         """Go inside; wait while it is full."""
         with self._lock:
             while not self._room:
-                self._freed.wait()
+                self._waiting += 1
+                try:
+                    self._freed.wait()
+                finally:
+                    self._waiting -= 1
             self._room -= 1
 
     def leave(self) -> None:
         """Make room for one more."""
         with self._lock:
             self._room += 1
-            if self._room == 1:
+            if self._waiting:
                 self._freed.notify()
