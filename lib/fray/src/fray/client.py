@@ -1,8 +1,9 @@
 """The one way to run jobs and actors: what every backend promises."""
 
 import queue
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from fray.actor import ActorGroup, ActorHandle
@@ -120,7 +121,7 @@ class RunsRayFunctions(Protocol):
 
 
 def wait_all(
-    handles: Sequence[JobHandle], timeout: float | None = None, *, raise_on_failure: bool = True
+    handles: Iterable[JobHandle], timeout: float | None = None, *, raise_on_failure: bool = True
 ) -> list[JobStatus]:
     """Wait until every job has ended and return their final statuses, in the order of `handles`.
 
@@ -133,6 +134,7 @@ def wait_all(
         DeadlineExceeded: Some had not ended in time; the message names them.
         JobFailed: A job did not succeed (see `JobHandle.wait`).
     """
+    handles = list(handles)
     deadline = None if timeout is None else time.monotonic() + timeout
     ended: queue.SimpleQueue[JobHandle] = queue.SimpleQueue()
     for handle in handles:
@@ -154,7 +156,7 @@ def _next_ended(
 ) -> JobHandle:
     block = blocking()
     while True:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        left = None if deadline is None else min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
         if block is None:
             return ended.get(timeout=left)
         try:

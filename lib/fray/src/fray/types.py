@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, overload
 
+from fray.checks import check_amount, check_count, check_list, check_name, check_variables, check_word
 from fray.devices import CpuConfig, DeviceConfig, DeviceKind, GpuConfig, TpuConfig
 from fray.sizes import parse_size
 from rigging.errors import InvalidRequest
@@ -88,17 +89,15 @@ class ResourceConfig:
     image: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.cpu > 0:
-            raise InvalidRequest(f"ResourceConfig: cpu must be above 0, not {self.cpu!r}")
+        check_amount("ResourceConfig: cpu", self.cpu)
         for name, text in (("ram", self.ram), ("disk", self.disk)):
             try:
                 parse_size(text)
             except InvalidRequest as error:
                 raise InvalidRequest(f"ResourceConfig: {name}: {error}") from None
-        if self.replicas < 1:
-            raise InvalidRequest(f"ResourceConfig: replicas must be at least 1, not {self.replicas!r}")
-        if isinstance(self.regions, str):
-            raise InvalidRequest(f"ResourceConfig: regions must be a list of names, e.g. [{self.regions!r}]")
+        check_count("ResourceConfig: replicas", self.replicas)
+        check_list("ResourceConfig: regions", self.regions)
+        check_list("ResourceConfig: device_alternatives", self.device_alternatives)
 
     @staticmethod
     def with_tpu(tpu_type: str | Sequence[str], slice_count: int = 1, **kwargs: Any) -> "ResourceConfig":
@@ -115,8 +114,7 @@ class ResourceConfig:
         variants = [tpu_type] if isinstance(tpu_type, str) else list(tpu_type)
         if not variants:
             raise InvalidRequest("ResourceConfig.with_tpu: name at least one TPU type, e.g. 'v5p-8'")
-        if slice_count < 1:
-            raise InvalidRequest(f"ResourceConfig.with_tpu: slice_count must be at least 1, not {slice_count!r}")
+        check_count("ResourceConfig.with_tpu: slice_count", slice_count)
         for derived in ("replicas", "device", "device_alternatives"):
             if derived in kwargs:
                 raise InvalidRequest(f"ResourceConfig.with_tpu sets {derived} itself; leave it out (use slice_count)")
@@ -182,9 +180,9 @@ class EnvironmentConfig:
         if (self.workspace is None) == (self.docker_image is None):
             given = "neither" if self.workspace is None else "both"
             raise InvalidRequest(f"EnvironmentConfig: give one of workspace and docker_image, not {given}")
-        for name, value in self.env_vars.items():
-            if not isinstance(value, str):
-                raise InvalidRequest(f"EnvironmentConfig: env_vars[{name!r}] must be text, not {type(value).__name__}")
+        check_list("EnvironmentConfig: pip_packages", self.pip_packages)
+        check_list("EnvironmentConfig: extras", self.extras)
+        check_variables("EnvironmentConfig", self.env_vars)
 
     def __repr__(self) -> str:
         return (
@@ -208,6 +206,8 @@ def create_environment(
     Without workspace and docker_image the workspace is the current directory. `env_vars` win over what is forwarded;
     `environ` replaces `os.environ` as the place to forward from.
     """
+    check_list("create_environment: pip_packages", pip_packages)
+    check_list("create_environment: extras", extras)
     source = os.environ if environ is None else environ
     forwarded = {name: source[name] for name in FORWARDED_ENV_VARS if name in source}
     if workspace is None and docker_image is None:
@@ -236,6 +236,13 @@ class BinaryEntrypoint:
 
     command: str
     args: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_word("a program's command", self.command)
+        if not self.command:
+            raise InvalidRequest("Entrypoint.from_binary: command is empty; name a program")
+        for index, word in enumerate(self.args):
+            check_word(f"args[{index}] of the program {self.command!r}", word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,15 +280,13 @@ class Entrypoint:
         """Run `fn(*args, **kwargs)`."""
         if not callable(fn):
             raise InvalidRequest(f"Entrypoint.from_callable: {fn!r} is not callable")
+        check_list("Entrypoint.from_callable: args", args)
         return Entrypoint(callable_entrypoint=CallableEntrypoint(fn, tuple(args), dict(kwargs or {})))
 
     @staticmethod
     def from_binary(command: str, args: Sequence[str] = ()) -> "Entrypoint":
         """Run the program `command` with `args`; there is no shell, so nothing in them is expanded."""
-        if not command:
-            raise InvalidRequest("Entrypoint.from_binary: command is empty; name a program")
-        if isinstance(args, str):
-            raise InvalidRequest(f"Entrypoint.from_binary: args must be a list of words, not the text {args!r}")
+        check_list("Entrypoint.from_binary: args", args, " of words")
         return Entrypoint(binary_entrypoint=BinaryEntrypoint(command, tuple(args)))
 
 
@@ -308,18 +313,11 @@ class JobRequest:
     max_retries_preemption: int = 100
 
     def __post_init__(self) -> None:
-        if not self.name.strip() or "/" in self.name or not self.name.isprintable():
-            raise InvalidRequest(
-                f"job name {self.name!r}: must not be empty and must not contain '/' or control characters"
-            )
-        if self.replicas is not None and self.replicas < 1:
-            raise InvalidRequest(f"job {self.name!r}: replicas must be at least 1, not {self.replicas}")
-        for label, count in (
-            ("max_retries_failure", self.max_retries_failure),
-            ("max_retries_preemption", self.max_retries_preemption),
-        ):
-            if count < 0:
-                raise InvalidRequest(f"job {self.name!r}: {label} must be 0 or more, not {count}")
+        check_name("job", self.name)
+        if self.replicas is not None:
+            check_count(f"job {self.name!r}: replicas", self.replicas)
+        check_count(f"job {self.name!r}: max_retries_failure", self.max_retries_failure, 0)
+        check_count(f"job {self.name!r}: max_retries_preemption", self.max_retries_preemption, 0)
 
     @property
     def replica_count(self) -> int:
@@ -342,5 +340,7 @@ class ActorConfig:
     max_task_retries: int | None = None
 
     def __post_init__(self) -> None:
-        if self.max_concurrency < 1:
-            raise InvalidRequest(f"ActorConfig: max_concurrency must be at least 1, not {self.max_concurrency}")
+        check_count("ActorConfig: max_concurrency", self.max_concurrency)
+        for label, count in (("max_restarts", self.max_restarts), ("max_task_retries", self.max_task_retries)):
+            if count is not None:
+                check_count(f"ActorConfig: {label}", count, 0)

@@ -1,5 +1,6 @@
 """Callables of the local backend in processes of their own."""
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ from fray.context import CLIENT_ENV
 from fray.home import HomeProcess
 from fray.remote_errors import unpack_error
 from fray.types import CallableEntrypoint
+
+logger = logging.getLogger(__name__)
 
 
 class ApartCall:
@@ -54,10 +57,15 @@ class ApartCall:
 
     @staticmethod
     def raised(result: Path, where: str) -> BaseException | None:
-        """What the run raised; None when it ended without an exception."""
+        """What the run raised; None when it ended without an exception, or without telling which."""
+        result.with_name(result.name + ".part").unlink(missing_ok=True)
         try:
             packed = result.read_bytes()
         except FileNotFoundError:
             return None
         result.unlink()
-        return unpack_error(packed, where)
+        try:
+            return unpack_error(packed, where)
+        except Exception:  # whatever a file that was tampered with does when it is unpickled
+            logger.exception("%s: cannot read its exception", where)
+            return None

@@ -35,8 +35,11 @@ def main(payload: str, result: str) -> int:
         close_shared_clients(wait=False)
         return exit_code(error)
     except BaseException as error:  # whatever it is, it belongs to whoever waits for the job
-        with open(result, "wb") as file:
-            file.write(pack_error(error))
+        # Whole or not at all: packing runs a stranger's code, which may end this process.
+        packed = pack_error(error)
+        with open(f"{result}.part", "wb") as file:
+            file.write(packed)
+        os.replace(f"{result}.part", result)
         sys.excepthook(type(error), error, error.__traceback__)
         close_shared_clients(wait=False)
         return 1

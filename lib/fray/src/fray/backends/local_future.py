@@ -1,5 +1,6 @@
 """Results of actors' calls that are not there yet."""
 
+import threading
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
@@ -15,13 +16,16 @@ class LocalActorFuture:
 
     def result(self, timeout: float | None = None) -> Any:
         try:
-            return self._future.result(timeout)
+            return self._future.result(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
         except TimeoutError:
             # Also what the method itself may have raised: only ours while the call still runs.
             if self._future.done():
                 raise
             raise DeadlineExceeded(f"{self._what}: no result after {timeout} s") from None
         except CancelledError:
+            # Also what the method itself may have raised.
+            if not self._future.cancelled():
+                raise
             raise Conflict(f"{self._what}: the actor was shut down before the call began") from None
 
     def done(self) -> bool:

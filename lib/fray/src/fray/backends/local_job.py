@@ -112,12 +112,22 @@ class LocalJob:
             if not self._status.finished():
                 self._callbacks.append(callback)
                 return
-        callback(self)
+        self._tell(callback)
 
     def run(self) -> None:
         """Run the job to its end, retries included."""
         if not self._begin():
             return
+        try:
+            error = self._run_attempts()
+        except BaseException as broken:  # whatever else goes wrong here: nobody must wait for ever
+            error = broken
+        if self._stopping:
+            self._finish_stopped()
+        else:
+            self._finish(JobStatus.SUCCEEDED if error is None else JobStatus.FAILED, error)
+
+    def _run_attempts(self) -> BaseException | None:
         error: BaseException | None = None
         for attempt in range(1 + self.request.max_retries_failure):
             error = self._run_attempt()
@@ -126,10 +136,7 @@ class LocalJob:
             retries_left = self.request.max_retries_failure - attempt
             if retries_left:
                 logger.warning("job %r failed, %d retries left: %s", self.request.name, retries_left, error)
-        if self._stopping:
-            self._finish_stopped()
-        else:
-            self._finish(JobStatus.SUCCEEDED if error is None else JobStatus.FAILED, error)
+        return error
 
     def _begin(self) -> bool:
         with self._lock:
@@ -169,6 +176,12 @@ class LocalJob:
         return errors[0] if errors else None
 
     def _run_replica(self, index: int) -> BaseException | None:
+        try:
+            return self._run_entrypoint(index)
+        except BaseException as error:  # a replica that could not even be started has failed, too
+            return error
+
+    def _run_entrypoint(self, index: int) -> BaseException | None:
         enter_replica(index)
         entrypoint = self.request.entrypoint
         if self._apart is not None:
@@ -186,7 +199,8 @@ class LocalJob:
             # Raised again by wait(), SystemExit would end the waiting program in silence.
             if error.code in (None, 0):
                 return None
-            return self._failure(f"called sys.exit({error.code!r})", cause=error)
+            code = int(error.code) if isinstance(error.code, int) else 1
+            return self._failure(f"called sys.exit({error.code!r})", exit_code=code, cause=error)
         except BaseException as error:  # the job's own exception, whatever it is, belongs to whoever waits for it
             return error
         return None
@@ -214,9 +228,13 @@ class LocalJob:
             unwanted = self._stopping or self._attempt_failed
         if unwanted:
             tree.terminate()
-        code = tree.wait()
-        with self._lock:
-            self._running.discard(tree)
+        try:
+            code = tree.wait()
+        except ChildProcessError as error:
+            return self._failure(f"how {what} ended is not known: {error.strerror}", cause=error)
+        finally:
+            with self._lock:
+                self._running.discard(tree)
         if code == 0:
             return None
         tail = self._output.tail(_TAIL_LINES)
@@ -244,8 +262,11 @@ class LocalJob:
         self._on_end(self)
         self._done.open()
         for callback in callbacks:
-            try:
-                callback(self)
-            except Exception:
-                # A stranger's callback must not take the job's thread, and the other callbacks, with it.
-                logger.exception("job %r: a done callback failed", self.request.name)
+            self._tell(callback)
+
+    def _tell(self, callback: Callable[[JobHandle], object]) -> None:
+        try:
+            callback(self)
+        except BaseException:
+            # A stranger's callback must not take the job's thread, and the other callbacks, with it: nor by SystemExit.
+            logger.exception("job %r: a done callback failed", self.request.name)

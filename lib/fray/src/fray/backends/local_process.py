@@ -1,5 +1,6 @@
 """Programs of local jobs: each in its own process group, with its output in a file."""
 
+import errno
 import fcntl
 import os
 import signal
@@ -142,7 +143,7 @@ class ProcessTree:
                 start_new_session=True,
                 pass_fds=passed,
             )
-        except OSError:
+        except BaseException:
             if kept is not None:
                 os.close(kept)
             raise
@@ -157,10 +158,17 @@ class ProcessTree:
         return self._process.pid
 
     def wait(self) -> int:
-        """Wait for the program, kill what it left behind, and return its exit code, or minus the signal's number."""
+        """Wait for the program, kill what it left behind, and return its exit code, or minus the signal's number.
+
+        ChildProcessError when the program has ended and something else in this process has taken its exit code.
+        """
+        taken = False
         if hasattr(os, "waitid"):
             # Not reaped yet, the leader keeps its process group's id from being used again until the group is killed.
-            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+            try:
+                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+            except ChildProcessError:
+                taken = True
         else:
             self._process.wait()
         with self._lock:
@@ -171,7 +179,10 @@ class ProcessTree:
             if self._lifeline is not None:
                 os.close(self._lifeline)
                 self._lifeline = None
-        return self._process.wait()
+        code = self._process.wait()
+        if taken:
+            raise ChildProcessError(errno.ECHILD, "this process ignores SIGCHLD, or something in it reaps all children")
+        return code
 
     def terminate(self, kill_after: float = KILL_AFTER_SECONDS) -> None:
         """Ask the group to end (SIGTERM), and kill it after so many seconds; at once when that is 0."""

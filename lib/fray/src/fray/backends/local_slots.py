@@ -1,9 +1,12 @@
 """How many jobs the local backend runs at once, without letting jobs that have children starve those."""
 
+import logging
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
 
 
 class Slot:
@@ -120,7 +123,11 @@ class SlotPool:
         del first  # a thread that waits for work must not keep the last job alive
         try:
             while slot is not None:
-                slot.run(slot)
+                try:
+                    slot.run(slot)
+                except BaseException:
+                    # What runs here sees to its own errors; one that slips out must not cost the slot.
+                    logger.exception("a function of the slot pool failed")
                 slot = self._finish(slot)
                 if slot is None and self._may_wait():
                     slot = self._handed.get()

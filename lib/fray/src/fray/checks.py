@@ -1,0 +1,66 @@
+"""What callers give, checked where they give it: each refusal names the thing, the value and what is allowed."""
+
+import math
+import os
+from collections.abc import Mapping
+from numbers import Integral, Real
+
+from rigging.errors import InvalidRequest
+
+__all__ = ["check_amount", "check_count", "check_list", "check_name", "check_variables", "check_word"]
+
+
+def check_name(kind: str, name: object) -> None:
+    """Refuse what cannot name a job or an actor."""
+    if not isinstance(name, str):
+        raise InvalidRequest(f"{kind} name {name!r}: must be text, not {type(name).__name__}")
+    if not name.strip() or "/" in name or not name.isprintable():
+        raise InvalidRequest(f"{kind} name {name!r}: must not be empty and must not contain '/' or control characters")
+
+
+def check_count(what: str, count: object, least: int = 1) -> None:
+    """Refuse what is no whole number of at least `least`."""
+    wanted = "0 or more" if least == 0 else f"at least {least}"
+    if isinstance(count, bool) or not isinstance(count, Integral):
+        raise InvalidRequest(f"{what} must be a whole number, {wanted}, not {count!r}")
+    if int(count) < least:
+        raise InvalidRequest(f"{what} must be {wanted}, not {count!r}")
+
+
+def check_amount(what: str, amount: object) -> None:
+    """Refuse what is no finite number above 0."""
+    if isinstance(amount, bool) or not isinstance(amount, Real) or not 0 < float(amount) < math.inf:
+        raise InvalidRequest(f"{what} must be above 0, a number, not {amount!r}")
+
+
+def check_list(what: str, items: object, example: str = "") -> None:
+    """Refuse one text where a list of texts is meant, which would be taken letter by letter."""
+    if isinstance(items, (str, bytes)):
+        raise InvalidRequest(f"{what} must be a list{example}, not the text {items!r}; write [{items!r}]")
+
+
+def check_word(what: str, word: object) -> None:
+    """Refuse what no program can be given as an argument."""
+    if not isinstance(word, str):
+        raise InvalidRequest(f"{what} must be text, not {word!r} ({type(word).__name__})")
+    if not _can_be_passed(word):
+        raise InvalidRequest(f"{what} must be text without NUL and halves of surrogate pairs, not {word!r}")
+
+
+def check_variables(owner: str, variables: Mapping[str, str]) -> None:
+    """Refuse what cannot be in an environment. Values are not shown, as they are often credentials."""
+    for name, value in variables.items():
+        if not isinstance(name, str) or not name or "=" in name or not _can_be_passed(name):
+            raise InvalidRequest(f"{owner}: env_vars has the name {name!r}; a name is text without '=' and NUL")
+        if not isinstance(value, str):
+            raise InvalidRequest(f"{owner}: env_vars[{name!r}] must be text, not {type(value).__name__}")
+        if not _can_be_passed(value):
+            raise InvalidRequest(f"{owner}: env_vars[{name!r}] must be text without NUL and halves of surrogate pairs")
+
+
+def _can_be_passed(text: str) -> bool:
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
