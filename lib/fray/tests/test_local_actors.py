@@ -1,4 +1,9 @@
+import glob
+import pickle
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +52,48 @@ def test_calls_return_values_and_raise_what_the_method_raised(client: LocalClien
     with pytest.raises(LookupError, match="not in the table"):
         counter.fail()
     assert counter.add(0) == 16
+
+
+@pytest.mark.parametrize("name", ["a/b", "", " ", "a\nb"])
+def test_names_are_as_those_of_jobs(client: LocalClient, name: str) -> None:
+    for make in (client.create_actor, client.host_actor):
+        with pytest.raises(InvalidRequest, match=f"actor name {name!r}: must not be empty".replace("\\", "\\\\")):
+            make(Counter, name=name)
+
+
+def test_counts_of_groups_are_whole(client: LocalClient) -> None:
+    with pytest.raises(InvalidRequest, match=r"count must be a whole number, at least 1, not 1\.5"):
+        client.create_actor_group(Counter, name="counters", count=1.5)  # type: ignore[arg-type]
+
+
+def test_a_handle_can_be_sent_where_the_path_of_temporary_files_is_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("long" * 30)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    before = set(glob.glob("/tmp/fray-local-*"))
+    with LocalClient() as client:
+        handle = client.create_actor(Counter, name="counter")
+        sent = pickle.dumps(handle)
+        reach = "import pickle, sys; print(pickle.load(sys.stdin.buffer).add(2))"
+        assert subprocess.run([sys.executable, "-c", reach], input=sent, capture_output=True).stdout == b"2\n"
+        (folder,) = set(glob.glob("/tmp/fray-local-*")) - before
+    assert not Path(folder).exists()
+
+
+def test_a_handle_that_cannot_be_sent_says_why_each_time(client: LocalClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = client.create_actor(Counter, name="counter")
+    with monkeypatch.context() as patch:
+        patch.setattr("fray.backends.local_actor.ActorServer", fail_to_listen)
+        for _ in range(2):
+            with pytest.raises(OSError, match="no more sockets"):
+                pickle.dumps(handle)
+    assert pickle.loads(pickle.dumps(handle)).add(2) == 2
+
+
+def fail_to_listen(*_: object) -> None:
+    raise OSError("no more sockets")
 
 
 def test_calls_run_in_the_order_they_were_made(client: LocalClient) -> None:

@@ -15,8 +15,9 @@ from fray.backends.local_apart import ApartCall
 from fray.backends.local_slots import Slot, SlotPool
 from fray.client import JobHandle, wait_all
 from fray.errors import JobFailed
-from fray.testing import LONG
+from fray.testing import LONG, eventually
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus
+from rigging.errors import Conflict
 
 TRUE = Entrypoint.from_binary("true")
 
@@ -124,6 +125,56 @@ def test_the_exit_code_of_a_callable(client: LocalClient, code: object, exit_cod
     with pytest.raises(JobFailed) as caught:
         client.submit(JobRequest("job", Entrypoint.from_callable(sys.exit, [code]))).wait(LONG)
     assert caught.value.exit_code == exit_code
+
+
+def test_shutdown_lets_running_jobs_submit(client: LocalClient) -> None:
+    own = LocalClient(max_threads=1)
+    begun, closing, done = threading.Event(), threading.Event(), threading.Event()
+
+    def parent() -> None:
+        begun.set()
+        closing.wait(LONG)
+        own.submit(JobRequest("child", Entrypoint.from_callable(done.set))).wait(LONG)
+        own.create_actor(Cancels, name="actor")
+
+    job = own.submit(JobRequest("parent", Entrypoint.from_callable(parent)))
+    assert begun.wait(LONG)
+    shutdown = threading.Thread(target=own.shutdown)
+    shutdown.start()
+    eventually(lambda: own.closed, "it is being shut down")
+    with pytest.raises(Conflict, match="has been shut down"):
+        own.submit(JobRequest("late", TRUE))
+
+    def stranger() -> None:
+        own.submit(JobRequest("strange", TRUE))
+
+    with pytest.raises(Conflict, match="has been shut down"):
+        client.submit(JobRequest("stranger", Entrypoint.from_callable(stranger))).wait(LONG)
+    closing.set()
+    assert job.wait(LONG) is JobStatus.SUCCEEDED
+    assert done.is_set()
+    shutdown.join(LONG)
+    assert not shutdown.is_alive()
+    with pytest.raises(Conflict, match="has been shut down"):
+        own.submit(JobRequest("later", TRUE))
+    own.shutdown()
+
+
+def test_wait_all_in_a_job_lends_its_slot_whoever_submitted_the_others() -> None:
+    with LocalClient(max_threads=1) as client:
+        begun, others = threading.Event(), list[JobHandle]()
+        submitted = threading.Event()
+
+        def waits() -> None:
+            begun.set()
+            submitted.wait(LONG)
+            wait_all(others, LONG)
+
+        job = client.submit(JobRequest("waits", Entrypoint.from_callable(waits)))
+        assert begun.wait(LONG)
+        others.append(client.submit(JobRequest("other", TRUE)))
+        submitted.set()
+        assert job.wait(LONG) is JobStatus.SUCCEEDED
 
 
 class Cancels:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from fray.actor import ActorGroup, ActorHandle
-from fray.context import blocking
+from fray.context import blocking, waiting
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.types import ActorConfig, JobRequest, JobStatus, ResourceConfig
 from rigging.errors import DeadlineExceeded
@@ -157,11 +157,12 @@ def _next_ended(
     block = blocking()
     while True:
         left = None if deadline is None else min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
-        if block is None:
-            return ended.get(timeout=left)
         try:
             return ended.get_nowait()
         except queue.Empty:
             if left == 0.0:
                 raise
-        block(handles, left)
+        with waiting():
+            if block is None:
+                return ended.get(timeout=left)
+            block(handles, left)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
@@ -74,6 +74,19 @@ def wait_through(block: Callable[[Sequence[JobHandle], float | None], None] | No
         block: Returns when one of the jobs may have ended, or after so many seconds (None: whenever it likes).
     """
     _block.set(block)
+
+
+_within: ContextVar[Callable[[], AbstractContextManager[None]]] = ContextVar("fray_within", default=nullcontext)
+
+
+def wait_within(bracket: Callable[[], AbstractContextManager[None]]) -> None:
+    """For backends whose jobs lend what they hold while they wait: what `wait_all` is to wait within."""
+    _within.set(bracket)
+
+
+def waiting() -> AbstractContextManager[None]:
+    """What a wait in this context is to be done in."""
+    return _within.get()()
 
 
 def blocking() -> Callable[[Sequence[JobHandle], float | None], None] | None:

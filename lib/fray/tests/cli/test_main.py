@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fray.cli.main import run_command_line
+from fray.testing import eventually
 
 
 def test_backends_are_listed_with_what_is_missing(
@@ -66,7 +67,8 @@ def test_what_is_wrong_is_told(words: list[str], code: int, told: str, capsys: p
     assert told in capsys.readouterr().err
 
 
-def test_ctrl_c_stops_the_job_and_says_so() -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_stops_the_job_and_says_so(number: signal.Signals, code: int) -> None:
     command = [
         sys.executable,
         "-m",
@@ -82,9 +84,38 @@ def test_ctrl_c_stops_the_job_and_says_so() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         job_pid = int(process.stdout.readline())
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "stopping job local-1-fray-run" in err
     assert "stopped job local-1-fray-run" in err
     assert not Path(f"/proc/{job_pid}").exists()
+
+
+def test_an_ignored_hangup_stays_ignored(tmp_path: Path) -> None:
+    begun, end = tmp_path / "begun", tmp_path / "end"
+    script = f'echo > "{begun}"; while ! [ -e "{end}" ]; do sleep 0.02; done'
+    command = [sys.executable, "-m", "fray.cli", "run", "--backend", "local", "--", "sh", "-c", script]
+    ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGHUP, ignored)
+    with process:
+        eventually(begun.exists, "the job runs")
+        process.send_signal(signal.SIGHUP)
+        end.touch()
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, b"")
+
+
+def test_characters_that_a_write_splits_are_shown_whole(tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    script = f"printf 'a \\342\\202'; while ! [ -e '{end}' ]; do sleep 0.02; done; printf '\\254 b'"
+    command = [sys.executable, "-m", "fray.cli", "run", "--backend", "local", "--", "sh", "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(2) == b"a "
+        end.touch()
+        assert process.stdout.read() == b"\xe2\x82\xac b"
+    assert process.returncode == 0

@@ -19,8 +19,9 @@ from fray.backends.local_job import LocalJob
 from fray.backends.local_scratch import ScratchFolder
 from fray.backends.local_slots import Slot, SlotPool
 from fray.capabilities import BackendCapabilities
+from fray.checks import check_count, check_name
 from fray.client import Client, JobHandle
-from fray.context import adopt_client
+from fray.context import adopt_client, wait_within
 from fray.errors import JobAlreadyExists
 from fray.home import HomeProcess
 from fray.types import ActorConfig, CpuConfig, JobRequest, ResourceConfig
@@ -46,6 +47,9 @@ CAPABILITIES = BackendCapabilities(
     actor_restarts=False,
 )
 PROCESS_CAPABILITIES = replace(CAPABILITIES, separate_processes=True, callable_logs=True)
+
+# The kernel takes 108 or, on macOS, 104.
+_MOST_SOCKET_PATH_BYTES = 100
 
 T = TypeVar("T")
 
@@ -100,6 +104,7 @@ class LocalClient:
         self._processes = processes
         self._max_threads = max_threads
         self._scratch = ScratchFolder()
+        self._sockets = ScratchFolder("/tmp")
         self._admission = admission
         self._cpus = os.cpu_count() or 1
         self._pool = SlotPool(max_threads, self._cpus if admission else math.inf)
@@ -108,6 +113,7 @@ class LocalClient:
         self._live: dict[str, LocalJob] = {}
         self._actor_groups: dict[str, LocalActorGroup] = {}
         self._closed = False
+        self._draining = False
         # Threads of ours end with the interpreter, but programs would not.
         self._home.at_end(self, partial(_kill_jobs, self._live))
         self._home.at_end(self, self._pool.dismiss)
@@ -152,22 +158,19 @@ class LocalClient:
         self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
     ) -> LocalActorHandle:
         """Make an actor in this process (see `Client.host_actor`); here the same as `create_actor`."""
-        return self.create_actor(cls, *args, name=name, actor_config=actor_config, **kwargs)
+        return self._group(cls, args, kwargs, name, 1, actor_config).only_member()
 
     def create_actor(
         self,
         cls: type[T],
         *args: Any,
         name: str,
-        resources: ResourceConfig | None = None,
+        resources: ResourceConfig | None = None,  # noqa: ARG002 - part of the protocol; ignored here as documented
         actor_config: ActorConfig | None = None,
         **kwargs: Any,
     ) -> LocalActorHandle:
         """Construct an actor in a thread of its own; what its constructor raises is raised here."""
-        group = self.create_actor_group(
-            cls, *args, name=name, count=1, resources=resources, actor_config=actor_config, **kwargs
-        )
-        return group.only_member()
+        return self._group(cls, args, kwargs, name, 1, actor_config).only_member()
 
     def create_actor_group(
         self,
@@ -180,8 +183,19 @@ class LocalClient:
         **kwargs: Any,
     ) -> LocalActorGroup:
         """Start `count` actors (see `Client.create_actor_group`); each has `max_concurrency` threads of its own."""
-        if count < 1:
-            raise InvalidRequest(f"actor group {name!r}: count must be at least 1, not {count}")
+        return self._group(cls, args, kwargs, name, count, actor_config)
+
+    def _group(
+        self,
+        cls: type[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str,
+        count: int,
+        actor_config: ActorConfig | None,
+    ) -> LocalActorGroup:
+        check_name("actor", name)
+        check_count(f"actor group {name!r}: count", count)
         self._home.check(f"actor {name!r}")
         config = actor_config or ActorConfig()
         context = copy_context()
@@ -202,13 +216,18 @@ class LocalClient:
         """Refuse new work, let the jobs end (or, without `wait`, kill them), then stop the actors.
 
         With `wait`, no thread or process of this client is left afterwards, unless a stopped callable never returns:
-        then this does not either. A job may shut its own client down; its own thread is not waited for.
+        then this does not either. Until the jobs have ended, they may submit more. A job may shut its own client down;
+        its own thread is not waited for.
         """
         self._home.check("shutdown()")
         with self._lock:
+            # Once closed for all it stays so.
+            self._draining = wait and (self._draining or not self._closed)
             self._closed = True
         if wait:
             self._pool.join()
+            with self._lock:
+                self._draining = False
         self._pool.dismiss()
         _kill_jobs(self._live)
         with self._lock:
@@ -219,9 +238,11 @@ class LocalClient:
             for group in groups:
                 group.join()
             self._scratch.remove()
+            self._sockets.remove()
 
     def _new_actor_path(self) -> str:
-        return str(self._scratch.new_path("actor"))
+        path = str(self._scratch.new_path("actor"))
+        return path if len(os.fsencode(path)) <= _MOST_SOCKET_PATH_BYTES else str(self._sockets.new_path("actor"))
 
     def _pickled(self, request: JobRequest) -> ApartCall | None:
         """The request's callable as it is now, where it is to run in a process of its own."""
@@ -232,7 +253,7 @@ class LocalClient:
         return ApartCall(entry, f"job {request.name!r}", workspace, self._scratch)
 
     def _check_open(self, what: str) -> None:
-        if self._closed:
+        if self._closed and not (self._draining and self._pool.owns(_job_slot.get())):
             raise Conflict(f"{what}: this LocalClient has been shut down; make a new one")
 
     def _check_admission(self, request: JobRequest) -> None:
@@ -268,6 +289,7 @@ class LocalClient:
 
     def _run_job(self, job: LocalJob, slot: Slot) -> None:
         _job_slot.set(slot)
+        wait_within(_lent_slot)
         enter_actor(None)
         adopt_client(self)
         job.run()

@@ -131,10 +131,11 @@ class LocalActor:
                 methods = frozenset(
                     name for name in dir(self.cls) if not name.startswith("_") and callable(getattr(self.cls, name))
                 )
-                self._address = ActorAddress(self._new_path(), self.label, self.cls.__name__, methods)
-                host(self._address, self.handle)
+                address = ActorAddress(self._new_path(), self.label, self.cls.__name__, methods)
                 if not self._stopped:
-                    self._server = ActorServer(self, self._address.path)
+                    self._server = ActorServer(self, address.path)
+                self._address = address
+                host(address, self.handle)
             return self._address
 
     def refuse_waiting_for_itself(self, method: str) -> None:

@@ -67,8 +67,12 @@ class ActorServer:
         self._closed = False
         self._path = path
         self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(path)
-        self._listener.listen(64)
+        try:
+            self._listener.bind(path)
+            self._listener.listen(64)
+        except OSError:
+            self._listener.close()
+            raise
         self._start(self._accept)
 
     def close(self) -> None:

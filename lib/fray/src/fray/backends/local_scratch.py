@@ -20,9 +20,13 @@ class ScratchFolder:
     """A client's temporary files; made when the first is needed, gone with the client or the interpreter.
 
     Of a process that is killed they are removed by the next client on this machine that makes such a folder.
+
+    Args:
+        directory: Where the folder is made; None for the usual place of temporary files.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, directory: str | None = None) -> None:
+        self._directory = directory
         self._lock = threading.Lock()
         self._home = HomeProcess()
         self._folder: str | None = None
@@ -33,8 +37,9 @@ class ScratchFolder:
         """A path that nothing uses yet; short, as socket addresses are limited to about a hundred characters."""
         with self._lock:
             if self._folder is None:
-                remove_abandoned(tempfile.gettempdir())
-                self._folder, held = _make_folder()
+                directory = self._directory or tempfile.gettempdir()
+                remove_abandoned(directory)
+                self._folder, held = _make_folder(directory)
                 self._remove = self._home.at_end(self, partial(_remove_folder, self._folder, held))
             return Path(self._folder, f"{next(self._numbers)}.{kind}")
 
@@ -62,13 +67,13 @@ def remove_abandoned(directory: str) -> None:
                 os.close(descriptor)
 
 
-def _make_folder() -> tuple[str, int]:
+def _make_folder(directory: str) -> tuple[str, int]:
     """A new folder, and the descriptor that holds its lock: the kernel lets go of it when this process ends.
 
     Forks share the lock, so the folder is safe as long as one of them lives.
     """
     while True:
-        path = tempfile.mkdtemp(prefix=PREFIX)
+        path = tempfile.mkdtemp(prefix=PREFIX, dir=directory)
         try:
             descriptor = _open_folder(path)
         except FileNotFoundError:

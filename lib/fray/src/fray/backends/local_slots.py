@@ -19,6 +19,10 @@ class Slot:
         self.held = False
         self.lent = 0
 
+    def belongs_to(self, pool: "SlotPool") -> bool:
+        """Whether it is a claim on that pool."""
+        return self._pool is pool
+
     def lend(self) -> None:
         """Let others use this slot until `reclaim`; calls nest."""
         self._pool.lend(self)
@@ -52,6 +56,10 @@ class SlotPool:
             self._queue.append(Slot(self, run, cpus))
             startable = self._startable()
         self._spawn(startable)
+
+    def owns(self, slot: Slot | None) -> bool:
+        """Whether a slot is one of this pool, and held."""
+        return slot is not None and slot.belongs_to(self) and slot.held
 
     def lend(self, slot: Slot) -> None:
         with self._lock:

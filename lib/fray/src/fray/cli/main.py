@@ -1,15 +1,19 @@
 """`fray`: which backends there are, and running a command on one for a quick try."""
 
+import contextlib
 import json
 import os
+import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 import click
 
+from fray.cli.output import LogFollower
 from fray.client import JobHandle
 from fray.context import default_spec
 from fray.errors import JobFailed
@@ -30,8 +34,9 @@ _STOP_SECONDS = 30.0
 def cli() -> None:
     """Run jobs through fray.
 
-    Exit codes: 0 done; 2 a wrong command line; 3 refused, with the reason; 130 interrupted, the job stopped. `fray run`
-    otherwise ends with the exit code of its command (128 + number for a signal; 1 when the job failed without one).
+    Exit codes: 0 done; 2 a wrong command line; 3 refused, with the reason; 130 interrupted (143 by SIGTERM, 129 by
+    SIGHUP), the job stopped. `fray run` otherwise ends with the exit code of its command (128 + number for a signal;
+    1 when the job failed without one).
     """
 
 
@@ -80,7 +85,7 @@ def run(
 ) -> int:
     """Run COMMAND as a job in the current directory: `fray run --backend ray -- python -m trainer`.
 
-    Shows its output and ends with its exit code. Ctrl-C stops the job.
+    Shows its output and ends with its exit code. Ctrl-C, SIGTERM and SIGHUP stop the job.
     """
     variables: dict[str, str] = {}
     for pair in env_vars:
@@ -94,48 +99,81 @@ def run(
         ResourceConfig.with_cpu(cpu=cpu, ram=ram),
         create_environment(env_vars=variables),
     )
-    client = connect(backend or default_spec(os.environ))
+    with _interrupted_by_signals():
+        client = connect(backend or default_spec(os.environ))
+        try:
+            job = client.submit(request, adopt_existing=False)
+            # Again: connecting to Ray sets a handler of its own.
+            with _interrupted_by_signals():
+                return _follow(job)
+        finally:
+            client.shutdown(wait=False)
+
+
+class _Signalled(KeyboardInterrupt):
+    """What SIGTERM and SIGHUP are turned into, so that they do as Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def _raise_signalled(number: int, _: FrameType | None) -> None:
+    raise _Signalled(number)
+
+
+@contextlib.contextmanager
+def _interrupted_by_signals() -> Iterator[None]:
+    """Take SIGTERM and SIGHUP for an interrupt; one that is ignored, as SIGHUP under nohup, stays so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    taken = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
     try:
-        return _follow(client.submit(request, adopt_existing=False))
+        for number in taken:
+            signal.signal(number, _raise_signalled)
+        yield
     finally:
-        client.shutdown(wait=False)
+        for number, handler in taken.items():
+            signal.signal(number, handler)
+
+
+def _interrupted(error: BaseException | None) -> int:
+    """The exit code of an interrupt."""
+    return 128 + error.number if isinstance(error, _Signalled) else INTERRUPTED
 
 
 def _follow(job: JobHandle) -> int:
     """Show the job's output until its end; return the exit code to end with."""
     ended = threading.Event()
     job.add_done_callback(lambda _: ended.set())
-    shown = 0
+    log = LogFollower(job, sys.stdout)
     pause = _LOG_SECONDS
     try:
         while not ended.wait(pause):
             began = time.monotonic()
-            shown = _show(job, shown)
+            log.show()
             # Each look gets the whole log: the longer that takes, the rarer they are.
             pause = max(_LOG_SECONDS, _LOG_SHARE * (time.monotonic() - began))
-        _show(job, shown)
+        log.show(ended=True)
         job.wait()
-    except KeyboardInterrupt:
-        _say(f"stopping job {job.job_id}")
+    except KeyboardInterrupt as error:
+        # After a hangup there may be no terminal to write to.
+        with contextlib.suppress(OSError):
+            _say(f"stopping job {job.job_id}")
         job.terminate()
         job.wait(_STOP_SECONDS, raise_on_failure=False)
-        _show(job, shown)
-        _say(f"stopped job {job.job_id}")
-        return INTERRUPTED
+        with contextlib.suppress(OSError):
+            log.show(ended=True)
+            _say(f"stopped job {job.job_id}")
+        return _interrupted(error)
     except JobFailed as error:
         if error.exit_code is None:
             _say(str(error))
             return FAILED
         return error.exit_code if error.exit_code >= 0 else 128 - error.exit_code
     return 0
-
-
-def _show(job: JobHandle, shown: int) -> int:
-    """Write what has been logged since; return how much has been shown in all."""
-    text = job.logs()
-    sys.stdout.write(text[shown:])
-    sys.stdout.flush()
-    return max(shown, len(text))
 
 
 def _say(text: str) -> None:
@@ -149,9 +187,10 @@ def run_command_line(argv: Sequence[str]) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        _say("interrupted")
-        return INTERRUPTED
+    except (click.Abort, KeyboardInterrupt) as error:
+        with contextlib.suppress(OSError):
+            _say("interrupted")
+        return _interrupted(error.__cause__ if isinstance(error, click.Abort) else error)
     except MarinError as error:
         _say(str(error))
         return REFUSED

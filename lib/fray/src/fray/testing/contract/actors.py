@@ -114,6 +114,17 @@ class Broken:
         raise OSError("no checkpoint to start from")
 
 
+class Namesakes:
+    """Takes arguments that are named like fray's own."""
+
+    def __init__(self, **own: object) -> None:
+        self.own = own
+
+    def all(self) -> dict[str, object]:
+        """Return them."""
+        return self.own
+
+
 class Caller:
     """Calls another actor."""
 
@@ -297,6 +308,12 @@ class TestActors(ActorTests):
         caller = create(fray_stage, Caller, counter)
         assert caller.forward(7) == 7
         assert counter.add(0) == 7
+
+    def test_what_is_no_argument_of_frays_goes_to_the_constructor(self, fray_stage: Stage) -> None:
+        assert create(fray_stage, Namesakes, count=5).all() == {"count": 5}
+        name = fray_stage.name("hosted")
+        hosted = fray_stage.client.host_actor(Namesakes, name=name, resources="mine", count=5)
+        assert hosted.all() == {"resources": "mine", "count": 5}
 
     def test_an_actor_in_the_process_of_the_one_who_asks(self, fray_stage: Stage) -> None:
         name = fray_stage.name("hosted")
