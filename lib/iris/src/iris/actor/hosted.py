@@ -1,5 +1,6 @@
 """One actor in its process: a queue of calls, and threads that serve it in order, `max_concurrency` at a time."""
 
+import asyncio
 import contextvars
 import queue
 import threading
@@ -20,10 +21,15 @@ class HostedCall:
     Attributes:
         number: The client's number for it. data: The pickled arguments; None until they are all here.
         end: How it ended, without the pickle, which is in `end_data`; None: it has not.
+        announced: Of which connection, by its number in the session, the client is told that it ended; 0: of none.
+        timer: Ends it at its deadline.
         begun, dropped: Guarded by the actor; one of them at most becomes true, except that both may stay false.
     """
 
-    __slots__ = ("actor", "begun", "data", "dropped", "end", "end_data", "method", "number", "owner", "size")
+    __slots__ = (
+        "actor", "announced", "begun", "data", "dropped", "end", "end_data", "method", "number", "owner", "size",
+        "timer",
+    )  # fmt: skip
 
     def __init__(self, number: int, actor: str, method: str, size: int, owner: Any) -> None:
         self.number = number
@@ -34,6 +40,8 @@ class HostedCall:
         self.data: Buffer | None = None
         self.end: pb.CallEnd | None = None
         self.end_data = NOTHING
+        self.announced = 0
+        self.timer: asyncio.TimerHandle | None = None
         self.begun = False
         self.dropped = False
 
@@ -75,7 +83,10 @@ class HostedActor:
 
     def has_method(self, name: str) -> bool:
         """Whether `name` is a public method."""
-        return not name.startswith("_") and callable(getattr(type(self._instance), name, None))
+        try:
+            return not name.startswith("_") and callable(getattr(type(self._instance), name, None))
+        except BaseException:  # whatever a descriptor of the class does: the loop must not end by it
+            return False
 
     def submit(self, call: HostedCall) -> None:
         """Run the call after those before it."""
@@ -109,7 +120,9 @@ class HostedActor:
                 call.begun = True
                 self._running += 1
             try:
-                call.end, call.end_data = self._run(call)
+                # `end` last: whoever sees it takes the data for complete.
+                end, call.end_data = self._run(call)
+                call.end = end
                 self._on_done(call)
             finally:
                 self._note_end()
@@ -145,9 +158,8 @@ class HostedActor:
 
 
 def _failure(call: HostedCall, error: BaseException, what: str = "") -> tuple[pb.CallEnd, Pickle]:
-    text = "".join(traceback.format_exception_only(error)).strip()
-    # The first two frames are this module's own.
-    frames = "".join(traceback.format_exception(error))
+    text = _formatted(error, traceback.format_exception_only).strip()
+    frames = _formatted(error, traceback.format_exception)
     end = pb.CallEnd(
         call=call.number,
         failed=True,
@@ -160,6 +172,13 @@ def _failure(call: HostedCall, error: BaseException, what: str = "") -> tuple[pb
         return end, dump(error)
     except BaseException:  # the text must do, whatever its class does
         return end, NOTHING
+
+
+def _formatted(error: BaseException, form: Callable[[BaseException], list[str]]) -> str:
+    try:
+        return "".join(form(error))
+    except BaseException as problem:  # whatever its class does when it is asked
+        return f"{type(error).__name__} (it cannot be told as text: {type(problem).__name__})"
 
 
 def _clean(text: str, last: bool = False) -> str:

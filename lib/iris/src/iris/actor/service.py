@@ -8,18 +8,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from iris.actor.handshake import Handshake, new_nonce, same
 from iris.actor.hosted import HostedActor, HostedCall
 from iris.actor.outbox import Handoff, Outbox
 from iris.actor.session import Admission, Session
-from iris.actor.wire import Parcel
+from iris.actor.wire import Parcel, unpack_client
 from iris.rpc import actor_pb2 as pb
 from iris.rpc.protocol import PROTOCOL_VERSION
 
 logger = logging.getLogger(__name__)
 
 _HANDSHAKE_S: Final = 15.0
+_UNPROVED_BYTES: Final = 128 * 1024
+"""Of a message before the proof: room for the numbers, up to ten bytes each, of all calls that a client may have."""
 
 Context = Any  # grpc's own, which is untyped here
 
@@ -76,11 +79,19 @@ class ActorService:
         resumed = hello.session in self._sessions
         session = self._open(hello)
         known = session.attach(outbox, list(proof.outstanding))
-        await context.write(Parcel(pb.ServerFrames(welcome=pb.ActorWelcome(known=known, resumed=resumed))))
-        session.repeat_ends()
+        visits = session.visits
+        try:
+            await context.write(Parcel(pb.ServerFrames(welcome=pb.ActorWelcome(known=known, resumed=resumed))))
+            await self._converse(session, outbox, context)
+        finally:
+            session.detach(outbox)
+            if self._sessions.get(session.session_id) is session:
+                self._loop.call_later(self._session_timeout_s, self._expire, session, visits)
+
+    async def _converse(self, session: Session, outbox: "Outbox[pb.ServerFrames]", context: Context) -> None:
         self._outboxes.add(outbox)
         self._all_closed.clear()
-        reader = asyncio.create_task(self._read(session, context))
+        reader = asyncio.create_task(self._read(session, outbox, context))
         writer = asyncio.create_task(_write(outbox, context))
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
@@ -94,9 +105,6 @@ class ActorService:
             for task in (reader, writer):
                 if not task.cancelled():
                     task.exception()  # the connection is over, whatever ended it
-            session.detach(outbox)
-            if session.session_id in self._sessions:
-                self._loop.call_later(self._session_timeout_s, self._expire, session, session.visits)
 
     @property
     def load(self) -> ServerLoad:
@@ -116,11 +124,11 @@ class ActorService:
         await self._all_closed.wait()
 
     async def _shake_hands(self, context: Context) -> tuple[pb.ClientHello, pb.ClientProof]:
-        first = await _receive(context)
-        if first is None or not first.message.hello.session:
+        first = await _receive_unproved(context)
+        if first is None or not first.hello.session:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a connection begins with hello")
         assert first is not None
-        hello = first.message.hello
+        hello = first.hello
         if hello.protocol_version != PROTOCOL_VERSION:
             versions = f"the caller speaks protocol version {hello.protocol_version}, the actor {PROTOCOL_VERSION}"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{versions}: use one release of iris")
@@ -131,17 +139,17 @@ class ActorService:
             nonce=handshake.server_nonce, instance=self._instance, proof=handshake.server_proof(self._key)
         )
         await context.write(Parcel(pb.ServerFrames(challenge=challenge)))
-        second = await _receive(context)
+        second = await _receive_unproved(context)
         if second is None:
             # It found that this is not the server it looks for.
             await context.abort(grpc.StatusCode.CANCELLED, "the caller left")
         assert second is not None
-        if not same(second.message.proof.proof, handshake.client_proof(self._key)):
+        if not same(second.proof.proof, handshake.client_proof(self._key)):
             logger.warning("refused a caller that calls itself %.200r: it does not hold this user's key", hello.caller)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "only jobs of the actor's own user may call it")
         if self._stopped:
             await context.abort(grpc.StatusCode.UNAVAILABLE, self._stopped)
-        return hello, second.message.proof
+        return hello, second.proof
 
     def _open(self, hello: pb.ClientHello) -> Session:
         session = self._sessions.get(hello.session)
@@ -150,8 +158,10 @@ class ActorService:
             self._sessions[hello.session] = session
         return session
 
-    async def _read(self, session: Session, context: Context) -> None:
+    async def _read(self, session: Session, outbox: "Outbox[pb.ServerFrames]", context: Context) -> None:
         while (parcel := await _receive(context)) is not None:
+            if session.outbox is not outbox:
+                return  # another connection has come, which said anew what was not here; this came late
             session.take(parcel)
             if parcel.message.bye:
                 # What it sent is run; nobody will ask for the results.
@@ -177,8 +187,25 @@ class _Goodbye:
 
 async def _receive(context: Context) -> Parcel[pb.ClientFrames] | None:
     """The next message; None: the client has no more to say."""
-    parcel = await context.read()
-    return parcel if isinstance(parcel, Parcel) else None
+    data = await context.read()
+    return unpack_client(data) if isinstance(data, bytes) else None
+
+
+async def _receive_unproved(context: Context) -> pb.ClientFrames | None:
+    """The next message of a caller that may be anyone; None: it has left. Costs little, whatever it holds."""
+    data = await context.read()
+    if not isinstance(data, bytes):
+        return None
+    if len(data) > _UNPROVED_BYTES:
+        text = f"{len(data)} bytes before the proof of the key, where {_UNPROVED_BYTES} are allowed"
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+    try:
+        message = pb.ClientFrames.FromString(data)
+    except DecodeError:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "not a message of a connection of this release of iris")
+    if message.blobs:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "blobs before the proof of the key")
+    return message
 
 
 async def _write(outbox: "Outbox[pb.ServerFrames]", context: Context) -> None:

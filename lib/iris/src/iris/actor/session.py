@@ -71,15 +71,16 @@ class _End:
         assert end is not None
         told = parcel.message.ends.add()
         told.CopyFrom(end)
+        texts = end.ByteSize() if end.failed or end.refusal else 0
         if data.size > WHOLE_BYTES:
             told.size = data.size
-            return 256
+            return 256 + texts
         if data.size > INLINE_BYTES:
             told.attached = True
             parcel.attach(*data.pieces)
         else:
             told.inline = bytes(data.whole)
-        return data.size + 64
+        return data.size + 64 + texts
 
 
 class Session:
@@ -89,7 +90,7 @@ class Session:
         caller: Who it is, for people.
 
     Attributes:
-        visits: How many connections have served it so far.
+        visits: How many connections have come to serve it so far.
     """
 
     def __init__(self, session_id: str, caller: str, actors: Mapping[str, HostedActor], admission: Admission) -> None:
@@ -113,23 +114,26 @@ class Session:
     # ---- connections ----
 
     def attach(self, outbox: "Outbox[pb.ServerFrames]", outstanding: Iterable[int]) -> list[int]:
-        """A connection has come; return which of the calls the client waits for are wholly here."""
+        """A connection has come; return which of the calls the client waits for are wholly here.
+
+        What has ended is in the outbox, which is to be sent behind the welcome.
+        """
         if self._outbox is not None:
             self._outbox.close()
+            self._outbox = None
         self._drop_partial()
         wanted = set(outstanding)
-        for number in [number for number in self._calls if number not in wanted]:
-            if self._calls[number].end is not None:
-                del self._calls[number]  # it has the result, and its word of that was lost
+        for call in [call for number, call in self._calls.items() if number not in wanted]:
+            # It was taken back, or its result is there; the client's word of that was lost.
+            self.refuse(call, pb.REFUSAL_CANCELLED)
+            if call.end is not None:
+                self._acknowledge(call.number)
         self._outbox = outbox
         self.visits += 1
-        return [number for number in outstanding if number in self._calls]
-
-    def repeat_ends(self) -> None:
-        """Send what ended before this connection came."""
         for call in self._calls.values():
             if call.end is not None:
                 self._send_end(call)
+        return [number for number in outstanding if number in self._calls]
 
     def detach(self, outbox: "Outbox[pb.ServerFrames]") -> None:
         """The connection is over; what runs goes on."""
@@ -149,7 +153,11 @@ class Session:
             self._add(chunk.call, next_blob(blobs))
         for number in frames.cancels:
             call = self._calls.get(number)
-            if call is not None:
+            if call is None:
+                continue
+            if call.end is not None:
+                self._acknowledge(number)  # nobody will ask for the rest of a large result
+            else:
                 self.refuse(call, pb.REFUSAL_CANCELLED)
 
     def _start(self, start: pb.CallStart, data: Buffer) -> None:
@@ -168,7 +176,7 @@ class Session:
             self.refuse(call, pb.REFUSAL_STOPPED)
             return
         if start.deadline_ms:
-            self._loop.call_later(start.deadline_ms / 1000, self.refuse, call, pb.REFUSAL_DEADLINE)
+            call.timer = self._loop.call_later(start.deadline_ms / 1000, self.refuse, call, pb.REFUSAL_DEADLINE)
         if not start.size:
             call.data = data
             if start.actor not in self._lines:
@@ -182,7 +190,7 @@ class Session:
         call = self._calls.pop(number, None)
         if call is None:
             return
-        # A timer may know the call for a while yet.
+        # An outbox may know the call for a while yet.
         call.end_data = NOTHING
         if self._outbox is not None:
             self._outbox.drop_stream(number)
@@ -214,6 +222,8 @@ class Session:
 
     def finish(self, call: HostedCall) -> None:
         """The actor is done with a call."""
+        if call.timer is not None:
+            _stop_timer(call)
         if self._calls.get(call.number) is call:
             self._send_end(call)
 
@@ -243,8 +253,9 @@ class Session:
 
     def _send_end(self, call: HostedCall) -> None:
         outbox = self._outbox
-        if outbox is None:
-            return
+        if outbox is None or call.announced == self.visits:
+            return  # the end is known from the moment it is there, so it may have been in time for `attach`
+        call.announced = self.visits
         outbox.put(_End(call))
         if call.end_data.size > WHOLE_BYTES:
             outbox.put(_Stream(outbox, call))
@@ -263,11 +274,21 @@ class Session:
             self.release(call)
 
     def _drop_partial(self) -> None:
-        # The client sends again whatever is not wholly here.
-        for line in list(self._lines.values()):
-            for call in [call for call in line if call.data is None]:
+        # The client sends again whatever is not wholly here, and what came whole behind it: it must not overtake. The
+        # last first, or the room that one leaves would be given to the next.
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            for call in reversed(line):
                 del self._calls[call.number]
                 self._forget_arguments(call)
+                if call.timer is not None:
+                    _stop_timer(call)
+
+
+def _stop_timer(call: HostedCall) -> None:
+    assert call.timer is not None
+    call.timer.cancel()
+    call.timer = None
 
 
 class _Stream:
@@ -281,5 +302,6 @@ class _Stream:
 
     def fill(self, parcel: Parcel[pb.ServerFrames]) -> int:
         del parcel
-        self._outbox.stream(Chunks(self._call.number, self._call.end_data))
+        if self._call.end_data is not NOTHING:  # else it was taken back
+            self._outbox.stream(Chunks(self._call.number, self._call.end_data))
         return 0

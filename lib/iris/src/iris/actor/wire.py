@@ -17,6 +17,8 @@ _SERVICE: Final = pb.DESCRIPTOR.services_by_name["ActorService"].full_name
 _BLOBS_TAG: Final = 15 << 3 | 2
 """The byte with which each of a message's `blobs` begins (see actor.proto)."""
 
+_LAST_SHIFT: Final = 63
+
 
 class Parcel(Generic[Message]):
     """A message with the blobs that its frames speak of, in their order.
@@ -73,10 +75,8 @@ def open_stream(channel: grpc.aio.Channel) -> Stream:
 
 
 def handler_of(connect: Callable[..., Any]) -> grpc.GenericRpcHandler:
-    """What serves connections by `connect`."""
-    handler: Any = grpc.stream_stream_rpc_method_handler(
-        connect, request_deserializer=unpack_client, response_serializer=pack
-    )
+    """What serves connections by `connect`, which gets messages as bytes: it alone knows whom to trust how far."""
+    handler: Any = grpc.stream_stream_rpc_method_handler(connect, response_serializer=pack)
     return grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler})
 
 
@@ -105,11 +105,12 @@ def _prefix(size: int) -> bytes:
 
 
 def _size(data: bytes, at: int) -> tuple[int, int]:
-    """The size that is written at a place, and the place behind it."""
+    """The size that is written at a place, and the place behind it. Raises ValueError for more than 64 bits."""
     size = shift = 0
-    while True:
+    while shift <= _LAST_SHIFT:
         byte = data[at]
         size |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             return size, at
+    raise ValueError("the size of a blob takes more than 64 bits")
