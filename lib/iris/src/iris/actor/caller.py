@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import copy
+import logging
 import secrets
 import time
 from collections.abc import Callable
@@ -18,6 +20,8 @@ from iris.actor.places import Place, Target
 from iris.rpc.status_map import from_rpc_error
 from rigging.errors import Conflict, DeadlineExceeded, Denied, InvalidRequest, MarinError, Unavailable
 from rigging.timing import ExponentialBackoff
+
+logger = logging.getLogger(__name__)
 
 IDLE_S: Final = 60.0
 RECONNECT_TIMEOUT_S: Final = 60.0
@@ -69,12 +73,18 @@ class Caller:
         self._cancelled.put(call)
 
     async def flush(self) -> None:
-        """Return when every call made so far was handed over, or has ended."""
-        # Looked at now and then, as only a process that ends asks for it.
-        while any(not call.sent for call in self._calls.values()):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        """Return when the actor's server has every call made so far; results are not waited for."""
+        while self._calls:
+            if self._link is None or any(not call.sent for call in self._calls.values()):
+                # Looked at now and then, as only a process that ends asks for it.
+                await asyncio.sleep(0.005)
+                continue
+            link, self._link = self._link, None
+            if await link.finish(forget=False):
+                return
         if self._link is not None:
-            await self._link.drained()
+            link, self._link = self._link, None
+            await link.finish(forget=True)
 
     async def close(self) -> None:
         """End the connection; calls under way fail with Conflict, though the actor may run them."""
@@ -88,6 +98,8 @@ class Caller:
     # ---- calls in and out ----
 
     def _take(self, call: PendingCall) -> None:
+        if call.outcome.ended:
+            return  # cancelled before it came here
         if self._closed:
             call.fail(Conflict(f"{self._what(call)}: the client was closed"))
             return
@@ -105,6 +117,7 @@ class Caller:
             self._changed.set()
 
     def _drop(self, call: PendingCall) -> None:
+        call.stop_timer()
         if self._calls.pop(call.number, None) is not None and self._link is not None:
             self._link.cancel(call)
 
@@ -116,6 +129,13 @@ class Caller:
         """For the link: the call has its end."""
         del self._calls[call.number]
         call.settle(reply)
+
+    def leaving(self) -> bool:
+        """For the link: it is given up; whether for good, with nothing left that anybody asks for."""
+        if self._calls and not self._closed:
+            return False
+        self._link = None  # what is called from here on needs a new one
+        return True
 
     def find(self, number: int) -> PendingCall | None:
         """For the link: a call that has no end yet."""
@@ -152,8 +172,16 @@ class Caller:
                     continue
                 if not await self._wait():
                     return
+        except Exception as error:  # a fault of ours: nobody must wait for ever because of it
+            self._break_down(error)
         finally:
             self._target.close()
+
+    def _break_down(self, fault: Exception) -> None:
+        """Fail all calls; the next one begins anew."""
+        logger.error("the connection to actor %s failed", self._target.label, exc_info=fault)
+        why = f"its client failed; whether the method ran is not known: {type(fault).__name__}: {fault}"
+        self._fail_all(lambda call: MarinError(f"{self._what(call)}: {why}"))
 
     async def _wait(self) -> bool:
         """Wait for a call or a change; False when nobody wants anything for long."""
@@ -224,15 +252,17 @@ class Caller:
                 return error
         finally:
             self._link = None
-            await link.close(done=not self._calls)
+            await link.close()
         return None
 
     async def _until_over(self, link: Link) -> None:
         """Return when the actor lives elsewhere, or nobody wants anything of it for long."""
         while True:
             self._changed.clear()
-            now = self._target.now.place
-            if now is not None and now.life != link.place.life:
+            now = self._target.now
+            if now.place is not None and now.place.life != link.place.life:
+                return
+            if now.ended and not self._calls:
                 return
             try:
                 async with asyncio.timeout(IDLE_S):
@@ -242,7 +272,8 @@ class Caller:
                     return
 
     def _refuse_all(self, error: MarinError) -> None:
-        self._fail_all(lambda _: error)
+        # An exception for each: raised in many places, one would gather the traces of all.
+        self._fail_all(lambda _: copy.copy(error))
 
     def _fail_all(self, error_of: Callable[[PendingCall], MarinError]) -> None:
         calls, self._calls = self._calls, {}

@@ -2,10 +2,12 @@
 
 import atexit
 import contextlib
+import math
 import os
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, NoReturn, Protocol
@@ -13,7 +15,8 @@ from typing import Any, Final, NoReturn, Protocol
 from iris.actor.caller import RECONNECT_TIMEOUT_S, Caller
 from iris.actor.gate import Gate
 from iris.actor.keys import actor_key
-from iris.actor.loop import actor_loop, run
+from iris.actor.loop import actor_loop, refuse_in_loop, run
+from iris.actor.outcome import call_apart
 from iris.actor.payload import dump_arguments
 from iris.actor.pending import PendingCall
 from iris.actor.places import FixedPlace, NamedPlace, Place, Target
@@ -27,6 +30,8 @@ MAX_IN_FLIGHT: Final = 10_000
 """Calls of one client that have no end yet; the next one waits for its turn."""
 
 _FLUSH_S: Final = 5.0
+_LONGEST_S: Final = 100 * 365 * 86400.0
+"""A longer time limit is none, as what counts time would overflow."""
 
 
 class AnyCaller(Protocol):
@@ -53,9 +58,10 @@ class ActorCall:
         Raises:
             DeadlineExceeded: No result after `timeout` seconds (the call goes on), or before the call's own deadline.
             ActorDied: The actor ended, or was started anew, before it answered. ActorStopped: It was shut down before.
-            Conflict: The call was cancelled, or the client closed.
+            Conflict: The call was cancelled, or the client closed; or this is a fork, which the result does not reach.
         """
         outcome = self._call.outcome
+        self._refuse_in_fork()
         if not outcome.wait(timeout):
             raise DeadlineExceeded(f"{self._what}: no result after {timeout} s")
         return outcome.get().value()
@@ -72,8 +78,16 @@ class ActorCall:
         return True
 
     def add_done_callback(self, callback: Callable[["ActorCall"], object]) -> None:
-        """Call `callback(self)` when the call has ended, in a thread that must not be held up."""
-        self._call.outcome.on_end(lambda: callback(self))
+        """Call `callback(self)` when the call has ended, in a thread for all such callbacks of this process.
+
+        It may make further calls; while it waits for something, the other callbacks wait too. What it raises is logged.
+        """
+        self._refuse_in_fork()
+        self._call.outcome.on_end(lambda: call_apart(lambda: callback(self)))
+
+    def _refuse_in_fork(self) -> None:
+        if not self._call.outcome.ended and in_fork():
+            raise Conflict(f"{self._what}: its result goes to the process that made the call, and this is a fork of it")
 
     @property
     def _what(self) -> str:
@@ -129,6 +143,8 @@ class ActorClient:
         cls, address: str, actor: str, *, key: bytes, timeout: float | None = None, max_retries: int = 0
     ) -> "ActorClient":
         """A client of an actor at a known "host:port", whose server has `key`."""
+        if not isinstance(key, bytes):
+            raise InvalidRequest(f"the key of actor {actor!r} at {address} must be bytes, not {type(key).__name__}")
         made = cls.__new__(cls)
         label = f"{actor!r} at {address}"
         made._setup(lambda: FixedPlace(label, Place(address, "", actor)), lambda: key, timeout, max_retries)
@@ -187,15 +203,18 @@ class ActorClient:
             timeout: Seconds until the call fails with DeadlineExceeded and, if it has not begun, is not run.
 
         Raises:
-            InvalidRequest: The arguments cannot be pickled. Conflict: The client was closed, or this is a fork.
+            InvalidRequest: The arguments cannot be pickled, or no method can have that name. Conflict: The client was
+                closed, or this is a fork.
         """
         caller = self._connected()
+        if not method.isascii():
+            _check_name(method, caller)
         try:
             data = dump_arguments(args, kwargs or {})
         except Exception as error:  # whatever the classes of the arguments do
             raise InvalidRequest(f"{method!r} of actor {caller.label}: cannot pickle the arguments: {error}") from error
         limit = self._timeout if timeout is None else timeout
-        deadline = None if limit is None else time.monotonic() + limit
+        deadline = None if limit is None else _deadline(method, limit)
         retries = self._max_retries if max_retries is None else max_retries
         call = PendingCall(method, data, deadline, retries, self._in_flight.leave)
         self._in_flight.enter()
@@ -203,12 +222,13 @@ class ActorClient:
         return ActorCall(caller, call)
 
     def close(self) -> None:
-        """End the connection, once what was sent is on its way; calls without an end fail with Conflict.
+        """End the connection, once the actor has what was sent; calls without an end fail with Conflict.
 
-        Nothing in a fork.
+        What the actor has not taken after a second is lost. Nothing in a fork.
         """
         if in_fork():
             return
+        refuse_in_loop("closing an ActorClient waits for its connection")
         with self._lock:
             self._closed = True
             caller, self._caller = self._caller, None
@@ -228,6 +248,7 @@ class ActorClient:
         if caller is not None and not in_fork():
             return caller
         use_grpc("this ActorClient cannot be used here" if caller is None else f"actor {caller.label} cannot be called")
+        refuse_in_loop("the first call of an ActorClient waits for its connection")
         with self._lock:
             if self._closed:
                 raise Conflict("this ActorClient was closed; make a new one")
@@ -238,7 +259,8 @@ class ActorClient:
             return self._caller
 
 
-_open_callers: set[Caller] = set()
+_open_callers: weakref.WeakSet[Caller] = weakref.WeakSet()
+"""To be handed over when the process ends; those that nobody has any more stay while they have something to do."""
 
 
 async def _make_caller(target: Callable[[], Target], key: bytes) -> Caller:
@@ -264,8 +286,20 @@ async def _flush(callers: list[Caller]) -> None:
 
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_FLUSH_S):
-            for caller in callers:
-                await caller.flush()
+            await asyncio.gather(*(caller.flush() for caller in callers))
+
+
+def _deadline(method: str, limit: float) -> float | None:
+    if math.isnan(limit):
+        raise InvalidRequest(f"the timeout of a call of {method!r} must be a number of seconds, not {limit}")
+    return None if limit > _LONGEST_S else time.monotonic() + limit
+
+
+def _check_name(method: str, caller: AnyCaller) -> None:
+    try:
+        method.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{method!r} of actor {caller.label}: no method can have that name: {error}") from None
 
 
 def _own_cluster(name: str) -> IrisClient:

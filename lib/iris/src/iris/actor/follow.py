@@ -56,7 +56,7 @@ class EndpointFollower:
         with self._changed:
             while True:
                 if self._error is not None:
-                    raise self._error
+                    raise self._error.with_traceback(None)
                 if self._latest is not None and condition(self._latest):
                     return self._latest
                 if not self._changed.wait(max(0.0, end - time.monotonic())) and time.monotonic() >= end:

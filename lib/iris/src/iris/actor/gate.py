@@ -2,6 +2,8 @@
 
 import threading
 
+from iris.actor.loop import refuse_in_loop
+
 
 class Gate:
     """`threading.Semaphore` at a third of its price while there is room. Thread-safe.
@@ -19,9 +21,10 @@ class Gate:
         self._freed = threading.Condition(self._lock)
 
     def enter(self) -> None:
-        """Go inside; wait while it is full."""
+        """Go inside; wait while it is full. Raises Conflict where nobody could leave meanwhile: in the actors' loop."""
         with self._lock:
             while not self._room:
+                refuse_in_loop("this call waits until another one ends")
                 self._waiting += 1
                 try:
                     self._freed.wait()

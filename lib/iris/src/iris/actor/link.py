@@ -1,7 +1,6 @@
 """One connection to an actor's server, from the caller's side."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Coroutine
 from typing import Any, Final, NoReturn, Protocol
@@ -34,6 +33,19 @@ class Calls(Protocol):
 
     def settled(self, call: PendingCall, reply: Reply) -> None: ...
 
+    def leaving(self) -> bool:
+        """The connection is given up: whether nobody will ask for results; if so, the link gets no more calls."""
+        ...
+
+
+class _Bye:
+    def fill(self, parcel: Parcel[pb.ClientFrames]) -> int:
+        parcel.message.bye = True
+        return 8
+
+
+_BYE: Final = _Bye()
+
 
 class Link:
     """Made for one connection: `open`, `run`, `close`.
@@ -52,7 +64,7 @@ class Link:
         self._outbox: Outbox[pb.ClientFrames] = Outbox(pb.ClientFrames)
         self._ack_timer: asyncio.TimerHandle | None = None
         self._goodbye = ""
-        self._trusted = False
+        self._over = asyncio.Event()
         self._unasked: dict[int, int] = {}
         self.last_word = time.monotonic()
 
@@ -82,34 +94,46 @@ class Link:
         self._outbox.drop_stream(call.number)
         self._outbox.put(Number("cancels", call.number))
 
-    async def drained(self) -> None:
-        """Return when what is to be sent was taken by the transport."""
-        await self._outbox.drained()
+    async def finish(self, forget: bool) -> bool:
+        """Send what is here and no more, and wait until the server ends the connection: whether it has it all.
+
+        Args:
+            forget: Nobody will ask for results.
+        """
+        if forget:
+            self._outbox.put(_BYE)
+        self._outbox.close()
+        await self._over.wait()
+        return self._stream.done() and await self._stream.code() is grpc.StatusCode.OK
 
     async def run(self, over: Coroutine[Any, Any, None]) -> None:
         """Serve until `over` returns or the connection breaks (raised)."""
-        tasks = [self._loop.create_task(work) for work in (self._read(), self._write(), over)]
+        work = [self._loop.create_task(part) for part in (self._read(), self._write())]
+        tasks = [*work, self._loop.create_task(over)]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        for task in tasks:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
+            try:
+                if not any(part.done() for part in work) and self._calls.leaving():
+                    # Before the reader is cancelled: that ends the stream at once, and the server hears nothing more.
+                    self._outbox.put(_BYE)
+                    self._outbox.close()
+                    await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED, timeout=_LAST_WORDS_S)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+                errors = [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
+                self._over.set()
+        for error in errors:
+            raise error
         if self._goodbye:
             raise Unavailable(self._goodbye)
 
-    async def close(self, done: bool) -> None:
-        """Let go; with `done` the server may forget everything about this client."""
+    async def close(self) -> None:
+        """Let go."""
         if self._ack_timer is not None:
             self._ack_timer.cancel()
-        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
-            if self._trusted and not self._stream.done():
-                async with asyncio.timeout(_LAST_WORDS_S):
-                    await self._stream.write(Parcel(pb.ClientFrames(bye=done)))
-                    await self._stream.done_writing()
         self._stream.cancel()
         await self._channel.close()
 
@@ -123,9 +147,7 @@ class Link:
             raise Denied(f"the server at {self.place.address} is not one of this user's jobs: nothing was sent to it")
         proof = pb.ClientProof(proof=handshake.client_proof(key), outstanding=outstanding)
         await self._send(Parcel(pb.ClientFrames(proof=proof)))
-        welcome = (await self._receive()).message.welcome
-        self._trusted = True
-        return welcome
+        return (await self._receive()).message.welcome
 
     async def _send(self, parcel: Parcel[pb.ClientFrames]) -> None:
         try:
@@ -149,6 +171,8 @@ class Link:
     async def _write(self) -> None:
         while (parcel := await self._outbox.next()) is not None:
             await self._send(parcel)
+        await self._stream.done_writing()
+        await self._loop.create_future()  # the server ends the connection, when it has it all
 
     async def _read(self) -> None:
         while True:

@@ -6,16 +6,18 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from iris.rpc.forks import use_grpc
+from rigging.errors import Conflict
 
 Result = TypeVar("Result")
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
+_thread: threading.Thread | None = None
 
 
 def actor_loop() -> asyncio.AbstractEventLoop:
     """The loop of this process, started when there is none. Raises Conflict in a fork of a process that used gRPC."""
-    global _loop
+    global _loop, _thread
     use_grpc("actors of Iris cannot be used here")
     if _loop is not None:
         return _loop
@@ -25,14 +27,29 @@ def actor_loop() -> asyncio.AbstractEventLoop:
 
             loop = uvloop.new_event_loop()
             loop.set_exception_handler(_report)
-            threading.Thread(target=loop.run_forever, name="iris-actor-loop", daemon=True).start()
+            _thread = threading.Thread(target=loop.run_forever, name="iris-actor-loop", daemon=True)
+            _thread.start()
             _loop = loop
         return _loop
 
 
 def run(work: Coroutine[Any, Any, Result], timeout: float | None = None) -> Result:
-    """Run a coroutine in the loop and wait for it; not to be called from the loop itself."""
+    """Run a coroutine in the loop and wait for it. Raises Conflict in the loop's own thread, where it cannot come."""
+    try:
+        refuse_in_loop("this waits for the connections of actors")
+    except Conflict:
+        work.close()
+        raise
     return asyncio.run_coroutine_threadsafe(work, actor_loop()).result(timeout)
+
+
+def refuse_in_loop(what: str) -> None:
+    """To be called before waiting for what the loop does. Raises Conflict, which begins with `what`, in its thread."""
+    if threading.current_thread() is _thread:
+        raise Conflict(
+            f"{what}, and was called in the one thread that serves all actors and clients of this process, as "
+            "`on_change` of an EndpointFollower is: do it in a thread of your own"
+        )
 
 
 async def in_thread(work: Callable[[], Result]) -> Result:

@@ -48,14 +48,7 @@ class Outbox(Generic[Message]):
         self._frames: deque[Frame[Message]] = deque()
         self._streams: deque[tuple[Chunks, Callable[[], object] | None]] = deque()
         self._writer: asyncio.Future[None] | None = None
-        self._drained = asyncio.Event()
         self._closed = False
-
-    async def drained(self) -> None:
-        """Return when the transport has taken all there is."""
-        if self._frames or self._streams:
-            self._drained.clear()
-            await self._drained.wait()
 
     def put(self, frame: Frame[Message], hurry: bool = True) -> None:
         """Send the frame next; without `hurry` it waits for another one, or for `wake`."""
@@ -91,7 +84,6 @@ class Outbox(Generic[Message]):
                 return self._fill()
             if self._closed:
                 return None
-            self._drained.set()
             # Not an Event, of which every message would pay for the generality.
             self._writer = asyncio.get_running_loop().create_future()
             await self._writer

@@ -1,9 +1,10 @@
 """What every call waits for: `concurrent.futures.Future` without what calls do not need, as each pays for it."""
 
 import logging
+import queue
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from rigging.errors import MarinError
 from rigging.latch import Latch
@@ -45,7 +46,7 @@ class Outcome(Generic[Result]):
     def get(self) -> Result:
         """The result, when it has ended. Raises the error."""
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)  # else it grows by each who asks
         assert self._result is not None, "asked before the end"
         return self._result
 
@@ -72,5 +73,28 @@ class Outcome(Generic[Result]):
 def _call(callback: Callable[[], object]) -> None:
     try:
         callback()
-    except Exception:  # of a user's: it must not hurt who ends the call
+    except BaseException:  # of a user's: it must not hurt who ends the call
         logger.exception("a callback of an actor's call failed")
+
+
+# ---- users' callbacks, in a thread that nothing else needs: they may call other actors and wait for them ----
+
+_waiting: Final[queue.SimpleQueue[Callable[[], object]]] = queue.SimpleQueue()
+_start_lock = threading.Lock()
+_thread: threading.Thread | None = None
+
+
+def call_apart(callback: Callable[[], object]) -> None:
+    """Call `callback()` in the thread for users' callbacks, after those that came before."""
+    global _thread
+    _waiting.put(callback)
+    if _thread is None:
+        with _start_lock:
+            if _thread is None:
+                _thread = threading.Thread(target=_call_all, name="iris-actor-callbacks", daemon=True)
+                _thread.start()
+
+
+def _call_all() -> None:
+    while True:
+        _call(_waiting.get())

@@ -41,7 +41,7 @@ class Reply:
             self._data = b""
         if end.failed:
             assert isinstance(self._value, BaseException)
-            raise self._value
+            raise self._value.with_traceback(None)  # else it grows by each who asks
         return self._value
 
 
@@ -101,14 +101,15 @@ class PendingCall:
         self.sent = True
 
     def settle(self, reply: Reply) -> None:
-        self._stop_timer()
+        self.stop_timer()
         self.outcome.succeed(reply)
 
     def fail(self, error: MarinError) -> None:
-        self._stop_timer()
+        self.stop_timer()
         self.outcome.fail(error)
 
-    def _stop_timer(self) -> None:
+    def stop_timer(self) -> None:
+        """Its deadline is of no interest any more, and must not keep its arguments."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

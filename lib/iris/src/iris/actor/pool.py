@@ -15,7 +15,7 @@ from iris.client.context import get_iris_ctx
 from iris.client.endpoints import EndpointSet
 from iris.domain.ids import user_of
 from iris.rpc.forks import in_fork
-from rigging.errors import DeadlineExceeded, InvalidRequest, MarinError, Unavailable
+from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest, MarinError, Unavailable
 
 
 class ActorPool:
@@ -45,6 +45,7 @@ class ActorPool:
         self._turn = 0
         self._ended = ""
         self._error: MarinError | None = None
+        self._closed = False
         self._watch = run(self._start())
 
     @property
@@ -64,6 +65,7 @@ class ActorPool:
 
         Raises:
             DeadlineExceeded: Not that many after `timeout` seconds. Unavailable: The job has ended: none will come.
+            Conflict: The pool was closed.
         """
         end = time.monotonic() + timeout
         with self._changed:
@@ -80,7 +82,11 @@ class ActorPool:
         *,
         timeout: float | None = None,
     ) -> ActorCall:
-        """Call a method of one of the actors, each in its turn. Raises Unavailable when there is none."""
+        """Call a method of one of the actors, each in its turn.
+
+        Raises:
+            Unavailable: There is none. Conflict: The pool was closed.
+        """
         with self._changed:
             if not self._order:
                 self._raise_if_over()
@@ -97,8 +103,14 @@ class ActorPool:
         *,
         timeout: float | None = None,
     ) -> Sequence[ActorCall]:
-        """Call a method of every actor that answers now; the calls are in the order of `members`."""
-        return [member.call(method, args, kwargs, timeout=timeout) for member in self.members]
+        """Call a method of every actor that answers now; the calls are in the order of `members`.
+
+        Raises Conflict when the pool was closed.
+        """
+        with self._changed:
+            self._raise_if_closed()
+            members = list(self._order)
+        return [member.call(method, args, kwargs, timeout=timeout) for member in members]
 
     def close(self) -> None:
         """Look no more, and end the connections. Nothing in a fork."""
@@ -107,7 +119,8 @@ class ActorPool:
         run(self._stop())
         with self._changed:
             clients = [client for _, client in self._members.values()]
-            self._members, self._order = {}, []
+            self._members, self._order, self._closed = {}, [], True
+            self._changed.notify_all()
         for client in clients:
             client.close()
 
@@ -119,9 +132,14 @@ class ActorPool:
     ) -> None:
         self.close()
 
+    def _raise_if_closed(self) -> None:
+        if self._closed:
+            raise Conflict(f"the ActorPool of {self._name!r} was closed; make a new one")
+
     def _raise_if_over(self) -> None:
+        self._raise_if_closed()
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)
         if self._ended:
             raise Unavailable(f"no actor {self._name!r} will answer: {self._ended}")
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import contextvars
 import os
+import time
 import uuid
 from collections.abc import Mapping
 from types import TracebackType
@@ -72,6 +73,7 @@ class ActorServer:
         self._service: ActorService | None = None
         self._server: grpc.aio.Server | None = None
         self._address = ""
+        self._stopped = False
 
     @property
     def address(self) -> str:
@@ -84,14 +86,17 @@ class ActorServer:
         """Listen; return the address.
 
         Raises:
-            Conflict: It was started before, or the port is taken. InvalidRequest: No key outside of a job.
+            Conflict: It was started or stopped before, or the port is taken. InvalidRequest: No key outside of a job.
         """
+        self._refuse_stopped()
         if self._server is not None:
             raise Conflict(f"this ActorServer was started before, at {self._address}")
         if self._key is None:
             if self._context is None:
                 raise InvalidRequest("an ActorServer outside of an Iris job needs the key that its callers must hold")
             self._key = actor_key(self._context.client)
+        if not isinstance(self._key, bytes):
+            raise InvalidRequest(f"the key of an ActorServer must be bytes, not {type(self._key).__name__}")
         run(self._start(self._key))
         return self._address
 
@@ -113,9 +118,11 @@ class ActorServer:
             publish: False: no endpoint; callers must be told the address.
 
         Raises:
-            AlreadyExists: The name is taken here. Conflict: The server was not started.
+            AlreadyExists: The name is taken here. Conflict: The server was not started, or was stopped.
+            MarinError: The controller refused the endpoint: the actor is not here then.
         """
         address = self.address
+        self._refuse_stopped()
         if max_concurrency < 1:
             raise InvalidRequest(f"actor {name!r}: max_concurrency must be at least 1, not {max_concurrency}")
         if name in self._actors:
@@ -125,9 +132,15 @@ class ActorServer:
         actor = HostedActor(name, instance, max_concurrency, self._begun, service.finished.put)
         actor.start(contextvars.copy_context())
         self._actors[name] = actor
-        if self._context is not None and publish:
+        if self._context is None or not publish:
+            return
+        try:
             self._context.registry.register(name, address, {**(metadata or {}), ACTOR_KEY: name})
-            self._endpoints.append(name)
+        except BaseException:
+            del self._actors[name]
+            actor.stop()
+            raise
+        self._endpoints.append(name)
 
     def own_client(self, name: str) -> ActorClient:
         """A client for calls from this process: they are in the actor's queue when they are made. Raises NotFound."""
@@ -147,6 +160,7 @@ class ActorServer:
         if server is None or service is None or in_fork():
             return
         self._server = None
+        self._stopped = True
         for name in self._endpoints:
             assert self._context is not None
             # They go with the attempt in any case: a controller that is away keeps nobody from leaving.
@@ -157,8 +171,9 @@ class ActorServer:
             caller.stop()
         for actor in self._actors.values():
             actor.stop()
+        end = time.monotonic() + grace
         for actor in self._actors.values():
-            actor.wait_idle(grace)
+            actor.wait_idle(max(0.0, end - time.monotonic()))
         run(_end(server, service))
         self._service = None
 
@@ -175,6 +190,10 @@ class ActorServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _refuse_stopped(self) -> None:
+        if self._stopped:
+            raise Conflict(f"this ActorServer, at {self._address}, was stopped; make a new one")
 
     def _begun(self, call: HostedCall) -> None:
         if call.size and self._service is not None:
