@@ -18,7 +18,7 @@ from iris.client import IrisClient, LogLine
 from iris.client import JobAlreadyExists as IrisJobAlreadyExists
 from iris.client import JobStatus as IrisJobStatus
 from iris.cluster.types import JobState
-from rigging.errors import Conflict, DeadlineExceeded
+from rigging.errors import Conflict, DeadlineExceeded, Unavailable
 
 
 class FakeIris:
@@ -210,3 +210,18 @@ def test_inside_a_job_its_own_workspace_goes_on() -> None:
     make(fake, inside_job=True).submit(request(environment=EnvironmentConfig(workspace="/elsewhere")))
     assert [job["name"] for job in fake.submitted] == ["job"]
     assert fake.workspaces == []
+
+
+def test_who_waits_while_the_client_is_shut_down_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeIris()
+    client = make(fake)
+    job = client.submit(request())
+
+    def closed_under_it(jobs: Iterable[str], timeout: float | None = None) -> list[IrisJobStatus]:
+        del jobs, timeout
+        client.shutdown()
+        raise Unavailable("Channel closed!")
+
+    monkeypatch.setattr(fake, "wait_jobs", closed_under_it)
+    with pytest.raises(Conflict, match="job /ann/job: this Iris client has been shut down"):
+        job.wait()

@@ -1,6 +1,10 @@
 import queue
 import threading
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from fray.backends.iris_watch import JobWatcher
 from rigging.errors import Unavailable
@@ -52,6 +56,28 @@ def test_two_may_watch_one_job() -> None:
     watcher.watch("/ann/job", lambda _: told.put(2))
     cluster.end("/ann/job")
     assert {told.get(timeout=LONG), told.get(timeout=LONG)} == {1, 2}
+
+
+def test_whatever_a_callback_raises_the_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, told = Cluster(), queue.SimpleQueue[bool]()
+    threads: list[threading.Thread] = []
+
+    def make(**options: Any) -> SimpleNamespace:
+        threads.append(threading.Thread(**options))
+        return SimpleNamespace(start=lambda: None)
+
+    watcher = JobWatcher(cluster.poll)
+    monkeypatch.setattr("fray.backends.iris_watch.threading", SimpleNamespace(Thread=make))
+
+    def leave(_: bool) -> None:
+        raise SystemExit(3)
+
+    cluster.end("/ann/job")
+    watcher.watch("/ann/job", leave)
+    watcher.watch("/ann/job", told.put)
+    (only,) = threads
+    only.start()
+    assert told.get(timeout=LONG)
 
 
 def test_a_lost_cluster_leaves_nobody_waiting() -> None:

@@ -18,7 +18,7 @@ from fray.types import ActorConfig, Entrypoint, JobRequest, JobStatus, ResourceC
 from iris.client import IrisClient, Job, use_grpc
 from iris.client import JobAlreadyExists as IrisJobAlreadyExists
 from iris.cluster.types import JobState
-from rigging.errors import Conflict, InvalidRequest
+from rigging.errors import Conflict, InvalidRequest, Unavailable
 
 _POLL_SECONDS = 30.0
 
@@ -244,7 +244,11 @@ class IrisJobHandle:
         if self._succeeded:
             return JobStatus.SUCCEEDED
         self._check(f"job {self._job_id}")
-        (ended,) = self._client.wait_jobs([self._job_id], timeout=timeout)
+        try:
+            (ended,) = self._client.wait_jobs([self._job_id], timeout=timeout)
+        except Unavailable:
+            self._check(f"job {self._job_id}")  # shut down meanwhile, which closes the channel under the call
+            raise
         status = to_fray_status(ended.state)
         if raise_on_failure and status is not JobStatus.SUCCEEDED:
             error = f": {ended.error}" if ended.error else ""

@@ -46,6 +46,8 @@ class IrisActorGroup:
         self._job_id = job_id
         self._spot = spot
         self._count = count
+        # All endpoints that count: the prefix that is watched has those of child jobs and of the actors' own, too.
+        self._indexes = {f"{job_id}/{LEAF}{index}": index for index in range(count)}
         self._lock = threading.Lock()
         self._discovered: set[int] = set()
         self._follower: EndpointFollower | _Over | None = None
@@ -62,7 +64,7 @@ class IrisActorGroup:
 
     @property
     def ready_count(self) -> int:
-        return len(self._follow().latest.endpoints)
+        return len(self._ready(self._follow().latest))
 
     def wait_ready(self, count: int | None = None, timeout: float = 300.0) -> list[ActorHandle]:
         """Wait for `count` ready actors (see `ActorGroup.wait_ready`)."""
@@ -77,7 +79,7 @@ class IrisActorGroup:
         return self._handle(0)
 
     def discover_new(self) -> list[ActorHandle]:
-        ready = _indexes(self._follow().latest)
+        ready = self._ready(self._follow().latest)
         with self._lock:
             new = [index for index in ready if index not in self._discovered]
             self._discovered.update(new)
@@ -112,19 +114,24 @@ class IrisActorGroup:
             left = end - time.monotonic()
             try:
                 found = follower.wait_for(
-                    lambda found: found.ended or len(found.endpoints) >= wanted, max(0.0, min(left, _LOOK_AT_TASKS_S))
+                    lambda found: found.ended or len(self._ready(found)) >= wanted,
+                    max(0.0, min(left, _LOOK_AT_TASKS_S)),
                 )
             except DeadlineExceeded:
                 self._raise_if_out_of_reach(wanted)
                 if left <= _LOOK_AT_TASKS_S:
-                    ready = len(follower.latest.endpoints)
+                    ready = len(self._ready(follower.latest))
                     raise DeadlineExceeded(
                         f"actor group {self._spot.group!r}: {ready} of {wanted} actors ready after {timeout:g} s"
                     ) from None
                 continue
             if found.ended:
                 self._raise_if_out_of_reach(wanted, found.ended_reason)
-            return _indexes(found)
+            return self._ready(found)
+
+    def _ready(self, found: EndpointSet) -> list[int]:
+        names = {endpoint.name for endpoint in found.endpoints}
+        return sorted(index for name, index in self._indexes.items() if name in names)
 
     def _raise_if_out_of_reach(self, wanted: int, ended: str = "") -> None:
         ends = [task for task in self._client.list_tasks(self._job_id) if task.state.is_terminal]
@@ -253,7 +260,3 @@ class IrisActors:
                 self._server = ActorServer(key=actor_key(self._client, self._client.user))
                 self._server.start()
             return self._server
-
-
-def _indexes(found: EndpointSet) -> list[int]:
-    return sorted(int(endpoint.name.rpartition(LEAF)[2]) for endpoint in found.endpoints)

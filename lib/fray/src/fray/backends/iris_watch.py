@@ -33,7 +33,7 @@ class JobWatcher:
         self._thread_starting = False
 
     def watch(self, job_id: str, callback: Callback) -> None:
-        """Call `callback` when the job has ended, or when that can no longer be learnt."""
+        """Call `callback` when the job has ended, or when that can no longer be learnt, as `wait_all` asks then."""
         with self._lock:
             self._new.append((job_id, callback))
         self._ensure_thread()
@@ -81,5 +81,5 @@ class JobWatcher:
 def _tell(job_id: str, callback: Callback, succeeded: bool) -> None:
     try:
         callback(succeeded)
-    except Exception:  # the callback's own affair: the others are still to be told
+    except BaseException:  # the callback's own affair: the others are still to be told
         logger.exception("a callback for the end of job %s failed", job_id)
