@@ -1,5 +1,6 @@
 """Actors found through a real controller: by name, after a restart elsewhere, by their own user only."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from iris.actor import ActorClient, ActorDied, ActorPool, ActorServer
+from iris.actor.caller import Caller
 from iris.client import IrisClient, IrisContext
 from iris.client.job_env import JobEnv
 from iris.rpc import iris_pb2 as pb
@@ -18,7 +20,7 @@ from iris.rpc.protocol import call_metadata
 from iris.testing.controller import RunningController, Stubs, running_controller
 from iris.testing.proxy import tcp_proxy
 from iris.testing.worker import ScriptedWorker
-from rigging.errors import Denied, InvalidRequest, NotFound, Unavailable
+from rigging.errors import Conflict, Denied, InvalidRequest, NotFound, Unavailable
 from rigging.testing import eventually
 
 WAIT_S = 30.0
@@ -262,3 +264,28 @@ def test_outside_of_a_job_one_says_which_cluster() -> None:
         ActorPool("/ann/a/x")
     with pytest.raises(InvalidRequest, match="outside of an Iris job needs the key"):
         ActorServer().start()
+
+
+def test_a_pool_keeps_nothing_of_members_that_left(
+    cluster: Cluster, bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iris.actor.caller.IDLE_S", 0.05)
+    cluster.start("/ann/gone")
+    with ActorServer(context=cluster.context("/ann/gone/0:0")) as server:
+        pool = ActorPool("/ann/gone/bench", client=cluster.client())
+        server.register("bench", bench)
+        pool.wait_for_size(1, WAIT_S)
+        assert pool.call("echo", (1,)).result(WAIT_S) == 1
+        cluster.context("/ann/gone/0:0").registry.unregister("bench")
+        eventually(lambda: pool.size == 0, "it has left")
+
+        def kept() -> int:
+            gc.collect()
+            return sum(type(thing) is Caller and "/ann/gone/bench" in thing.label for thing in gc.get_objects())
+
+        eventually(lambda: not kept(), "nothing is kept for it", instead=kept)
+        eventually(lambda: not server.load.sessions, "and its server forgets the pool")
+        pool.close()
+    for use in (lambda: pool.call("echo"), lambda: pool.broadcast("echo"), lambda: pool.wait_for_size(1)):
+        with pytest.raises(Conflict, match="the ActorPool of '/ann/gone/bench' was closed; make a new one"):
+            use()
