@@ -84,6 +84,20 @@ def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
     assert "/no/such/program" in (outcome.summary or "")
 
 
+def test_a_program_that_cannot_be_started_has_no_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from fray.backends import ray_program
+
+    def refuse(*_: object, **__: object) -> ProcessTree:
+        raise ValueError("embedded null byte")
+
+    monkeypatch.setattr(ray_program.ProcessTree, "start", refuse)
+    outcome = run_program(SLEEPER, str(tmp_path), OutputFile())
+    assert outcome is not None
+    assert "cannot start" in (outcome.summary or "")
+    assert "ValueError: embedded null byte" in (outcome.summary or "")
+    assert outcome.exit_code is None, "no process has ended"
+
+
 def test_a_missing_workspace_is_no_reason_to_fail(tmp_path: Path) -> None:
     output = OutputFile()
     assert run_program(BinaryEntrypoint("pwd"), str(tmp_path / "none"), output) is None

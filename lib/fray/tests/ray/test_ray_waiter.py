@@ -1,5 +1,6 @@
 """Which ends the waiter learns of, with a Ray that only says which tasks have ended."""
 
+import signal
 import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -19,8 +20,13 @@ class Tasks:
     def __init__(self) -> None:
         self.ended: set[int] = set()
         self.looked_at: list[int] = []
+        self.connected = True
+
+    def is_initialized(self) -> bool:
+        return self.connected
 
     def wait(self, refs: Sequence[int], *, num_returns: int, timeout: float) -> tuple[list[int], list[int]]:
+        assert self.connected, "this would connect anew"
         self.looked_at.append(len(refs))
         ready = [ref for ref in refs if ref in self.ended]
         if not ready and timeout:
@@ -35,7 +41,12 @@ class Tasks:
 @pytest.fixture
 def tasks(monkeypatch: pytest.MonkeyPatch) -> Tasks:
     made = Tasks()
-    stand_in = SimpleNamespace(wait=made.wait, get=made.get, exceptions=ray.exceptions)
+    stand_in = SimpleNamespace(
+        wait=lambda *args, **kwargs: made.wait(*args, **kwargs),
+        get=lambda refs: made.get(refs),
+        is_initialized=made.is_initialized,
+        exceptions=ray.exceptions,
+    )
     monkeypatch.setattr(ray_waiter, "ray", stand_in)
     return made
 
@@ -70,3 +81,105 @@ def test_most_looks_are_at_the_first_alone(tasks: Tasks) -> None:
     tasks.ended.update(range(1000))
     eventually(lambda: len(told) == 1000, "all are told")
     waiter.close()
+
+
+def interrupt_main_thread() -> None:
+    """What Ctrl-C does."""
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGINT)
+
+
+class SeenByOneOnly(Tasks):
+    """The ends are seen by whoever waits for them in particular, and by the waiter's own thread from `all_see` on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all_see = False
+
+    def wait(self, refs: Sequence[int], *, num_returns: int, timeout: float) -> tuple[list[int], list[int]]:
+        if not self.all_see and threading.current_thread() is not threading.main_thread():
+            threading.Event().wait(0.001)
+            return [], list(refs)
+        return super().wait(refs, num_returns=len(refs), timeout=timeout)
+
+
+@pytest.mark.parametrize("moment", ["asking for the ends", "telling them"])
+def test_a_ctrl_c_while_ends_are_told_loses_none_of_them(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    tasks = SeenByOneOnly()
+    interrupts = iter([None])
+    told: list[int] = []
+
+    def interrupt_once() -> None:
+        for _ in interrupts:
+            interrupt_main_thread()
+
+    def get(refs: Sequence[int]) -> list[None]:
+        if moment == "asking for the ends":
+            interrupt_once()
+        return [None for _ in refs]
+
+    def settle(ref: int, _: AttemptEnd) -> None:
+        if moment == "telling them":
+            interrupt_once()
+        told.append(ref)
+
+    stand_in = SimpleNamespace(wait=tasks.wait, get=get, is_initialized=tasks.is_initialized, exceptions=ray.exceptions)
+    monkeypatch.setattr(ray_waiter, "ray", stand_in)
+    waiter = Waiter()
+    for number in range(3):
+        waiter.add(number, settle)
+    tasks.ended.update(range(3))
+    with pytest.raises(KeyboardInterrupt):
+        waiter.block([0, 1, 2], timeout=60)
+    tasks.all_see = True
+    eventually(lambda: len(told) == 3, "all are told", instead=lambda: told)
+    waiter.close()
+    assert sorted(told) == [0, 1, 2]
+
+
+def test_an_end_that_cannot_be_settled_takes_no_others_with_it(tasks: Tasks) -> None:
+    told: list[int] = []
+
+    def settle(ref: int, end: AttemptEnd) -> None:
+        assert end.end is End.SUCCEEDED
+        told.append(ref)
+
+    def refuse(ref: int, _: AttemptEnd) -> None:
+        raise SystemExit(ref)
+
+    waiter = Waiter()
+    waiter.add(0, refuse)
+    for number in range(1, 4):
+        waiter.add(number, settle)
+    tasks.ended.update(range(3))
+    eventually(lambda: len(told) == 2, "those that ended with it are told", instead=lambda: told)
+    tasks.ended.add(3)
+    eventually(lambda: len(told) == 3, "the thread lives", instead=lambda: told)
+    waiter.close()
+
+
+def test_a_closed_waiter_asks_ray_nothing_more(tasks: Tasks) -> None:
+    told: list[int] = []
+    waiter = Waiter()
+    for number in range(1000):
+        waiter.add(number, lambda ref, _: told.append(ref))
+    tasks.ended.update(range(1000))
+    eventually(lambda: len(told) == 1000, "all are told")
+    waiter.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "fray-ray-waiter"]
+
+
+def test_without_a_connection_tasks_are_given_up(tasks: Tasks) -> None:
+    ends: list[AttemptEnd] = []
+    waiter = Waiter()
+    tasks.connected = False
+    for number in range(20):
+        waiter.add(number, lambda _, end: ends.append(end))
+    eventually(lambda: len(ends) == 20, "nobody waits for them", instead=lambda: ends)
+    waiter.add(20, lambda _, end: ends.append(end))
+    waiter.block([20], timeout=60)
+    eventually(lambda: len(ends) == 21, "nor for the last", instead=lambda: ends)
+    waiter.close()
+    assert {end.end for end in ends} == {End.STOPPED}
+    assert "the connection to Ray was lost" in ends[0].reason

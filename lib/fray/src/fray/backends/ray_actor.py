@@ -11,7 +11,7 @@ import ray
 
 from fray.actor import ActorHandle, find_actor
 from fray.backends import ray_cluster
-from fray.backends.ray_failures import Outcome
+from fray.backends.ray_failures import Outcome, title_of
 from fray.errors import ActorLost, JobFailed
 from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest
 
@@ -71,20 +71,21 @@ class RayActorMethod:
         self._name = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self._handle.refuse_waiting_for_itself(self._name)
+        _refuse_waiting_for_itself(self._handle, self._name)
         return self.remote(*args, **kwargs).result()
 
     def remote(self, *args: Any, **kwargs: Any) -> RayActorFuture:
-        return self._handle.call_actor(self._name, args, kwargs)
+        return _call(self._handle, self._name, args, kwargs)
 
     def submit(self, *args: Any, **kwargs: Any) -> RayActorFuture:
-        return self._handle.call_actor(self._name, args, kwargs)
+        return _call(self._handle, self._name, args, kwargs)
 
 
 class RayActorHandle:
     """An actor on Ray; its public methods are attributes. It travels as a name, which any process of the cluster finds.
 
-    Calls of one handle are made in order; the calls of two processes are not ordered among each other.
+    Calls of one handle are made in order; the calls of two processes are not ordered among each other. What this module
+    does with a handle are functions below: each public name is the actor's.
     """
 
     def __init__(
@@ -108,38 +109,41 @@ class RayActorHandle:
             raise AttributeError(f"actor {self._label}: {self._identity[4]} has no method {name!r}")
         return RayActorMethod(self, name)
 
-    def call_actor(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RayActorFuture:
-        """Send a call."""
-        what = f"{method!r} of actor {self._label}"
-        ray_cluster.refuse_forks(what)
+
+def _call(handle: RayActorHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RayActorFuture:
+    """Send a call."""
+    what = f"{method!r} of actor {handle._label}"
+    ray_cluster.refuse_forks(what)
+    try:
+        ref = _ray_actor(handle, what).call.remote(method, args, kwargs)
+    except (TypeError, pickle.PicklingError) as error:
+        raise InvalidRequest(f"{what}: cannot pickle the arguments: {_one_line(error)}") from error
+    return RayActorFuture(what, ref)
+
+
+def _ray_actor(handle: RayActorHandle, what: str) -> Any:
+    """Ray's own handle.
+
+    Raises:
+        ActorLost: It has ended for good; the message begins with `what`.
+    """
+    if handle._actor is None:
         try:
-            ref = self.ray_actor(what).call.remote(method, args, kwargs)
-        except (TypeError, pickle.PicklingError) as error:
-            raise InvalidRequest(f"{what}: cannot pickle the arguments: {_one_line(error)}") from error
-        return RayActorFuture(what, ref)
+            handle._actor = ray.get_actor(handle._identity[0], namespace=handle._identity[1])
+        except ValueError:
+            raise ActorLost(f"{what}: the actor has ended") from None
+    return handle._actor
 
-    def ray_actor(self, what: str) -> Any:
-        """Ray's own handle.
 
-        Raises:
-            ActorLost: It has ended for good; the message begins with `what`.
-        """
-        if self._actor is None:
-            try:
-                self._actor = ray.get_actor(self._identity[0], namespace=self._identity[1])
-            except ValueError:
-                raise ActorLost(f"{what}: the actor has ended") from None
-        return self._actor
-
-    def refuse_waiting_for_itself(self, method: str) -> None:
-        """Raise Conflict when the calling actor is the one that would have to serve the call."""
-        own = find_actor()
-        here = None if own is None else own.handle
-        if isinstance(here, RayActorHandle) and here._identity == self._identity and self._identity[6] == 1:
-            raise Conflict(
-                f"actor {self._label} would wait for itself: {method!r} can run only after the current method; "
-                f"use .remote() without waiting, or ActorConfig(max_concurrency=2)"
-            )
+def _refuse_waiting_for_itself(handle: RayActorHandle, method: str) -> None:
+    """Raise Conflict when the calling actor is the one that would have to serve the call."""
+    own = find_actor()
+    here = None if own is None else own.handle
+    if isinstance(here, RayActorHandle) and here._identity == handle._identity and handle._identity[6] == 1:
+        raise Conflict(
+            f"actor {handle._label} would wait for itself: {method!r} can run only after the current method; "
+            f"use .remote() without waiting, or ActorConfig(max_concurrency=2)"
+        )
 
 
 class _Member:
@@ -147,7 +151,7 @@ class _Member:
 
     def __init__(self, handle: RayActorHandle) -> None:
         self.handle = handle
-        self.actor = handle.ray_actor("starting")
+        self.actor = _ray_actor(handle, "starting")
         self.started = self.actor.started.options(concurrency_group="control").remote()
         self.constructed = False
         self.ended = False
@@ -253,7 +257,7 @@ class RayActorGroup:
         if len(self._members) - len(ended) >= wanted:
             return
         cause = next((member.error for member in ended if member.error is not None), None)
-        reason = f"{type(cause).__name__}: {cause}" if cause else "shut down"
+        reason = title_of(cause) if cause is not None else "shut down"
         raise JobFailed(
             f"actor group {self._name!r}: {len(ended)} of {len(self._members)} actors ended, so {wanted} cannot become "
             f"ready: {reason}"

@@ -129,8 +129,8 @@ class RayClient:
             )
         try:
             job.start()
-        except BaseException:
-            self.forget(job)
+        except BaseException as error:
+            job.abandon(error)
             raise
         return job
 

@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
         error: The exception, pickled; None when there was none, or it cannot be pickled.
         summary: Type and text of the error; None on success.
         trace: Its traceback, as text.
-        exit_code: Of a program.
+        exit_code: Of a program, or of a callable that called sys.exit().
         output: What was written and not yet reported.
         reported: Whether the session knows of the job, and has its earlier output.
     """
@@ -41,6 +41,14 @@ class AttemptEnd(NamedTuple):
     end: End
     reason: str = ""
     outcome: Outcome | None = None
+
+
+def title_of(error: BaseException) -> str:
+    """An exception's type and text, also where its class cannot give a text."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # a stranger's `__str__`
+        return type(error).__name__
 
 
 def describe_outcome(outcome: Outcome | None) -> AttemptEnd:

@@ -11,7 +11,7 @@ import cloudpickle
 import ray
 
 from fray.backends import ray_cluster
-from fray.backends.ray_failures import AttemptEnd, End, Outcome
+from fray.backends.ray_failures import AttemptEnd, End, Outcome, title_of
 from fray.backends.ray_shipping import Cargo
 from fray.backends.ray_stopper import KILL_AFTER_SECONDS
 from fray.client import JobHandle
@@ -152,7 +152,14 @@ class RayJob(ABC):
             if not self._status.finished():
                 self._callbacks.append(callback)
                 return
-        callback(self)
+        self._call_back(callback)
+
+    def abandon(self, error: BaseException) -> None:
+        """It could not be started: it fails, for whoever has adopted it meanwhile. For the client."""
+        refs = self.refs()
+        if refs:
+            self.client.stopper.stop(refs, gently=False, done=Latch())
+        self._finish(AttemptEnd(End.FAILED, f"it could not be started: {title_of(error)}"))
 
     def _refuse_forks(self) -> None:
         # A lock that another thread held at the moment of the fork is never released in the child.
@@ -194,11 +201,16 @@ class RayJob(ABC):
             callbacks, self._callbacks = self._callbacks, []
         self._done.open()
         for callback in callbacks:
-            try:
-                callback(self)
-            except Exception:
-                # A stranger's callback must not take the thread that settles all jobs with it.
-                logger.exception("job %r: a done callback failed", self.request.name)
+            self._call_back(callback)
+
+    def _call_back(self, callback: Callable[[JobHandle], object]) -> None:
+        try:
+            callback(self)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise
+            # A stranger's callback must not take the thread that settles all jobs with it, by SystemExit neither.
+            logger.exception("job %r: a done callback failed", self.request.name)
 
     def _failure(self) -> JobFailed:
         outcome = self._end.outcome
@@ -281,9 +293,10 @@ class SingleJob(RayJob):
 
     def start(self) -> None:
         with self._lock:
-            self._begin_attempt()
-            self._ref = self.client.launch(self, self._attempt, 0, self.plan.options)
-            self.client.waiter.add(self._ref, self._settle)
+            if not self._stopping:
+                self._launch()
+                return
+        self._finish(AttemptEnd(End.STOPPED))
 
     def refs(self) -> list[Any]:
         ref = self._ref
@@ -291,11 +304,18 @@ class SingleJob(RayJob):
 
     def _stop(self) -> None:
         with self._lock:
-            if self._stopping or self._status.finished() or self._ref is None:
+            if self._stopping or self._status.finished():
                 return
+            # Where there is no task yet, there will be none.
             self._stopping = True
-            ref = self._ref
-        self._stop_tasks([ref])
+            refs = self.refs()
+        if refs:
+            self._stop_tasks(refs)
+
+    def _launch(self) -> None:
+        self._begin_attempt()
+        self._ref = self.client.launch(self, self._attempt, 0, self.plan.options)
+        self.client.waiter.add(self._ref, self._settle)
 
     def _settle(self, ref: Any, end: AttemptEnd) -> None:
         """The task of an attempt has ended; called once for each."""
@@ -306,10 +326,14 @@ class SingleJob(RayJob):
                 self._keep_output(0, end.outcome)
             elif end.end is not End.SUCCEEDED:
                 self._keep_reported_output(0)
-            again = self._attempt_ended(end)
-            if again:
-                self.start()
-                return
+            if self._attempt_ended(end):
+                try:
+                    self._launch()
+                    return
+                except Exception as error:
+                    # Ray's or whatever it is: nobody else ends this job, and nobody must wait for ever.
+                    logger.exception("job %r cannot be tried again", self.request.name)
+                    end = AttemptEnd(End.FAILED, f"it could not be tried again: {title_of(error)}", end.outcome)
         self._finish(end)
 
 

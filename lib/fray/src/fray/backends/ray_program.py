@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fray.backends.local_process import OutputFile, ProcessTree, describe_exit, with_own_python
-from fray.backends.ray_failures import Outcome
+from fray.backends.ray_failures import Outcome, title_of
 from fray.types import BinaryEntrypoint
 
 _TAIL_LINES = 20
@@ -35,7 +35,7 @@ def run_program(entry: BinaryEntrypoint, workspace: str | None, output: OutputFi
     except KeyboardInterrupt:
         program.stop()
     if program.error is not None:
-        return Outcome(summary=f"cannot start {entry.command!r}: {program.error.strerror}: {program.error.filename}")
+        return Outcome(summary=f"cannot start {entry.command!r}: {_reason(program.error)}")
     if program.code == 0:
         return None
     tail = output.tail(_TAIL_LINES)
@@ -52,7 +52,7 @@ class _Program:
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, output: OutputFile) -> None:
         self.code = -signal.SIGTERM
-        self.error: OSError | None = None
+        self.error: Exception | None = None
         self._argv, self._env, self._cwd, self._output = argv, env, cwd, output
         self._lock = threading.Lock()
         self._tree: ProcessTree | None = None
@@ -86,10 +86,16 @@ class _Program:
                     self._tree = ProcessTree.start(self._argv, self._env, self._cwd, self._output)
                 kill_with_us(self._tree.group)
                 self.code = self._tree.wait()
-        except OSError as error:
+        except Exception as error:  # a word that is no text, or has a NUL in it, is refused in other ways than a file
             self.error = error
         finally:
             self._ended.set()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.strerror}: {error.filename}"
+    return title_of(error)
 
 
 @contextlib.contextmanager

@@ -33,7 +33,6 @@ class Reporter:
         self._sent = 0
         self._told = False
         self._due = 0.0
-        self._written = False
         self._interval = FIRST_REPORT_SECONDS
         self._session: tuple[str, Any] | None = None
 
@@ -44,7 +43,7 @@ class Reporter:
             self._thread.start()
         with self._lock:
             # A file that a job wrote to is not used again: what that job left running may still write.
-            if self._output is None or self._written:
+            if self._output is None or self._output.size() > 0:
                 self._output = OutputFile()
             self.work, self._sent, self._told, self._interval = work, 0, False, FIRST_REPORT_SECONDS
             self._due = time.monotonic() + FIRST_REPORT_SECONDS
@@ -58,7 +57,6 @@ class Reporter:
             self.work = None
             assert self._output is not None
             size = self._output.size()
-            self._written = size > 0
             return (self._output.read_from(self._sent) if size > self._sent else b""), self._told
 
     def _loop(self) -> None:

@@ -17,7 +17,7 @@ from ray.runtime_context import RuntimeContext
 
 from fray.actor import enter_actor
 from fray.backends.local_process import OutputFile
-from fray.backends.ray_failures import Outcome
+from fray.backends.ray_failures import Outcome, title_of
 from fray.backends.ray_packages import ensure_packages
 from fray.backends.ray_program import run_program
 from fray.backends.ray_reporter import Reporter
@@ -25,7 +25,6 @@ from fray.context import adopt_client, wait_through
 from fray.pickling import dumps
 from fray.replica import REPLICA_ENV, enter_replica
 from fray.types import BinaryEntrypoint
-from rigging.errors import MarinError
 
 if TYPE_CHECKING:
     from fray.backends.ray_client import RayClient
@@ -90,19 +89,14 @@ def run_entry(surface: Surface, payload: bytes) -> Outcome | None:
     assert name is not None, "this is a Ray task"
     job_id, attempt, replica = name.rsplit("/", 2)
     work = Work(job_id, int(attempt), int(replica), surface)
-    entry = cloudpickle.loads(payload)
     output = reporter.begin(work)
     outcome: Outcome | None
     try:
-        _environment.enter(work)
-        if isinstance(entry, BinaryEntrypoint):
-            outcome = run_program(entry, work.surface.workspace, output)
-        else:
-            function, args, kwargs = entry
-            outcome = _run_callable(function, args, kwargs, work, output)
-    except (OSError, MarinError) as error:
+        outcome = _run(work, payload, output)
+    except Exception as error:  # a class that is missing here, a package, a directory: whatever it is, it is the job's
         outcome = failure(error)
-    rest, reported = reporter.end()
+    finally:
+        rest, reported = reporter.end()
     if work.surface.uses_tpu:
         # The next job on this host finds libtpu locked otherwise.
         with contextlib.suppress(OSError):
@@ -112,6 +106,15 @@ def run_entry(surface: Surface, payload: bytes) -> Outcome | None:
     return (outcome or Outcome())._replace(output=rest, reported=reported)
 
 
+def _run(work: Work, payload: bytes, output: OutputFile) -> Outcome | None:
+    entry = cloudpickle.loads(payload)
+    _environment.enter(work)
+    if isinstance(entry, BinaryEntrypoint):
+        return run_program(entry, work.surface.workspace, output)
+    function, args, kwargs = entry
+    return _run_callable(function, args, kwargs, work, output)
+
+
 @functools.cache
 def _context() -> RuntimeContext:
     return ray.get_runtime_context()
@@ -119,14 +122,18 @@ def _context() -> RuntimeContext:
 
 def failure(error: BaseException) -> Outcome:
     """An exception as a value."""
-    trace = "".join(traceback.format_exception(error))
+    try:
+        trace = "".join(traceback.format_exception(error))
+    except Exception:
+        # Its class may refuse to be looked at.
+        trace = "".join(traceback.format_tb(error.__traceback__))
     try:
         pickled = dumps(error, "the exception")
         cloudpickle.loads(pickled)
     except Exception:
         # Anybody's exception class may refuse in its own way; its text travels all the same.
         pickled = None
-    return Outcome(error=pickled, summary=f"{type(error).__name__}: {error}", trace=trace)
+    return Outcome(error=pickled, summary=title_of(error), trace=trace)
 
 
 class _Environment:
@@ -221,10 +228,11 @@ def _run_callable(
     except SystemExit as error:
         if error.code in (None, 0):
             return None
-        return Outcome(summary=f"called sys.exit({error.code!r})", trace=traceback.format_exc())
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # the job's own exception, whatever it is, belongs to whoever waits for it
+        exit_code = error.code if isinstance(error.code, int) else 1
+        return Outcome(summary=f"called sys.exit({error.code!r})", trace=traceback.format_exc(), exit_code=exit_code)
+    except BaseException as error:
+        # The job's own exception, whatever it is, belongs to whoever waits for it. KeyboardInterrupt, too: a callable
+        # is stopped by the end of its process.
         return failure(error)
     finally:
         _streams.to_ray()
