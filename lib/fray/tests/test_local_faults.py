@@ -118,6 +118,8 @@ def test_wait_all_of_a_generator_and_for_ever(client: LocalClient) -> None:
     jobs = [client.submit(JobRequest(f"job-{i}", Entrypoint.from_callable(release.wait, [LONG]))) for i in range(2)]
     threading.Timer(0.05, release.set).start()
     assert wait_all((job for job in jobs), float("inf")) == [JobStatus.SUCCEEDED] * 2
+    group = client.create_actor_group(Cancels, name="actors", count=2)
+    assert len(group.wait_ready(timeout=float("inf"))) == 2
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [(3, 3), ("why", 1)])

@@ -259,7 +259,7 @@ class LocalActorGroup:
                     raise DeadlineExceeded(
                         f"actor group {self._name!r}: {self.ready_count} of {wanted} actors ready after {timeout} s"
                     )
-                self._changed.wait(remaining)
+                self._changed.wait(min(remaining, threading.TIMEOUT_MAX))
         return [member.handle for member in self._members if member.ready]
 
     def discover_new(self) -> list[ActorHandle]:
