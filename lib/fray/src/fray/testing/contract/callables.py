@@ -156,14 +156,17 @@ class TestCallables:
         else:
             assert fray_stage.call(use, name=name).wait(LONG) is JobStatus.SUCCEEDED
 
-    @pytest.mark.parametrize(("code", "status"), [(0, "succeeded"), (None, "succeeded"), (3, "failed")])
+    @pytest.mark.parametrize(("code", "exit_code"), [(0, 0), (None, 0), (3, 3), ("no shards", 1)])
     def test_sys_exit_ends_the_job_and_not_the_one_who_waits(
-        self, fray_stage: Stage, code: object, status: str
+        self, fray_stage: Stage, code: object, exit_code: int
     ) -> None:
         job = fray_stage.call(sys.exit, code)
-        assert job.wait(LONG, raise_on_failure=False) == status
-        if status == "failed":
-            assert isinstance(raised_by(job), JobFailed)
+        status = JobStatus.FAILED if exit_code else JobStatus.SUCCEEDED
+        assert job.wait(LONG, raise_on_failure=False) is status
+        if exit_code:
+            error = raised_by(job)
+            assert isinstance(error, JobFailed)
+            assert error.exit_code == exit_code
 
     def test_a_crash_is_the_jobs_alone(self, fray_stage: Stage) -> None:
         if not fray_stage.capabilities.separate_processes:

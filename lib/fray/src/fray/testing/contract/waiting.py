@@ -119,3 +119,4 @@ class TestWaiting:
             flag.set()
             assert told.wait(LONG)
             assert job.wait(LONG) is JobStatus.SUCCEEDED
+            job.add_done_callback(fail)
