@@ -26,17 +26,9 @@ def host(slice_name: str, first: bool) -> dict[str, float]:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
     """A head node and two slices of two hosts; node `a1` is to be lost."""
-    cluster = RayCluster(cpus=4)
-    try:
-        cluster.start(
-            {f"{name}{index}": host(f"slice-{name}", index == 0) for name in ("a", "b") for index in range(2)}
-        )
+    nodes = {f"{name}{index}": host(f"slice-{name}", index == 0) for name in ("a", "b") for index in range(2)}
+    with RayCluster(cpus=4).running(nodes) as cluster:
         yield cluster
-    finally:
-        import ray
-
-        ray.shutdown()
-        cluster.stop()
 
 
 def attend(place: Path, attempt_flags: list[Flag], end: Flag) -> None:

@@ -23,15 +23,8 @@ SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
     """One node, with a Ray client server."""
-    cluster = RayCluster(cpus=8, client_server=True)
-    try:
-        cluster.start()
+    with RayCluster(cpus=8, client_server=True).running() as cluster:
         yield cluster
-    finally:
-        import ray
-
-        ray.shutdown()
-        cluster.stop()
 
 
 def test_code_in_a_ray_task_that_fray_did_not_start_finds_ray(cluster: RayCluster, tmp_path: Path) -> None:

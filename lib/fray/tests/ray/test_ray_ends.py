@@ -27,15 +27,8 @@ SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
-    cluster = RayCluster(cpus=4)
-    try:
-        cluster.start()
+    with RayCluster(cpus=4).running() as cluster:
         yield cluster
-    finally:
-        import ray
-
-        ray.shutdown()
-        cluster.stop()
 
 
 @pytest.fixture

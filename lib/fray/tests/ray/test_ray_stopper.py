@@ -40,15 +40,8 @@ with RayClient() as client:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
-    cluster = RayCluster(cpus=4)
-    try:
-        cluster.start()
+    with RayCluster(cpus=4).running() as cluster:
         yield cluster
-    finally:
-        import ray
-
-        ray.shutdown()
-        cluster.stop()
 
 
 def test_the_owner_does_not_cancel_its_tasks_itself(

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from iris.actor import ActorClient, ActorServer
+from iris.testing.proxy import TcpProxy, tcp_proxy
 
 KEY = b"k" * 32
 WAIT_S = 20.0
@@ -117,3 +118,16 @@ def connect() -> Iterator[Callable[..., ActorClient]]:
 @pytest.fixture
 def client(server: ActorServer, connect: Callable[..., ActorClient]) -> ActorClient:
     return connect(server.address)
+
+
+@pytest.fixture
+def proxy(server: ActorServer) -> Iterator[TcpProxy]:
+    """A road to the server that a test can cut."""
+    with tcp_proxy(server.address) as running:
+        yield running
+
+
+@pytest.fixture
+def through(proxy: TcpProxy, connect: Callable[..., ActorClient]) -> ActorClient:
+    """A client that goes by the proxy."""
+    return connect(proxy.address)

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,6 @@ from rigging.testing import eventually
 
 WAIT_S = 30.0
 KEY = b"k" * 32
-
-
-@pytest.fixture
-def proxy(server: ActorServer) -> Iterator[TcpProxy]:
-    with tcp_proxy(server.address) as running:
-        yield running
-
-
-@pytest.fixture
-def through(proxy: TcpProxy, connect: Callable[..., ActorClient]) -> ActorClient:
-    return connect(proxy.address)
 
 
 def test_a_running_call_outlives_its_connection(through: ActorClient, proxy: TcpProxy, bench: Any) -> None:

@@ -22,7 +22,9 @@ def test_all_who_wait_get_in_when_as_many_leave_at_once() -> None:
     eventually(lambda: gate._waiting == 8, "all wait")
     for _ in range(8):
         gate.leave()
-    eventually(lambda: len(inside) == 8, "all are inside")
+    for thread in threads:
+        thread.join(20)
+    assert len(inside) == 8, "nobody waits where there is room"
 
 
 def test_nobody_gets_in_beyond_the_room() -> None:

@@ -82,16 +82,10 @@ def dial(server: ActorServer) -> Iterator[Dial]:
 
 
 @pytest.fixture
-def proxy(server: ActorServer) -> Iterator[TcpProxy]:
-    with tcp_proxy(server.address) as running:
-        yield running
-
-
-@pytest.fixture
-def through(proxy: TcpProxy, connect: Callable[..., ActorClient]) -> ActorClient:
-    client = connect(proxy.address)
-    client.echo()
-    return client
+def through(through: ActorClient) -> ActorClient:
+    """Connected already."""
+    through.echo()
+    return through
 
 
 def start(number: int, method: str, *args: Any, **more: Any) -> pb.CallStart:

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -95,6 +95,18 @@ class RayCluster:
                 if attempt == _START_ATTEMPTS - 1:
                     raise
         self._set("RAY_ADDRESS", self.address)
+
+    @contextlib.contextmanager
+    def running(self, nodes: Mapping[str, Mapping[str, float]] | None = None) -> Iterator["RayCluster"]:
+        """The cluster, started (see `start`); at the end this process leaves it, and it is stopped."""
+        try:
+            self.start(nodes)
+            yield self
+        finally:
+            import ray
+
+            ray.shutdown()
+            self.stop()
 
     def _start_head(self) -> None:
         # Not below pytest's directory: the paths of Unix sockets have room for 107 bytes.
