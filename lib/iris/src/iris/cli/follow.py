@@ -4,12 +4,14 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from iris.cli import exit_codes
 from iris.cli.output import duration, say
+from iris.cli.phases import PhaseTeller
 from iris.client import ControllerUnreachable
 from iris.client.job import LogThread
 from iris.client.log_printer import LogPrinter
@@ -20,7 +22,7 @@ from rigging.errors import MarinError, NotFound
 if TYPE_CHECKING:
     from iris.client import IrisClient, JobStatus
 
-_PENDING_POLL_SECONDS: Final = 2.0
+_PENDING_POLL_SECONDS: Final = 1.0
 _RUNNING_POLL_SECONDS: Final = 30.0
 _OUTPUT_PATIENCE_SECONDS: Final = 15.0
 _STOP_PATIENCE_SECONDS: Final = 60.0
@@ -44,7 +46,7 @@ class Follower:
     def __init__(self, client: "IrisClient", *, terminate_on_exit: bool) -> None:
         self._client = client
         self._terminate_on_exit = terminate_on_exit
-        self._reason = ""
+        self._phases = PhaseTeller()
 
     @contextlib.contextmanager
     def guard_submission(self, expected_id: str) -> Iterator[None]:
@@ -100,12 +102,11 @@ class Follower:
             status = statuses[0]
             if done:
                 return status
-            seconds = _PENDING_POLL_SECONDS
-            if status.state is JobState.RUNNING and not status.pending_reason:
-                seconds = _RUNNING_POLL_SECONDS
-            elif status.pending_reason and status.pending_reason != self._reason:
-                say(f"waiting: {status.pending_reason}")
-            self._reason = status.pending_reason
+            line = self._phases.tell(status, time.monotonic())
+            if line:
+                say(line)
+            runs = status.state is JobState.RUNNING and not status.pending_reason
+            seconds = _RUNNING_POLL_SECONDS if runs else _PENDING_POLL_SECONDS
 
     def _on_interrupt(self, job_id: str, number: int, output: LogThread) -> NoReturn:
         code = 128 + number

@@ -1,0 +1,60 @@
+"""The phases of a followed job that last long enough to be noticed, in words."""
+
+from typing import TYPE_CHECKING, Final
+
+from iris.cli.output import duration
+from iris.cluster.types import JobState
+
+if TYPE_CHECKING:
+    from iris.client import JobStatus
+
+STILL_EVERY_SECONDS: Final = 30.0
+
+
+class PhaseTeller:
+    """Says each phase of one job once: waiting and why, building the environment, running.
+
+    "running" is said only after something else was: the output of a job that starts at once speaks for itself.
+    """
+
+    def __init__(self) -> None:
+        self._reason = ""
+        self._building_since: float | None = None
+        self._next_word = 0.0
+
+    def tell(self, status: "JobStatus", now: float) -> str:
+        """The line to show for what was just seen; empty when there is nothing new to say.
+
+        Args:
+            now: Monotonic seconds.
+        """
+        if status.state is JobState.BUILDING and not status.pending_reason:
+            self._reason = ""
+            return self._tell_building(now)
+        if status.state is JobState.RUNNING and not status.pending_reason:
+            return self._tell_running(now)
+        self._building_since = None
+        if not status.pending_reason or status.pending_reason == self._reason:
+            return ""
+        self._reason = status.pending_reason
+        return f"waiting: {status.pending_reason}"
+
+    def _tell_building(self, now: float) -> str:
+        if self._building_since is None:
+            self._building_since = now
+            self._next_word = now + STILL_EVERY_SECONDS
+            return "building: the worker fetches the files and makes the environment"
+        if now < self._next_word:
+            return ""
+        self._next_word = now + STILL_EVERY_SECONDS
+        return f"still building (for {duration(now - self._building_since)})"
+
+    def _tell_running(self, now: float) -> str:
+        if self._building_since is not None:
+            took = duration(now - self._building_since)
+            self._building_since, self._reason = None, ""
+            return f"running (built in {took})"
+        if self._reason:
+            self._reason = ""
+            return "running"
+        return ""
