@@ -1,105 +1,47 @@
-import random
 from pathlib import Path
 
 import pytest
 
-from iris.rpc.logformat import Record, decode_all
-from iris.worker.logs import PIECE_BYTES, AttemptLog, LineSplitter
+from iris.rpc.logformat import decode_all
+from iris.worker.guardian.log_writer import LogWriter
+from iris.worker.logs import AttemptLog
 
 
-def decoded(data: bytes) -> list[tuple[bytes, bool]]:
-    return [(record.data, record.partial) for record in decode_all(data)]
-
-
-def joined(records: list[Record]) -> bytes:
-    return b"".join(record.data + (b"" if record.partial else b"\n") for record in records)
-
-
-def test_lines_are_records_and_the_rest_waits() -> None:
-    splitter = LineSplitter(is_stderr=True)
-    assert decoded(splitter.feed(b"one\ntwo\nthr", 5)) == [(b"one", False), (b"two", False)]
-    assert splitter.has_rest
-    assert decoded(splitter.feed(b"ee\n", 6)) == [(b"three", False)]
-    assert next(decode_all(splitter.feed(b"x\n", 7))).is_stderr
-
-
-def test_a_flushed_line_is_partial_until_its_end_comes() -> None:
-    splitter = LineSplitter(False)
-    assert splitter.feed(b"50%", 1) == b""
-    assert decoded(splitter.flush(2)) == [(b"50%", True)]
-    assert splitter.flush(3) == b""
-    assert decoded(splitter.feed(b"\nnext\n", 4)) == [(b"", False), (b"next", False)]
-
-
-def test_output_that_ends_without_newline_is_a_whole_last_line() -> None:
-    splitter = LineSplitter(False)
-    splitter.feed(b"no newline", 1)
-    assert decoded(splitter.close(2)) == [(b"no newline", False)]
-    assert splitter.close(3) == b""
-
-
-def test_close_ends_a_line_that_was_flushed() -> None:
-    splitter = LineSplitter(False)
-    splitter.feed(b"prompt> ", 1)
-    splitter.flush(2)
-    assert decoded(splitter.close(3)) == [(b"", False)]
-
-
-def test_long_lines_come_in_pieces_that_join_to_the_line() -> None:
-    splitter = LineSplitter(False)
-    line = bytes(range(10)) * (PIECE_BYTES // 4)  # 10 is the newline itself
-    data = b"".join(splitter.feed(line[start : start + 50_000], 1) for start in range(0, len(line), 50_000))
-    records = list(decode_all(data + splitter.feed(b"\n", 1)))
-    assert joined(records) == line + b"\n"
-    assert max(len(record.data) for record in records) <= PIECE_BYTES
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_any_bytes_cut_anywhere_come_back_equal(seed: int, tmp_path: Path) -> None:
-    source = random.Random(seed)
-    data = b"".join(source.choice([b"\n", b"\x00\xff", b"line\n", source.randbytes(300)]) for _ in range(500))
+@pytest.fixture
+def log(tmp_path: Path) -> AttemptLog:
+    """A log of 100 bytes in two lines and its newlines, whose writer has ended."""
+    writer = LogWriter(tmp_path / "log")
+    writer.feed(False, b"a\n" + b"x" * 65 + b"\n", 1)
+    writer.finish(2)
     log = AttemptLog(tmp_path / "log")
-    position = 0
-    while position < len(data):
-        step = source.randrange(1, 5000)
-        log.feed(False, data[position : position + step], position)
-        if source.random() < 0.3:
-            log.flush(position)
-        position += step
-    log.finish(position)
-    text = joined(list(decode_all(log.read(0, log.size))))
-    assert text in (data, data + b"\n")
+    assert log.grew(writer.size)
+    return log
 
 
-def test_no_output_makes_no_file(tmp_path: Path) -> None:
-    log = AttemptLog(tmp_path / "log")
-    log.finish(1)
-    assert log.size == 0
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_reading_again_after_the_file_was_closed(tmp_path: Path) -> None:
-    log = AttemptLog(tmp_path / "log")
-    log.feed(False, b"a\nb\n", 1)
+def test_reading_again_after_the_file_was_closed(log: AttemptLog, tmp_path: Path) -> None:
     log.sent = log.size
-    log.finish(2)
-    assert decoded(log.read(0, 1000)) == [(b"a", False), (b"b", False)]
+    log.finish()
+    assert [record.data for record in decode_all(log.read(0, 1000))] == [b"a", b"x" * 65]
     log.remove()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_acknowledgements_move_forward_and_a_standstill_means_send_again(tmp_path: Path) -> None:
-    log = AttemptLog(tmp_path / "log")
-    log.feed(False, b"x" * 99 + b"\n", 1)
+def test_nothing_is_read_beyond_what_the_writer_told(log: AttemptLog) -> None:
+    assert log.size == 100
+    log.grew(30)
+    assert len(log.read(0, 1000)) == 30
+    assert log.read(30, 1000) == b""
+
+
+def test_there_is_something_to_send_until_all_of_it_was_sent(log: AttemptLog) -> None:
+    log.sent = 100
+    assert not log.grew(100)
+    assert log.grew(101)
+
+
+def test_acknowledgements_move_forward_and_a_standstill_means_send_again(log: AttemptLog) -> None:
     log.sent = log.size
     log.acknowledge(40)
     assert (log.acked, log.sent) == (40, log.size)
     log.acknowledge(40)
     assert log.sent == 40
-
-
-def test_a_full_disk_loses_output_loudly_and_keeps_what_was_promised(tmp_path: Path) -> None:
-    log = AttemptLog(tmp_path / "missing" / "log")
-    log.feed(False, b"line\n", 1)
-    assert log.size == 0
-    assert "output was lost" in log.error

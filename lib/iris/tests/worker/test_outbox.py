@@ -6,6 +6,7 @@ import pytest
 
 from iris.domain.states import TaskState
 from iris.rpc.logformat import RECORD_OVERHEAD
+from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.logs import AttemptLog
 from iris.worker.outbox import ATTEMPT_LOG_BYTES, LOG_WINDOW_BYTES, MESSAGE_LOG_BYTES, Outbox
 from iris.worker.types import Observation
@@ -26,13 +27,16 @@ def outbox(logs: Logs) -> Outbox:
 @pytest.fixture
 def write(outbox: Outbox, logs: Logs, tmp_path: Path) -> Callable[[str, int], AttemptLog]:
     """Make the log of an attempt grow by one record of `size` bytes in all."""
+    writers: dict[str, LogWriter] = {}
 
     def grow(attempt_id: str, size: int) -> AttemptLog:
         log = logs.setdefault(attempt_id, AttemptLog(tmp_path / attempt_id))
+        writer = writers.setdefault(attempt_id, LogWriter(tmp_path / attempt_id))
         while size > 0:
             step = min(size, 60_000)
-            log.feed(False, b"x" * (step - RECORD_OVERHEAD) + b"\n", 1)
+            writer.feed(False, b"x" * (step - RECORD_OVERHEAD) + b"\n", 1)
             size -= step
+        log.grew(writer.size)
         outbox.log_grew(attempt_id)
         return log
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from iris.domain.states import TaskState
 from iris.worker.attempt_machine import Life, Phase
+from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.logs import AttemptLog
 from iris.worker.runtime.running import Exit, Running
 from iris.worker.task_env import Ground
@@ -26,12 +27,13 @@ class Attempt:
 
     __slots__ = (
         "_listener", "at_ms", "flush_timer", "grace_timer", "ground", "life", "log", "ports", "prepare_task",
-        "process", "report_timer", "request", "stderr_tail",
+        "process", "report_timer", "request", "stderr_tail", "writer",
     )  # fmt: skip
 
-    def __init__(self, request: StartRequest, log: AttemptLog, listener: AttemptListener) -> None:
+    def __init__(self, request: StartRequest, log_path: str, listener: AttemptListener) -> None:
         self.request = request
-        self.log = log
+        self.writer = LogWriter(log_path)
+        self.log = AttemptLog(log_path)
         self.life = Life()
         self.at_ms = 0
         self.ground: Ground | None = None

@@ -160,7 +160,7 @@ class Supervisor:
         self._advance(attempt, Accepted(prepare=request.launch.needs_preparation and attempt.ground is None))
 
     def _add(self, request: StartRequest) -> Attempt:
-        attempt = Attempt(request, AttemptLog(self._paths.log(request.attempt_id)), self)
+        attempt = Attempt(request, self._paths.log(request.attempt_id), self)
         self._attempts[request.attempt_id] = attempt
         self._live[request.attempt_id] = None
         self._tokens.hold(request.launch)
@@ -199,25 +199,23 @@ class Supervisor:
         """Called by an attempt's process."""
         if is_stderr and attempt.request.launch.has_accelerator:
             attempt.stderr_tail = (attempt.stderr_tail + data)[-TAIL_BYTES:]
-        attempt.log.feed(is_stderr, data, int(self._now() * 1000))
-        if attempt.log.has_rest and attempt.flush_timer is None:
+        attempt.writer.feed(is_stderr, data, int(self._now() * 1000))
+        if attempt.writer.has_rest and attempt.flush_timer is None:
             attempt.flush_timer = self._loop.call_later(_FLUSH_S, self._flush, attempt)
-        if attempt.log.size > attempt.log.sent:
-            self.outbox.log_grew(attempt.attempt_id)
+        self._log_grew(attempt)
 
     def exited(self, attempt: Attempt, exit: Exit) -> None:
         """Called by an attempt's process."""
         attempt.process = None
-        attempt.log.finish(int(self._now() * 1000))
-        if attempt.log.size > attempt.log.sent:
-            self.outbox.log_grew(attempt.attempt_id)
+        attempt.writer.finish(int(self._now() * 1000))
+        self._log_grew(attempt)
         kind, error = FailureKind.UNSPECIFIED, ""
         if not exit.succeeded:
             launch = attempt.request.launch
             kind, why = judge(exit, attempt.stderr_tail, launch.has_accelerator, self._oom_kills.claim)
             error = why or self._own_words(attempt) or exit.text()
-        if attempt.log.error:
-            error = f"{error}\n{attempt.log.error}".strip()
+        if attempt.writer.error:
+            error = f"{error}\n{attempt.writer.error}".strip()
         self._advance(attempt, Exited(exit.code, exit.signal, error, kind))
 
     def _advance(self, attempt: Attempt, event: Event) -> None:
@@ -252,7 +250,9 @@ class Supervisor:
     def _ended(self, attempt: Attempt) -> None:
         self._live.pop(attempt.attempt_id, None)
         attempt.cancel_timers()
-        attempt.log.finish(int(self._now() * 1000))
+        attempt.writer.finish(int(self._now() * 1000))
+        self._log_grew(attempt)
+        attempt.log.finish()
         if not self._live:
             self._idle.set()
         if self._starts:
@@ -276,8 +276,7 @@ class Supervisor:
         try:
             attempt.ground = await self._preparer.prepare(launch)
         except PreparationFailed as error:
-            attempt.log.feed(True, f"{error}\n".encode(), int(self._now() * 1000))
-            self.outbox.log_grew(attempt.attempt_id)
+            self.took_output(attempt, True, f"{error}\n".encode())
             self._advance(attempt, PrepareFailed(error.kind, str(error)))
         except StartFailed as error:
             self._advance(attempt, PrepareFailed(FailureKind.WORKER, str(error)))
@@ -325,8 +324,7 @@ class Supervisor:
             )
             attempt.process = self._runtime.start(spec, attempt)
         except StartFailed as error:
-            attempt.log.feed(True, f"{error}\n".encode(errors="replace"), int(self._now() * 1000))
-            self.outbox.log_grew(attempt.attempt_id)
+            self.took_output(attempt, True, f"{error}\n".encode(errors="replace"))
             self._advance(attempt, SpawnFailed(FailureKind.START, str(error), error.exit_code))
         except OSError as error:
             self._advance(attempt, SpawnFailed(FailureKind.WORKER, f"the worker cannot start it: {error}"))
@@ -342,10 +340,14 @@ class Supervisor:
 
     # --- small things ---
 
+    def _log_grew(self, attempt: Attempt) -> None:
+        if attempt.log.grew(attempt.writer.size):
+            self.outbox.log_grew(attempt.attempt_id)
+
     def _flush(self, attempt: Attempt) -> None:
         attempt.flush_timer = None
-        attempt.log.flush(int(self._now() * 1000))
-        self.outbox.log_grew(attempt.attempt_id)
+        attempt.writer.flush(int(self._now() * 1000))
+        self._log_grew(attempt)
 
     def _log_of(self, attempt_id: str) -> AttemptLog | None:
         attempt = self._attempts.get(attempt_id)

@@ -1,0 +1,1 @@
+"""What must outlive the worker process: its tasks, and what they write."""
