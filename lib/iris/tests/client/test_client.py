@@ -60,6 +60,8 @@ def test_everything_asked_for_is_in_the_request(controller, client):
         max_task_failures=2,
         timeout=1.5,
         priority_band="batch",
+        exclusive=True,
+        fence_after=30,
     )
     assert job.job_id == "/ann/train"
     spec = controller.specs["/ann/train"]
@@ -75,6 +77,7 @@ def test_everything_asked_for_is_in_the_request(controller, client):
     assert (spec.timeout_ms, spec.scheduling_timeout_ms) == (1500, 2000)
     assert (spec.replicas, spec.max_retries_failure, spec.max_retries_preemption) == (3, 4, 1000)
     assert spec.max_task_failures == 2
+    assert (spec.exclusive, spec.fence_after_ms) == (True, 30_000)
     assert spec.constraints[0].op == pb.CONSTRAINT_OP_IN
     assert list(spec.constraints[0].values) == ["us-east1", "us-east5"]
     assert spec.band == pb.PRIORITY_BAND_BATCH
@@ -90,6 +93,9 @@ def test_everything_asked_for_is_in_the_request(controller, client):
         ({"replicas": 0}, "replicas must be a whole number from 1 up, not 0"),
         ({"limits": replace(NO_LIMITS, max_retries_failure=-1)}, "max_retries_failure"),
         ({"limits": replace(NO_LIMITS, timeout=0)}, "timeout must be a number of seconds above 0"),
+        ({"fence_after": 60.0}, "fence_after is 60.0, but the job is not exclusive"),
+        ({"exclusive": True, "fence_after": 0.0}, "fence_after must be seconds above 0, at most 2592000 s"),
+        ({"exclusive": True, "fence_after": float("nan")}, "fence_after must be seconds"),
         ({"priority_band": "urgent"}, "production, interactive, batch"),
         ({"entrypoint": Entrypoint.from_callable(len, threading.Lock())}, "cannot be sent to another process"),
     ],

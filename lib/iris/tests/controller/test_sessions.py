@@ -263,3 +263,35 @@ def test_a_worker_that_leaves_gets_nothing_new_and_its_last_reports_count(
         assert [start.attempt_id for start in worker.starts] == ["/ann/a/0:0"]
     with worker_of(controller, instance_id="second") as worker:
         worker.wait_for_start("/ann/a/0:1")
+
+
+def test_a_beat_is_acknowledged_at_once(tmp_path: Path) -> None:
+    # By the acknowledgement the worker's host knows until when it may keep exclusive attempts.
+    seldom = {"heartbeat_interval_s": 60, "worker_timeout_s": 120}
+    with running_controller(tmp_path / "state", **seldom) as controller, worker_of(controller) as worker:
+        worker.beat(7)
+        worker.wait_for_beat_ack(7)
+        worker.beat(8)
+        worker.wait_for_beat_ack(8)
+
+
+def test_a_beat_on_a_superseded_stream_is_not_acknowledged(controller: RunningController) -> None:
+    with worker_of(controller) as older, worker_of(controller, instance_id="second") as newer:
+        older.beat(7)
+        newer.beat(9)
+        newer.wait_for_beat_ack(9)
+        older.wait_for_end()
+        assert older.beat_ack == 0
+
+
+def test_the_start_of_an_exclusive_attempt_says_when_its_fence_ends_it(
+    controller: RunningController, user: Any, worker: ScriptedWorker
+) -> None:
+    user.submit("/ann/plain")
+    user.submit("/ann/default", exclusive=True, cpu_millis=100)
+    user.submit("/ann/short", exclusive=True, fence_after_ms=20_000, cpu_millis=100)
+    fences = {}
+    for name in ("plain", "default", "short"):
+        launch = worker.wait_for_start(f"/ann/{name}/0:0").launch
+        fences[name] = (launch.exclusive, launch.fence_after_ms)
+    assert fences == {"plain": (False, 0), "default": (True, 600_000), "short": (True, 20_000)}

@@ -31,6 +31,8 @@ def full_spec() -> pb.JobSpec:
         band=pb.PRIORITY_BAND_BATCH,
         max_task_failures=2,
         reserve=True,
+        exclusive=True,
+        fence_after_ms=30_000,
     )
 
 

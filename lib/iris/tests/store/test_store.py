@@ -42,6 +42,8 @@ FULL_SPEC = JobSpec(
     coscheduling_group_by="slice",
     ports=("http",),
     band=PriorityBand.BATCH,
+    exclusive=True,
+    fence_after_ms=30_000,
 )
 PLAIN_SPEC = JobSpec(job_id=JobId("/ann/plain"), entrypoint=CommandEntrypoint(("true",)))
 

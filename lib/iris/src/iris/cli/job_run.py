@@ -86,6 +86,8 @@ class RunOptions:
     scheduling_timeout: float | None = None
     existing: str = "fail"
     reserve: bool = False
+    exclusive: bool = False
+    fence_after: float | None = None
 
 
 @click.command(
@@ -125,6 +127,13 @@ class RunOptions:
     help="When a live job has that name: refuse, follow that one, or stop it and take its place.",
 )
 @click.option("--reserve", is_flag=True, help="Hold the accelerators without attaching them to the tasks.")
+@click.option("--exclusive", is_flag=True, help="Never two live attempts of a task, whatever becomes of hosts.")
+@click.option(
+    "--fence-after",
+    type=float,
+    metavar="SECONDS",
+    help="With --exclusive: an attempt ends so long after its host lost contact (default: 600).",
+)
 @click.option("--timeout", type=float, metavar="SECONDS", help="Fail the job when it runs longer.")
 @click.option("--region", "regions", metavar="REGION", multiple=True, help="Region to run in; several: any of them.")
 @click.option("--zone", help="Zone to run in.")
@@ -187,6 +196,8 @@ def _submit(client: "IrisClient", options: RunOptions, command: Sequence[str], n
         scheduling_timeout=options.scheduling_timeout,
         existing=options.existing,
         reserve=options.reserve,
+        exclusive=options.exclusive,
+        fence_after=options.fence_after,
     )
 
 

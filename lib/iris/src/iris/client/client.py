@@ -144,6 +144,8 @@ class IrisClient:
         *,
         max_task_failures: int = 0,
         reserve: bool = False,
+        exclusive: bool = False,
+        fence_after: float | None = None,
         existing: ExistingJobPolicy | str = ExistingJobPolicy.FAIL,
         adopt_existing: bool = False,
         idempotency_key: str | None = None,
@@ -172,6 +174,8 @@ class IrisClient:
             ports=tuple(ports or ()),
             priority_band=priority_band,
             reserve=reserve,
+            exclusive=exclusive,
+            fence_after=fence_after,
         )
         policy = ExistingJobPolicy.ADOPT if adopt_existing else existing
         return Job(self, self._submitter.submit(plan, existing=policy, idempotency_key=idempotency_key))

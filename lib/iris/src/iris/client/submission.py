@@ -26,6 +26,7 @@ from iris.cluster.types import (
     PriorityBand,
     ResourceSpec,
 )
+from iris.domain.entities import MAX_FENCE_AFTER_MS
 from iris.domain.resources import Device
 from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts, whole_slices
 from rigging.errors import AlreadyExists, Conflict, InvalidRequest
@@ -76,6 +77,9 @@ class JobPlan:
         ports: Names of ports to allocate; a task finds them as IRIS_PORT_<NAME>.
         priority_band: "production", "interactive" or "batch".
         reserve: Hold the accelerators without attaching them to the tasks.
+        exclusive: A task never has two live attempts, even when its host is out of reach: the host ends an attempt
+            `fence_after` seconds after its last contact with the controller, and the next one waits for that.
+        fence_after: Only with `exclusive`; None: 600 s.
     """
 
     entrypoint: Entrypoint
@@ -90,6 +94,8 @@ class JobPlan:
     ports: Sequence[str]
     priority_band: PriorityBand | str | None
     reserve: bool = False
+    exclusive: bool = False
+    fence_after: float | None = None
 
 
 class Submitter:
@@ -157,6 +163,8 @@ class Submitter:
             band=_band(plan.priority_band),
             max_task_failures=_count(limits.max_task_failures, "max_task_failures"),
             reserve=plan.reserve,
+            exclusive=plan.exclusive,
+            fence_after_ms=_fence_ms(plan),
         )
 
     def _whole_slices(self, plan: JobPlan) -> int:
@@ -254,6 +262,17 @@ def _to_ms(seconds: float | None, name: str) -> int:
     if not seconds > 0 or math.isinf(seconds):
         raise InvalidRequest(f"{name} must be a number of seconds above 0, not {seconds!r} (None for no limit)")
     return max(1, round(seconds * 1000))
+
+
+def _fence_ms(plan: JobPlan) -> int:
+    if plan.fence_after is None:
+        return 0
+    if not plan.exclusive:
+        raise InvalidRequest(f"fence_after is {plan.fence_after!r}, but the job is not exclusive: give exclusive, too")
+    if not 0 < plan.fence_after <= MAX_FENCE_AFTER_MS / 1000:
+        limit = f"{MAX_FENCE_AFTER_MS // 1000} s"
+        raise InvalidRequest(f"fence_after must be seconds above 0, at most {limit}, not {plan.fence_after!r}")
+    return max(1, round(plan.fence_after * 1000))
 
 
 def _policy(existing: ExistingJobPolicy | str) -> ExistingJobPolicy:

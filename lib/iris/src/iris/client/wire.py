@@ -49,6 +49,8 @@ class JobRequest:
     band: PriorityBand | None
     max_task_failures: int = 0
     reserve: bool = False
+    exclusive: bool = False
+    fence_after_ms: int = 0
 
 
 def job_spec(request: JobRequest) -> pb.JobSpec:
@@ -73,6 +75,8 @@ def job_spec(request: JobRequest) -> pb.JobSpec:
         band=pb.PriorityBand.Value(f"PRIORITY_BAND_{request.band.name if request.band else 'UNSPECIFIED'}"),
         max_task_failures=request.max_task_failures,
         reserve=request.reserve,
+        exclusive=request.exclusive,
+        fence_after_ms=request.fence_after_ms,
     )
     for constraint in request.constraints:
         spec.constraints.add(

@@ -21,6 +21,7 @@ class Outgoing:
     Args:
         start: (task index, attempt number) by job. stop: Reason by attempt.
         log_acks: Bytes held of each log that grew.
+        beat_ack: The highest beat received since the last answer; 0: none.
     """
 
     start: dict[JobId, dict[tuple[int, int], None]] = field(default_factory=dict)
@@ -28,6 +29,7 @@ class Outgoing:
     forget: dict[AttemptId, None] = field(default_factory=dict)
     log_acks: dict[AttemptId, int] = field(default_factory=dict)
     goodbye: Farewell | None = None
+    beat_ack: int = 0
 
     @property
     def has_desired(self) -> bool:
@@ -35,7 +37,7 @@ class Outgoing:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.has_desired or self.log_acks or self.goodbye)
+        return not (self.has_desired or self.log_acks or self.goodbye or self.beat_ack)
 
 
 class Outbox:
@@ -66,6 +68,10 @@ class Outbox:
 
     def acknowledge_log(self, attempt: AttemptId, size: int) -> None:
         self._pending.log_acks[attempt] = size
+        self._wake.set()
+
+    def acknowledge_beat(self, beat: int) -> None:
+        self._pending.beat_ack = max(beat, self._pending.beat_ack)
         self._wake.set()
 
     def goodbye(self, reason: str, exit: bool) -> None:

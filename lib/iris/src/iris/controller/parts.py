@@ -10,7 +10,7 @@ from iris.controller.endpoints import EndpointWatchers
 from iris.controller.engine import Engine, Turn
 from iris.controller.log_hub import LogHub
 from iris.controller.sessions import Sessions
-from iris.controller.validate import validate_blobs, validate_place, validate_spec
+from iris.controller.validate import validate_blobs, validate_fence, validate_place, validate_spec
 from iris.controller.waiters import JobWaiters
 from iris.core.job_rules import check_band, check_parent
 from iris.core.view import ClusterView
@@ -23,6 +23,7 @@ from rigging.errors import AlreadyExists, Conflict
 
 # A worker that went less than an hour ago may come back: what only it could run is accepted, and waits for it.
 _AWAY_MS: Final = 3_600_000
+_LEAST_FENCE_BEATS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class Controller:
                 key was used for another job. AlreadyExists: A live job has the name, and the policy is to fail.
         """
         validate_spec(spec)
+        validate_fence(spec, round(_LEAST_FENCE_BEATS * self.config.heartbeat_interval_s * 1000))
         validate_blobs(spec, self.blobs.missing)
         answer = await self.engine.decide(lambda turn: self._admit(turn, spec, idempotency_key, existing))
         if self.replicator is not None and self.config.durability is Durability.REMOTE:

@@ -140,9 +140,11 @@ class Sessions:
         silent = self._loop.time() - session.last_heard
         self._watch(session.worker_id, max(self._worker_timeout_s - silent, 0))
 
-    def heard(self, session: WorkerSession) -> None:
-        """Any message is a sign of life."""
+    def heard(self, session: WorkerSession, beat: int = 0) -> None:
+        """Any message is a sign of life; a beat (0: none) is acknowledged at once."""
         session.last_heard = self._loop.time()
+        if beat and self._open.get(session.worker_id) is session:
+            session.outbox.acknowledge_beat(beat)
 
     def begin_leaving(self, session: WorkerSession) -> None:
         """The worker ends its attempts and goes: it reports their ends, and gets nothing new."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from iris.controller.blobs import check_digest
 from iris.domain.constraints import validate_constraint
-from iris.domain.entities import CallableEntrypoint, CommandEntrypoint, JobSpec
+from iris.domain.entities import MAX_FENCE_AFTER_MS, CallableEntrypoint, CommandEntrypoint, JobSpec
 from iris.domain.resources import validate_resources
 from iris.domain.scale_groups import ScaleGroup
 from iris.sched.feasible import WorkerCapacity, impossible_reason
@@ -37,6 +37,7 @@ def validate_spec(spec: JobSpec) -> None:
             raise InvalidRequest(f"{job}: {name} is {getattr(spec, name)}; it must be 0 or more")
     if spec.reserve and spec.resources.accelerator is None:
         raise InvalidRequest(f"{job}: reserve is set, but no accelerator is asked for; name one to hold")
+    _validate_fence(job, spec)
     _validate_entrypoint(job, spec)
     try:
         validate_resources(spec.resources)
@@ -50,6 +51,28 @@ def validate_spec(spec: JobSpec) -> None:
             raise InvalidRequest(f"{job}: port name {port!r}; allowed are a letter, then up to 63 of A-Z a-z 0-9 _ -")
     if len(set(spec.ports)) != len(spec.ports):
         raise InvalidRequest(f"{job}: port names {list(spec.ports)} are not distinct")
+
+
+def _validate_fence(job: str, spec: JobSpec) -> None:
+    if spec.fence_after_ms and not spec.exclusive:
+        raise InvalidRequest(f"{job}: fence_after_ms is {spec.fence_after_ms}, but the job is not exclusive")
+    if spec.exclusive and not 0 < spec.fence_after_ms <= MAX_FENCE_AFTER_MS:
+        raise InvalidRequest(
+            f"{job}: fence_after_ms is {spec.fence_after_ms}; it must be above 0 and at most {MAX_FENCE_AFTER_MS}"
+        )
+
+
+def validate_fence(spec: JobSpec, least_ms: int) -> None:
+    """Check that a fence leaves room for lost heartbeats. Raises InvalidRequest.
+
+    Args:
+        least_ms: Shorter than this, a hiccup of the network would end attempts.
+    """
+    if spec.exclusive and spec.fence_after_ms < least_ms:
+        raise InvalidRequest(
+            f"job {spec.job_id}: fence_after is {spec.fence_after_ms / 1000:g} s; it must be at least "
+            f"{least_ms / 1000:g} s here, as workers are heard only so often"
+        )
 
 
 def _validate_entrypoint(job: str, spec: JobSpec) -> None:

@@ -5,6 +5,7 @@ Times are Unix milliseconds, 0 = not yet. Records are replaced, never changed.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from iris.domain.constraints import Constraint
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, attempt_id
@@ -48,6 +49,8 @@ class JobSpec:
         coscheduling_group_by: Attribute whose value all tasks' workers must share; empty: not a gang.
         max_task_failures: Tasks that may fail for good before the job fails; they stay failed, the others go on.
         reserve: The accelerators are held while the job lives, and not attached to its tasks.
+        exclusive: No task ever has two live attempts, even when a host is out of reach: docs/durability.md.
+        fence_after_ms: Of an exclusive job: its attempts end so long after their host's last contact.
     """
 
     job_id: JobId
@@ -68,6 +71,12 @@ class JobSpec:
     band: PriorityBand = PriorityBand.INTERACTIVE
     max_task_failures: int = 0
     reserve: bool = False
+    exclusive: bool = False
+    fence_after_ms: int = 0
+
+
+DEFAULT_FENCE_AFTER_MS: Final = 600_000
+MAX_FENCE_AFTER_MS: Final = 30 * 86_400_000
 
 
 def is_gang(spec: JobSpec) -> bool:

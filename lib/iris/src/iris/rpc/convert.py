@@ -8,7 +8,16 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError
 
 from iris.domain.constraints import Constraint, ConstraintOp
-from iris.domain.entities import CallableEntrypoint, CommandEntrypoint, Entrypoint, Job, JobSpec, Task, UserBudget
+from iris.domain.entities import (
+    DEFAULT_FENCE_AFTER_MS,
+    CallableEntrypoint,
+    CommandEntrypoint,
+    Entrypoint,
+    Job,
+    JobSpec,
+    Task,
+    UserBudget,
+)
 from iris.domain.ids import parent_of, validate_job_id, validate_name
 from iris.domain.resources import Device, Resources
 from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
@@ -91,6 +100,8 @@ def spec_from_wire(message: pb.JobSpec, default_band: PriorityBand = PriorityBan
         band=number(PriorityBand, message.band, "priority band") if message.band else default_band,
         max_task_failures=message.max_task_failures,
         reserve=message.reserve,
+        exclusive=message.exclusive,
+        fence_after_ms=message.fence_after_ms or (DEFAULT_FENCE_AFTER_MS if message.exclusive else 0),
     )
 
 
@@ -166,6 +177,8 @@ def spec_to_wire(spec: JobSpec) -> pb.JobSpec:
         band=pb.PriorityBand.ValueType(int(spec.band)),
         max_task_failures=spec.max_task_failures,
         reserve=spec.reserve,
+        exclusive=spec.exclusive,
+        fence_after_ms=spec.fence_after_ms,
     )
 
 

@@ -52,6 +52,8 @@ def launch_to_wire(spec: JobSpec, job_token: str) -> pb.Launch:
         ports=spec.ports,
         replicas=spec.replicas,
         job_token=job_token,
+        exclusive=spec.exclusive,
+        fence_after_ms=spec.fence_after_ms,
     )
 
 
@@ -66,7 +68,8 @@ def outgoing_to_wire(
 ) -> pb.ControllerMessage:
     """One message for everything that was pending for a worker; `run` is what to start, with its launches."""
     message = pb.ControllerMessage(
-        log_acks=[pb.LogAck(attempt_id=attempt, offset=offset) for attempt, offset in outgoing.log_acks.items()]
+        log_acks=[pb.LogAck(attempt_id=attempt, offset=offset) for attempt, offset in outgoing.log_acks.items()],
+        beat_ack=outgoing.beat_ack,
     )
     if outgoing.goodbye is not None:
         message.goodbye.CopyFrom(pb.Goodbye(reason=outgoing.goodbye.reason, exit=outgoing.goodbye.exit))

@@ -438,6 +438,8 @@ class JobSpec(_message.Message):
     BAND_FIELD_NUMBER: _builtins.int
     MAX_TASK_FAILURES_FIELD_NUMBER: _builtins.int
     RESERVE_FIELD_NUMBER: _builtins.int
+    EXCLUSIVE_FIELD_NUMBER: _builtins.int
+    FENCE_AFTER_MS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """"/user/name" or "/user/parent/child" """
     bundle_digest: _builtins.str
@@ -456,6 +458,10 @@ class JobSpec(_message.Message):
     """tasks that may fail for good before the job does"""
     reserve: _builtins.bool
     """hold the accelerators without attaching them to the tasks"""
+    exclusive: _builtins.bool
+    """at most one live attempt of each task, even across hosts that are out of reach"""
+    fence_after_ms: _builtins.int
+    """of exclusive jobs: an attempt ends so long after the last contact; 0: the default"""
     @_builtins.property
     def entrypoint(self) -> Global___Entrypoint: ...
     @_builtins.property
@@ -487,10 +493,12 @@ class JobSpec(_message.Message):
         band: Global___PriorityBand.ValueType = ...,
         max_task_failures: _builtins.int = ...,
         reserve: _builtins.bool = ...,
+        exclusive: _builtins.bool = ...,
+        fence_after_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entrypoint", b"entrypoint", "environment", b"environment", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "entrypoint", b"entrypoint", "environment", b"environment", "job_id", b"job_id", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "max_task_failures", b"max_task_failures", "ports", b"ports", "replicas", b"replicas", "reserve", b"reserve", "resources", b"resources", "scheduling_timeout_ms", b"scheduling_timeout_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "job_id", b"job_id", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "max_task_failures", b"max_task_failures", "ports", b"ports", "replicas", b"replicas", "reserve", b"reserve", "resources", b"resources", "scheduling_timeout_ms", b"scheduling_timeout_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1794,11 +1802,16 @@ class Launch(_message.Message):
     PORTS_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     JOB_TOKEN_FIELD_NUMBER: _builtins.int
+    EXCLUSIVE_FIELD_NUMBER: _builtins.int
+    FENCE_AFTER_MS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     bundle_digest: _builtins.str
     replicas: _builtins.int
     job_token: _builtins.str
     """lets the task submit and watch its own children"""
+    exclusive: _builtins.bool
+    fence_after_ms: _builtins.int
+    """of exclusive jobs: the worker's host kills the attempt so long after the last contact"""
     @_builtins.property
     def entrypoint(self) -> Global___Entrypoint: ...
     @_builtins.property
@@ -1818,10 +1831,12 @@ class Launch(_message.Message):
         ports: _abc.Iterable[_builtins.str] | None = ...,
         replicas: _builtins.int = ...,
         job_token: _builtins.str = ...,
+        exclusive: _builtins.bool = ...,
+        fence_after_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entrypoint", b"entrypoint", "environment", b"environment", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_digest", b"bundle_digest", "entrypoint", b"entrypoint", "environment", b"environment", "job_id", b"job_id", "job_token", b"job_token", "ports", b"ports", "replicas", b"replicas", "resources", b"resources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_digest", b"bundle_digest", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "job_id", b"job_id", "job_token", b"job_token", "ports", b"ports", "replicas", b"replicas", "resources", b"resources"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2017,6 +2032,9 @@ class ControllerMessage(_message.Message):
     DESIRED_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
     LOG_ACKS_FIELD_NUMBER: _builtins.int
+    BEAT_ACK_FIELD_NUMBER: _builtins.int
+    beat_ack: _builtins.int
+    """the highest beat received so far, answered at once; 0: none"""
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -2032,10 +2050,11 @@ class ControllerMessage(_message.Message):
         desired: Global___Desired | None = ...,
         goodbye: Global___Goodbye | None = ...,
         log_acks: _abc.Iterable[Global___LogAck] | None = ...,
+        beat_ack: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["desired", b"desired", "goodbye", b"goodbye", "kind", b"kind", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["desired", b"desired", "goodbye", b"goodbye", "kind", b"kind", "log_acks", b"log_acks", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_ack", b"beat_ack", "desired", b"desired", "goodbye", b"goodbye", "kind", b"kind", "log_acks", b"log_acks", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["welcome", "desired", "goodbye"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
@@ -2184,9 +2203,14 @@ class WorkerMessage(_message.Message):
     LOGS_FIELD_NUMBER: _builtins.int
     APPLIED_REVISION_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
+    BEAT_FIELD_NUMBER: _builtins.int
     applied_revision: _builtins.int
     leaving: _builtins.bool
     """it ends its attempts and goes: nothing more is to be assigned to it"""
+    beat: _builtins.int
+    """A number that grows with every beat of the session's worker, sent at least once in every heartbeat interval; the
+    acknowledgement proves that the controller counted the worker as alive when the beat was sent. 0: no beat.
+    """
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -2201,10 +2225,11 @@ class WorkerMessage(_message.Message):
         logs: _abc.Iterable[Global___LogAppend] | None = ...,
         applied_revision: _builtins.int = ...,
         leaving: _builtins.bool = ...,
+        beat: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello", "kind", b"kind"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_revision", b"applied_revision", "hello", b"hello", "kind", b"kind", "leaving", b"leaving", "logs", b"logs", "observations", b"observations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_revision", b"applied_revision", "beat", b"beat", "hello", b"hello", "kind", b"kind", "leaving", b"leaving", "logs", b"logs", "observations", b"observations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015

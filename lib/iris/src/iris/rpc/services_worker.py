@@ -88,7 +88,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
     async def _read(self, session: WorkerSession, messages: AsyncIterator[pb.WorkerMessage]) -> None:
         sessions = self._controller.sessions
         async for message in messages:
-            sessions.heard(session)
+            sessions.heard(session, message.beat)
             for log in message.logs:
                 sessions.append_log(session, AttemptId(log.attempt_id), log.offset, log.data)
             for observation in message.observations:

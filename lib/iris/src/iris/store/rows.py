@@ -189,6 +189,8 @@ def spec_to_json(spec: JobSpec) -> str:
         "ports": spec.ports,
         "band": int(spec.band),
         "reserve": spec.reserve,
+        "exclusive": spec.exclusive,
+        "fence_after_ms": spec.fence_after_ms,
     }
     return _dump({name: value for name, value in fields.items() if value or name in _ALWAYS})
 
@@ -225,6 +227,8 @@ def spec_of(job_id: JobId, text: str, env_vars: str | None = None) -> JobSpec:
         ports=tuple(fields.get("ports", ())),
         band=PriorityBand(fields["band"]),
         reserve=fields.get("reserve", False),
+        exclusive=fields.get("exclusive", False),
+        fence_after_ms=fields.get("fence_after_ms", 0),
     )
 
 

@@ -65,6 +65,7 @@ class ScriptedWorker:
         self.log_acks: dict[str, int] = {}
         self.goodbye: pb.Goodbye | None = None
         self.heartbeats = 0
+        self.beat_ack = 0
         self.error: grpc.RpcError | None = None
         self.ended = False
         self._script = script
@@ -101,6 +102,9 @@ class ScriptedWorker:
         """Report the state of an attempt; `fields` are those of Observation."""
         self.send(pb.WorkerMessage(observations=[pb.Observation(attempt_id=attempt_id, state=state, **fields)]))
 
+    def beat(self, number: int) -> None:
+        self.send(pb.WorkerMessage(beat=number))
+
     def append_log(self, attempt_id: str, offset: int, data: bytes) -> None:
         self.send(pb.WorkerMessage(logs=[pb.LogAppend(attempt_id=attempt_id, offset=offset, data=data)]))
 
@@ -134,6 +138,9 @@ class ScriptedWorker:
     def wait_for_log_ack(self, attempt_id: str, offset: int) -> None:
         self.wait(lambda: self.log_acks.get(attempt_id) == offset, f"ack of {offset} bytes of the log of {attempt_id}")
 
+    def wait_for_beat_ack(self, number: int) -> None:
+        self.wait(lambda: self.beat_ack == number, f"acknowledgement of beat {number}")
+
     def wait_for_end(self) -> None:
         self.wait(lambda: self.ended, "end of the session")
 
@@ -153,6 +160,7 @@ class ScriptedWorker:
     def _take(self, message: pb.ControllerMessage) -> None:
         for ack in message.log_acks:
             self.log_acks[ack.attempt_id] = ack.offset
+        self.beat_ack = max(self.beat_ack, message.beat_ack)
         kind = message.WhichOneof("kind")
         if kind == "welcome":
             self.welcome = message.welcome
@@ -167,7 +175,7 @@ class ScriptedWorker:
             answer = self._script(starts) if self._script and starts else None
             if answer is not None:
                 self.send(answer)
-        elif not message.log_acks:
+        elif not (message.log_acks or message.beat_ack):
             self.heartbeats += 1
 
 
