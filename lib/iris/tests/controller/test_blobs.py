@@ -67,7 +67,7 @@ def test_a_damaged_blob_is_noticed_removed_and_asked_for_again(tmp_path: Path) -
     store = BlobStore(tmp_path)
     digest = store.put(b"good")
     store.path(digest).write_bytes(b"bad!")
-    with pytest.raises(NotFound, match="damaged on disk and is removed"):
+    with pytest.raises(NotFound, match="damaged on the controller's disk and is removed"):
         list(store.read(digest))
     assert store.missing([digest]) == [digest]
     store.put(b"good")

@@ -1,55 +1,22 @@
 import asyncio
+import hashlib
 import os
-import re
-from collections.abc import Awaitable, Callable
+import pickle
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
-from iris.worker.bundle import check_entries
+from iris.worker.bundle import BundleStore
+from iris.worker.paths import WorkPaths
 from iris.worker.testing import FakeController, InProcessWorker, run_command
-from iris.worker.wire import BundleEntry
-from rigging.errors import MarinError
+from iris.worker.types import PreparationFailed
+from rigging.errors import MarinError, NotFound, Unavailable
 
 Play = Callable[[Callable[[FakeController, InProcessWorker], Awaitable[None]]], None]
 JOB = "/user/job/0:0"
-
-
-@pytest.mark.parametrize(
-    ("path", "target", "reason"),
-    [
-        ("../outside", "", "not a plain relative path"),
-        ("a/../../b", "", "not a plain relative path"),
-        ("/etc/passwd", "", "not a plain relative path"),
-        ("a//b", "", "not a plain relative path"),
-        ("", "", "not a plain relative path"),
-        ("a\0b", "", "not a plain relative path"),
-        ("link", "/etc", "points outside"),
-        ("a/link", "../../etc", "points outside"),
-    ],
-)
-def test_entries_that_leave_the_bundle_are_refused(path: str, target: str, reason: str) -> None:
-    assert re.search(reason, refusal(BundleEntry(path, False, target, ())))
-
-
-def test_a_file_below_a_link_is_refused() -> None:
-    entries = [BundleEntry("link", False, "elsewhere", ()), BundleEntry("link/file", False, "", ())]
-    assert "goes through a symbolic link" in refusal(*entries)
-
-
-def test_links_that_stay_inside_are_allowed() -> None:
-    assert refusal(BundleEntry("a/b/link", False, "../../c", ())) == ""
-
-
-def refusal(*entries: BundleEntry) -> str:
-    """Why a bundle of these is refused; empty when it is not."""
-    try:
-        check_entries(entries)
-    except MarinError as error:
-        return str(error)
-    return ""
 
 
 @pytest.mark.e2e
@@ -90,14 +57,76 @@ def test_only_what_is_lacking_is_fetched_once(play: Play) -> None:
 
 
 @pytest.mark.e2e
-def test_a_bundle_that_cannot_be_had_is_the_workers_failure(play: Play) -> None:
+def test_a_bundle_that_the_controller_lacks_is_the_jobs_failure(play: Play) -> None:
     async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
         controller.send(run=[run_command("true", bundle="0" * 64)])
         (end,) = await controller.until_ended(JOB)
-        assert (end.state, end.failure) == (TaskState.WORKER_FAILED, FailureKind.WORKER)
+        assert (end.state, end.failure) == (TaskState.FAILED, FailureKind.START)
         assert "no blob 000000" in end.error
 
     play(scenario)
+
+
+@pytest.mark.e2e
+def test_what_is_damaged_on_the_workers_disk_is_fetched_again(play: Play) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        payload = controller.add_blob(pickle.dumps((print, ("called",), {})))
+        bundle = controller.add_bundle({"a": "content", "b": "more"})
+        for digest in controller.blobs:
+            (worker.paths.blobs / digest).write_bytes(b"garbage")
+        controller.send(run=[run_command("cat", "a", "b", bundle=bundle)])
+        (end,) = await controller.until_ended(JOB)
+        assert (end.state, controller.output(JOB)) == (TaskState.SUCCEEDED, b"contentmore\n"), end.error
+        for attempt in range(2):
+            controller.send(run=[run_command(payload=payload, job_id="/user/call", attempt=attempt)])
+            (end,) = await controller.until_ended(f"/user/call/0:{attempt}")
+            assert (end.state, controller.output(f"/user/call/0:{attempt}")) == (TaskState.SUCCEEDED, b"called\n")
+            (worker.paths.blobs / payload).write_bytes(b"damaged later")
+
+    play(scenario)
+
+
+class BreaksOff:
+    """A source that fails `times` times with `error` before it sends `data`."""
+
+    def __init__(self, data: bytes, error: MarinError, times: int) -> None:
+        self.data, self.error, self.times = data, error, times
+
+    async def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]:
+        (digest,) = digests
+        yield digest, 0, self.data[:2], False
+        if self.times:
+            self.times -= 1
+            raise self.error
+        yield digest, 2, self.data[2:], True
+
+
+@pytest.mark.parametrize(
+    ("error", "times", "failure"),
+    [
+        (Unavailable("down"), 2, None),
+        (Unavailable("down"), 1000, FailureKind.PREEMPTED),
+        (NotFound("no such blob"), 1, FailureKind.START),
+        (OSError(28, "No space left on device"), 1, FailureKind.WORKER),
+    ],
+)
+def test_only_this_hosts_own_faults_count_against_it(
+    tmp_path: Path, error: MarinError, times: int, failure: FailureKind | None
+) -> None:
+    async def test() -> None:
+        paths = WorkPaths(tmp_path)
+        paths.make()
+        store = BundleStore(paths, BreaksOff(b"content", error, times), patience_s=0.2)
+        digest = hashlib.sha256(b"content").hexdigest()
+        if failure is None:
+            assert (await store.blob(digest)).read_bytes() == b"content"
+        else:
+            with pytest.raises(PreparationFailed, match=str(error.args[-1])) as failed:
+                await store.blob(digest)
+            assert failed.value.kind is failure
+            assert list(paths.blobs.iterdir()) == []
+
+    asyncio.run(test())
 
 
 @pytest.mark.e2e
@@ -128,15 +157,23 @@ def test_damaged_blobs_and_manifests_are_found(play: Play) -> None:
         evil = pb.BundleManifest(format=1, files=[pb.BundleFile(path="../../evil", part_digests=[part])])
         future = pb.BundleManifest(format=2)
         cases = {
-            "/user/damaged": (bundle, "arrived damaged"),
-            "/user/evil": (controller.add_blob(evil.SerializeToString()), "not a plain relative path"),
-            "/user/future": (controller.add_blob(future.SerializeToString()), "this worker reads format 1"),
-            "/user/noise": (controller.add_blob(b"\xff\xff\xff"), "not a bundle manifest"),
+            "/user/damaged": (bundle, "arrived damaged", FailureKind.PREEMPTED),
+            "/user/evil": (
+                controller.add_blob(evil.SerializeToString()),
+                "not a plain relative path",
+                FailureKind.START,
+            ),
+            "/user/future": (
+                controller.add_blob(future.SerializeToString()),
+                "this release reads format 1",
+                FailureKind.START,
+            ),
+            "/user/noise": (controller.add_blob(b"\xff\xff\xff"), "not a bundle manifest", FailureKind.START),
         }
-        controller.send(run=[run_command("true", bundle=digest, job_id=job) for job, (digest, _) in cases.items()])
-        for job, (_, reason) in cases.items():
+        controller.send(run=[run_command("true", bundle=digest, job_id=job) for job, (digest, *_) in cases.items()])
+        for job, (_, reason, kind) in cases.items():
             (end,) = await controller.until_ended(f"{job}/0:0")
-            assert reason in end.error
+            assert (reason in end.error, end.failure) == (True, kind), end.error
         assert not (worker.paths.root.parent / "evil").exists()
         assert list(worker.paths.bundles.iterdir()) == []
         assert all(not path.name.startswith(".") for path in worker.paths.blobs.iterdir())

@@ -9,10 +9,10 @@ from typing import Final
 from iris.client.connection import Connection
 from iris.client.workspace import list_workspace
 from iris.rpc import iris_pb2 as pb
+from iris.rpc.manifest import MANIFEST_FORMAT
 from iris.rpc.protocol import MAX_BLOB_CHUNK_BYTES
 from rigging.errors import Conflict
 
-MANIFEST_FORMAT: Final = 1
 PART_BYTES: Final = 4 * 1024 * 1024
 
 

@@ -1,5 +1,6 @@
 """From what the user asks for to a request: names, inherited environment, bundle, pickled callables."""
 
+import contextlib
 import logging
 import math
 import os
@@ -29,6 +30,7 @@ from iris.cluster.types import (
 from iris.domain.entities import MAX_FENCE_AFTER_MS
 from iris.domain.resources import Device
 from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts, whole_slices
+from iris.rpc import iris_pb2 as pb
 from rigging.errors import AlreadyExists, Conflict, InvalidRequest
 
 FORWARDED_PREFIX: Final = "MARIN_"
@@ -137,10 +139,30 @@ class Submitter:
             existing=policy,
         )
         try:
+            return self._send(message)
+        except InvalidRequest:
+            # What was uploaded before may have been removed, or damaged, on the controller since.
+            if not self._upload_again(request.payload_digest, payload):
+                raise
+            return self._send(message)
+
+    def _send(self, message: pb.SubmitJobRequest) -> str:
+        try:
             reply = self._connection.run(lambda c: c.jobs.SubmitJob(message, timeout=c.timeout, metadata=c.metadata))
         except AlreadyExists as error:
             raise JobAlreadyExists(str(error)) from None
         return reply.job_id
+
+    def _upload_again(self, payload_digest: str, payload: bytes) -> bool:
+        """Send what the cluster lacks of the bundle and the payload; whether that was anything."""
+        sent = 0
+        if payload and self._connection.missing_blobs([payload_digest]):
+            self._connection.upload_blobs(lambda: upload_messages([(payload_digest, payload)]))
+            sent += 1
+        if self._bundle is not None:
+            with contextlib.suppress(Conflict):  # a file has changed since: the refusal says what is wrong
+                sent += upload_bundle(self._connection, self._bundle)
+        return sent > 0
 
     def _request(self, plan: JobPlan, payload_digest: str) -> JobRequest:
         """What is sent for a plan; its bundle is in the cluster when this returns."""

@@ -21,6 +21,7 @@ from iris.controller.parts import Controller, Exit
 from iris.controller.remote_gate import RemoteGate
 from iris.controller.retention import Retention
 from iris.controller.sessions import Sessions
+from iris.controller.uploads import UploadChecks
 from iris.controller.usage_keeper import UsageKeeper
 from iris.controller.waiters import JobWaiters
 from iris.core.view import ClusterView
@@ -144,6 +145,7 @@ class _Run:
             secret=load_or_create_secret(config.state_dir / "secret"),
             engine=self._engine,
             blobs=blobs,
+            uploads=UploadChecks(blobs),
             hub=self._hub,
             sessions=self._sessions,
             waiters=self._waiters,

@@ -1,7 +1,8 @@
 """The controller's blobs: immutable byte strings named by their SHA-256, one file each.
 
-A blob is written under a temporary name, verified and renamed, so whatever stands under a digest is whole. What a
-machine's crash damaged later is noticed when it is read, removed, and asked for again.
+A blob is written under a temporary name, verified and renamed, so whatever stands under a digest is whole. What was
+damaged on disk later is noticed when it is read, and at the first use of every process; it is removed, and asked for
+again.
 """
 
 import hashlib
@@ -36,6 +37,9 @@ class BlobStore:
         self._root = root
         # When this process last wrote down that a blob is in use.
         self._used_at: dict[str, float] = {}
+        self._verified: set[str] = set()
+        self.removals = 0
+        """Grows when blobs go away: what was found complete must be looked at again."""
 
     def path(self, digest: str) -> Path:
         return self._root / digest[:2] / check_digest(digest)
@@ -48,10 +52,30 @@ class BlobStore:
         try:
             os.utime(self.path(digest), (now, now))
         except FileNotFoundError:
-            self._used_at.pop(digest, None)
+            self._lost(digest)
             return False
         self._used_at[digest] = now
         return True
+
+    def is_verified(self, digest: str) -> bool:
+        """Whether the blob is here and this process has seen that its bytes are right. Looks at no file's content."""
+        return digest in self._verified and self.has(digest)
+
+    def verify(self, digest: str) -> bool:
+        """Whether the blob is here with the right bytes; a damaged one is removed. Reads it once a process."""
+        if not self.has(digest):
+            return False
+        if digest not in self._verified:
+            try:
+                for _ in self.read(digest):
+                    pass
+            except NotFound:
+                return False
+        return True
+
+    def unsound(self, digests: Iterable[str]) -> list[str]:
+        """Those of `digests` that are missing or damaged, in order, each once; may read all of them."""
+        return [digest for digest in dict.fromkeys(digests) if not self.verify(digest)]
 
     def missing(self, digests: Iterable[str]) -> list[str]:
         """Those of `digests` that are not here, in order, each once."""
@@ -77,7 +101,7 @@ class BlobStore:
     def put(self, data: bytes) -> str:
         """Store one blob and return its digest."""
         digest = hashlib.sha256(data).hexdigest()
-        if not self.has(digest):
+        if not self.verify(digest):
             with Upload(self) as upload:
                 upload.add(digest, 0, data, last=True)
         return digest
@@ -87,7 +111,8 @@ class BlobStore:
         try:
             file = self.path(digest).open("rb")
         except FileNotFoundError:
-            raise NotFound(f"the controller has no blob {digest}") from None
+            self._lost(digest)
+            raise NotFound(f"the controller has no blob {digest} any more: submit again, which uploads it") from None
         with file:
             size = os.fstat(file.fileno()).st_size
             check, offset = hashlib.sha256(), 0
@@ -96,8 +121,14 @@ class BlobStore:
                 check.update(data)
                 last = offset + len(data) >= size
                 if last and check.hexdigest() != digest:
-                    self._discard(digest)
-                    raise NotFound(f"blob {digest} was damaged on disk and is removed: upload it again")
+                    if os.path.samestat(os.fstat(file.fileno()), self.path(digest).stat()):  # no other came meanwhile
+                        self._discard(digest)
+                    raise NotFound(
+                        f"blob {digest} was damaged on the controller's disk and is removed: "
+                        "submit again, which uploads it"
+                    )
+                if last:
+                    self._verified.add(digest)
                 yield offset, data, last
                 if last:
                     return
@@ -116,6 +147,7 @@ class BlobStore:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary.rename(target)
         self._used_at[digest] = time.time()
+        self._verified.add(digest)
 
     def temporary_file(self) -> tuple[int, Path]:
         """A new empty file, open for writing, on the file system of the blobs."""
@@ -129,8 +161,13 @@ class BlobStore:
             path.unlink(missing_ok=True)
 
     def _discard(self, digest: str) -> None:
-        self._used_at.pop(digest, None)
+        self._lost(digest)
         self.path(digest).unlink(missing_ok=True)
+
+    def _lost(self, digest: str) -> None:
+        if self._used_at.pop(digest, None) is not None or digest in self._verified:
+            self.removals += 1
+        self._verified.discard(digest)
 
 
 class Upload:

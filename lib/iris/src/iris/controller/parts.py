@@ -10,7 +10,8 @@ from iris.controller.endpoints import EndpointWatchers
 from iris.controller.engine import Engine, Turn
 from iris.controller.log_hub import LogHub
 from iris.controller.sessions import Sessions
-from iris.controller.validate import validate_blobs, validate_fence, validate_place, validate_spec
+from iris.controller.uploads import UploadChecks
+from iris.controller.validate import validate_fence, validate_place, validate_spec
 from iris.controller.waiters import JobWaiters
 from iris.core.job_rules import check_band, check_parent
 from iris.core.view import ClusterView
@@ -47,6 +48,7 @@ class Controller:
     secret: bytes
     engine: Engine
     blobs: BlobStore
+    uploads: UploadChecks
     hub: LogHub
     sessions: Sessions
     waiters: JobWaiters
@@ -69,7 +71,8 @@ class Controller:
         """
         validate_spec(spec)
         validate_fence(spec, round(_LEAST_FENCE_BEATS * self.config.heartbeat_interval_s * 1000))
-        validate_blobs(spec, self.blobs.missing)
+        if not self.uploads.is_known(spec):
+            await self.uploads.check(spec)
         answer = await self.engine.decide(lambda turn: self._admit(turn, spec, idempotency_key, existing))
         if self.replicator is not None and self.config.durability is Durability.REMOTE:
             await self.replicator.wait()

@@ -1,12 +1,12 @@
 """What a submitted job must satisfy before anything changes; a refusal names field, value and what is allowed."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from iris.controller.blobs import check_digest
 from iris.domain.constraints import validate_constraint
-from iris.domain.entities import MAX_FENCE_AFTER_MS, CallableEntrypoint, CommandEntrypoint, JobSpec
+from iris.domain.entities import MAX_FENCE_AFTER_MS, CommandEntrypoint, JobSpec
 from iris.domain.resources import validate_resources
 from iris.domain.scale_groups import ScaleGroup
 from iris.sched.feasible import WorkerCapacity, impossible_reason
@@ -107,15 +107,6 @@ def _validate_environment(job: str, spec: JobSpec) -> None:
             raise InvalidRequest(
                 f"{job}: pip package {requirement!r} is not a requirement; write e.g. 'numpy', 'numpy>=2' or 'x @ URL'"
             )
-
-
-def validate_blobs(spec: JobSpec, missing: Callable[[Sequence[str]], list[str]]) -> None:
-    """Check that the controller has the blobs a job names. Raises InvalidRequest naming those it lacks."""
-    named = {spec.bundle_digest: "bundle"} if spec.bundle_digest else {}
-    if isinstance(spec.entrypoint, CallableEntrypoint):
-        named[spec.entrypoint.payload_digest] = "callable"
-    for digest in missing(list(named)):
-        raise InvalidRequest(f"job {spec.job_id}: its {named[digest]} {digest} is not uploaded; upload blobs first")
 
 
 def validate_place(spec: JobSpec, workers: Sequence[WorkerCapacity], scale_groups: tuple[ScaleGroup, ...] = ()) -> None:

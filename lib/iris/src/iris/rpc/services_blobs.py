@@ -2,6 +2,7 @@
 
 # ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
@@ -23,7 +24,11 @@ class BlobService(iris_pb2_grpc.BlobServiceServicer):
     async def FindMissingBlobs(
         self, request: pb.FindMissingBlobsRequest, context: Context
     ) -> pb.FindMissingBlobsResponse:
-        return pb.FindMissingBlobsResponse(digests=self._blobs.missing(map(check_digest, request.digests)))
+        asked = [check_digest(digest) for digest in dict.fromkeys(request.digests)]
+        unknown = [digest for digest in asked if not self._blobs.is_verified(digest)]
+        # What is damaged counts as missing, so that the client sends it again.
+        missing = set(await asyncio.to_thread(self._blobs.unsound, unknown)) if unknown else set()
+        return pb.FindMissingBlobsResponse(digests=[digest for digest in asked if digest in missing])
 
     async def UploadBlobs(
         self, request_iterator: AsyncIterator[pb.UploadBlobsRequest], context: Context

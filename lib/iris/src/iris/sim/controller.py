@@ -13,6 +13,7 @@ from iris.controller.log_hub import LogHub
 from iris.controller.logs import LogStore
 from iris.controller.parts import Controller
 from iris.controller.sessions import Sessions
+from iris.controller.uploads import UploadChecks
 from iris.controller.waiters import JobWaiters
 from iris.core import invariants
 from iris.core.changes import Changes
@@ -137,11 +138,13 @@ class Life:
             self.engine.listen(listener)
         self.engine.watch(self.waiters.completes)
         self.engine.watch(hub.is_followed)
+        blobs = BlobStore(config.state_dir / "blobs")
         controller = Controller(
             config=config,
             secret=self._secret,
             engine=self.engine,
-            blobs=BlobStore(config.state_dir / "blobs"),
+            blobs=blobs,
+            uploads=UploadChecks(blobs),
             hub=hub,
             sessions=self.sessions,
             waiters=self.waiters,

@@ -1,19 +1,25 @@
 """Blobs and bundles on this host: fetched once, verified, never half-written."""
 
 import asyncio
+import errno
 import hashlib
+import logging
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from pathlib import Path, PurePosixPath
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from iris.domain.states import FailureKind
+from iris.rpc.manifest import BundleEntry, check_entries, parse_manifest
 from iris.worker.paths import WorkPaths
 from iris.worker.types import PreparationFailed
-from iris.worker.wire import BundleEntry, parse_manifest
-from rigging.errors import MarinError
+from rigging.errors import MarinError, Unavailable
+from rigging.timing import ExponentialBackoff
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -57,78 +63,133 @@ class SingleFlight(Generic[T]):
 
 
 class BundleStore:
-    """Bundles unpacked below `paths.bundles`, blobs below `paths.blobs`."""
+    """Bundles unpacked below `paths.bundles`, blobs below `paths.blobs`.
 
-    def __init__(self, paths: WorkPaths, source: BlobSource) -> None:
+    What is damaged on this host is removed and fetched anew. What the controller does not have, or what is no bundle,
+    is the job's failure (START); that the controller cannot be reached, or that it breaks off, is nobody's
+    (PREEMPTED: another attempt, no word against the host); only this host's disk is the host's (WORKER).
+
+    Args:
+        patience_s: How long a controller that cannot be reached is asked again.
+    """
+
+    def __init__(self, paths: WorkPaths, source: BlobSource, patience_s: float = 60.0) -> None:
         self._paths = paths
         self._source = source
+        self._patience_s = patience_s
         self._flights: SingleFlight[Path] = SingleFlight()
+        self._seen_right: dict[str, Signature] = {}
 
     async def blob(self, digest: str) -> Path:
-        """The file that holds blob `digest`. Raises PreparationFailed (kind WORKER) when it cannot be had."""
+        """The file that holds blob `digest`, its bytes checked since it last changed. Raises PreparationFailed."""
         path = self._paths.blobs / digest
-        if path.exists():
+        if self.is_sound(digest):
             return path
-        return await self._flights.run(f"blob {digest}", lambda: self._fetch_one(digest))
+        return await self._flights.run(f"blob {digest}", lambda: self._sound_blob(digest))
 
     async def bundle(self, digest: str) -> Path:
-        """The directory of bundle `digest`, complete. Raises PreparationFailed (kind WORKER)."""
+        """The directory of bundle `digest`, complete. Raises PreparationFailed."""
         path = self._paths.bundles / digest
         if _marker(path).exists():
             return path
         return await self._flights.run(f"bundle {digest}", lambda: self._unpack(digest))
 
+    def is_sound(self, digest: str) -> bool:
+        """Whether the blob is here, and unchanged since its bytes were found right."""
+        known = self._seen_right.get(digest)
+        return known is not None and known == signature(self._paths.blobs / digest)
+
     async def close(self) -> None:
         await self._flights.close()
 
-    async def _fetch_one(self, digest: str) -> Path:
-        await self._fetch([digest], f"blob {digest}")
-        return self._paths.blobs / digest
+    async def _sound_blob(self, digest: str) -> Path:
+        path = self._paths.blobs / digest
+        try:
+            # Taken before the bytes are read: what is changed meanwhile is then read again.
+            found = signature(path)
+            if found is None or not await asyncio.to_thread(_is_right, path, digest):
+                await self._fetch([digest], f"blob {digest}")
+                found = signature(path)
+        except OSError as error:
+            raise PreparationFailed(FailureKind.WORKER, f"blob {digest} cannot be read here: {error}") from error
+        if found is not None:
+            self._seen_right[digest] = found
+        return path
 
     async def _unpack(self, digest: str) -> Path:
         what = f"bundle {digest[:12]}"
         manifest = await asyncio.to_thread((await self.blob(digest)).read_bytes)
         try:
-            entries = parse_manifest(manifest)
-            check_entries(entries)
+            entries = await asyncio.to_thread(_checked_entries, manifest)
         except MarinError as error:
-            raise PreparationFailed(FailureKind.WORKER, f"{what} is not usable: {error}") from error
+            raise PreparationFailed(FailureKind.START, f"{what} is not usable: {error}") from error
         parts = {part for entry in entries for part in entry.part_digests}
+        target = self._paths.bundles / digest
+        try:
+            await self._fetch_missing(parts, what)
+            try:
+                await asyncio.to_thread(self._write_tree, entries, target)
+            except _Damaged:
+                await asyncio.to_thread(self._remove_damaged, parts)
+                await self._fetch_missing(parts, what)
+                await asyncio.to_thread(self._write_tree, entries, target)
+        except OSError as error:
+            kind = FailureKind.START if error.errno == errno.ENAMETOOLONG else FailureKind.WORKER
+            raise PreparationFailed(kind, f"{what} cannot be unpacked to {target}: {error.strerror}") from error
+        return target
+
+    async def _fetch_missing(self, parts: set[str], what: str) -> None:
         missing = await asyncio.to_thread(lambda: sorted(p for p in parts if not (self._paths.blobs / p).exists()))
         for start in range(0, len(missing), _FETCH_BATCH):
             await self._fetch(missing[start : start + _FETCH_BATCH], what)
-        target = self._paths.bundles / digest
-        try:
-            await asyncio.to_thread(self._write_tree, entries, target)
-        except OSError as error:
-            reason = f"{what} cannot be unpacked to {target}: {error.strerror}"
-            raise PreparationFailed(FailureKind.WORKER, reason) from error
-        return target
 
     async def _fetch(self, digests: list[str], what: str) -> None:
+        """Fetch blobs, once more if they arrive damaged, and for a while if nobody answers."""
+        deadline = time.monotonic() + self._patience_s
+        backoff = ExponentialBackoff(initial=0.05, maximum=1.0, factor=1.6, jitter=0.2)
+        damaged = False
+        wanted = dict.fromkeys(digests)
+        while wanted:
+            try:
+                await self._fetch_once(wanted)
+            except _Damaged as error:
+                if damaged:
+                    raise PreparationFailed(FailureKind.PREEMPTED, f"{what} cannot be fetched: {error}") from error
+                damaged = True
+            except Unavailable as error:
+                if time.monotonic() > deadline:
+                    raise PreparationFailed(FailureKind.PREEMPTED, f"{what} cannot be fetched: {error}") from error
+                await asyncio.sleep(backoff.next_interval())
+            except OSError as error:
+                raise PreparationFailed(FailureKind.WORKER, f"{what} cannot be stored here: {error}") from error
+            except MarinError as error:
+                raise PreparationFailed(FailureKind.START, f"{what} cannot be fetched: {error}") from error
+
+    async def _fetch_once(self, wanted: dict[str, None]) -> None:
+        """Fetch what is `wanted` and take it out as it arrives. Raises MarinError, OSError."""
         writer: _BlobWriter | None = None
-        wanted = set(digests)
         try:
-            async for digest, offset, data, last in self._source.fetch(digests):
+            async for digest, offset, data, last in self._source.fetch(list(wanted)):
                 if writer is None:
                     if digest not in wanted:
-                        raise PreparationFailed(FailureKind.WORKER, f"{what}: got blob {digest}, not asked for")
+                        raise MarinError(f"the controller sent blob {digest}, which was not asked for")
                     writer = _BlobWriter(self._paths.blobs, digest)
                 writer.add(digest, offset, data)
                 if last:
                     writer.finish()
-                    wanted.discard(digest)
+                    wanted.pop(digest)
                     writer = None
-        except PreparationFailed:
-            raise
-        except (MarinError, OSError) as error:
-            raise PreparationFailed(FailureKind.WORKER, f"{what} cannot be fetched: {error}") from error
         finally:
             if writer is not None:
                 writer.discard()
         if wanted:
-            some = ", ".join(sorted(wanted)[:3])
-            raise PreparationFailed(FailureKind.WORKER, f"{what}: the controller sent nothing for blob {some}")
+            raise MarinError(f"the controller sent nothing for blob {', '.join(sorted(wanted)[:3])}")
+
+    def _remove_damaged(self, parts: set[str]) -> None:
+        for part in parts:
+            path = self._paths.blobs / part
+            if path.exists() and not _is_right(path, part):
+                logger.warning("blob %s is damaged on this host: it is fetched again", part)
 
     def _write_tree(self, entries: list[BundleEntry], target: Path) -> None:
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
@@ -156,10 +217,46 @@ class BundleStore:
             for part in entry.part_digests:
                 data = (self._paths.blobs / part).read_bytes()
                 if hashlib.sha256(data).hexdigest() != part:
-                    (self._paths.blobs / part).unlink()
-                    raise OSError(5, f"blob {part} is damaged on this host")
+                    raise _Damaged(f"blob {part} is damaged on this host")
                 file.write(data)
             os.fchmod(file.fileno(), 0o555 if entry.executable else 0o444)
+
+
+class _Damaged(OSError, MarinError):
+    """The bytes of a blob are not those that its name says."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(errno.EIO, message)
+
+
+Signature = tuple[int, int, int, int]
+
+
+def signature(path: Path | str) -> Signature | None:
+    """What no write to a file leaves as it was, however its times are set back; None when it is not there."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _is_right(path: Path, digest: str) -> bool:
+    """Whether the file's bytes are those of the blob; it is removed if not."""
+    try:
+        with open(path, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() == digest:
+                return True
+        path.unlink()
+    except FileNotFoundError:
+        pass
+    return False
+
+
+def _checked_entries(manifest: bytes) -> list[BundleEntry]:
+    entries = parse_manifest(manifest)
+    check_entries(entries)
+    return entries
 
 
 class _BlobWriter:
@@ -184,25 +281,12 @@ class _BlobWriter:
         self._file.close()
         if self._hash.hexdigest() != self._digest:
             self._temporary.unlink()
-            raise MarinError(f"blob {self._digest} arrived damaged: its bytes have digest {self._hash.hexdigest()}")
+            raise _Damaged(f"blob {self._digest} arrived damaged: its bytes have digest {self._hash.hexdigest()}")
         self._temporary.rename(self._target)
 
     def discard(self) -> None:
         self._file.close()
         self._temporary.unlink(missing_ok=True)
-
-
-def check_entries(entries: Iterable[BundleEntry]) -> None:
-    """Raise MarinError for a manifest that would write or point outside of its directory."""
-    links = {entry.path for entry in entries if entry.symlink_target}
-    for entry in entries:
-        parts = entry.path.split("/")
-        if not entry.path or "\0" in entry.path or any(part in ("", ".", "..") for part in parts):
-            raise MarinError(f"path {entry.path!r} is not a plain relative path")
-        if any("/".join(parts[:depth]) in links for depth in range(1, len(parts))):
-            raise MarinError(f"path {entry.path!r} goes through a symbolic link")
-        if entry.symlink_target and not _stays_inside(entry.path, entry.symlink_target):
-            raise MarinError(f"link {entry.path!r} points outside of the bundle: {entry.symlink_target!r}")
 
 
 def link_top_level(bundle: Path, directory: Path, links: Path) -> None:
@@ -222,20 +306,6 @@ def link_top_level(bundle: Path, directory: Path, links: Path) -> None:
     directory.mkdir()
     for name in names:
         os.link(f"{template}/{name}", f"{directory}/{name}", follow_symlinks=False)
-
-
-def _stays_inside(path: str, target: str) -> bool:
-    if PurePosixPath(target).is_absolute() or "\0" in target:
-        return False
-    depth = path.count("/")
-    for part in target.split("/"):
-        if part == "..":
-            depth -= 1
-        elif part not in ("", "."):
-            depth += 1
-        if depth < 0:
-            return False
-    return True
 
 
 def _marker(bundle: Path) -> Path:

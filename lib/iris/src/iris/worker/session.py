@@ -76,6 +76,12 @@ class ControllerLink:
                     yield chunk.digest, chunk.offset, chunk.data, chunk.last
         except grpc.RpcError as error:
             raise from_rpc_error(error) from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # The channel was closed for a new session: the caller asks again there.
+            raise Unavailable("the connection to the controller was replaced") from None
 
     async def close(self) -> None:
         await self._channel.close()

@@ -1,40 +1,10 @@
 """Between the wire and the worker's own types; with `session`, the only file here that knows protobuf."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-
-from google.protobuf.message import DecodeError
 
 from iris.domain.resources import Device, Resources
 from iris.rpc import iris_pb2 as pb
 from iris.worker.types import DesiredChange, Launch, Observation, StartRequest, StopRequest
-from rigging.errors import InvalidRequest
-
-MANIFEST_FORMAT = 1
-
-
-@dataclass(frozen=True, slots=True)
-class BundleEntry:
-    """One file or symbolic link of a bundle."""
-
-    path: str
-    executable: bool
-    symlink_target: str
-    part_digests: tuple[str, ...]
-
-
-def parse_manifest(data: bytes) -> list[BundleEntry]:
-    """The entries of a bundle's manifest. Raises InvalidRequest for what is none, or of another format."""
-    try:
-        manifest = pb.BundleManifest.FromString(data)
-    except DecodeError as error:
-        raise InvalidRequest(f"it is not a bundle manifest: {error}") from error
-    if manifest.format != MANIFEST_FORMAT:
-        raise InvalidRequest(f"its format is {manifest.format}; this worker reads format {MANIFEST_FORMAT}")
-    return [
-        BundleEntry(file.path, file.executable, file.symlink_target, tuple(file.part_digests))
-        for file in manifest.files
-    ]
 
 
 def desired_from_wire(message: pb.Desired) -> DesiredChange:

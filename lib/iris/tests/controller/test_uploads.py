@@ -1,0 +1,100 @@
+"""A job whose bundle or callable cannot be used is refused, and does no harm to hosts and clusters."""
+
+import hashlib
+from typing import Any
+
+import grpc
+import pytest
+
+from iris.rpc import iris_pb2 as pb
+from iris.testing.controller import RunningController
+from iris.testing.worker import ScriptedWorker
+
+CONTENT = b"print('hello')"
+PART = hashlib.sha256(CONTENT).hexdigest()
+
+
+def manifest(*files: pb.BundleFile, format: int = 1) -> bytes:
+    return pb.BundleManifest(format=format, files=files).SerializeToString()
+
+
+def part_file(path: str = "a.py", **fields: Any) -> pb.BundleFile:
+    return pb.BundleFile(**{"path": path, "size_bytes": len(CONTENT), "part_digests": [PART], **fields})
+
+
+def upload(user: Any, *blobs: bytes) -> str:
+    """Upload blobs; the digest of the last."""
+    chunks = [pb.BlobChunk(digest=hashlib.sha256(blob).hexdigest(), data=blob, last=True) for blob in blobs]
+    user.blobs.UploadBlobs(iter([pb.UploadBlobsRequest(chunks=chunks)]))
+    return chunks[-1].digest
+
+
+@pytest.mark.parametrize(
+    ("bundle", "reason"),
+    [
+        (b"\xff\xff garbage", "it is not a bundle manifest"),
+        (manifest(format=7), "its manifest has format 7"),
+        (manifest(part_file("../evil")), r"path '../evil' is not a plain relative path"),
+        (manifest(part_file(), part_file()), "path 'a.py' is there twice"),
+        (manifest(part_file("x" * 300)), "has a name of 300 bytes; at most 255"),
+        (manifest(part_file(part_digests=["ab" * 32])), "part abababababab of file 'a.py' is not uploaded"),
+        (manifest(part_file(size_bytes=99)), "file 'a.py' is said to have 99 bytes, but its parts have 14"),
+    ],
+)
+def test_a_bundle_that_no_worker_could_unpack_is_refused_at_submit(
+    user: Any, worker: ScriptedWorker, bundle: bytes, reason: str
+) -> None:
+    digest = upload(user, CONTENT, bundle)
+    with pytest.raises(
+        grpc.RpcError, match=f"job /ann/a: its bundle {digest[:12]} cannot be used: .*{reason}"
+    ) as refused:
+        user.submit("/ann/a", bundle_digest=digest)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert not user.jobs.ListJobs(pb.ListJobsRequest()).jobs
+
+
+def test_a_known_bundle_is_not_read_again(controller: RunningController, user: Any, worker: ScriptedWorker) -> None:
+    digest = upload(user, CONTENT, manifest(part_file()))
+    user.submit("/ann/a", bundle_digest=digest)
+    # A check would see this; it is the worker's fetch that does.
+    blob_path(controller, digest).write_bytes(b"garbage")
+    user.submit("/ann/b", bundle_digest=digest)
+
+
+def test_a_part_that_went_away_is_noticed_at_the_next_submit(
+    controller: RunningController, user: Any, worker: ScriptedWorker
+) -> None:
+    digest = upload(user, CONTENT, manifest(part_file()))
+    user.submit("/ann/a", bundle_digest=digest)
+    blob_path(controller, PART).write_bytes(b"garbage")
+    with pytest.raises(grpc.RpcError, match="was damaged on the controller's disk and is removed: submit again"):
+        list(user.blobs.FetchBlobs(pb.FetchBlobsRequest(digests=[PART])))
+    with pytest.raises(grpc.RpcError, match=r"of file 'a\.py' is not uploaded"):
+        user.submit("/ann/b", bundle_digest=digest)
+    assert list(user.blobs.FindMissingBlobs(pb.FindMissingBlobsRequest(digests=[PART, digest])).digests) == [PART]
+    upload(user, CONTENT)
+    user.submit("/ann/b", bundle_digest=digest)
+
+
+def test_damage_from_before_the_controllers_start_counts_as_missing(
+    controller: RunningController, user: Any, worker: ScriptedWorker
+) -> None:
+    lost, damaged = hashlib.sha256(b"lost").hexdigest(), PART
+    path = blob_path(controller, damaged)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"garbage")
+    asked = pb.FindMissingBlobsRequest(digests=[damaged, lost])
+    assert list(user.blobs.FindMissingBlobs(asked).digests) == [damaged, lost]
+    path.write_bytes(b"garbage")
+    entrypoint = pb.Entrypoint(callable=pb.Callable(payload_digest=damaged))
+    with pytest.raises(grpc.RpcError, match=f"its callable {damaged} is not uploaded"):
+        user.submit("/ann/a", entrypoint=entrypoint)
+    path.write_bytes(b"garbage")
+    user.jobs.SubmitJob(
+        pb.SubmitJobRequest(spec=pb.JobSpec(job_id="/ann/a", entrypoint=entrypoint, replicas=1), inline_blobs=[CONTENT])
+    )
+    assert path.read_bytes() == CONTENT
+
+
+def blob_path(controller: RunningController, digest: str) -> Any:
+    return controller.config.state_dir / "blobs" / digest[:2] / digest
