@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.bundle import PART_BYTES, blob_digest, make_bundle, upload_bundle, upload_messages
+from iris.client import IrisClient
+from iris.client.bundle import PART_BYTES, blob_digest, make_bundle, open_plain, upload_bundle, upload_messages
+from iris.cluster.types import Entrypoint
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import Conflict
 
@@ -64,6 +66,56 @@ def test_a_file_that_changes_before_it_is_sent_is_an_error_not_a_wrong_blob(cont
     with pytest.raises(Conflict, match=r"a\.py changed"):
         upload_bundle(connection, bundle)
     assert bundle.digest not in controller.blobs
+
+
+def test_a_copy_can_be_sent_whatever_happens_to_the_files(controller, connection, workspace, tmp_path):
+    snapshot = tmp_path / "copy"
+    snapshot.mkdir()
+    bundle = make_bundle(workspace, snapshot=snapshot)
+    for path in (workspace / "pkg").iterdir():
+        path.unlink()
+    assert upload_bundle(connection, bundle) == len(bundle.parts) + 1
+    assert bundle.digest in controller.blobs
+
+
+def test_a_file_that_never_stands_still_does_not_stop_a_submission(controller, connection, workspace):
+    told: list[str] = []
+
+    def rewrite(name, request, context):
+        if name == "FindMissingBlobs":
+            (workspace / "pkg/a.py").write_text(str(len(controller.calls)))
+
+    controller.on_call = rewrite
+    client = IrisClient(connection, workspace, user="ann", on_notice=told.append)
+    job = client.submit(Entrypoint.from_command("true"), "job")
+    assert controller.specs[job.job_id].bundle_digest in controller.blobs
+    assert told == [f"sent 5 files, 4.0 MB from {workspace}"]
+    told.clear()
+    (workspace / "pkg/a.py").write_text("x")
+    controller.on_call = None
+    for _ in range(2):
+        again = IrisClient(connection, workspace, user="ann", on_notice=told.append)
+        again.submit(Entrypoint.from_command("true"), "job", existing="adopt")
+    assert told == [f"sent 5 files, 4.0 MB from {workspace}", f"sent 5 files, 4.0 MB (nothing new) from {workspace}"]
+
+
+def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(workspace):
+    (workspace / "pkg/a.py").unlink()
+    os.mkfifo(workspace / "pkg/a.py")
+    with pytest.raises(FileNotFoundError):
+        open_plain(workspace / "pkg/a.py")
+
+
+def test_what_may_not_be_read_is_left_out_and_named(workspace, monkeypatch):
+    def refuse(path):
+        if path.name == "empty":
+            raise PermissionError(13, "Permission denied", str(path))
+        return open_plain(path)
+
+    monkeypatch.setattr("iris.client.bundle.open_plain", refuse)
+    bundle = make_bundle(workspace)
+    assert bundle.warnings == ("empty cannot be read: Permission denied; it is left out",)
+    assert bundle.file_count == 4
 
 
 def test_messages_stay_small_and_many_small_blobs_share_one():

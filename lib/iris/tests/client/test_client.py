@@ -22,6 +22,7 @@ from iris.cluster.types import (
     gpu_device,
     tpu_device,
 )
+from iris.domain.runtime import TaskRuntime
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import DeadlineExceeded, Denied, InvalidRequest, NotFound
 
@@ -174,6 +175,47 @@ def test_inside_a_job_children_get_its_name_bundle_and_packages(controller, conn
     assert spec.environment.env_vars["MARIN_PREFIX"] == "y"
     with pytest.raises(InvalidRequest, match="belongs to 'bob'"):
         submitter.submit(plan(name="x", user="eve"), existing="fail", idempotency_key=None)
+
+
+def test_a_command_runs_in_the_directory_in_which_it_was_typed(controller, connection, tmp_path, monkeypatch):
+    (tmp_path / "proj" / "sub").mkdir(parents=True)
+    (tmp_path / "proj" / "sub" / "a.py").write_text("")
+    client = IrisClient(connection, tmp_path / "proj", user="ann")
+
+    def working_dir(name: str, **options: str) -> str:
+        return controller.specs[client.submit(TRUE, name, **options).job_id].runtime.working_dir
+
+    monkeypatch.chdir(tmp_path / "proj" / "sub")
+    assert working_dir("typed") == "sub"
+    assert working_dir("top", working_dir="") == ""
+    assert working_dir("other", working_dir="new/place") == "new/place"
+    monkeypatch.chdir(tmp_path)
+    assert working_dir("outside") == ""
+    for wrong in ("../x", "/abs", "a//b", "a/.", "x\0"):
+        with pytest.raises(InvalidRequest, match="relative path without"):
+            working_dir("wrong", working_dir=wrong)
+    with pytest.raises(InvalidRequest, match="no workspace"):
+        IrisClient(connection, user="ann").submit(TRUE, "none", working_dir="sub")
+
+
+def test_a_child_runs_where_its_parent_is(controller, connection, tmp_path, monkeypatch):
+    (tmp_path / "attempt" / "sub" / "deep").mkdir(parents=True)
+    inside = JobEnv(
+        "h:1", "/bob/p", "/bob/p/0", "/bob/p/0:1", "w", "", bundle_digest="abc",
+        workspace_dir=str(tmp_path / "attempt"), runtime=TaskRuntime(working_dir="sub"),
+    )  # fmt: skip
+    client = IrisClient(connection, inside=inside)
+
+    def working_dir(name: str) -> str:
+        return controller.specs[client.submit(TRUE, name).job_id].runtime.working_dir
+
+    monkeypatch.chdir(tmp_path / "attempt" / "sub" / "deep")
+    assert working_dir("below") == "sub/deep"
+    monkeypatch.chdir(tmp_path)
+    assert working_dir("elsewhere") == "sub"
+    alone = IrisClient(connection, inside=inside, inherit_workspace=False)
+    spec = controller.specs[alone.submit(TRUE, "alone").job_id]
+    assert (spec.bundle_digest, spec.runtime.working_dir) == ("", "")
 
 
 def test_a_lost_answer_does_not_make_a_second_job(controller, client):

@@ -1,6 +1,7 @@
 """Which files go along with a job, and which workspaces are refused."""
 
 import os
+import socket
 import subprocess
 from pathlib import Path
 
@@ -94,14 +95,60 @@ def test_a_bad_limit_is_named(tmp_path, value):
         list_workspace(tmp_path, environ={"IRIS_MAX_BUNDLE_MB": value})
 
 
-def test_files_that_look_like_secrets_are_pointed_out(repository):
-    for name in (".env", "app/.env.local", ".env.example", "a.py"):
+def test_files_that_look_like_secrets_stay_behind_unless_git_tracks_them(repository):
+    for name in (".env", "app/.env.local", ".env.example", ".env.ci", "a.py", "id_rsa"):
         (repository / name).parent.mkdir(exist_ok=True)
         (repository / name).write_text("")
-    warned = [warning.split()[0] for warning in list_workspace(repository, environ={}).warnings]
-    assert warned == [".env", "app/.env.local"]
+    git(repository, "add", ".env.ci")
+    listing = list_workspace(repository, environ={})
+    assert [file.path for file in listing.files] == [".env.ci", ".env.example", "a.py", "id_rsa"]
+    warned = {warning.split()[0]: "is left out" in warning for warning in listing.warnings}
+    assert warned == {".env": True, "app/.env.local": True, ".env.ci": False, "id_rsa": False}
 
 
 def test_a_workspace_that_is_no_directory_is_named(tmp_path):
     with pytest.raises(InvalidRequest, match="missing is not a directory"):
         list_workspace(tmp_path / "missing", environ={})
+
+
+def test_a_plain_folder_goes_along_without_what_is_never_meant(tmp_path):
+    for name in ("a.py", "data/x.csv", ".env", ".env.local", ".envrc", ".env.example", ".venv/lib.py", ".mypy_cache/x"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert paths(tmp_path) == [".env.example", "a.py", "data/x.csv"]
+
+
+def test_what_is_no_file_is_named_and_nothing_hangs(tmp_path, monkeypatch):
+    (tmp_path / "a.py").write_text("")
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        monkeypatch.chdir(tmp_path)  # a socket's path must be short
+        listening.bind("sock")
+        listing = list_workspace(tmp_path, environ={})
+    assert [file.path for file in listing.files] == ["a.py"]
+    assert sorted(warning.split()[0] for warning in listing.warnings) == ["pipe", "sock"]
+
+
+def test_a_folder_that_the_repository_around_it_ignores_is_a_plain_folder(repository):
+    (repository / ".gitignore").write_text("scratch/\n")
+    (repository / "scratch").mkdir()
+    (repository / "scratch" / "a.py").write_text("")
+    assert paths(repository / "scratch") == ["a.py"]
+
+
+def test_too_many_files_are_refused_with_the_folders_that_hold_them(tmp_path):
+    for number in range(30):
+        (tmp_path / f"d{number % 3}").mkdir(exist_ok=True)
+        (tmp_path / f"d{number % 3}" / str(number)).write_text("")
+    with pytest.raises(InvalidRequest, match=r"more than 20 files.*at most 20 files.*\n +\d+ files in d\d"):
+        list_workspace(tmp_path, environ={}, max_files=20)
+    assert len(list_workspace(tmp_path, environ={}, max_files=30).files) == 30
+
+
+def test_the_search_for_the_largest_ends_when_it_takes_long(tmp_path):
+    for number in range(10):
+        with open(tmp_path / f"f{number}", "wb") as file:
+            file.truncate(1 << 20)
+    clock = iter(range(0, 1000, 1))
+    with pytest.raises(InvalidRequest, match=r"more than \d MiB in more than \d files, at most 1 MiB"):
+        list_workspace(tmp_path, environ={"IRIS_MAX_BUNDLE_MB": "1"}, now=lambda: next(clock))

@@ -1,6 +1,7 @@
 import pytest
 
 from iris.domain.ids import WorkerId
+from iris.domain.runtime import PackageSource
 from iris.domain.states import FailureKind, JobState, PriorityBand, TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert import spec_from_wire, spec_to_wire
@@ -33,6 +34,14 @@ def full_spec() -> pb.JobSpec:
         reserve=True,
         exclusive=True,
         fence_after_ms=30_000,
+        runtime=pb.Runtime(
+            working_dir="sub",
+            project_dir="proj",
+            python="3.12",
+            packages=pb.PACKAGE_SOURCE_SUBMITTER,
+            environment_path="/v",
+            interpreter="/p",
+        ),
     )
 
 
@@ -64,6 +73,7 @@ def test_a_job_without_a_band_takes_the_default() -> None:
         (TaskState, pb.TaskState, "TASK_STATE_"),
         (FailureKind, pb.FailureKind, "FAILURE_KIND_"),
         (PriorityBand, pb.PriorityBand, "PRIORITY_BAND_"),
+        (PackageSource, pb.PackageSource, "PACKAGE_SOURCE_"),
     ],
 )
 def test_the_numbers_of_the_wire_are_those_of_the_domain(domain: type, wire: object, prefix: str) -> None:

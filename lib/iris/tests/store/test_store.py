@@ -19,6 +19,7 @@ from iris.domain.entities import (
 )
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, task_id
 from iris.domain.resources import Device, Resources
+from iris.domain.runtime import PackageSource, TaskRuntime
 from iris.domain.states import JobState, PriorityBand, TaskState
 from iris.store.db import DATABASE_NAME, SchemaTooNew, migrations
 from iris.store.store import Store
@@ -44,6 +45,7 @@ FULL_SPEC = JobSpec(
     band=PriorityBand.BATCH,
     exclusive=True,
     fence_after_ms=30_000,
+    runtime=TaskRuntime("sub/dir", "proj", "3.12", PackageSource.SUBMITTER, "/venv", "/usr/bin/python3"),
 )
 PLAIN_SPEC = JobSpec(job_id=JobId("/ann/plain"), entrypoint=CommandEntrypoint(("true",)))
 

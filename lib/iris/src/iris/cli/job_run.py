@@ -88,6 +88,8 @@ class RunOptions:
     reserve: bool = False
     exclusive: bool = False
     fence_after: float | None = None
+    workspace: str | None = None
+    no_workspace: bool = False
 
 
 @click.command(
@@ -134,6 +136,10 @@ class RunOptions:
     metavar="SECONDS",
     help="With --exclusive: an attempt ends so long after its host lost contact (default: 600).",
 )
+@click.option(
+    "--workspace", metavar="DIR", help="Folder whose files go along; your project or current folder otherwise."
+)
+@click.option("--no-workspace", is_flag=True, help="Send no files.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Fail the job when it runs longer.")
 @click.option("--region", "regions", metavar="REGION", multiple=True, help="Region to run in; several: any of them.")
 @click.option("--zone", help="Zone to run in.")
@@ -148,7 +154,7 @@ class RunOptions:
 @pass_context
 @click.pass_context
 def run(ctx: click.Context, context: CliContext, /, env_shown: tuple[str, ...], **options: Any) -> int:  # noqa: ARG001
-    """Run COMMAND as a job, with the files of this project, and show what it prints.
+    """Run COMMAND as a job, with the files of this project or folder, and show what it prints.
 
     Ends with the command's exit code (128 + n for signal n). Ctrl-C stops the job.
     """
@@ -163,8 +169,16 @@ def run_job(context: CliContext, options: RunOptions, command: Sequence[str]) ->
     name = options.job_name or default_job_name(command, time.localtime(), secrets.token_hex(2))
     resources = _resources(options)
     target = context.target()
-    workspace = None if target.inside else find_workspace(Path.cwd())
-    with IrisClient.of(target, workspace, user=options.user, on_warning=say, on_interrupted=say) as client:
+    workspace = _workspace(options, inside=target.inside is not None)
+    with IrisClient.of(
+        target,
+        workspace,
+        user=options.user,
+        on_warning=say,
+        on_notice=say,
+        on_interrupted=say,
+        inherit_workspace=not options.no_workspace,
+    ) as client:
         follower = Follower(client, terminate_on_exit=options.terminate_on_exit)
         with follower.guard_submission(f"{client.full_name_prefix()}/{name}"):
             job = _submit(client, options, command, name, resources)
@@ -227,11 +241,16 @@ def _constraints(options: RunOptions) -> list["Constraint"]:
     return constraints
 
 
-def find_workspace(directory: Path) -> Path | None:
-    """The project that `directory` lies in, whose files go along with jobs; None outside of any."""
-    from rigging.config_discovery import find_project_root
+def _workspace(options: RunOptions, *, inside: bool) -> Path | None:
+    """The folder that goes along. Raises UsageError, or InvalidRequest for one that never does."""
+    from iris.client.workspace_choice import find_workspace
 
-    return find_project_root(directory)
+    if options.workspace is not None and options.no_workspace:
+        raise click.UsageError("--workspace and --no-workspace: give one of them")
+    if options.workspace is not None:
+        return Path(options.workspace)
+    # A job's own jobs get that job's files.
+    return None if options.no_workspace or inside else find_workspace(Path.cwd())
 
 
 def describe(target: "ClusterTarget", client: "IrisClient") -> str:

@@ -1,8 +1,12 @@
 """Bundles: an immutable copy of the workspace, named by digest, of which only what the cluster lacks is sent."""
 
+import errno
 import hashlib
+import io
+import os
+import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +15,7 @@ from iris.client.workspace import list_workspace
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.manifest import MANIFEST_FORMAT
 from iris.rpc.protocol import MAX_BLOB_CHUNK_BYTES
-from rigging.errors import Conflict
+from rigging.errors import Conflict, InvalidRequest
 
 PART_BYTES: Final = 4 * 1024 * 1024
 
@@ -25,7 +29,7 @@ class PartSource:
     size_bytes: int
 
     def read(self) -> bytes:
-        with self.path.open("rb") as file:
+        with open_plain(self.path) as file:
             file.seek(self.offset)
             return file.read(self.size_bytes)
 
@@ -39,6 +43,7 @@ class Bundle:
     parts: dict[str, PartSource]
     size_bytes: int
     warnings: tuple[str, ...]
+    file_count: int
 
 
 def blob_digest(data: bytes) -> str:
@@ -46,40 +51,93 @@ def blob_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def make_bundle(root: Path) -> Bundle:
+def make_bundle(root: Path, *, snapshot: Path | None = None) -> Bundle:
     """Pack the workspace at `root`. The same files give the same digest on any machine.
 
+    Args:
+        snapshot: An empty directory for a copy of what is read, from which the bundle can be sent whatever happens to
+            the files meanwhile; None: files are read again when they are sent.
+
     Raises:
-        InvalidRequest: See `list_workspace`.
-        Conflict: A file changed while it was read.
+        InvalidRequest: See `list_workspace`, or a file cannot be read.
+        Conflict: A file changed while it was read; never with `snapshot`.
     """
     listing = list_workspace(root)
     manifest = pb.BundleManifest(format=MANIFEST_FORMAT)
-    parts: dict[str, PartSource] = {}
+    packed = _Packed(snapshot, warnings=list(listing.warnings))
     for file in listing.files:
-        entry = manifest.files.add(path=file.path, size_bytes=file.size_bytes, executable=file.executable)
         if file.symlink_target is not None:
-            entry.symlink_target = file.symlink_target
+            manifest.files.add(path=file.path, symlink_target=file.symlink_target)
             continue
-        entry.part_digests.extend(_hash_parts(root / file.path, file.size_bytes, parts))
+        content = packed.add(root / file.path, file.path, file.size_bytes)
+        if content is not None:
+            size, digests = content
+            manifest.files.add(path=file.path, size_bytes=size, executable=file.executable, part_digests=digests)
     encoded = manifest.SerializeToString(deterministic=True)
-    total = sum(file.size_bytes for file in listing.files)
-    return Bundle(blob_digest(encoded), encoded, parts, total, listing.warnings)
+    total = sum(file.size_bytes for file in manifest.files)
+    return Bundle(blob_digest(encoded), encoded, packed.parts, total, tuple(packed.warnings), len(manifest.files))
 
 
-def _hash_parts(path: Path, size_bytes: int, parts: dict[str, PartSource]) -> Iterator[str]:
+@dataclass(slots=True)
+class _Packed:
+    """The parts read so far."""
+
+    snapshot: Path | None
+    parts: dict[str, PartSource] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def add(self, path: Path, name: str, size_bytes: int) -> tuple[int, list[str]] | None:
+        """The size and the parts of a file; None when it is left out, as a warning tells."""
+        digests = []
+        size = 0
+        try:
+            with open_plain(path) as file:
+                while size < size_bytes:
+                    wanted = min(PART_BYTES, size_bytes - size)
+                    data = file.read(wanted)
+                    if len(data) != wanted and self.snapshot is None:
+                        raise _changed(path)
+                    if not data:
+                        break
+                    digests.append(self._keep(path, size, data))
+                    size += len(data)
+        except FileNotFoundError:
+            if self.snapshot is None:
+                raise _changed(path) from None
+            return None
+        except PermissionError as error:
+            self.warnings.append(f"{name} cannot be read: {error.strerror}; it is left out")
+            return None
+        except OSError as error:
+            raise InvalidRequest(f"{path} of the workspace cannot be read: {error.strerror}") from error
+        return size, digests
+
+    def _keep(self, path: Path, offset: int, data: bytes) -> str:
+        digest = blob_digest(data)
+        if digest not in self.parts:
+            if self.snapshot is not None:
+                path, offset = self.snapshot / digest, 0
+                path.write_bytes(data)
+            self.parts[digest] = PartSource(path, offset, len(data))
+        return digest
+
+
+def open_plain(path: Path) -> io.BufferedReader:
+    """Open a regular file, and nothing that was put in its place since it was listed: a fifo would block for ever.
+
+    Raises:
+        FileNotFoundError: It is gone, or is no regular file any more.
+    """
     try:
-        with path.open("rb", buffering=0) as file:
-            for offset in range(0, size_bytes, PART_BYTES):
-                expected = min(PART_BYTES, size_bytes - offset)
-                data = file.read(expected)
-                if len(data) != expected:
-                    raise _changed(path)
-                digest = blob_digest(data)
-                parts.setdefault(digest, PartSource(path, offset, expected))
-                yield digest
-    except FileNotFoundError:
-        raise _changed(path) from None
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENOTDIR):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def _changed(path: Path) -> Conflict:

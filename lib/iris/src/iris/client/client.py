@@ -41,10 +41,13 @@ class IrisClient:
 
     Args:
         connection: How the controller is reached.
-        workspace: Directory whose files go along with each job; None: none, or inside a job that job's own.
+        workspace: Directory whose files go along with each job, whatever it is: a git repository, a project or a plain
+            folder (docs/iris-cli.md says which files); None: none, or inside a job that job's own.
         user: Who submits; None: the login name.
         inside: The job this process runs as.
         on_warning: Called with each line the user should see about the workspace or a job; None: it is logged.
+        on_notice: Called with what was sent of the workspace, and which environment jobs get; None: it is logged.
+        inherit_workspace: False: without a workspace jobs have none inside a job, too.
     """
 
     def __init__(
@@ -55,13 +58,22 @@ class IrisClient:
         user: str | None = None,
         inside: JobEnv | None = None,
         on_warning: Callable[[str], None] | None = None,
+        on_notice: Callable[[str], None] | None = None,
+        inherit_workspace: bool = True,
     ) -> None:
         self._connection = connection
         self._user = user
         self._inside = inside
         self._on_warning = on_warning
+        self._on_notice = on_notice
         self._submitter = Submitter(
-            connection, Path(workspace) if workspace is not None else None, user=user, inside=inside, warn=on_warning
+            connection,
+            Path(workspace) if workspace is not None else None,
+            user=user,
+            inside=inside,
+            warn=on_warning,
+            notice=on_notice,
+            inherit=inherit_workspace,
         )
 
     @classmethod
@@ -113,16 +125,31 @@ class IrisClient:
         *,
         user: str | None = None,
         on_warning: Callable[[str], None] | None = None,
+        on_notice: Callable[[str], None] | None = None,
         on_interrupted: Callable[[str], None] | None = None,
+        inherit_workspace: bool = True,
     ) -> "IrisClient":
         """A client of a cluster that was chosen; arguments as those of the class and of `Connection`."""
         connection = target.connect(on_interrupted=on_interrupted)
-        return cls(connection, workspace, user=user, inside=target.inside, on_warning=on_warning)
+        return cls(
+            connection,
+            workspace,
+            user=user,
+            inside=target.inside,
+            on_warning=on_warning,
+            on_notice=on_notice,
+            inherit_workspace=inherit_workspace,
+        )
 
     def with_workspace(self, workspace: Path | str | None) -> "IrisClient":
         """The same client for jobs with another workspace; it shares this one's connection, which closes both."""
         return IrisClient(
-            self._connection, workspace, user=self._user, inside=self._inside, on_warning=self._on_warning
+            self._connection,
+            workspace,
+            user=self._user,
+            inside=self._inside,
+            on_warning=self._on_warning,
+            on_notice=self._on_notice,
         )
 
     def submit(
@@ -146,6 +173,7 @@ class IrisClient:
         reserve: bool = False,
         exclusive: bool = False,
         fence_after: float | None = None,
+        working_dir: str | None = None,
         existing: ExistingJobPolicy | str = ExistingJobPolicy.FAIL,
         adopt_existing: bool = False,
         idempotency_key: str | None = None,
@@ -176,6 +204,7 @@ class IrisClient:
             reserve=reserve,
             exclusive=exclusive,
             fence_after=fence_after,
+            working_dir=working_dir,
         )
         policy = ExistingJobPolicy.ADOPT if adopt_existing else existing
         return Job(self, self._submitter.submit(plan, existing=policy, idempotency_key=idempotency_key))

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from iris.domain.runtime import DEFAULT_RUNTIME, TaskRuntime, parse_runtime
 from rigging.errors import InvalidRequest, MarinError
 
 PORT_PREFIX = "IRIS_PORT_"
@@ -19,6 +20,8 @@ class JobEnv:
         extras, pip_packages, bundle_digest: Of the job; child jobs inherit them.
         work_dir: Of the worker that runs it.
         ports: Named ports that were allocated to the task.
+        workspace_dir: Where the task finds the files of its workspace; empty without one.
+        runtime: Of the job; child jobs inherit it.
     """
 
     controller_address: str
@@ -33,6 +36,8 @@ class JobEnv:
     extras: tuple[str, ...] = ()
     pip_packages: tuple[str, ...] = ()
     ports: Mapping[str, int] = field(default_factory=dict, hash=False)
+    workspace_dir: str = ""
+    runtime: TaskRuntime = DEFAULT_RUNTIME
 
     @property
     def task_attempt(self) -> int:
@@ -62,6 +67,8 @@ def job_env(environ: Mapping[str, str]) -> JobEnv | None:
             for name, value in environ.items()
             if name.startswith(PORT_PREFIX) and value.isdigit()
         },
+        workspace_dir=environ.get("IRIS_WORKSPACE_DIR", ""),
+        runtime=parse_runtime(environ.get("IRIS_RUNTIME", ""), "IRIS_RUNTIME"),
     )
 
 

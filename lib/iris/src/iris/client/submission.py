@@ -4,10 +4,11 @@ import contextlib
 import logging
 import math
 import os
+import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,9 @@ from iris.client.errors import JobAlreadyExists
 from iris.client.job_env import JobEnv
 from iris.client.names import default_user
 from iris.client.wire import JobRequest, submit_request
+from iris.client.workspace_choice import check_workspace_root, working_dir
 from iris.cluster.constraints import Constraint, validate_constraint
+from iris.cluster.sizes import short_size
 from iris.cluster.types import (
     CoschedulingConfig,
     Entrypoint,
@@ -29,6 +32,7 @@ from iris.cluster.types import (
 )
 from iris.domain.entities import MAX_FENCE_AFTER_MS
 from iris.domain.resources import Device
+from iris.domain.runtime import DEFAULT_RUNTIME, TaskRuntime, check_relative_dir
 from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts, whole_slices
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import AlreadyExists, Conflict, InvalidRequest
@@ -37,6 +41,7 @@ FORWARDED_PREFIX: Final = "MARIN_"
 """Variables that every job gets from its submitter, unless the job sets them: where data lives must not change."""
 
 INLINE_PAYLOAD_BYTES: Final = 1024 * 1024
+_WARNINGS_SHOWN: Final = 20
 _INT32_MAX: Final = 2**31 - 1
 
 logger = logging.getLogger(__name__)
@@ -82,6 +87,8 @@ class JobPlan:
         exclusive: A task never has two live attempts, even when its host is out of reach: the host ends an attempt
             `fence_after` seconds after its last contact with the controller, and the next one waits for that.
         fence_after: Only with `exclusive`; None: 600 s.
+        working_dir: Where in the workspace the tasks run, e.g. "sub/folder"; "" is its top. None: in the directory
+            that is the current one here, when that is in the workspace, else at its top.
     """
 
     entrypoint: Entrypoint
@@ -98,6 +105,7 @@ class JobPlan:
     reserve: bool = False
     exclusive: bool = False
     fence_after: float | None = None
+    working_dir: str | None = None
 
 
 class Submitter:
@@ -111,13 +119,17 @@ class Submitter:
         user: str | None = None,
         inside: JobEnv | None = None,
         warn: Callable[[str], None] | None = None,
+        notice: Callable[[str], None] | None = None,
+        inherit: bool = True,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._connection = connection
         self._workspace = workspace
         self._user = user
         self._inside = inside
+        self._parent = inside if workspace is None and inherit else None
         self._warn = warn or logger.warning
+        self._notice = notice or logger.info
         self._environ = os.environ if environ is None else environ
         self._bundle: Bundle | None = None
         self._bundle_lock = threading.Lock()
@@ -187,6 +199,7 @@ class Submitter:
             reserve=plan.reserve,
             exclusive=plan.exclusive,
             fence_after_ms=_fence_ms(plan),
+            runtime=self.runtime(plan),
         )
 
     def _whole_slices(self, plan: JobPlan) -> int:
@@ -225,33 +238,71 @@ class Submitter:
     def environment(self, wanted: EnvironmentSpec) -> EnvironmentSpec:
         """What the job gets: MARIN_* variables of this process, and inside a job that job's packages."""
         forwarded = {name: value for name, value in self._environ.items() if name.startswith(FORWARDED_PREFIX)}
-        inherit = self._inside if self._workspace is None else None
+        inherit = self._parent
         return EnvironmentSpec(
             pip_packages=tuple(wanted.pip_packages) or (inherit.pip_packages if inherit else ()),
             env_vars={**forwarded, **wanted.env_vars},
             extras=tuple(wanted.extras) or (inherit.extras if inherit else ()),
         )
 
+    def runtime(self, plan: JobPlan) -> TaskRuntime:
+        """Where the tasks of a job run, and with which Python. Raises InvalidRequest."""
+        inherited = self._parent.runtime if self._parent else DEFAULT_RUNTIME
+        return replace(inherited, working_dir=self._working_dir(plan.working_dir))
+
+    def _working_dir(self, given: str | None) -> str:
+        if given is not None:
+            check_relative_dir(given, "working_dir")
+            if given and not self.bundle_digest():
+                raise InvalidRequest(f"working_dir {given!r}: the job has no workspace in which that could be")
+            return given
+        try:
+            here = Path.cwd()
+        except FileNotFoundError:  # it was removed under this process
+            here = Path("/")
+        if self._workspace is not None:
+            return working_dir(here, self._workspace)
+        if self._parent is None or not self._parent.bundle_digest:
+            return ""
+        own = Path(self._parent.workspace_dir) if self._parent.workspace_dir else None
+        if own is not None and here.is_relative_to(own):
+            return working_dir(here, own)
+        return self._parent.runtime.working_dir
+
     def bundle_digest(self) -> str:
         """The bundle of the workspace, sent to the cluster when it lacks it; empty without one."""
         if self._workspace is None:
-            return self._inside.bundle_digest if self._inside else ""
+            return self._parent.bundle_digest if self._parent else ""
         with self._bundle_lock:
             if self._bundle is None:
                 self._bundle = self._pack(self._workspace)
             return self._bundle.digest
 
     def _pack(self, workspace: Path) -> Bundle:
-        bundle = make_bundle(workspace)
-        for warning in bundle.warnings:
+        check_workspace_root(workspace, environ=self._environ)
+        bundle = self._read(workspace)
+        for warning in bundle.warnings[:_WARNINGS_SHOWN]:
             self._warn(warning)
-        try:
-            upload_bundle(self._connection, bundle)
-        except Conflict:
-            # A file was saved between packing and sending; once is coincidence.
-            bundle = make_bundle(workspace)
-            upload_bundle(self._connection, bundle)
+        if len(bundle.warnings) > _WARNINGS_SHOWN:
+            self._warn(f"and {len(bundle.warnings) - _WARNINGS_SHOWN} more files are left out for such reasons")
         return bundle
+
+    def _read(self, workspace: Path) -> Bundle:
+        try:
+            bundle = make_bundle(workspace)
+            self._upload(bundle, workspace)
+        except Conflict:
+            # A file was written between packing and sending. A copy cannot change, so this time it succeeds.
+            with tempfile.TemporaryDirectory(prefix="iris-workspace-") as snapshot:
+                bundle = make_bundle(workspace, snapshot=Path(snapshot))
+                self._upload(bundle, workspace)
+        return bundle
+
+    def _upload(self, bundle: Bundle, workspace: Path) -> None:
+        sent = upload_bundle(self._connection, bundle)
+        files = f"{bundle.file_count} file{'' if bundle.file_count == 1 else 's'}"
+        known = "" if sent else " (nothing new)"
+        self._notice(f"sent {files}, {short_size(bundle.size_bytes)}{known} from {workspace}")
 
 
 def pickle_callable(entrypoint: Entrypoint) -> bytes:

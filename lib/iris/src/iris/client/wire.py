@@ -25,7 +25,9 @@ from iris.cluster.types import (
     ResourceSpec,
     TaskState,
 )
+from iris.domain.runtime import DEFAULT_RUNTIME, TaskRuntime
 from iris.rpc import iris_pb2 as pb
+from iris.rpc.convert_runtime import runtime_to_wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class JobRequest:
     reserve: bool = False
     exclusive: bool = False
     fence_after_ms: int = 0
+    runtime: TaskRuntime = DEFAULT_RUNTIME
 
 
 def job_spec(request: JobRequest) -> pb.JobSpec:
@@ -77,6 +80,7 @@ def job_spec(request: JobRequest) -> pb.JobSpec:
         reserve=request.reserve,
         exclusive=request.exclusive,
         fence_after_ms=request.fence_after_ms,
+        runtime=runtime_to_wire(request.runtime),
     )
     for constraint in request.constraints:
         spec.constraints.add(

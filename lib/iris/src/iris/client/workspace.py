@@ -1,11 +1,16 @@
-"""Which files of a workspace go along with a job: what git tracks, and what it neither tracks nor ignores."""
+"""Which files of a workspace go along with a job.
+
+In a git repository: what git tracks, and what it neither tracks nor ignores. Elsewhere all but what is usually ignored.
+"""
 
 import fnmatch
 import os
 import stat
 import subprocess
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -14,16 +19,21 @@ from rigging.errors import InvalidRequest, MarinError
 
 MAX_BUNDLE_ENV: Final = "IRIS_MAX_BUNDLE_MB"
 DEFAULT_MAX_BUNDLE_MB: Final = 100
+MAX_FILES: Final = 50_000
+GIT_SECONDS: Final = 120.0
 _LARGEST_SHOWN: Final = 10
+_SEARCH_ON_SECONDS: Final = 2.0
+"""How long the rest of a workspace that is too large already is searched for its largest files."""
 
 # Left out where there is no git to say what is ignored.
 _IGNORED_DIRS: Final = frozenset(
     {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".pytest_cache"}
-    | {".ruff_cache", ".tox", ".nox", ".ipynb_checkpoints", ".idea", ".vscode", ".cache"}
+    | {".ruff_cache", ".tox", ".nox", ".ipynb_checkpoints", ".idea", ".vscode", ".cache", ".eggs", ".hypothesis"}
 )
 _IGNORED_FILES: Final = ("*.pyc", "*.pyo", ".DS_Store")
 
-_SECRET_NAMES: Final = (".env", ".env.*", ".netrc", ".pypirc", "id_rsa", "id_ed25519", "id_ecdsa", "credentials.json")
+_DOTENV: Final = ".env*"
+_SECRET_NAMES: Final = (_DOTENV, ".netrc", ".pypirc", "id_rsa", "id_ed25519", "id_ecdsa", "credentials.json")
 _SECRET_SAMPLES: Final = (".example", ".sample", ".template", ".dist")
 
 
@@ -44,68 +54,155 @@ class WorkspaceListing:
     files: tuple[WorkspaceFile, ...]
     warnings: tuple[str, ...]
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
 
-def list_workspace(root: Path, *, environ: Mapping[str, str] | None = None) -> WorkspaceListing:
+
+def list_workspace(
+    root: Path,
+    *,
+    environ: Mapping[str, str] | None = None,
+    max_files: int = MAX_FILES,
+    now: Callable[[], float] = time.monotonic,
+) -> WorkspaceListing:
     """List the files of the workspace at `root` that a bundle of it holds.
 
     Raises:
-        InvalidRequest: `root` is no directory, or the files are larger than IRIS_MAX_BUNDLE_MB (default 100) allows;
-            the message lists the largest.
+        InvalidRequest: `root` is no directory, or the files are larger than IRIS_MAX_BUNDLE_MB (default 100) allows,
+            or more than `max_files`; the message lists the largest.
         MarinError: git failed on what it says is a repository.
     """
     if not root.is_dir():
         raise InvalidRequest(f"workspace {root} is not a directory")
-    in_git = _is_in_git(root)
-    files, warnings = [], []
-    for path in sorted(set(_git_files(root) if in_git else _walk(root))):
-        found = _inspect(root, path)
-        if isinstance(found, WorkspaceFile):
-            files.append(found)
-        elif found:
-            warnings.append(found)
     limit = _limit_bytes(os.environ if environ is None else environ)
-    if sum(file.size_bytes for file in files) > limit:
-        raise InvalidRequest(_too_large(root, files, limit, in_git))
-    warnings.extend(_secret_warnings(files))
-    return WorkspaceListing(tuple(files), tuple(warnings))
+    gathered = _Gathered(root, limit, max_files, now)
+    if _is_in_git(root):
+        gathered.add_all(_git_files(root, gathered.warnings))
+        gathered.in_git = bool(gathered.files)
+    if not gathered.in_git:  # also a folder that the repository around it ignores
+        gathered.add_all(_walk(root, gathered.warnings))
+    gathered.check()
+    files = tuple(sorted(gathered.files.values(), key=lambda file: file.path))
+    return WorkspaceListing(files, (*gathered.warnings, *_secret_warnings(files)))
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What was found so far; searching ends early when it can only be refused."""
+
+    root: Path
+    limit: int
+    max_files: int
+    now: Callable[[], float]
+    in_git: bool = False
+    files: dict[str, WorkspaceFile] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    size_bytes: int = 0
+    complete: bool = True
+
+    def add_all(self, paths: Iterable[str]) -> None:
+        until: float | None = None
+        for path in paths:
+            found = _inspect(self.root, path) if path not in self.files else ""
+            if isinstance(found, WorkspaceFile):
+                self.files[path] = found
+                self.size_bytes += found.size_bytes
+            elif found:
+                self.warnings.append(found)
+            if self.size_bytes > self.limit and until is None:
+                until = self.now() + _SEARCH_ON_SECONDS
+            if len(self.files) > self.max_files or (until is not None and self.now() > until):
+                self.complete = False
+                return
+
+    def check(self) -> None:
+        """Raise InvalidRequest when it is too much to go along."""
+        too_many = len(self.files) > self.max_files
+        if self.size_bytes <= self.limit and not too_many:
+            return
+        files, size = len(self.files), format_size(self.size_bytes)
+        found = f"{size} in {files} files" if self.complete else f"more than {size} in more than {files - 1} files"
+        shown = _most_files(self.files.values()) if too_many else _largest(self.files.values())
+        allowed = f"{self.max_files} files" if too_many else format_size(self.limit)
+        remedy = (
+            "list what the job does not need in .gitignore (or .git/info/exclude); files git tracks also need "
+            "`git rm --cached`"
+            if self.in_git
+            else "make it a git repository (`git init`) and list what the job does not need in .gitignore"
+        )
+        raise InvalidRequest(
+            f"the workspace {self.root} is too large to go along with a job: {found}, at most {allowed} are allowed. "
+            f"The largest:\n{shown}\nTo leave files out, {remedy}; or name another folder (--workspace DIR), or send "
+            f"none (--no-workspace)." + ("" if too_many else f" To allow more, set {MAX_BUNDLE_ENV}.")
+        )
+
+
+def _largest(files: Iterable[WorkspaceFile]) -> str:
+    largest = sorted(files, key=lambda file: -file.size_bytes)[:_LARGEST_SHOWN]
+    return "\n".join(f"  {format_size(file.size_bytes):>9}  {file.path}" for file in largest)
+
+
+def _most_files(files: Iterable[WorkspaceFile]) -> str:
+    folders = Counter(file.path.rpartition("/")[0] or "." for file in files)
+    return "\n".join(f"  {count:>7} files in {folder}" for folder, count in folders.most_common(_LARGEST_SHOWN))
 
 
 def _is_in_git(root: Path) -> bool:
     return any((folder / ".git").exists() for folder in (root, *root.parents))
 
 
-def _git_files(root: Path, prefix: str = "") -> Iterator[str]:
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+def _git_files(root: Path, warnings: list[str], prefix: str = "") -> Iterator[str]:
+    command = ["git", "ls-files", "-z", "-t", "--cached", "--others", "--exclude-standard"]
     try:
-        done = subprocess.run(command, cwd=root, capture_output=True, check=False)
+        done = subprocess.run(command, cwd=root, capture_output=True, check=False, timeout=GIT_SECONDS)
     except FileNotFoundError:
-        yield from (prefix + path for path in _walk(root))
+        yield from (prefix + path for path in _walk(root, warnings))
         return
+    except subprocess.TimeoutExpired:
+        raise InvalidRequest(
+            f"git needs more than {GIT_SECONDS:.0f} s to list the files of the workspace {root}; list large folders "
+            "that the job does not need in .gitignore, or name another folder (--workspace DIR)"
+        ) from None
+    words = done.stderr.decode(errors="replace").strip()
     if done.returncode != 0:
-        words = done.stderr.decode(errors="replace").strip()
         raise MarinError(f"git could not list the files of the workspace {root}: {words}")
-    for path in os.fsdecode(done.stdout).split("\0"):
+    warnings.extend(f"git: {line}; it is left out" for line in words.splitlines() if "could not open" in line)
+    for entry in os.fsdecode(done.stdout).split("\0"):
+        tag, _, path = entry.partition(" ")
         # A submodule, or a repository inside this one, is listed as one path; it has a listing of its own.
         nested = root / path
         if path and nested.is_dir() and not nested.is_symlink():
             if (nested / ".git").exists():
-                yield from _git_files(nested, f"{prefix}{path.rstrip('/')}/")
+                yield from _git_files(nested, warnings, f"{prefix}{path.rstrip('/')}/")
+        elif path and tag == "?" and any(map(_is_dotenv, path.split("/"))):
+            warnings.append(f"{prefix}{path} may hold secrets; it is left out (`git add` it if the job needs it)")
         elif path:
             yield prefix + path
 
 
-def _walk(root: Path) -> Iterator[str]:
-    for folder, dirs, names in os.walk(root):
+def _walk(root: Path, warnings: list[str]) -> Iterator[str]:
+    def unreadable(error: OSError) -> None:
+        warnings.append(f"{os.path.relpath(error.filename, root)} cannot be read: {error.strerror}; it is left out")
+
+    for folder, dirs, names in os.walk(root, onerror=unreadable):
         # A directory with pyvenv.cfg is a virtual environment whatever it is called.
         linked = [d for d in dirs if os.path.islink(os.path.join(folder, d))]
         dirs[:] = [
             d
             for d in dirs
-            if d not in _IGNORED_DIRS and d not in linked and not os.path.exists(os.path.join(folder, d, "pyvenv.cfg"))
+            if d not in _IGNORED_DIRS
+            and not _is_dotenv(d)
+            and d not in linked
+            and not os.path.exists(os.path.join(folder, d, "pyvenv.cfg"))
         ]
         for name in (*names, *linked):
-            if not any(fnmatch.fnmatch(name, pattern) for pattern in _IGNORED_FILES):
+            if not _is_dotenv(name) and not any(fnmatch.fnmatch(name, pattern) for pattern in _IGNORED_FILES):
                 yield os.path.relpath(os.path.join(folder, name), root).replace(os.sep, "/")
+
+
+def _is_dotenv(name: str) -> bool:
+    return fnmatch.fnmatch(name, _DOTENV) and not name.endswith(_SECRET_SAMPLES)
 
 
 def _inspect(root: Path, path: str) -> WorkspaceFile | str:
@@ -119,10 +216,14 @@ def _inspect(root: Path, path: str) -> WorkspaceFile | str:
         if not stat.S_ISLNK(info.st_mode):
             return f"{path} is neither a file nor a symlink; it is left out"
         target = os.readlink(full)
+        path.encode()
+        target.encode()
     except (FileNotFoundError, NotADirectoryError):
         return ""  # deleted, but git still has it
     except UnicodeEncodeError:
         return f"{path!r} is not named in UTF-8; it is left out"
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}; it is left out"
     resolved = os.path.normpath(os.path.join(os.path.dirname(path), target))
     if os.path.isabs(target) or resolved == ".." or resolved.startswith("../"):
         return f"symlink {path} points out of the workspace (to {target}); it is left out"
@@ -140,24 +241,7 @@ def _limit_bytes(environ: Mapping[str, str]) -> int:
     return int(megabytes * 2**20)
 
 
-def _too_large(root: Path, files: list[WorkspaceFile], limit: int, in_git: bool) -> str:
-    largest = sorted(files, key=lambda file: -file.size_bytes)[:_LARGEST_SHOWN]
-    lines = "\n".join(f"  {format_size(file.size_bytes):>9}  {file.path}" for file in largest)
-    remedy = (
-        "list what the job does not need in .gitignore (or .git/info/exclude); files git tracks also need "
-        "`git rm --cached`"
-        if in_git
-        else "make it a git repository (`git init`) and list what the job does not need in .gitignore"
-    )
-    total = format_size(sum(file.size_bytes for file in files))
-    return (
-        f"the workspace {root} is too large to go along with a job: {total} in {len(files)} files, at most "
-        f"{format_size(limit)} are allowed. The largest:\n{lines}\n"
-        f"To leave files out, {remedy}. To allow more, set {MAX_BUNDLE_ENV}."
-    )
-
-
-def _secret_warnings(files: list[WorkspaceFile]) -> Iterator[str]:
+def _secret_warnings(files: Iterable[WorkspaceFile]) -> Iterator[str]:
     for file in files:
         name = file.path.rpartition("/")[2]
         if name.endswith(_SECRET_SAMPLES):

@@ -37,3 +37,11 @@ def format_size(size_bytes: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.3g} {unit}"
         value /= 1024
     return f"{value:.3g} TiB"
+
+
+def short_size(size_bytes: int) -> str:
+    """A size in whole units as people say it, e.g. "48 KB" (units are powers of 1024)."""
+    for unit, size in (("GB", 2**30), ("MB", 2**20), ("KB", 2**10)):
+        if size_bytes >= size:
+            return f"{size_bytes / size:.1f} {unit}" if size_bytes < 10 * size else f"{size_bytes / size:.0f} {unit}"
+    return f"{size_bytes} bytes"

@@ -8,6 +8,7 @@ from iris.controller.blobs import check_digest
 from iris.domain.constraints import validate_constraint
 from iris.domain.entities import MAX_FENCE_AFTER_MS, CommandEntrypoint, JobSpec
 from iris.domain.resources import validate_resources
+from iris.domain.runtime import validate_runtime
 from iris.domain.scale_groups import ScaleGroup
 from iris.sched.feasible import WorkerCapacity, impossible_reason
 from rigging.errors import InvalidRequest
@@ -43,6 +44,7 @@ def validate_spec(spec: JobSpec) -> None:
         validate_resources(spec.resources)
         for constraint in spec.constraints:
             validate_constraint(constraint)
+        validate_runtime(spec.runtime)
     except InvalidRequest as error:
         raise InvalidRequest(f"{job}: {error}") from None
     _validate_environment(job, spec)
@@ -88,6 +90,8 @@ def _validate_entrypoint(job: str, spec: JobSpec) -> None:
         check_digest(entrypoint.payload_digest)
     if spec.bundle_digest:
         check_digest(spec.bundle_digest)
+    elif spec.runtime.working_dir:
+        raise InvalidRequest(f"{job}: working_dir is {spec.runtime.working_dir!r}, but the job has no workspace")
 
 
 def _validate_environment(job: str, spec: JobSpec) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from iris.domain.constraints import Constraint
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, attempt_id
 from iris.domain.resources import NOTHING, Resources
+from iris.domain.runtime import DEFAULT_RUNTIME, TaskRuntime
 from iris.domain.states import JobState, PriorityBand, TaskState
 
 
@@ -73,6 +74,7 @@ class JobSpec:
     reserve: bool = False
     exclusive: bool = False
     fence_after_ms: int = 0
+    runtime: TaskRuntime = DEFAULT_RUNTIME
 
 
 DEFAULT_FENCE_AFTER_MS: Final = 600_000

@@ -22,6 +22,7 @@ from iris.domain.ids import parent_of, validate_job_id, validate_name
 from iris.domain.resources import Device, Resources
 from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
 from iris.rpc import iris_pb2 as pb
+from iris.rpc.convert_runtime import runtime_from_wire, runtime_to_wire
 from rigging.errors import InvalidRequest
 
 _Number = TypeVar("_Number", bound=IntEnum)
@@ -102,6 +103,7 @@ def spec_from_wire(message: pb.JobSpec, default_band: PriorityBand = PriorityBan
         reserve=message.reserve,
         exclusive=message.exclusive,
         fence_after_ms=message.fence_after_ms or (DEFAULT_FENCE_AFTER_MS if message.exclusive else 0),
+        runtime=runtime_from_wire(message.runtime if message.HasField("runtime") else None),
     )
 
 
@@ -179,6 +181,7 @@ def spec_to_wire(spec: JobSpec) -> pb.JobSpec:
         reserve=spec.reserve,
         exclusive=spec.exclusive,
         fence_after_ms=spec.fence_after_ms,
+        runtime=runtime_to_wire(spec.runtime),
     )
 
 

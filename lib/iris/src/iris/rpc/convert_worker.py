@@ -10,6 +10,7 @@ from iris.domain.ids import AttemptId, WorkerId
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert import entrypoint_to_wire, environment_to_wire, number, resources_to_wire
+from iris.rpc.convert_runtime import runtime_to_wire
 from rigging.errors import InvalidRequest
 
 OBSERVABLE_STATES = frozenset(
@@ -54,6 +55,7 @@ def launch_to_wire(spec: JobSpec, job_token: str) -> pb.Launch:
         job_token=job_token,
         exclusive=spec.exclusive,
         fence_after_ms=spec.fence_after_ms,
+        runtime=runtime_to_wire(spec.runtime),
     )
 
 

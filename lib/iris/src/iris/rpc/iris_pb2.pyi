@@ -163,6 +163,38 @@ EXISTING_JOB_POLICY_REPLACE: ExistingJobPolicy.ValueType  # 3
 """stop it; the new one starts when its attempts are gone"""
 Global___ExistingJobPolicy: _TypeAlias = ExistingJobPolicy  # noqa: Y015
 
+class _PackageSource:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PackageSourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PackageSource.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PACKAGE_SOURCE_UNSPECIFIED: _PackageSource.ValueType  # 0
+    """as releases before this field: uv.lock, else the worker's own environment"""
+    PACKAGE_SOURCE_LOCK: _PackageSource.ValueType  # 1
+    """the project's uv.lock"""
+    PACKAGE_SOURCE_REQUIREMENTS: _PackageSource.ValueType  # 2
+    """the project's requirements.txt"""
+    PACKAGE_SOURCE_SUBMITTER: _PackageSource.ValueType  # 3
+    """the environment at environment_path: the submitter's, on the same machine"""
+    PACKAGE_SOURCE_NONE: _PackageSource.ValueType  # 4
+    """a bare Python"""
+
+class PackageSource(_PackageSource, metaclass=_PackageSourceEnumTypeWrapper):
+    """Where a job's packages come from."""
+
+PACKAGE_SOURCE_UNSPECIFIED: PackageSource.ValueType  # 0
+"""as releases before this field: uv.lock, else the worker's own environment"""
+PACKAGE_SOURCE_LOCK: PackageSource.ValueType  # 1
+"""the project's uv.lock"""
+PACKAGE_SOURCE_REQUIREMENTS: PackageSource.ValueType  # 2
+"""the project's requirements.txt"""
+PACKAGE_SOURCE_SUBMITTER: PackageSource.ValueType  # 3
+"""the environment at environment_path: the submitter's, on the same machine"""
+PACKAGE_SOURCE_NONE: PackageSource.ValueType  # 4
+"""a bare Python"""
+Global___PackageSource: _TypeAlias = PackageSource  # noqa: Y015
+
 class _FailureKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -419,6 +451,47 @@ class Constraint(_message.Message):
 Global___Constraint: _TypeAlias = Constraint  # noqa: Y015
 
 @_typing.final
+class Runtime(_message.Message):
+    """In which directory and with which Python the tasks of a job run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKING_DIR_FIELD_NUMBER: _builtins.int
+    PROJECT_DIR_FIELD_NUMBER: _builtins.int
+    PYTHON_FIELD_NUMBER: _builtins.int
+    PACKAGES_FIELD_NUMBER: _builtins.int
+    ENVIRONMENT_PATH_FIELD_NUMBER: _builtins.int
+    INTERPRETER_FIELD_NUMBER: _builtins.int
+    working_dir: _builtins.str
+    """relative to the project; empty: the project's own directory"""
+    project_dir: _builtins.str
+    """of the project in the bundle; empty: the bundle's root"""
+    python: _builtins.str
+    """"3.12", or a specifier such as ">=3.11,<3.13"; empty: the worker's"""
+    packages: Global___PackageSource.ValueType
+    environment_path: _builtins.str
+    """see PACKAGE_SOURCE_SUBMITTER"""
+    interpreter: _builtins.str
+    """on the same machine: the submitter's interpreter, tried before others"""
+    def __init__(
+        self,
+        *,
+        working_dir: _builtins.str = ...,
+        project_dir: _builtins.str = ...,
+        python: _builtins.str = ...,
+        packages: Global___PackageSource.ValueType = ...,
+        environment_path: _builtins.str = ...,
+        interpreter: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment_path", b"environment_path", "interpreter", b"interpreter", "packages", b"packages", "project_dir", b"project_dir", "python", b"python", "working_dir", b"working_dir"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Runtime: _TypeAlias = Runtime  # noqa: Y015
+
+@_typing.final
 class JobSpec(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -440,6 +513,7 @@ class JobSpec(_message.Message):
     RESERVE_FIELD_NUMBER: _builtins.int
     EXCLUSIVE_FIELD_NUMBER: _builtins.int
     FENCE_AFTER_MS_FIELD_NUMBER: _builtins.int
+    RUNTIME_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """"/user/name" or "/user/parent/child" """
     bundle_digest: _builtins.str
@@ -474,6 +548,8 @@ class JobSpec(_message.Message):
     def constraints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Constraint]: ...
     @_builtins.property
     def ports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def runtime(self) -> Global___Runtime: ...
     def __init__(
         self,
         *,
@@ -495,10 +571,11 @@ class JobSpec(_message.Message):
         reserve: _builtins.bool = ...,
         exclusive: _builtins.bool = ...,
         fence_after_ms: _builtins.int = ...,
+        runtime: Global___Runtime | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["entrypoint", b"entrypoint", "environment", b"environment", "resources", b"resources"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entrypoint", b"entrypoint", "environment", b"environment", "resources", b"resources", "runtime", b"runtime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "job_id", b"job_id", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "max_task_failures", b"max_task_failures", "ports", b"ports", "replicas", b"replicas", "reserve", b"reserve", "resources", b"resources", "scheduling_timeout_ms", b"scheduling_timeout_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "job_id", b"job_id", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "max_task_failures", b"max_task_failures", "ports", b"ports", "replicas", b"replicas", "reserve", b"reserve", "resources", b"resources", "runtime", b"runtime", "scheduling_timeout_ms", b"scheduling_timeout_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1804,6 +1881,7 @@ class Launch(_message.Message):
     JOB_TOKEN_FIELD_NUMBER: _builtins.int
     EXCLUSIVE_FIELD_NUMBER: _builtins.int
     FENCE_AFTER_MS_FIELD_NUMBER: _builtins.int
+    RUNTIME_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     bundle_digest: _builtins.str
     replicas: _builtins.int
@@ -1820,6 +1898,8 @@ class Launch(_message.Message):
     def resources(self) -> Global___Resources: ...
     @_builtins.property
     def ports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def runtime(self) -> Global___Runtime: ...
     def __init__(
         self,
         *,
@@ -1833,10 +1913,11 @@ class Launch(_message.Message):
         job_token: _builtins.str = ...,
         exclusive: _builtins.bool = ...,
         fence_after_ms: _builtins.int = ...,
+        runtime: Global___Runtime | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["entrypoint", b"entrypoint", "environment", b"environment", "resources", b"resources"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entrypoint", b"entrypoint", "environment", b"environment", "resources", b"resources", "runtime", b"runtime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_digest", b"bundle_digest", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "job_id", b"job_id", "job_token", b"job_token", "ports", b"ports", "replicas", b"replicas", "resources", b"resources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_digest", b"bundle_digest", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "job_id", b"job_id", "job_token", b"job_token", "ports", b"ports", "replicas", b"replicas", "resources", b"resources", "runtime", b"runtime"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

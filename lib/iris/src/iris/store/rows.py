@@ -22,6 +22,7 @@ from iris.domain.entities import (
 )
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
 from iris.domain.resources import Device, Resources
+from iris.domain.runtime import DEFAULT_RUNTIME, runtime_from_json, runtime_to_json
 from iris.domain.states import JobState, PriorityBand, TaskState
 
 Row = tuple[Any, ...]  # what sqlite3 takes and gives
@@ -191,6 +192,7 @@ def spec_to_json(spec: JobSpec) -> str:
         "reserve": spec.reserve,
         "exclusive": spec.exclusive,
         "fence_after_ms": spec.fence_after_ms,
+        "runtime": runtime_to_json(spec.runtime),
     }
     return _dump({name: value for name, value in fields.items() if value or name in _ALWAYS})
 
@@ -229,6 +231,7 @@ def spec_of(job_id: JobId, text: str, env_vars: str | None = None) -> JobSpec:
         reserve=fields.get("reserve", False),
         exclusive=fields.get("exclusive", False),
         fence_after_ms=fields.get("fence_after_ms", 0),
+        runtime=runtime_from_json(fields["runtime"]) if "runtime" in fields else DEFAULT_RUNTIME,
     )
 
 

@@ -308,5 +308,27 @@ def link_top_level(bundle: Path, directory: Path, links: Path) -> None:
         os.link(f"{template}/{name}", f"{directory}/{name}", follow_symlinks=False)
 
 
+def enter_directory(directory: Path, relative: str) -> Path:
+    """The directory `relative` below an attempt's own, made so that what is written into it stays the attempt's own.
+
+    A part of the way that is a link into the bundle becomes a directory of links; what the bundle lacks is made, as
+    empty directories are not sent.
+
+    Raises:
+        OSError: A part of the way is a file.
+    """
+    for name in filter(None, relative.split("/")):
+        directory = directory / name
+        if directory.is_symlink() and directory.is_dir():
+            target = directory.resolve()
+            directory.unlink()
+            directory.mkdir()
+            for entry in os.listdir(target):
+                os.symlink(target / entry, directory / entry)
+        else:
+            directory.mkdir(exist_ok=True)
+    return directory
+
+
 def _marker(bundle: Path) -> Path:
     return bundle.with_name(f"{bundle.name}.complete")

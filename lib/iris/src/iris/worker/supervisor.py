@@ -28,7 +28,7 @@ from iris.worker.attempt_machine import (
     StopAsked,
     advance,
 )
-from iris.worker.bundle import link_top_level
+from iris.worker.bundle import enter_directory, link_top_level
 from iris.worker.evidence import TAIL_BYTES, OomKills, judge
 from iris.worker.logs import AttemptLog
 from iris.worker.outbox import Outbox
@@ -336,7 +336,11 @@ class Supervisor:
             return self._scratch
         directory = self._paths.attempt(attempt.attempt_id)
         link_top_level(ground.bundle_dir, directory, self._paths.links)
-        return str(directory)
+        working_dir = attempt.request.launch.runtime.working_dir
+        try:
+            return str(enter_directory(directory, working_dir))
+        except (FileExistsError, NotADirectoryError) as error:
+            raise StartFailed(f"the working directory {working_dir!r} is a file of the workspace", 126) from error
 
     # --- small things ---
 

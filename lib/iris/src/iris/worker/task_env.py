@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from iris.domain.runtime import runtime_to_json
 from iris.worker.paths import WorkPaths
 from iris.worker.runtime.strangers import ATTEMPT_VARIABLE, WORK_DIR_VARIABLE
 from iris.worker.types import Launch, StartRequest
@@ -103,6 +104,8 @@ class TaskEnvironment:
         env["IRIS_TASK_ID"] = request.task_id
         env["IRIS_TASK_INDEX"] = str(request.task_index)
         env["IRIS_ERROR_FILE"] = str(self._paths.error(request.attempt_id))
+        if launch.bundle_digest:
+            env["IRIS_WORKSPACE_DIR"] = str(self._paths.attempt(request.attempt_id))
         for name, port in ports.items():
             env[port_variable(name)] = str(port)
         return env
@@ -127,6 +130,7 @@ class TaskEnvironment:
             "IRIS_BUNDLE_DIGEST": launch.bundle_digest,
             "IRIS_EXTRAS": json.dumps(launch.extras),
             "IRIS_PIP_PACKAGES": json.dumps(launch.pip_packages),
+            "IRIS_RUNTIME": json.dumps(runtime_to_json(launch.runtime)),
         }
         if launch.payload_digest:
             env["IRIS_CLOUDPICKLE"] = _cloudpickle_directory()

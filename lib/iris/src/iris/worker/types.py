@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from iris.domain.runtime import DEFAULT_RUNTIME, TaskRuntime
 from iris.domain.states import FailureKind, TaskState
 from rigging.errors import MarinError
 
@@ -30,6 +31,7 @@ class Launch:
     replicas: int = 1
     token: str = ""
     has_accelerator: bool = False
+    runtime: TaskRuntime = DEFAULT_RUNTIME
 
     @property
     def needs_preparation(self) -> bool:

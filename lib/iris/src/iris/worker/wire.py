@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from iris.domain.resources import Device, Resources
 from iris.rpc import iris_pb2 as pb
+from iris.rpc.convert_runtime import runtime_from_wire
 from iris.worker.types import DesiredChange, Launch, Observation, StartRequest, StopRequest
 
 
@@ -38,6 +39,7 @@ def launch_from_wire(message: pb.Launch) -> Launch:
         replicas=message.replicas,
         token=message.job_token,
         has_accelerator=message.resources.device.kind not in ("", "cpu"),
+        runtime=runtime_from_wire(message.runtime if message.HasField("runtime") else None),
     )
 
 

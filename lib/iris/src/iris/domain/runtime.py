@@ -1,0 +1,103 @@
+"""In which directory and with which Python a job's tasks run."""
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from typing import Final
+
+from rigging.errors import InvalidRequest
+
+_LONGEST_PATH: Final = 4096
+# "3.12", "3.12.4", or version specifiers. No option and no path: it becomes an argument of uv.
+_PYTHON: Final = re.compile(r"[0-9]+(\.[0-9]+){0,2}|((===?|~=|!=|[<>]=?)\s*[0-9][0-9A-Za-z.*+]*\s*(,\s*|$))+")
+
+
+class PackageSource(IntEnum):
+    """Where a job's packages come from."""
+
+    UNSPECIFIED = 0  # as releases before this field: uv.lock, else the worker's own environment
+    LOCK = 1  # the project's uv.lock
+    REQUIREMENTS = 2  # the project's requirements.txt
+    SUBMITTER = 3  # the submitter's own environment, on the same machine
+    NONE = 4  # a bare Python
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRuntime:
+    """In which directory and with which Python the tasks of a job run.
+
+    Args:
+        working_dir: Relative to the project; empty: the project's own directory.
+        project_dir: Of the project in the bundle; empty: the bundle's root.
+        python: A version ("3.12") or specifiers (">=3.11,<3.13"); empty: the worker's.
+        packages: Where the packages come from.
+        environment_path: The environment's directory, where `packages` is SUBMITTER.
+        interpreter: The submitter's interpreter, tried before others; only where the worker is on the same machine.
+    """
+
+    working_dir: str = ""
+    project_dir: str = ""
+    python: str = ""
+    packages: PackageSource = PackageSource.UNSPECIFIED
+    environment_path: str = ""
+    interpreter: str = ""
+
+
+DEFAULT_RUNTIME: Final = TaskRuntime()
+
+
+def validate_runtime(runtime: TaskRuntime) -> None:
+    """Check it by itself. Raises InvalidRequest naming the field, the value and what is allowed."""
+    for name in ("working_dir", "project_dir"):
+        check_relative_dir(getattr(runtime, name), name)
+    for name in ("environment_path", "interpreter"):
+        path = getattr(runtime, name)
+        if path and (not path.startswith("/") or "\0" in path or len(path) > _LONGEST_PATH):
+            raise InvalidRequest(f"{name} is {path!r}; it must be an absolute path")
+    if bool(runtime.environment_path) != (runtime.packages is PackageSource.SUBMITTER):
+        raise InvalidRequest(
+            f"environment_path is {runtime.environment_path!r} and packages {runtime.packages.name}; "
+            "a path belongs to SUBMITTER, and to nothing else"
+        )
+    if runtime.python and not is_python_request(runtime.python):
+        raise InvalidRequest(f"python is {runtime.python!r}; write a version or specifiers, e.g. '3.12' or '>=3.11'")
+
+
+def check_relative_dir(path: str, what: str) -> None:
+    """Raise InvalidRequest unless `path` is empty or a plain relative path: no "..", no "/" at the ends."""
+    if not path:
+        return
+    if len(path) > _LONGEST_PATH or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise InvalidRequest(f"{what} is {path[:200]!r}; it must be a relative path without '..', such as 'sub/folder'")
+
+
+def is_python_request(text: str) -> bool:
+    """Whether `text` is a version or version specifiers of Python."""
+    return bool(_PYTHON.fullmatch(text.strip()))
+
+
+def runtime_to_json(runtime: TaskRuntime) -> dict[str, object]:
+    """Its fields that are not at their default."""
+    return {name: value for name, value in asdict(runtime).items() if value}
+
+
+def runtime_from_json(fields: object) -> TaskRuntime:
+    """The inverse of `runtime_to_json`. Raises ValueError or TypeError for what is none."""
+    if not isinstance(fields, dict):
+        raise TypeError(f"{fields!r} does not describe a runtime")
+    known = dict(fields)
+    packages = PackageSource(int(str(known.pop("packages", 0))))
+    if not all(isinstance(value, str) for value in known.values()):
+        raise ValueError(f"{fields!r} does not describe a runtime")
+    return TaskRuntime(packages=packages, **known)
+
+
+def parse_runtime(text: str, what: str) -> TaskRuntime:
+    """A runtime from JSON text. Raises InvalidRequest, which names `what`."""
+    if not text:
+        return DEFAULT_RUNTIME
+    try:
+        return runtime_from_json(json.loads(text))
+    except (ValueError, TypeError, AttributeError):
+        raise InvalidRequest(f"{what}={text!r} does not describe a runtime") from None

@@ -1,0 +1,38 @@
+"""Wire ↔ domain for where tasks run; used by clients, the controller and workers."""
+
+from iris.domain.runtime import DEFAULT_RUNTIME, PackageSource, TaskRuntime
+from iris.rpc import iris_pb2 as pb
+from rigging.errors import InvalidRequest
+
+
+def runtime_from_wire(message: pb.Runtime | None) -> TaskRuntime:
+    """The runtime; None: the default. Raises InvalidRequest for a package source that this release does not know."""
+    if message is None:
+        return DEFAULT_RUNTIME
+    try:
+        packages = PackageSource(message.packages)
+    except ValueError:
+        known = ", ".join(f"{source.value} {source.name}" for source in PackageSource)
+        raise InvalidRequest(f"package source {message.packages} is unknown; known are {known}") from None
+    return TaskRuntime(
+        working_dir=message.working_dir,
+        project_dir=message.project_dir,
+        python=message.python,
+        packages=packages,
+        environment_path=message.environment_path,
+        interpreter=message.interpreter,
+    )
+
+
+def runtime_to_wire(runtime: TaskRuntime) -> pb.Runtime | None:
+    """Its wire form; None for the default."""
+    if runtime == DEFAULT_RUNTIME:
+        return None
+    return pb.Runtime(
+        working_dir=runtime.working_dir,
+        project_dir=runtime.project_dir,
+        python=runtime.python,
+        packages=pb.PackageSource.ValueType(int(runtime.packages)),
+        environment_path=runtime.environment_path,
+        interpreter=runtime.interpreter,
+    )

@@ -1,0 +1,60 @@
+import pytest
+
+from iris.domain.runtime import (
+    PackageSource,
+    TaskRuntime,
+    is_python_request,
+    parse_runtime,
+    runtime_to_json,
+    validate_runtime,
+)
+from rigging.errors import InvalidRequest
+
+FULL = TaskRuntime("sub/dir", "proj", "3.12", PackageSource.SUBMITTER, "/venv", "/usr/bin/python3")
+
+
+@pytest.mark.parametrize("runtime", [TaskRuntime(), FULL])
+def test_what_is_written_is_read_again(runtime: TaskRuntime) -> None:
+    import json
+
+    validate_runtime(runtime)
+    assert parse_runtime(json.dumps(runtime_to_json(runtime)), "X") == runtime
+    assert parse_runtime("", "X") == TaskRuntime()
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"x": 1}', '{"packages": 99}', '{"python": 3}'])
+def test_what_describes_no_runtime_is_named(text: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"X=.* does not describe a runtime"):
+        parse_runtime(text, "X")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "words"),
+    [
+        (TaskRuntime(working_dir="/etc"), "working_dir is '/etc'; it must be a relative path"),
+        (TaskRuntime(working_dir="a/../b"), "working_dir"),
+        (TaskRuntime(working_dir="a/"), "working_dir"),
+        (TaskRuntime(working_dir="a\0b"), "working_dir"),
+        (TaskRuntime(project_dir=".."), "project_dir is '..'"),
+        (TaskRuntime(python="--help"), "python is '--help'; write a version"),
+        (TaskRuntime(python="/usr/bin/python"), "python is"),
+        (TaskRuntime(interpreter="python3"), "interpreter is 'python3'; it must be an absolute path"),
+        (TaskRuntime(packages=PackageSource.SUBMITTER), "environment_path is ''"),
+        (TaskRuntime(packages=PackageSource.LOCK, environment_path="/x"), "environment_path is '/x'"),
+    ],
+)
+def test_what_no_job_can_have_is_refused_by_name(runtime: TaskRuntime, words: str) -> None:
+    with pytest.raises(InvalidRequest, match=words):
+        validate_runtime(runtime)
+
+
+@pytest.mark.parametrize(
+    "text", ["3", "3.12", "3.12.4", ">=3.11", ">=3.11,<3.13", "~=3.11", "==3.12.*", ">= 3.11, != 3.12"]
+)
+def test_versions_and_specifiers_are_python_requests(text: str) -> None:
+    assert is_python_request(text)
+
+
+@pytest.mark.parametrize("text", ["", "3.", "python", "--x", ">=", "3.12;rm", "3.12 -x", ">=3.11 --help", "a/b"])
+def test_anything_else_is_none(text: str) -> None:
+    assert not is_python_request(text)
