@@ -119,7 +119,8 @@ class Derived:
     kind: type = int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "full", f"{self.path}/x")
+        # A placeholder has no text; the class is constructed again with the path.
+        object.__setattr__(self, "full", f"{self.path}/x" if isinstance(self.path, str) else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ import functools
 import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -223,16 +222,13 @@ def test_a_cycle_is_reported_with_the_names_of_its_steps(make_step: MakeStep) ->
         Executor("/p", "/p/experiments").compute_version(second)
 
 
-def test_two_versions_on_one_pinned_path_are_intended_and_only_warned_of(
-    make_step: MakeStep, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_two_versions_on_one_pinned_path_are_refused(make_step: MakeStep) -> None:
     executor = Executor("/p", "/p/experiments")
     first = make_step("one", versioned(1), override_output_path="same")
-    second = make_step("two", versioned(2), override_output_path="same")
     executor.compute_version(first)
-    executor.compute_version(second)
-    assert executor.output_paths == {first: "/p/same", second: "/p/same"}
-    assert re.search(r"/p/same.*'one'.*'x': 1.*'two'.*'x': 2", caplog.text)
+    executor.compute_version(make_step("one", versioned(1), override_output_path="same"))
+    with pytest.raises(Conflict, match=r"/p/same: step 'one' .*'x': 1.* step 'two' .*'x': 2"):
+        executor.compute_version(make_step("two", versioned(2), override_output_path="same"))
 
 
 def test_two_functions_with_one_name_and_version_are_refused(make_step: MakeStep) -> None:

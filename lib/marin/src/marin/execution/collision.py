@@ -38,7 +38,7 @@ class Planned:
 
 
 def check_same_version(first: Step, one: StepVersion, second: Step, other: StepVersion, path: str) -> None:
-    """Refuse two steps of different versions at one output path; where one is pinned to it by intent, only warn.
+    """Refuse two steps of different versions at one output path, also where `override_output_path` pins them to it.
 
     Raises:
         Conflict: naming both.
@@ -49,9 +49,6 @@ def check_same_version(first: Step, one: StepVersion, second: Step, other: StepV
         f"two different versions have the output path {path}: step {first.name!r} ({describe(one)}) and "
         f"step {second.name!r} ({describe(other)})"
     )
-    if first.override_output_path is not None or second.override_output_path is not None:
-        logger.warning("%s; it is fixed by override_output_path, so the first is made and the second uses it", message)
-        return
     raise Conflict(f"{message}; rename one of them, or give one an override_output_path of its own")
 
 

@@ -15,8 +15,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from marin.execution.refs import InputName
-from marin.execution.step import ExecutorStep
+from marin.execution.hidden import find_inside, is_inert
+from marin.execution.refs import DEFAULT_MIRROR_BUDGET_GB, InputName, MirroredValue
+from marin.execution.step import PLACEHOLDERS, ExecutorStep
 from rigging.errors import InvalidRequest
 
 # What a default repr shows of where an object happens to lie in memory.
@@ -110,9 +111,37 @@ def _encode(value: Any, field: str, refer: Refer) -> Any:
         return _encode_dict(value, field, refer)
     if isinstance(value, (set, frozenset)):
         return _encode_set(value, field, refer)
+    if isinstance(value, MirroredValue):
+        # Its budget is no part of any path; this is the text that the default budget has always had.
+        return {"value": _encode(value.value, field_path(field, "value"), refer), "budget_gb": DEFAULT_MIRROR_BUDGET_GB}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _encode_dataclass(value, field, refer)
+    if not is_inert(type(value)):
+        _refuse_hidden(value, field)
     return stable_text(value, field)
+
+
+def _refuse_hidden(value: Any, field: str) -> None:
+    """Refuse a value of which only the text counts, when the text would hide an input or the order of a set."""
+    found = find_inside(value, lambda item: isinstance(item, PLACEHOLDERS) or _is_unordered_set(item))
+    if found is None:
+        return
+    where, item = found
+    if isinstance(item, PLACEHOLDERS):
+        what, why = repr(item), "which its text would hide; use a dataclass, dict, list or tuple"
+    else:
+        what, why = (
+            f"the set {_short(item)}",
+            "whose order depends on the process's hash seed; use a sorted list or tuple",
+        )
+    at = f" at {where}" if where else ""
+    raise UnstableValue(f"field {field!r}: the versioned {type(value).__name__} holds {what}{at}, {why}")
+
+
+def _is_unordered_set(value: Any) -> bool:
+    return (
+        isinstance(value, (set, frozenset)) and len(value) > 1 and not all(_has_seedless_hash(item) for item in value)
+    )
 
 
 def _encode_scalar(value: Any) -> Any:
@@ -180,7 +209,7 @@ def _encode_set(value: set[Any] | frozenset[Any], field: str, refer: Refer) -> s
     inputs = [item.as_input_name() if isinstance(item, ExecutorStep) else item for item in value]
     if any(isinstance(item, InputName) for item in inputs):
         return _encode_set_with_inputs(inputs, type(value), field, refer)
-    if len(value) > 1 and not all(_has_seedless_hash(item) for item in value):
+    if _is_unordered_set(value):
         raise UnstableValue(
             f"field {field!r}: the order of the set {_short(value)} depends on the process's hash seed; "
             "use a sorted list or tuple"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -11,14 +12,14 @@ from typing import Any, TypeVar
 
 from marin.execution.paths import under_prefix
 from marin.execution.refs import InputName, MirroredValue, OutputName, VersionedValue
-from marin.execution.step import ExecutorStep, is_absolute
-from marin.execution.walk import LEAF_TYPES, dataclass_field_names
+from marin.execution.shapes import Shape, shape_of
+from marin.execution.step import PLACEHOLDERS, ExecutorStep, is_absolute
+from marin.execution.walk import LEAF_TYPES, check_resolved, dataclass_field_names
 from rigging.errors import InvalidRequest, NotFound
 
 T = TypeVar("T")
 
 MIRROR_SCHEME = "mirror://"
-_PLACEHOLDERS = (ExecutorStep, InputName, OutputName, VersionedValue, MirroredValue)
 
 _UNSET = object()  # a field with init=False may not have been set yet
 
@@ -33,14 +34,15 @@ def instantiate_config(
     What holds no placeholder is shared with `config`, which is never modified.
 
     Args:
-        config: Any nesting of dataclasses, dicts, lists, tuples and sets.
+        config: Any nesting of dataclasses, pydantic models, attrs classes, mappings, sequences and sets.
         output_path: What `this_output_path()` stands for; None when the config may not hold it.
         output_paths: The output path of every step that the config refers to.
         prefix: The storage root, for hardcoded inputs and mirrored paths.
 
     Raises:
         NotFound: the config refers to a step that is not in `output_paths`.
-        InvalidRequest: the config holds `this_output_path()` but there is no output path.
+        InvalidRequest: the config holds `this_output_path()` but there is no output path, or a placeholder stands where
+            it cannot be replaced.
     """
 
     def resolve(placeholder: Any) -> Any:
@@ -59,7 +61,9 @@ def instantiate_config(
             return mirror_path(_rebuild(placeholder.value, resolve), prefix)
         return _rebuild(placeholder.value, resolve)
 
-    return rebuild(config, resolve)
+    result = rebuild(config, resolve)
+    check_resolved(result)
+    return result
 
 
 def resolve_local_placeholders(config: T, output_path: str) -> T:
@@ -139,7 +143,7 @@ def _rebuild(obj: Any, resolve: Resolve) -> Any:
 
 
 def _rebuilder_of(kind: type[Any]) -> _Rebuilder:
-    if issubclass(kind, _PLACEHOLDERS):
+    if issubclass(kind, PLACEHOLDERS):
         return lambda obj, resolve: resolve(obj)
     if issubclass(kind, (Enum, type)):
         return _leave
@@ -147,7 +151,10 @@ def _rebuilder_of(kind: type[Any]) -> _Rebuilder:
         return _rebuild_dataclass
     if issubclass(kind, dict):
         return _rebuild_dict
-    return _rebuild_sequence if issubclass(kind, (list, tuple, set, frozenset)) else _leave
+    if issubclass(kind, (list, tuple, set, frozenset)):
+        return _rebuild_sequence
+    shape = shape_of(kind)
+    return _leave if shape is None else functools.partial(_rebuild_shape, shape)
 
 
 # What a class is to the rebuilding is looked up, not asked of each of its instances again.
@@ -179,6 +186,11 @@ def _rebuild_dict(obj: dict[Any, Any], resolve: Resolve) -> dict[Any, Any]:
     result = copy.copy(obj)  # keeps a subclass, its order and its default factory
     result.update(changed)
     return result
+
+
+def _rebuild_shape(shape: Shape, obj: Any, resolve: Resolve) -> Any:
+    changed = {key: new for key, old in shape.parts(obj) if (new := _rebuild(old, resolve)) is not old}
+    return shape.make(obj, changed) if changed else obj
 
 
 def _rebuild_dataclass(obj: Any, resolve: Resolve) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
 from rigging.errors import InvalidRequest
 
@@ -18,8 +18,41 @@ T = TypeVar("T")
 DEFAULT_MIRROR_BUDGET_GB = 10
 
 
+class NotText:
+    """Refuses to become a text: the path that it stands for is known only when the config is instantiated."""
+
+    __slots__ = ()
+
+    def _instead(self) -> str:
+        raise NotImplementedError  # pragma: no cover - every subclass says what to write
+
+    def _refuse(self, *ignored: object) -> NoReturn:
+        del ignored
+        raise InvalidRequest(
+            f"{self!r} has no text yet (an f-string, str() or + would put this very description into the path); write "
+            f"{self._instead()}"
+        )
+
+    def __str__(self) -> str:
+        self._refuse()
+
+    def __format__(self, spec: str) -> str:
+        self._refuse(spec)
+
+    def __add__(self, other: object) -> NoReturn:
+        self._refuse(other)
+
+    def __radd__(self, other: object) -> NoReturn:
+        self._refuse(other)
+
+
+def _check_inside(path: str | None, what: str) -> None:
+    if path and ".." in path and ".." in path.split("/"):
+        raise InvalidRequest(f"{what}({path!r}): a '..' part would leave the place that it is relative to")
+
+
 @dataclass(frozen=True, slots=True)
-class InputName:
+class InputName(NotText):
     """A path below another step's output, or (with `step=None`) a path below the prefix.
 
     Attributes:
@@ -32,6 +65,14 @@ class InputName:
     step: ExecutorStep[Any] | None
     name: str | None
     block_on_step: bool = True
+
+    def __post_init__(self) -> None:
+        is_fixed = self.step is None and self.name is not None and ("://" in self.name or self.name.startswith("/"))
+        if not is_fixed:
+            _check_inside(self.name, "hardcoded" if self.step is None else "input")
+
+    def _instead(self) -> str:
+        return 'input / "x" for a path below it'
 
     def cd(self, name: str) -> InputName:
         """A path below this one; a blocking input again, even when this one is not."""
@@ -51,10 +92,24 @@ class InputName:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputName:
-    """A path below the output of the step that holds it; None for the output path itself."""
+class OutputName(NotText):
+    """A path below the output of the step that holds it; None for the output path itself.
+
+    Raises:
+        InvalidRequest: `name` would leave the output.
+    """
 
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name is None:
+            return
+        if self.name.startswith("/") or "://" in self.name:
+            raise InvalidRequest(f"this_output_path({self.name!r}): an absolute path is not below the step's output")
+        _check_inside(self.name, "this_output_path")
+
+    def _instead(self) -> str:
+        return 'this_output_path("x") for a path below it'
 
 
 THIS_OUTPUT_PATH = OutputName(None)

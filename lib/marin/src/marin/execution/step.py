@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from marin.execution.refs import InputName
+from marin.execution.refs import InputName, MirroredValue, NotText, OutputName, VersionedValue
 from rigging.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _name_problem(name: str) -> str | None:
 
 # No slots: they break `ExecutorStep[Config](...)` on a frozen class, which refuses the attribute that typing sets.
 @dataclass(frozen=True, eq=False, repr=False)
-class ExecutorStep(Generic[ConfigT]):
+class ExecutorStep(NotText, Generic[ConfigT]):
     """A function with its config; where its output goes follows from the name, the versioned values and the inputs.
 
     Two steps are the same only when they are the same object; steps of equal version share one output path.
@@ -89,6 +89,9 @@ class ExecutorStep(Generic[ConfigT]):
         # Not the config: it holds other steps, and theirs hold others.
         return f"ExecutorStep(name={self.name!r})"
 
+    def _instead(self) -> str:
+        return 'step / "x" for a path below its output, step.name for its name'
+
     def cd(self, name: str) -> InputName:
         """A path below this step's output, for another step's config."""
         return InputName(self, name)
@@ -103,6 +106,10 @@ class ExecutorStep(Generic[ConfigT]):
     def as_input_name(self) -> InputName:
         """A reference to this step's whole output."""
         return InputName(self, None)
+
+
+PLACEHOLDERS = (ExecutorStep, InputName, OutputName, VersionedValue, MirroredValue)
+"""What stands in a config for a value that the step's function gets."""
 
 
 def is_absolute(path: str) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from marin.execution.artifact import Artifact
 from marin.execution.refs import InputName, MirroredValue, OutputName, VersionedValue
+from marin.execution.shapes import shape_of
 from marin.execution.step import ExecutorStep
 from marin.execution.walk import LEAF_TYPES, dataclass_field_names
 from rigging.errors import InvalidRequest
@@ -115,7 +116,7 @@ def _note_budgets(config: Any, found: list[float]) -> None:
             stack += [
                 item for name in dataclass_field_names(kind) if type(item := getattr(obj, name, None)) not in LEAF_TYPES
             ]
-        elif issubclass(kind, Mapping):
-            stack += obj.values()
-        elif issubclass(kind, (list, tuple, set, frozenset)):
+        elif issubclass(kind, (set, frozenset)):
             stack += obj
+        elif (shape := shape_of(kind)) is not None:
+            stack += [value for _, value in shape.parts(obj)]

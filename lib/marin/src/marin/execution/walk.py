@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from enum import Enum
 from typing import Any
 
 from marin.execution.encode import JSON_SCALARS, UnstableValue, encode, field_path, reference_order
+from marin.execution.hidden import find_inside, is_inert
 from marin.execution.refs import InputName, MirroredValue, OutputName, VersionedValue
-from marin.execution.step import ExecutorStep
+from marin.execution.shapes import Shape, shape_of
+from marin.execution.step import PLACEHOLDERS, ExecutorStep
 from rigging.errors import InvalidRequest
 
 LEAF_TYPES = frozenset({str, int, float, bool, bytes, complex, type(None)})
@@ -65,11 +68,12 @@ def dataclass_field_names(cls: type[Any]) -> tuple[str, ...]:
 def walk_config(obj: Any) -> Iterator[WalkEvent]:
     """Yield every versioned value and input of a config in walk order.
 
-    Dataclass fields in order, dicts in insertion order, lists and tuples by index; the members of a set that hold
-    something to report come sorted, because the order of a set differs from process to process.
+    Fields of dataclasses, pydantic models and attrs classes in order, mappings in theirs, sequences by index; members
+    of a set that hold something to report come sorted, because the order of a set differs from process to process.
 
     Raises:
-        InvalidRequest: something to report stands under a dict key that is not a string, or the config contains itself.
+        InvalidRequest: something to report stands where it cannot be replaced (in a dict key, under a key that is no
+            string, in an object of another kind), or the config contains itself.
     """
     events: list[WalkEvent] = []
     _walk_whole(
@@ -88,6 +92,7 @@ class _Visitor:
 
     on_input: Callable[[str, InputName], None]
     on_versioned: Callable[[str, Any], None]
+    on_output: Callable[[str, OutputName], None] = lambda *_: None
 
 
 def _walk_whole(obj: Any, visitor: _Visitor) -> None:
@@ -121,7 +126,9 @@ def _walker_of(kind: type[Any]) -> _Walker:
         return lambda obj, prefix, visitor: visitor.on_versioned(prefix, obj.value)
     if issubclass(kind, MirroredValue):
         return lambda obj, prefix, visitor: _walk(obj.value, prefix, visitor)
-    if issubclass(kind, (OutputName, Enum, type)):
+    if issubclass(kind, OutputName):
+        return lambda obj, prefix, visitor: visitor.on_output(prefix, obj)
+    if issubclass(kind, (Enum, type)):
         return _walk_nothing
     if dataclasses.is_dataclass(kind):
         return _walk_dataclass
@@ -129,7 +136,12 @@ def _walker_of(kind: type[Any]) -> _Walker:
         return _walk_dict
     if issubclass(kind, (list, tuple)):
         return _walk_sequence
-    return _walk_set if issubclass(kind, (set, frozenset)) else _walk_nothing
+    if issubclass(kind, (set, frozenset)):
+        return _walk_set
+    shape = shape_of(kind)
+    if shape is not None:
+        return functools.partial(_walk_shape, shape)
+    return _walk_nothing if is_inert(kind) else _walk_opaque
 
 
 # What a class is to the walk is looked up, not asked of each of its instances again.
@@ -160,13 +172,65 @@ def _walk_sequence(obj: Any, prefix: str, visitor: _Visitor) -> None:
 
 def _walk_dict(obj: dict[Any, Any], prefix: str, visitor: _Visitor) -> None:
     for key, value in obj.items():
-        if isinstance(key, str):
-            _walk(value, field_path(prefix, key), visitor)
-        elif any(True for _ in walk_config(value)):
-            raise InvalidRequest(
-                f"field {prefix or '(config)'!r}: the dict holds a versioned value or an input under the key {key!r} "
-                f"of type {type(key).__name__}; keys on the way to one must be strings"
-            )
+        _walk_entry(key, value, prefix, visitor)
+
+
+def _walk_entry(key: Any, value: Any, prefix: str, visitor: _Visitor) -> None:
+    if isinstance(key, str):
+        _walk(value, field_path(prefix, key), visitor)
+        return
+    if type(key) not in LEAF_TYPES:
+        _refuse_placeholder_in(key, prefix, f"the dict key {key!r}")
+    if any(True for _ in walk_config(value)):
+        raise InvalidRequest(
+            f"field {prefix or '(config)'!r}: the dict holds a versioned value or an input under the key {key!r} "
+            f"of type {type(key).__name__}; keys on the way to one must be strings"
+        )
+
+
+def _walk_shape(shape: Shape, obj: Any, prefix: str, visitor: _Visitor) -> None:
+    for key, value in shape.parts(obj):
+        if shape.is_sequence:
+            _walk(value, field_path(prefix, f"[{key}]"), visitor)
+        else:
+            _walk_entry(key, value, prefix, visitor)
+
+
+def _walk_opaque(obj: Any, prefix: str, visitor: _Visitor) -> None:
+    del visitor
+    _refuse_placeholder_in(obj, prefix, f"an object of type {type(obj).__name__}")
+
+
+def _refuse_placeholder_in(obj: Any, prefix: str, what: str) -> None:
+    found = find_inside(obj, _is_placeholder)
+    if found is None:
+        return
+    where, placeholder = found
+    raise InvalidRequest(
+        f"field {prefix or '(config)'!r}: {what} holds {placeholder!r}{f' at {where}' if where else ''}, where it "
+        "would neither count in the version nor be replaced by its value; configs are made of dataclasses, pydantic "
+        "models, attrs classes, mappings with string keys, and sequences"
+    )
+
+
+def _is_placeholder(obj: Any) -> bool:
+    return isinstance(obj, PLACEHOLDERS)
+
+
+def check_resolved(config: Any) -> None:
+    """Refuse a config for a step's function in which something is still a placeholder.
+
+    Raises:
+        InvalidRequest: Naming the field.
+    """
+
+    def refuse(prefix: str, placeholder: Any) -> None:
+        raise InvalidRequest(
+            f"field {prefix or '(config)'!r}: {placeholder!r} is still there after everything was resolved, so the "
+            "step's function would get it in place of its value; something in the config's class makes it anew"
+        )
+
+    _walk_whole(config, _Visitor(refuse, lambda prefix, value: refuse(prefix, VersionedValue(value)), refuse))
 
 
 def _walk_set(obj: set[Any] | frozenset[Any], prefix: str, visitor: _Visitor) -> None:

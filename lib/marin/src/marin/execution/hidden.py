@@ -1,0 +1,131 @@
+"""Looks into objects that the walk through a config does not take apart."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import fractions
+import functools
+import pathlib
+import re
+import sys
+import types
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from enum import Enum
+from typing import Any, Final
+
+from marin.execution.shapes import shape_of
+
+# Types whose instances hold nothing of a config. Functions are not looked into: what they close over is code.
+_INERT_TYPES: Final = (
+    str,
+    bytes,
+    bytearray,
+    memoryview,
+    int,
+    float,
+    complex,
+    type(None),
+    range,
+    Enum,
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.GenericAlias,
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    datetime.tzinfo,
+    decimal.Decimal,
+    fractions.Fraction,
+    pathlib.PurePath,
+    re.Pattern,
+    uuid.UUID,
+)
+
+
+def is_inert(kind: type[Any]) -> bool:
+    """Whether instances of a class can hold no part of a config."""
+    return issubclass(kind, _INERT_TYPES)
+
+
+def find_inside(obj: Any, wanted: Callable[[Any], bool]) -> tuple[str, Any] | None:
+    """The first object for which `wanted` holds: `obj`, or what it holds at any depth.
+
+    Attributes (`__dict__` and slots), members of collections, arguments of partials and exceptions and arrays of
+    objects are looked at; properties are not called, and closures not opened.
+
+    Returns:
+        Where it is, as one would write it after the object's name, and the object; None when there is none.
+    """
+    seen: set[int] = set()
+    kept: list[Any] = []  # ids stay taken only while their objects live
+    stack: list[tuple[str, Any]] = [("", obj)]
+    while stack:
+        where, item = stack.pop()
+        if wanted(item):
+            return where, item
+        if is_inert(type(item)) or id(item) in seen:
+            continue
+        seen.add(id(item))
+        kept.append(item)
+        stack += reversed([(where + step, part) for step, part in _inside(item)])
+    return None
+
+
+def _inside(obj: Any) -> Iterator[tuple[str, Any]]:
+    yield from _attributes(obj)
+    if isinstance(obj, functools.partial):
+        yield ".func", obj.func
+        yield from ((f".args[{index}]", value) for index, value in enumerate(obj.args))
+        yield from ((f".keywords[{key!r}]", value) for key, value in obj.keywords.items())
+    elif isinstance(obj, BaseException):
+        yield from ((f".args[{index}]", value) for index, value in enumerate(obj.args))
+    elif _is_object_array(obj):
+        yield from ((f".flat[{index}]", value) for index, value in enumerate(obj.flat))
+    else:
+        yield from _members(obj)
+
+
+def _members(obj: Any) -> Iterator[tuple[str, Any]]:
+    shape = shape_of(type(obj))
+    if isinstance(obj, Mapping):
+        for key, value in obj.items():
+            yield f" key {key!r}", key
+            yield f"[{key!r}]", value
+    elif shape is not None:
+        yield from ((f"[{key}]" if shape.is_sequence else f".{key}", value) for key, value in shape.parts(obj))
+    elif isinstance(obj, Collection) and not hasattr(type(obj), "__array__"):
+        # Sets, views of dicts, and the like: they can be read again and again.
+        yield from (("[...]", value) for value in obj)
+
+
+def _attributes(obj: Any) -> Iterator[tuple[str, Any]]:
+    if dataclasses.is_dataclass(obj):
+        names = [field.name for field in dataclasses.fields(obj)]
+    else:
+        names = list(getattr(obj, "__dict__", ()))
+        for kind in type(obj).__mro__:
+            slots = vars(kind).get("__slots__", ())
+            names += [_mangled(kind, str(slot)) for slot in ([slots] if isinstance(slots, str) else slots)]
+    for name in dict.fromkeys(names):
+        try:
+            value = object.__getattribute__(obj, name)
+        except AttributeError:
+            continue  # a slot that was never filled
+        yield f".{name}", value
+
+
+def _mangled(kind: type[Any], name: str) -> str:
+    is_private = name.startswith("__") and not name.endswith("__")
+    return f"_{kind.__name__.lstrip('_')}{name}" if is_private else name
+
+
+def _is_object_array(obj: Any) -> bool:
+    # An array can only be numpy's when numpy has been imported; importing it here would cost everyone its time.
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(obj, numpy.ndarray) and obj.dtype.hasobject
