@@ -1,0 +1,174 @@
+"""Which tests execute which code: recorded once a package, so that a mistake meets the tests that can notice it.
+
+What a test executes in processes that it starts counts, too, as long as they end by themselves and keep their
+environment. Functions are remembered by name, so a record outlives most changes of the files.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import coverage
+
+from tests.mutation.plugin import TEST_VARIABLE
+from tests.mutation.sample import source_files
+from tests.mutation.sandbox import Sandbox
+from tests.mutation.sites import Mutation, functions_of
+
+_MODULE: Final = ""
+_RECORDING_S: Final = 7200.0
+
+
+@dataclass(slots=True)
+class FileRecord:
+    """Tests, by number, that execute a line or a function of one file as long as its text has this `sha`."""
+
+    sha: str
+    lines: dict[int, list[int]] = field(default_factory=dict)
+    functions: dict[str, list[int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Record:
+    """What the fast tests of one package execute.
+
+    Args:
+        tests: Node ids of those that passed. seconds: How long each took.
+    """
+
+    tests: list[str]
+    seconds: list[float]
+    files: dict[str, FileRecord]
+    failed: list[str]
+
+    def save(self, path: Path) -> None:
+        files = {name: [item.sha, item.lines, item.functions] for name, item in self.files.items()}
+        content = {"tests": self.tests, "seconds": self.seconds, "files": files, "failed": self.failed}
+        path.write_text(json.dumps(content))
+
+    @classmethod
+    def load(cls, path: Path) -> "Record":
+        content = json.loads(path.read_text())
+        files = {
+            name: FileRecord(sha, {int(line): tests for line, tests in lines.items()}, functions)
+            for name, (sha, lines, functions) in content["files"].items()
+        }
+        return cls(content["tests"], content["seconds"], files, content["failed"])
+
+
+def select_tests(record: Record, mutation: Mutation, source: bytes, budget_s: float) -> list[str]:
+    """The tests that can notice a mistake, the nearest first and then the quickest, as many as the time allows."""
+    numbers = _covering(record, mutation, source)
+    if not numbers:
+        best = max((_nearness(mutation.file, name) for name in record.tests), default=0)
+        numbers = {n for n, name in enumerate(record.tests) if _nearness(mutation.file, name) == best}
+    near_first = sorted(numbers, key=lambda n: (-_nearness(mutation.file, record.tests[n]), record.seconds[n]))
+    chosen: list[str] = []
+    spent = 0.0
+    for number in near_first:
+        if chosen and spent + record.seconds[number] > budget_s:
+            continue
+        spent += record.seconds[number]
+        chosen.append(record.tests[number])
+    return chosen
+
+
+def _covering(record: Record, mutation: Mutation, source: bytes) -> set[int]:
+    known = record.files.get(mutation.file)
+    if known is None:
+        return set()
+    if known.sha == _sha(source) and mutation.line in known.lines:
+        return set(known.lines[mutation.line])
+    if mutation.function in known.functions:
+        return set(known.functions[mutation.function])
+    return set(known.functions.get(_MODULE, ()))
+
+
+def _nearness(file: str, test: str) -> int:
+    """How many folders (and the module's name) the path of a test shares with that of a source file."""
+    inner = Path(file).with_suffix("").parts[4:]  # without lib/<package>/src/<package>
+    path, _, _ = test.partition("::")
+    theirs = [part.removeprefix("test_") for part in Path(path).with_suffix("").parts[3:]]
+    shared = 0
+    for mine, other in zip(inner[:-1], theirs[:-1], strict=False):
+        if mine != other:
+            break
+        shared += 1
+    is_module = bool(theirs) and theirs[-1] == inner[-1]
+    return 2 * shared + (3 if is_module else 0)
+
+
+def _sha(source: bytes) -> str:
+    return hashlib.sha256(source).hexdigest()[:16]
+
+
+def record_package(sandbox: Sandbox, package: str) -> Record:
+    """Run the fast tests of a package once, recording; minutes."""
+    place = sandbox.place / "record"
+    place.mkdir(exist_ok=True)
+    for old in place.iterdir():
+        old.unlink()
+    config, result = place / "coveragerc", place / "result.json"
+    source = sandbox.tree / "lib" / package / "src"
+    config.write_text(
+        f"[run]\nsource = {source}\nomit = *_pb2*\nparallel = true\nsigterm = true\n"
+        f"data_file = {place}/data\ncontext = ${{{TEST_VARIABLE}-}}\n"
+    )
+    environment = {"COVERAGE_PROCESS_START": str(config), "MUTATION_RESULT": str(result)}
+    ended = sandbox.run([*PYTEST, f"--timeout={300}", f"lib/{package}/tests"], environment, _RECORDING_S)
+    if not result.exists():
+        raise RuntimeError(f"the tests of {package} could not be run:\n{ended.output}")
+    results = json.loads(result.read_text())
+    names = [name for name, entry in results.items() if entry["outcome"] == "passed"]
+    failed = [name for name, entry in results.items() if entry["outcome"] == "failed"]
+    files = _read_files(sandbox, package, place, {name: number for number, name in enumerate(names)})
+    return Record(names, [results[name]["seconds"] for name in names], files, failed)
+
+
+def _read_files(sandbox: Sandbox, package: str, place: Path, numbers: dict[str, int]) -> dict[str, FileRecord]:
+    data = coverage.CoverageData(str(place / "combined"))
+    for part in place.glob("data*"):
+        try:
+            other = coverage.CoverageData(str(part))
+            other.read()
+            data.update(other)
+        except coverage.CoverageException:
+            continue  # of a process that was killed while it wrote
+    files: dict[str, FileRecord] = {}
+    for path in source_files(sandbox.tree, [package]):
+        source = (sandbox.tree / path).read_bytes()
+        files[str(path)] = entry = FileRecord(_sha(source))
+        contexts = data.contexts_by_lineno(str(sandbox.tree / path))
+        for line, names in contexts.items():
+            entry.lines[line] = _numbers(names, numbers)
+        entry.functions[_MODULE] = sorted({number for tests in entry.lines.values() for number in tests})
+        inside: set[int] = set()
+        for name, first, last in functions_of(source):
+            found = {number for line in range(first, last + 1) for number in entry.lines.get(line, ())}
+            entry.functions[name] = sorted(found)
+            inside.update(range(first + 1, last + 1))
+        # Imports happen once, in whichever test is the first: such a line belongs to all tests of the file.
+        entry.lines = {line: tests for line, tests in entry.lines.items() if line in inside}
+    return files
+
+
+def _numbers(names: Iterable[str], numbers: dict[str, int]) -> list[int]:
+    # "static context|dynamic context": the first of processes that tests start, the second of their own process.
+    parts = {part for name in names for part in (name, *name.split("|"))}
+    return sorted({numbers[part] for part in parts if part in numbers})
+
+
+PYTEST: Final = (
+    "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutation.plugin",
+)  # fmt: skip
+
+
+def is_isolated() -> bool:
+    """Whether this system has the namespaces that the sandbox needs."""
+    return os.path.exists("/proc/self/ns/pid") and any(
+        os.access(os.path.join(folder, "unshare"), os.X_OK) for folder in os.get_exec_path()
+    )

@@ -1,0 +1,176 @@
+"""The sampler plants what it says it plants, the same for a seed, and leaves texts alone."""
+
+import ast
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.mutation.__main__ import run
+from tests.mutation.contexts import FileRecord, Record, is_isolated, select_tests
+from tests.mutation.report import summary, text
+from tests.mutation.sample import sample, source_files
+from tests.mutation.sandbox import Sandbox
+from tests.mutation.sites import Mutation, find_mutations, functions_of
+from tests.mutation.trial import Trial, Verdict
+
+ROOT = Path(__file__).parents[2]
+
+
+def changes(source: str) -> set[str]:
+    """The files that come of planting each mistake in a file of one line or more."""
+    content = source.encode()
+    return {mutation.apply(content).decode() for mutation in find_mutations("x.py", content)}
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong"),
+    [
+        ("a = b < c", {"a = b <= c", "a = b >= c"}),
+        ("a = b is not None", {"a = b is None"}),
+        ("a = b not in c", {"a = b in c"}),
+        ("a = b and c", {"a = b or c", "a = True and c", "a = b and True"}),
+        ("a = not(b)", {"a = (b)"}),
+        ("a = max(b)", {"a = min(b)"}),
+        ("a = 0o600", {"a = 385"}),
+        ("a = b - c", {"a = b + c"}),
+        ("a = f(b, c)", {"a = f(c, b)"}),
+        ("a = [b for b in c if d]", {"a = [b for b in c if True]"}),
+        ("a.b = c", {"pass"}),
+        ("if a: b()", {"if True: b()", "if False: b()", "if a: pass"}),
+        ("def f() -> bool:\n    return a", {"def f() -> bool:\n    return not (a)"}),
+        ("def f() -> list[int]:\n    return a", {"def f() -> list[int]:\n    return []"}),
+        ("def f():\n    raise ValueError(1)", {"def f():\n    pass"}),
+        ("for a in b: continue", {"for a in b: break", "for a in b: pass"}),
+    ],
+)
+def test_each_kind_of_mistake(source: str, wrong: set[str]) -> None:
+    assert changes(source) == wrong
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""A text with 1 and 2."""',
+        "logger.info('%d', 1 + len(a))",
+        "a: Literal[1]",
+        "a = f'{b + 1}'",
+        "a = b + 'text'",
+        "a = b / 'name'",
+        "assert a < b",
+        "if TYPE_CHECKING:\n    import b",
+        "class A(Protocol):\n    a: int = 1",
+        "class A:\n    def __repr__(self) -> str:\n        return b(1)",
+        "raise NotImplementedError",
+    ],
+)
+def test_what_no_test_should_hold_is_left_alone(source: str) -> None:
+    assert changes(source) == set()
+
+
+def test_positions_are_right_behind_letters_of_several_bytes() -> None:
+    assert changes("a = 'é'; b = c == d") == {"a = 'é'; b = c != d"}
+
+
+def test_a_sample_depends_on_its_seed_only_and_each_mistake_is_a_program() -> None:
+    first = sample(ROOT, ["rigging"], seed=7, count=40)
+    assert first == sample(ROOT, ["rigging"], seed=7, count=40)
+    assert first[:10] == sample(ROOT, ["rigging"], seed=7, count=10)
+    assert first != sample(ROOT, ["rigging"], seed=8, count=40)
+    assert len({(mutation.file, mutation.line) for mutation in first}) == 40
+    for mutation in first:
+        content = (ROOT / mutation.file).read_bytes()
+        assert ast.dump(ast.parse(mutation.apply(content))) != ast.dump(ast.parse(content))
+
+
+def test_generated_code_and_the_instruments_of_tests_are_left_out() -> None:
+    names = {str(path) for path in source_files(ROOT, ["iris", "rigging"])}
+    assert "lib/iris/src/iris/rpc/auth.py" in names
+    assert not [name for name in names if "_pb2" in name or "testing" in name]
+    assert source_files(ROOT, ["iris.rpc.auth"]) == [Path("lib/iris/src/iris/rpc/auth.py")]
+    with pytest.raises(ValueError, match=r"no package 'iris\.nothing'"):
+        source_files(ROOT, ["iris.nothing"])
+
+
+FILE = "lib/iris/src/iris/core/load.py"
+SOURCE = b"class Load:\n    def add(self):\n        self.n += 1\n\n    def other(self):\n        return 1\n"
+NEAR = "lib/iris/tests/core/test_load.py::a"
+SLOW = "lib/iris/tests/core/test_y.py::c"
+FAR = "lib/iris/tests/rpc/test_x.py::b"
+
+
+def record_with(lines: dict[int, list[int]], functions: dict[str, list[int]], sha: str = "") -> Record:
+    return Record([FAR, SLOW, NEAR], [1.0, 50.0, 2.0], {FILE: FileRecord(sha, lines, functions)}, [])
+
+
+def chosen(record: Record, function: str, budget_s: float = 100.0) -> list[str]:
+    mutation = Mutation(FILE, 3, function, "constant", 0, 0, "")
+    return select_tests(record, mutation, SOURCE, budget_s)
+
+
+def test_the_nearest_tests_come_first_and_no_more_than_there_is_time_for() -> None:
+    record = record_with({}, {"Load.add": [0, 1, 2]})
+    assert chosen(record, "Load.add") == [NEAR, SLOW, FAR]
+    assert chosen(record, "Load.add", budget_s=10) == [NEAR, FAR]
+
+
+def test_only_tests_that_execute_the_function_are_run() -> None:
+    record = record_with({3: [1]}, {"Load.add": [0], "": [0, 2]}, sha="of another text")
+    assert chosen(record, "Load.add") == [FAR], "the lines of the record are of another text"
+    assert chosen(record, "Load") == [NEAR, FAR], "outside of functions: all that use the file"
+
+
+def test_what_no_test_is_known_to_execute_meets_the_nearest_tests() -> None:
+    assert chosen(record_with({}, {}), "Load.add") == [NEAR]
+
+
+def test_functions_are_known_by_qualified_names() -> None:
+    assert list(functions_of(SOURCE)) == [("Load.add", 2, 3), ("Load.other", 5, 6)]
+
+
+def test_a_report_tells_the_share_and_the_survivors() -> None:
+    def trial(line: int, verdict: Verdict) -> Trial:
+        return Trial(str(line), FILE, line, "Load.add", "constant", "-a\n+b", verdict, "", 3, "")
+
+    verdicts = [Verdict.KILLED, Verdict.SURVIVED, Verdict.TIMED_OUT, Verdict.KILLED]
+    trials = [trial(line, verdict) for line, verdict in enumerate(verdicts)]
+    assert summary(trials, 7)["noticed_share"] == 0.75
+    assert "iris: 3 of 4 noticed, 75 % ± 22" in text(trials)
+    assert f"survived 3 tests: {FILE}:1 Load.add\n    -a\n    +b" in text(trials)
+    assert Trial.from_json(trials[0].to_json()) == trials[0]
+
+
+SMALL = {
+    "lib/iris/src/iris/__init__.py": "",
+    "lib/iris/src/iris/small.py": "def is_small(a: int) -> bool:\n    return a < 10\n",
+    "lib/iris/tests/test_small.py": "from iris.small import is_small\ndef test_it():\n    assert is_small(9)\n",
+    "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--import-mode=importlib'\n",
+}
+
+
+@pytest.mark.skipif(not is_isolated(), reason="needs Linux namespaces (unshare)")
+def test_a_mistake_is_planted_met_by_a_test_and_taken_out_again(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for name, content in SMALL.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+    for path in (ROOT / "tests/mutation").glob("[!t]*.py"):
+        (root / "tests/mutation").mkdir(parents=True, exist_ok=True)
+        (root / "tests/mutation" / path.name).write_bytes(path.read_bytes())
+    (root / "tests/__init__.py").touch()
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    sandbox = Sandbox(root, tmp_path / "copy")
+    sandbox.prepare()
+    original = SMALL["lib/iris/src/iris/small.py"].encode()
+    found = [item for item in find_mutations("lib/iris/src/iris/small.py", original) if item.operator == "comparison"]
+    record = Record(["lib/iris/tests/test_small.py::test_it"], [0.1], {}, [])
+    log = tmp_path / "log.jsonl"
+    trials = run(found, [sandbox], {"iris": record}, log, 10.0)
+    assert {trial.diff.splitlines()[-1]: trial.verdict for trial in trials} == {
+        "+    return a <= 10": Verdict.SURVIVED,
+        "+    return a >= 10": Verdict.KILLED,
+    }
+    assert (sandbox.tree / "lib/iris/src/iris/small.py").read_bytes() == original
+    assert [json.loads(line)["verdict"] for line in log.read_text().splitlines()] == [t.verdict for t in trials]
+    assert run(found, [sandbox], {}, log, 10.0) == trials, "what is in the log is not tried again"
