@@ -130,3 +130,21 @@ def test_a_uid_without_a_name_still_has_jobs(monkeypatch):
 
     monkeypatch.setattr(getpass, "getuser", fail)
     assert default_user() == f"uid{os.getuid()}"
+
+
+def test_jobs_are_of_the_user_whose_token_it_is(tmp_path):
+    from iris.client.client import IrisClient
+    from iris.client.discovery import cluster_at
+    from iris.rpc.auth import PrincipalKind, make_token
+
+    ann, admin = (make_token(b"s" * 32, kind, "ann") for kind in (PrincipalKind.USER, PrincipalKind.ADMIN))
+    file = tmp_path / "token"
+    file.write_text(f"{ann}\n")
+    for given in ({"token": ann}, {"token_file": str(file)}):
+        with IrisClient.of(cluster_at("h:1", environ={}, **given)) as client:
+            assert client.full_name_prefix() == "/ann"
+        with IrisClient.of(cluster_at("h:1", environ={}, **given), user="bob") as client:
+            assert client.full_name_prefix() == "/bob"  # refused by the controller, in words
+    for given in ({"token": admin}, {"token_file": str(tmp_path / "none")}):
+        with IrisClient.of(cluster_at("h:1", environ={}, **given)) as client:
+            assert client.full_name_prefix() == f"/{default_user()}"

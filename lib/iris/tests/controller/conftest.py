@@ -110,6 +110,11 @@ def user(controller: RunningController, connect: Connect) -> User:
 
 
 @pytest.fixture
+def admin(controller: RunningController, connect: Connect) -> User:
+    return connect(controller, PrincipalKind.ADMIN, "root")
+
+
+@pytest.fixture
 def worker(controller: RunningController) -> Iterator[ScriptedWorker]:
     with ScriptedWorker(controller.address, controller.worker_token("w1")) as scripted:
         yield scripted

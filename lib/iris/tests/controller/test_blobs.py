@@ -21,7 +21,7 @@ def chunks(data: bytes, size: int = 2**20) -> Iterator[pb.BlobChunk]:
         yield pb.BlobChunk(digest=digest_of(data), offset=offset, data=piece, last=offset + size >= len(data))
 
 
-def test_blobs_cross_the_wire_in_both_directions(user: Any) -> None:
+def test_blobs_cross_the_wire_in_both_directions(user: Any, admin: Any) -> None:
     blobs = [b"", b"small", b"large" * 500_000]
     digests = [digest_of(blob) for blob in blobs]
     missing = user.blobs.FindMissingBlobs(pb.FindMissingBlobsRequest(digests=[*digests, *digests]))
@@ -30,7 +30,7 @@ def test_blobs_cross_the_wire_in_both_directions(user: Any) -> None:
     assert user.blobs.UploadBlobs(requests).stored == 3
     assert not user.blobs.FindMissingBlobs(pb.FindMissingBlobsRequest(digests=digests)).digests
     fetched = dict.fromkeys(digests, b"")
-    for response in user.blobs.FetchBlobs(pb.FetchBlobsRequest(digests=digests)):
+    for response in admin.blobs.FetchBlobs(pb.FetchBlobsRequest(digests=digests)):
         for chunk in response.chunks:
             assert chunk.offset == len(fetched[chunk.digest])
             assert len(chunk.data) <= 2**20
@@ -57,9 +57,9 @@ def test_a_bad_upload_is_refused_and_leaves_nothing(
     assert [path for path in controller.config.state_dir.glob("blobs/**/*") if path.is_file()] == []
 
 
-def test_a_blob_that_is_not_here_is_named(user: Any) -> None:
+def test_a_blob_that_is_not_here_is_named(admin: Any) -> None:
     with pytest.raises(grpc.RpcError, match=f"no blob {'ab' * 32}") as refused:
-        list(user.blobs.FetchBlobs(pb.FetchBlobsRequest(digests=["ab" * 32])))
+        list(admin.blobs.FetchBlobs(pb.FetchBlobsRequest(digests=["ab" * 32])))
     assert refused.value.code() is grpc.StatusCode.NOT_FOUND
 
 

@@ -19,7 +19,7 @@ from iris.rpc.auth import PrincipalKind
 from iris.rpc.protocol import call_metadata
 from iris.testing.controller import RunningController, running_controller
 from iris.testing.worker import ScriptedWorker
-from rigging.errors import Conflict, Denied, InvalidRequest
+from rigging.errors import Denied, InvalidRequest
 
 WAIT_S = 10.0
 
@@ -29,7 +29,7 @@ class Task:
 
     def __init__(self, controller: RunningController, attempt_id: str) -> None:
         job_id = attempt_id.rpartition("/")[0]
-        self.where = Whereabouts(str(controller.address), controller.token(PrincipalKind.JOB, job_id))
+        self.where = Whereabouts(str(controller.address), controller.attempt_token(attempt_id))
         self.connection = Connection(lambda _: self.where)
         job = JobEnv(str(controller.address), job_id, attempt_id.partition(":")[0], attempt_id, "w1", "")
         self.registry = EndpointRegistry(self.connection, job)
@@ -53,6 +53,12 @@ def running(user: Any, worker: ScriptedWorker, job_id: str, **spec: Any) -> None
     user.submit(job_id, cpu_millis=10, memory_bytes=1, **spec)
     for index in range(spec.get("replicas", 1)):
         worker.wait_for_start(f"{job_id}/{index}:0")
+
+
+def user_resolver(controller: RunningController, namespace: str = "") -> tuple[Connection, EndpointResolver]:
+    """Of the user, who may look on when a job has ended."""
+    connection = Connection(lambda _: Whereabouts(str(controller.address), controller.user_token))
+    return connection, EndpointResolver(connection, namespace)
 
 
 def follow(resolver: EndpointResolver, *args: Any, **kwargs: Any) -> "queue.SimpleQueue[EndpointSet]":
@@ -104,17 +110,20 @@ def test_the_replicas_of_a_job_answer_under_one_name(user: Any, worker: Scripted
     assert sorted(endpoint.address for endpoint in found) == ["host:0", "host:2", "host:9"]
 
 
-def test_an_endpoint_goes_with_its_attempt_and_the_watch_says_so(user: Any, worker: ScriptedWorker, task: Any) -> None:
+def test_an_endpoint_goes_with_its_attempt_and_the_watch_says_so(
+    controller: RunningController, user: Any, worker: ScriptedWorker, task: Any
+) -> None:
     running(user, worker, "/ann/a", max_retries_failure=1)
     first = task("/ann/a/0:0")
-    seen = follow(first.resolver, "/ann/a/server")
+    connection, resolver = user_resolver(controller)
+    seen = follow(resolver, "/ann/a/server")
     assert seen.get(timeout=WAIT_S) == EndpointSet(())
     endpoint = first.registry.register("server", "host:1")
     assert seen.get(timeout=WAIT_S).endpoints == (endpoint,)
     worker.observe("/ann/a/0:0", pb.TASK_STATE_FAILED, exit_code=1, failure=pb.FAILURE_KIND_USER)
     assert seen.get(timeout=WAIT_S) == EndpointSet(())
     worker.wait_for_start("/ann/a/0:1")
-    with pytest.raises(Conflict, match="attempt /ann/a/0:0 is over"):
+    with pytest.raises(Denied, match="attempt /ann/a/0:0 is over"):
         first.registry.register("server", "host:1")
     second = task("/ann/a/0:1").registry.register("server", "host:2")
     assert seen.get(timeout=WAIT_S).endpoints == (second,)
@@ -122,6 +131,7 @@ def test_an_endpoint_goes_with_its_attempt_and_the_watch_says_so(user: Any, work
     last = seen.get(timeout=WAIT_S)
     assert (last.endpoints, last.ended) == ((), True)
     assert last.ended_reason.startswith("job /ann/a failed: task 0 failed: exit code 3")
+    connection.close()
 
 
 def test_endpoints_go_with_their_worker(controller: RunningController, user: Any, tmp_path: Path) -> None:
@@ -132,7 +142,8 @@ def test_endpoints_go_with_their_worker(controller: RunningController, user: Any
             stubs.submit("/ann/a", cpu_millis=10, memory_bytes=1)
             worker.wait_for_start("/ann/a/0:0")
             task = Task(quick, "/ann/a/0:0")
-            seen = follow(task.resolver, prefix="/ann/a/")
+            watching, resolver = user_resolver(quick)
+            seen = follow(resolver, prefix="/ann/a/")
             assert seen.get(timeout=WAIT_S) == EndpointSet(())
             task.registry.register("server", "host:1")
             assert len(seen.get(timeout=WAIT_S).endpoints) == 1
@@ -141,6 +152,7 @@ def test_endpoints_go_with_their_worker(controller: RunningController, user: Any
             from_user.List(endpoints_pb2.ListEndpointsRequest(prefix="/ann/a/"))
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
         task.connection.close()
+        watching.close()
         stubs.stubs.close()
 
 
@@ -155,13 +167,16 @@ def test_endpoints_and_watches_survive_a_restart_of_the_controller(tmp_path: Pat
             task, other = Task(first, "/ann/a/0:0"), Task(first, "/ann/b/0:0")
             kept = task.registry.register("server", "host:1", {"a": "b"})
             other.registry.register("server", "host:2")
-            seen = follow(task.resolver, "server")
+            whose = [Whereabouts(str(first.address), first.user_token)]
+            watching = Connection(lambda _: whose[0])
+            seen = follow(EndpointResolver(watching, "/ann/a"), "server")
             assert seen.get(timeout=WAIT_S).endpoints == (kept,)
             first.crash()
     inventory = [pb.Observation(attempt_id=f"/ann/{job}/0:0", state=pb.TASK_STATE_RUNNING) for job in "ab"]
     with running_controller(tmp_path / "own") as second:
         task.where = Whereabouts(str(second.address), task.where.token)
         other.where = Whereabouts(str(second.address), other.where.token)
+        whose[0] = Whereabouts(str(second.address), second.user_token)
         assert [endpoint.address for endpoint in other.resolver.resolve("server")] == ["host:2"]
         with ScriptedWorker(second.address, second.worker_token("w1"), inventory=inventory) as worker:
             assert task.resolver.resolve("server") == [kept]
@@ -170,8 +185,8 @@ def test_endpoints_and_watches_survive_a_restart_of_the_controller(tmp_path: Pat
             worker.observe("/ann/a/0:0", pb.TASK_STATE_SUCCEEDED)
             last = seen.get(timeout=WAIT_S)
             assert (last.endpoints, last.ended) == ((), True)
-    task.connection.close()
-    other.connection.close()
+    for connection in (task.connection, other.connection, watching):
+        connection.close()
 
 
 @pytest.mark.parametrize(
@@ -193,26 +208,32 @@ def test_a_name_that_is_not_the_tasks_own_is_refused(
 
 
 def test_only_the_attempt_itself_registers_and_only_its_user_looks(
-    controller: RunningController, user: Any, worker: ScriptedWorker, task: Any
+    controller: RunningController, user: Any, admin: Any, worker: ScriptedWorker, task: Any
 ) -> None:
-    running(user, worker, "/ann/a")
+    running(user, worker, "/ann/a", replicas=2)
     running(user, worker, "/ann/b")
-    running(user, worker, "/bob/c")
+    running(admin, worker, "/bob/c")
     task("/ann/a/0:0").registry.register("server", "host:1")
     foreign = task("/bob/c/0:0")
-    with pytest.raises(Denied, match=r"job /bob/c may use only jobs of its own user \(/bob/...\)"):
+    with pytest.raises(Denied, match="/bob/c may not find endpoints of /ann/a/server: only user ann and admins may"):
         foreign.resolver.resolve("/ann/a/server")
-    with pytest.raises(Denied, match="/bob/c may use only jobs of its own user"):
+    with pytest.raises(Denied, match="/bob/c may not find endpoints of /ann/a/: only user ann and admins may"):
         next(foreign.resolver.watch(prefix="/ann/a/"))
     stub = endpoints_pb2_grpc.EndpointServiceStub(grpc.insecure_channel(str(controller.address)))
     request = endpoints_pb2.RegisterEndpointRequest(name="x", attempt_id="/ann/a/0:0", address="h:1")
-    for kind, name in ((PrincipalKind.JOB, "/ann/b"), (PrincipalKind.USER, "ann"), (PrincipalKind.WORKER, "w1")):
+    others = ((PrincipalKind.JOB, "/ann/b"), (PrincipalKind.USER, "ann"), (PrincipalKind.WORKER, "w1"))
+    tokens = [controller.token(kind, name) for kind, name in others]
+    for token in (*tokens, controller.admin_token, controller.attempt_token("/ann/a/1:0")):
         with pytest.raises(grpc.RpcError) as refused:
-            stub.Register(request, metadata=call_metadata(controller.token(kind, name)))
+            stub.Register(request, metadata=call_metadata(token))
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
-def test_the_actor_key_is_one_users(controller: RunningController) -> None:
+def test_the_actor_key_is_one_users(
+    controller: RunningController, admin: Any, user: Any, worker: ScriptedWorker
+) -> None:
+    for job_id in ("/ann/a", "/ann/b", "/bob/a"):
+        running(admin, worker, job_id)
     stub = endpoints_pb2_grpc.EndpointServiceStub(grpc.insecure_channel(str(controller.address)))
 
     def key(kind: PrincipalKind, name: str, user: str = "") -> bytes:
@@ -223,9 +244,11 @@ def test_the_actor_key_is_one_users(controller: RunningController) -> None:
     assert len(ann) == 32
     assert ann == key(PrincipalKind.JOB, "/ann/b") == key(PrincipalKind.USER, "ann")
     assert key(PrincipalKind.JOB, "/bob/a") != ann
-    with pytest.raises(grpc.RpcError) as refused:
-        key(PrincipalKind.JOB, "/bob/a", "ann")
-    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert key(PrincipalKind.ADMIN, "root", "ann") == ann
+    for kind, name in ((PrincipalKind.JOB, "/bob/a"), (PrincipalKind.USER, "bob")):
+        with pytest.raises(grpc.RpcError, match="may not call actors of /ann: only user ann and admins may") as refused:
+            key(kind, name, "ann")
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
 def _stubs(controller: RunningController) -> Any:

@@ -137,8 +137,10 @@ def test_a_child_ends_with_its_parent_and_inherits_its_band(
     worker.observe("/ann/a/0:0", SUCCEEDED)
     worker.wait_for_stop("/ann/a/child/0:0")
     assert "its parent /ann/a ended (succeeded)" in user.get("/ann/a/child").error
-    with pytest.raises(grpc.RpcError, match=r"its parent /ann/a has ended \(succeeded\)"):
+    with pytest.raises(grpc.RpcError, match=r"job /ann/a has ended \(succeeded\), so its token"):
         token_owner.submit("/ann/a/late")
+    with pytest.raises(grpc.RpcError, match=r"its parent /ann/a has ended \(succeeded\)"):
+        user.submit("/ann/a/late")
     with pytest.raises(grpc.RpcError, match="its parent /ann/none does not exist"):
         user.submit("/ann/none/child")
 
@@ -172,9 +174,9 @@ def test_many_tasks_share_messages_and_all_end(controller: RunningController, us
         assert len({start.attempt_id for start in worker.starts}) == len(worker.starts) == 500
 
 
-def test_lists_are_newest_first_and_filtered(user: Any, worker: ScriptedWorker) -> None:
+def test_lists_are_newest_first_and_filtered(user: Any, admin: Any, worker: ScriptedWorker) -> None:
     for name in ("/ann/a", "/bob/a", "/ann/ab", "/ann/a/c"):
-        user.submit(name)
+        admin.submit(name)
     user.stop("/ann/ab")
 
     def names(**query: Any) -> list[str]:
@@ -254,7 +256,7 @@ def test_good_requirements_are_accepted(user: Any) -> None:
     assert user.get("/ann/a", include_spec=True).spec.environment.pip_packages == list(good)
 
 
-def test_a_payload_may_come_with_the_job(user: Any, worker: ScriptedWorker) -> None:
+def test_a_payload_may_come_with_the_job(user: Any, admin: Any, worker: ScriptedWorker) -> None:
     payload = b"pickled"
     import hashlib
 
@@ -263,7 +265,7 @@ def test_a_payload_may_come_with_the_job(user: Any, worker: ScriptedWorker) -> N
     spec = pb.JobSpec(job_id="/ann/a", entrypoint=entry, replicas=1)
     user.jobs.SubmitJob(pb.SubmitJobRequest(spec=spec, inline_blobs=[payload]))
     assert worker.wait_for_start("/ann/a/0:0").launch.entrypoint.callable.payload_digest == digest
-    chunks = [c for r in user.blobs.FetchBlobs(pb.FetchBlobsRequest(digests=[digest])) for c in r.chunks]
+    chunks = [c for r in admin.blobs.FetchBlobs(pb.FetchBlobsRequest(digests=[digest])) for c in r.chunks]
     assert [(c.data, c.last) for c in chunks] == [(payload, True)]
     assert user.get("/ann/a").display_command == "m:f"
 
@@ -283,13 +285,13 @@ def test_an_idle_controller_leaves_with_its_workers(tmp_path: Path, connect: Any
 
 
 def test_shutdown_with_live_jobs_is_refused_unless_they_are_to_be_stopped(
-    controller: RunningController, user: Any, worker: ScriptedWorker
+    controller: RunningController, user: Any, admin: Any, worker: ScriptedWorker
 ) -> None:
     user.submit("/ann/a")
     worker.wait_for_start("/ann/a/0:0")
     with pytest.raises(grpc.RpcError, match=r"1 live job\(s\): /ann/a; stop them first"):
-        user.cluster.Shutdown(pb.ShutdownRequest())
-    asked = user.cluster.Shutdown.future(pb.ShutdownRequest(stop_jobs=True))
+        admin.cluster.Shutdown(pb.ShutdownRequest())
+    asked = admin.cluster.Shutdown.future(pb.ShutdownRequest(stop_jobs=True))
     worker.wait_for_stop("/ann/a/0:0")
     worker.observe("/ann/a/0:0", KILLED)
     assert list(asked.result(10).stopped_job_ids) == ["/ann/a"]

@@ -33,8 +33,10 @@ def submit(user: Any, job: pb.JobSpec, policy: "pb.ExistingJobPolicy.ValueType" 
     return user.jobs.SubmitJob(pb.SubmitJobRequest(spec=job, existing=policy))
 
 
-def test_a_cordoned_worker_gets_nothing_new_until_it_is_uncordoned(user: Any, worker: ScriptedWorker) -> None:
-    cluster = user.stubs.cluster
+def test_a_cordoned_worker_gets_nothing_new_until_it_is_uncordoned(
+    user: Any, admin: Any, worker: ScriptedWorker
+) -> None:
+    cluster = admin.stubs.cluster
     cluster.CordonWorker(pb.CordonWorkerRequest(worker_id="w1", reason="bad fan"))
     info = cluster.Status(pb.ClusterStatusRequest()).workers[0]
     assert info.cordon_reason == "bad fan"
@@ -48,12 +50,12 @@ def test_a_cordoned_worker_gets_nothing_new_until_it_is_uncordoned(user: Any, wo
 
 
 def test_a_drain_sends_what_runs_elsewhere_without_charging_it(
-    controller: RunningController, user: Any, worker: ScriptedWorker
+    controller: RunningController, user: Any, admin: Any, worker: ScriptedWorker
 ) -> None:
     submit(user, spec("/ann/a"))
     worker.wait_for_start("/ann/a/0:0")
     worker.observe("/ann/a/0:0", pb.TASK_STATE_RUNNING)
-    cluster = user.stubs.cluster
+    cluster = admin.stubs.cluster
     with ScriptedWorker(controller.address, controller.worker_token("w2"), worker_id="w2") as other:
         reply = cluster.CordonWorker(pb.CordonWorkerRequest(worker_id="w1", reason="new kernel", drain=True))
         assert reply.moved_attempt_ids == ["/ann/a/0:0"]
@@ -65,20 +67,20 @@ def test_a_drain_sends_what_runs_elsewhere_without_charging_it(
         assert "w1 is drained: new kernel" in task.causes[0]
 
 
-def test_an_unknown_worker_is_refused_with_those_there_are(user: Any, worker: ScriptedWorker) -> None:
-    cluster = user.stubs.cluster
+def test_an_unknown_worker_is_refused_with_those_there_are(admin: Any, worker: ScriptedWorker) -> None:
+    cluster = admin.stubs.cluster
     code, text = refused(lambda: cluster.CordonWorker(pb.CordonWorkerRequest(worker_id="w9", reason="x")))
     assert code is grpc.StatusCode.NOT_FOUND
     assert text == "worker w9 does not exist; known are w1"
 
 
-def test_a_budget_is_kept_and_limits_the_band(user: Any, worker: ScriptedWorker) -> None:
-    cluster = user.stubs.cluster
+def test_a_budget_is_kept_and_limits_the_band(user: Any, admin: Any, worker: ScriptedWorker) -> None:
+    cluster = admin.stubs.cluster
     budget = pb.UserBudget(user="bob", max_weight=8, max_band=pb.PRIORITY_BAND_BATCH)
     cluster.SetBudget(pb.SetBudgetRequest(budget=budget))
     assert list(cluster.ListBudgets(pb.ListBudgetsRequest()).budgets) == [budget]
     assert cluster.ListBudgets(pb.ListBudgetsRequest(user="eve")).budgets[0].max_band == pb.PRIORITY_BAND_PRODUCTION
-    code, text = refused(lambda: submit(user, spec("/bob/a")))
+    code, text = refused(lambda: submit(admin, spec("/bob/a")))
     assert code is grpc.StatusCode.PERMISSION_DENIED
     assert "the most urgent allowed is batch" in text
     negative = pb.SetBudgetRequest(budget=pb.UserBudget(user="bob", max_weight=-1))
@@ -100,7 +102,7 @@ def test_replace_ends_the_live_job_and_the_new_one_waits_for_its_attempts(user: 
     assert user.wait_one("/ann/a").state == pb.JOB_STATE_SUCCEEDED
 
 
-def test_a_replacement_that_is_refused_leaves_the_live_job_alone(user: Any, worker: ScriptedWorker) -> None:
+def test_a_replacement_that_is_refused_leaves_the_live_job_alone(user: Any, admin: Any, worker: ScriptedWorker) -> None:
     submit(user, spec("/ann/a"))
     worker.wait_for_start("/ann/a/0:0")
     large = spec("/ann/a")
@@ -108,7 +110,8 @@ def test_a_replacement_that_is_refused_leaves_the_live_job_alone(user: Any, work
     code, text = refused(lambda: submit(user, large, pb.EXISTING_JOB_POLICY_REPLACE))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert "can never run" in text
-    user.stubs.cluster.SetBudget(pb.SetBudgetRequest(budget=pb.UserBudget(user="ann", max_band=pb.PRIORITY_BAND_BATCH)))
+    budget = pb.UserBudget(user="ann", max_band=pb.PRIORITY_BAND_BATCH)
+    admin.stubs.cluster.SetBudget(pb.SetBudgetRequest(budget=budget))
     urgent = spec("/ann/a", band=pb.PRIORITY_BAND_PRODUCTION)
     assert refused(lambda: submit(user, urgent, pb.EXISTING_JOB_POLICY_REPLACE))[0] is grpc.StatusCode.PERMISSION_DENIED
     assert user.get("/ann/a").state in (pb.JOB_STATE_BUILDING, pb.JOB_STATE_RUNNING)
@@ -126,8 +129,8 @@ def test_children_go_on_when_the_stop_says_so(user: Any, worker: ScriptedWorker)
     assert user.wait_one("/ann/a/b").state == pb.JOB_STATE_SUCCEEDED
 
 
-def test_a_checkpoint_needs_a_remote_state(user: Any) -> None:
-    code, text = refused(lambda: user.stubs.cluster.Checkpoint(pb.CheckpointRequest()))
+def test_a_checkpoint_needs_a_remote_state(admin: Any) -> None:
+    code, text = refused(lambda: admin.stubs.cluster.Checkpoint(pb.CheckpointRequest()))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     assert "storage.remote_state_dir" in text
 

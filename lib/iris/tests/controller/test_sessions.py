@@ -206,7 +206,11 @@ def test_the_end_of_an_attempt_waits_for_a_lost_log_only_so_long(tmp_path: Path,
     ("settings", "code", "reason"),
     [
         ({"protocol_version": 99}, "FAILED_PRECONDITION", "speaks protocol version 99, this controller 1"),
-        ({"worker_id": "w2"}, "PERMISSION_DENIED", "worker w1 may not speak for worker w2"),
+        (
+            {"worker_id": "w2"},
+            "PERMISSION_DENIED",
+            "may not open sessions as 'w2': each may only speak for itself",
+        ),
         ({"instance_id": ""}, "INVALID_ARGUMENT", "gives no instance_id"),
     ],
 )
@@ -243,7 +247,7 @@ def test_calls_without_the_right_token_or_version_are_refused(controller: Runnin
         with pytest.raises(grpc.RpcError) as refused:
             call()
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
-    with pytest.raises(grpc.RpcError, match="worker w1 may not call JobService/ListJobs"):
+    with pytest.raises(grpc.RpcError, match="worker w1 may not list jobs: only admins, users and jobs may"):
         connect(controller, PrincipalKind.WORKER, "w1").jobs.ListJobs(pb.ListJobsRequest())
 
 

@@ -62,13 +62,13 @@ def test_a_known_bundle_is_not_read_again(controller: RunningController, user: A
 
 
 def test_a_part_that_went_away_is_noticed_at_the_next_submit(
-    controller: RunningController, user: Any, worker: ScriptedWorker
+    controller: RunningController, user: Any, admin: Any, worker: ScriptedWorker
 ) -> None:
     digest = upload(user, CONTENT, manifest(part_file()))
     user.submit("/ann/a", bundle_digest=digest)
     blob_path(controller, PART).write_bytes(b"garbage")
     with pytest.raises(grpc.RpcError, match="was damaged on the controller's disk and is removed: submit again"):
-        list(user.blobs.FetchBlobs(pb.FetchBlobsRequest(digests=[PART])))
+        list(admin.blobs.FetchBlobs(pb.FetchBlobsRequest(digests=[PART])))
     with pytest.raises(grpc.RpcError, match=r"of file 'a\.py' is not uploaded"):
         user.submit("/ann/b", bundle_digest=digest)
     assert list(user.blobs.FindMissingBlobs(pb.FindMissingBlobsRequest(digests=[PART, digest])).digests) == [PART]

@@ -223,3 +223,48 @@ def test_a_query_sees_one_moment_and_does_not_hold_up_the_writer(
     assert run_query(state_dir, slow).rows == (("ann",),)
     assert looks > 2
     assert run_query(state_dir, slow).rows == (("ann",), ("bob",))
+
+
+def test_a_user_sees_of_others_what_there_is_and_not_what_it_says(state_dir: Path) -> None:
+    jobs = "SELECT job_id, state_word, command, error, bundle_digest FROM jobs ORDER BY submitted_at_ms LIMIT 1"
+    own = run_query(state_dir, jobs, reader="ann").rows[0]
+    assert own == ("/ann/train", "failed", '["python","train.py"]', "task 0 failed: it's over", None)
+    assert run_query(state_dir, jobs, reader="bob").rows[0] == ("/ann/train", "failed", None, None, None)
+    assert run_query(state_dir, "SELECT count(*), count(error), count(causes) FROM tasks", reader="bob").rows == (
+        (3, 0, 0),
+    )
+    for reader, rows in (("ann", 1), ("an", 0), ("bob", 0), ("' OR '1'='1", 0)):
+        for view in ("endpoints", "budgets"):
+            assert len(run_query(state_dir, f"SELECT * FROM {view}", reader=reader).rows) == rows
+        assert len(run_query(state_dir, "SELECT * FROM workers", reader=reader).rows) == 1
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT spec FROM job_specs",
+        "SELECT * FROM main.jobs",
+        "SELECT error FROM main.jobs",
+        "WITH jobs AS (SELECT * FROM main.jobs) SELECT error FROM jobs",
+        "WITH x AS (SELECT spec FROM main.job_specs) SELECT * FROM x",
+        "SELECT address FROM main.endpoints",
+        "SELECT (SELECT group_concat(spec) FROM main.job_specs)",
+        "SELECT 1 FROM jobs WHERE EXISTS (SELECT 1 FROM main.job_specs s WHERE s.spec LIKE '%train%')",
+        "SELECT sql FROM sqlite_temp_master",
+        "SELECT * FROM temp.sqlite_master",
+        "SELECT * FROM main.jobs UNION SELECT * FROM main.jobs",
+        "SELECT * FROM jobs NATURAL JOIN main.job_specs",
+        "SELECT rowid FROM main.endpoints",
+        "EXPLAIN SELECT * FROM main.job_specs",
+    ],
+)
+def test_a_user_cannot_read_around_the_views(state_dir: Path, sql: str) -> None:
+    for reader in ("ann", "bob"):
+        with pytest.raises((Denied, InvalidRequest)):
+            print(run_query(state_dir, sql, reader=reader).rows)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_has_the_same_columns_for_everybody(state_dir: Path, view: str) -> None:
+    whole, part = (run_query(state_dir, f"SELECT * FROM {view}", reader=reader) for reader in (None, "bob"))
+    assert whole.columns == part.columns

@@ -11,6 +11,7 @@ import pytest
 
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
+from iris.rpc.auth import attempt_token
 from iris.worker.agent import AgentEnd
 from iris.worker.testing import FakeController, InProcessWorker, run_command
 from rigging.testing import eventually
@@ -129,7 +130,7 @@ def test_what_a_task_sees(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
         )
         await controller.until_ended("/user/job/4:0")
         env = json.loads(controller.output("/user/job/4:0"))
-        assert env["token"] == "j:/user/job:token"
+        assert env["token"] == attempt_token("j:/user/job:token", "/user/job/4:0")
         assert "SECRET_OF_THE_WORKER" not in env
         assert (env["COLOUR"], env["UV_CACHE_DIR"], env["PYTHONUNBUFFERED"]) == ("red", "/uv-cache", "1")
         assert (env["IRIS_JOB_ID"], env["IRIS_TASK_ID"], env["IRIS_TASK_INDEX"]) == ("/user/job", "/user/job/4", "4")

@@ -145,7 +145,7 @@ class RunOptions:
 @click.option("--zone", help="Zone to run in.")
 @click.option("--priority", type=click.Choice(["production", "interactive", "batch"]), help="Priority band.")
 @click.option("--job-name", metavar="NAME", help="Name of the job; made from the command otherwise.")
-@click.option("--user", help="Who the job belongs to; your login name otherwise.")
+@click.option("--user", help="Who the job belongs to: admins may say. [default: you]")
 @click.option("--preemptible/--no-preemptible", default=None, help="Only on capacity that can (not) be taken away.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Follow the job, or print its id and go.")
 @click.option(

@@ -43,7 +43,7 @@ class IrisClient:
         connection: How the controller is reached.
         workspace: Directory whose files go along with each job, whatever it is: a git repository, a project or a plain
             folder (docs/iris-cli.md says which files); None: none, or inside a job that job's own.
-        user: Who submits; None: the login name.
+        user: Who submits; None: the user of the token, or the login name where that is an admin's.
         inside: The job this process runs as.
         on_warning: Called with each line the user should see about the workspace or a job; None: it is logged.
         on_notice: Called with what was sent of the workspace, and which environment jobs get; None: it is logged.
@@ -134,7 +134,7 @@ class IrisClient:
         return cls(
             connection,
             workspace,
-            user=user,
+            user=user or target.user or None,
             inside=target.inside,
             on_warning=on_warning,
             on_notice=on_notice,

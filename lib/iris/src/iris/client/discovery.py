@@ -1,5 +1,6 @@
 """Which cluster is meant: one named, one configured, the one this job runs on, or the user's local one."""
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,8 +12,9 @@ from iris.client.job_env import JobEnv, job_env, read_token_file
 from iris.local import WORKER_ID
 from iris.local.start import LocalCluster
 from iris.local.state import LocalPaths, local_paths, read_record
+from iris.rpc.auth import user_of_token
 from rigging.config_discovery import resolve_cluster_config
-from rigging.errors import InvalidRequest
+from rigging.errors import InvalidRequest, MarinError
 
 LOCAL: Final = "local"
 TOKEN_FILE_ENV: Final = "IRIS_TOKEN_FILE"
@@ -26,12 +28,14 @@ class ClusterTarget:
         name: For people: "local", the name of its config, or its address.
         resolve: Finds its controller.
         inside: The job of it that this process runs as.
+        user: Whose token it is, where that can act for one user only; empty: not known.
     """
 
     name: str
     resolve: Resolver = field(repr=False)
     inside: JobEnv | None = None
     is_local: bool = False
+    user: str = ""
 
     def connect(self, *, on_interrupted: Callable[[str], None] | None = None) -> Connection:
         """A connection to it, not yet opened; see `Connection`."""
@@ -121,7 +125,7 @@ def cluster_at(
         record = read_record(local_paths(environ))
         return Endpoint(target, record.token if record and record.address == target else "")
 
-    return ClusterTarget(target, resolve, inside)
+    return ClusterTarget(target, resolve, inside, user=user_of_token(token or _peek(token_file)))
 
 
 def _local_address(inside: JobEnv) -> str:
@@ -152,4 +156,11 @@ def _configured(path: Path) -> ClusterTarget:
     def resolve(answered: bool) -> Endpoint:  # noqa: ARG001 - a fixed address
         return Endpoint(target, read_token_file(os.path.expanduser(str(token_file))) if token_file else "")
 
-    return ClusterTarget(path.stem, resolve)
+    return ClusterTarget(path.stem, resolve, user=user_of_token(_peek(os.path.expanduser(str(token_file or "")))))
+
+
+def _peek(token_file: str | None) -> str:
+    """The token in a file; empty when there is none yet, which matters only once the controller is called."""
+    with contextlib.suppress(MarinError):
+        return read_token_file(token_file) if token_file else ""
+    return ""

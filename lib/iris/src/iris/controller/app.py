@@ -28,6 +28,7 @@ from iris.core.view import ClusterView
 from iris.domain.ids import WorkerId
 from iris.rpc import endpoints_pb2_grpc, iris_pb2_grpc
 from iris.rpc.auth import load_or_create_secret
+from iris.rpc.authority import check_live
 from iris.rpc.interceptor import ServerInterceptor
 from iris.rpc.protocol import SERVER_OPTIONS
 from iris.rpc.services_blobs import BlobService
@@ -194,7 +195,10 @@ class _Run:
             await server.stop(_LAST_ANSWERS_S)
 
     def _bind(self) -> tuple[grpc.aio.Server, Address]:
-        interceptor = ServerInterceptor(self._controller.secret, self._idle.on_call)
+        view = self._engine.view
+        interceptor = ServerInterceptor(
+            self._controller.secret, self._idle.on_call, lambda principal: check_live(principal, view)
+        )
         server = grpc.aio.server(interceptors=[interceptor], options=SERVER_OPTIONS)
         iris_pb2_grpc.add_JobServiceServicer_to_server(JobService(self._controller), server)
         iris_pb2_grpc.add_BlobServiceServicer_to_server(BlobService(self._controller.blobs), server)

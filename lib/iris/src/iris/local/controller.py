@@ -103,7 +103,7 @@ class _Run:
         record = ClusterRecord(
             pid=os.getpid(),
             address=str(address),
-            token=make_token(secret, PrincipalKind.USER, default_user()),
+            token=make_token(secret, PrincipalKind.ADMIN, default_user()),
             worker_token=make_token(secret, PrincipalKind.WORKER, WORKER_ID),
             protocol_version=PROTOCOL_VERSION,
             version=importlib.metadata.version("marin-iris"),

@@ -54,7 +54,7 @@ def serve_standalone(
     configure_logging(logging.INFO)
 
     def tell(address: Address) -> None:
-        token = make_token(load_or_create_secret(config.state_dir / "secret"), PrincipalKind.USER, default_user())
+        token = make_token(load_or_create_secret(config.state_dir / "secret"), PrincipalKind.ADMIN, default_user())
         place = config.state_dir / TOKEN_NAME
         place.touch(mode=0o600)
         write_bytes_atomic(str(place), token.encode())

@@ -96,7 +96,7 @@ class ClusterRecord:
 
     Args:
         ready: A worker has joined, so the cluster can judge and run jobs.
-        token: This user's. worker_token: the local worker's.
+        token: This user's, as an admin. worker_token: the local worker's.
         idle_exit_seconds: 0: it never leaves by itself.
     """
 

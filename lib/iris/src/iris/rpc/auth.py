@@ -1,7 +1,8 @@
-"""Who a caller is and what it may call.
+"""Who a caller is: tokens, and the principals they stand for. What a principal may do: `iris.rpc.authority`.
 
 A token is `<kind>:<name>:<HMAC-SHA256(secret, kind:name)>`: the controller keeps one secret and nothing per token.
-Kinds: `u` a user, `w` a worker, `j` a job (given to its tasks, so that they can submit and watch children).
+Kinds: `a` an admin, `u` a user, `w` a worker, `j` a job. What a worker is sent is the token of a job; what it gives to
+an attempt is derived from that (`attempt_token`) and names the attempt, so that it ends with the attempt.
 """
 
 import hashlib
@@ -13,11 +14,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from iris.domain.ids import user_of
+from iris.domain.ids import AttemptId, JobId, user_of
 from rigging.errors import Denied, MarinError
 
 
 class PrincipalKind(StrEnum):
+    ADMIN = "a"
     USER = "u"
     WORKER = "w"
     JOB = "j"
@@ -27,7 +29,12 @@ class PrincipalKind(StrEnum):
         return _KIND_WORDS[self]
 
 
-_KIND_WORDS: Final = {PrincipalKind.USER: "user", PrincipalKind.WORKER: "worker", PrincipalKind.JOB: "job"}
+_KIND_WORDS: Final = {
+    PrincipalKind.ADMIN: "admin",
+    PrincipalKind.USER: "user",
+    PrincipalKind.WORKER: "worker",
+    PrincipalKind.JOB: "job",
+}
 
 
 class Unauthenticated(Denied):
@@ -36,64 +43,31 @@ class Unauthenticated(Denied):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A verified caller: a user's name, a worker id or a job id."""
+    """A verified caller.
+
+    Args:
+        name: A user's name (an admin is a user, too), a worker id or a job id.
+        attempt_id: The attempt of the job that calls; None: the token is the job's own.
+    """
 
     kind: PrincipalKind
     name: str
+    attempt_id: AttemptId | None = None
 
     def __str__(self) -> str:
         return f"{self.kind.word} {self.name}"
 
-    def check_submit(self, job_id: str) -> None:
-        """Raise Denied unless this caller may submit `job_id`: a job only below itself."""
-        if self.kind is PrincipalKind.JOB and not job_id.startswith(self.name + "/"):
-            raise Denied(f"job {self.name} may submit only jobs below itself ({self.name}/...), not {job_id}")
-
-    def check_access(self, entity_id: str) -> None:
-        """Raise Denied unless this caller may see and stop `entity_id` (a job or task): a job only its user's."""
-        if self.kind is not PrincipalKind.JOB:
-            return
-        tree = self.user_tree
-        if entity_id != tree and not entity_id.startswith(tree + "/"):
-            raise Denied(f"job {self.name} may use only jobs of its own user ({tree}/...), not {entity_id!r}")
+    @property
+    def user(self) -> str:
+        """The user for whom it acts; empty for a worker."""
+        if self.kind is PrincipalKind.JOB:
+            return user_of(self.name)
+        return "" if self.kind is PrincipalKind.WORKER else self.name
 
     @property
-    def user_tree(self) -> str:
-        """The id prefix of everything of a job's user, e.g. `/alice`."""
-        return "/" + user_of(self.name)
-
-
-_JOB_METHODS: Final = frozenset(
-    f"/iris.v1.JobService/{name}"
-    for name in ("SubmitJob", "GetJob", "WaitJobs", "ListJobs", "ListTasks", "GetTask", "StopJob", "FetchLogs")
-)
-_BLOB_METHODS: Final = frozenset(
-    f"/iris.v1.BlobService/{name}" for name in ("FindMissingBlobs", "UploadBlobs", "FetchBlobs")
-)
-_CLUSTER_METHODS: Final = frozenset(
-    f"/iris.v1.ClusterService/{name}"
-    for name in (
-        *("Status", "Shutdown", "Query", "Checkpoint"),
-        *("CordonWorker", "UncordonWorker", "SetBudget", "ListBudgets"),
-    )
-)
-
-_ENDPOINT_METHODS: Final = frozenset(
-    f"/iris.v1.EndpointService/{name}" for name in ("Register", "Unregister", "Resolve", "List", "Watch", "ActorKey")
-)
-
-METHODS_ALLOWED: Final[dict[PrincipalKind, frozenset[str]]] = {
-    PrincipalKind.USER: _JOB_METHODS | _BLOB_METHODS | _CLUSTER_METHODS | _ENDPOINT_METHODS,
-    PrincipalKind.WORKER: frozenset({"/iris.v1.WorkerService/Session", "/iris.v1.BlobService/FetchBlobs"}),
-    PrincipalKind.JOB: _JOB_METHODS | _BLOB_METHODS | _ENDPOINT_METHODS,
-}
-"""Everything that is not listed is refused."""
-
-
-def check_method(principal: Principal, method: str) -> None:
-    """Raise Denied unless this kind of caller may call `method` (`/iris.v1.Service/Method`)."""
-    if method not in METHODS_ALLOWED[principal.kind]:
-        raise Denied(f"{principal} may not call {method.rpartition('.')[2]}")
+    def job_id(self) -> JobId | None:
+        """The job it is; None for people and workers."""
+        return JobId(self.name) if self.kind is PrincipalKind.JOB else None
 
 
 def make_token(secret: bytes, kind: PrincipalKind, name: str) -> str:
@@ -101,22 +75,45 @@ def make_token(secret: bytes, kind: PrincipalKind, name: str) -> str:
     return f"{kind.value}:{name}:{_mac(secret, f'{kind.value}:{name}')}"
 
 
+def attempt_token(job_token: str, attempt_id: str) -> str:
+    """The token of one attempt of a job, made from the job's without the cluster's secret."""
+    job_mac = job_token.rpartition(":")[2]
+    return f"{PrincipalKind.JOB.value}:{attempt_id}:{_mac(job_mac.encode(), attempt_id)}"
+
+
 def verify_token(secret: bytes, token: str) -> Principal:
     """The principal a token was made for. Raises Unauthenticated on anything else."""
     claim, _, mac = token.rpartition(":")
     kind, _, name = claim.partition(":")
     if kind not in _KINDS or not name:
-        raise Unauthenticated("the token is malformed: expected <u|w|j>:<name>:<signature>")
-    if not hmac.compare_digest(mac.encode(), _mac(secret, claim).encode()):
-        raise Unauthenticated(f"the token of {PrincipalKind(kind).word} {name} was not made by this cluster")
-    return Principal(PrincipalKind(kind), name)
+        raise Unauthenticated("the token is malformed: expected <a|u|w|j>:<name>:<signature>")
+    principal, expected = _claimed(secret, PrincipalKind(kind), name)
+    if not hmac.compare_digest(mac.encode(), expected.encode()):
+        raise Unauthenticated(f"the token of {principal.kind.word} {name} was not made by this cluster")
+    return principal
+
+
+def _claimed(secret: bytes, kind: PrincipalKind, name: str) -> tuple[Principal, str]:
+    """Who a token says it is, and the signature that would prove it."""
+    task, separator, _ = name.rpartition(":")
+    if kind is PrincipalKind.JOB and separator:
+        job_id = task.rpartition("/")[0]
+        job_mac = _mac(secret, f"{kind.value}:{job_id}")
+        return Principal(kind, job_id, AttemptId(name)), _mac(job_mac.encode(), name)
+    return Principal(kind, name), _mac(secret, f"{kind.value}:{name}")
+
+
+def user_of_token(token: str) -> str:
+    """The only user for whom a token can act (unverified); empty when it is no user's, or an admin's."""
+    kind, _, rest = token.partition(":")
+    return rest.partition(":")[0] if kind == PrincipalKind.USER.value else ""
 
 
 _KINDS: Final = frozenset(kind.value for kind in PrincipalKind)
 
 
 def _mac(secret: bytes, claim: str) -> str:
-    return hmac.new(secret, claim.encode(), hashlib.sha256).hexdigest()
+    return hmac.digest(secret, claim.encode(), hashlib.sha256).hex()
 
 
 def load_or_create_secret(path: Path) -> bytes:

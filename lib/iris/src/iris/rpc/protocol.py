@@ -6,6 +6,8 @@ PROTOCOL_VERSION: Final = 1
 """Grows when an old peer could misunderstand a new one (see iris.proto)."""
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+MAX_REQUEST_BYTES: Final = 16 * 1024 * 1024
+"""Of one message to the controller: twice what the largest legal one has (blobs come in chunks)."""
 MAX_BLOB_CHUNK_BYTES: Final = 1024 * 1024
 KEEPALIVE_MS: Final = 20_000
 
@@ -34,7 +36,7 @@ CHANNEL_OPTIONS: Final[tuple[ChannelOption, ...]] = (
 
 SERVER_OPTIONS: Final[tuple[ChannelOption, ...]] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
     ("grpc.keepalive_permit_without_calls", 1),

@@ -13,8 +13,11 @@ from iris.domain.ids import WorkerId, validate_name
 from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
+from iris.rpc.auth import PrincipalKind
+from iris.rpc.authority import may_read
 from iris.rpc.convert import budget_from_wire, budget_to_wire, resources_to_wire
 from iris.rpc.convert_query import query_response
+from iris.rpc.interceptor import current_principal
 from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.store.query import run_query
 from rigging.errors import Conflict
@@ -79,7 +82,9 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             # Somebody without one has the default: everything.
             found = [view.budgets.get(request.user) or UserBudget(validate_name(request.user))]
         else:
-            found = [view.budgets[user] for user in sorted(view.budgets)]
+            principal = current_principal()
+            readable = (user for user in sorted(view.budgets) if may_read(principal, f"/{user}"))
+            found = [view.budgets[user] for user in readable]
         return pb.ListBudgetsResponse(
             budgets=[budget_to_wire(budget, view.usage.held(budget.user)) for budget in found]
         )
@@ -124,9 +129,11 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
 
     async def Query(self, request: pb.QueryRequest, context: Context) -> pb.QueryResponse:
         await self._controller.engine.settled()
+        principal = current_principal()
+        reader = None if principal.kind is PrincipalKind.ADMIN else principal.user
         async with self._queries:
             result = await asyncio.to_thread(
-                run_query, self._controller.config.state_dir, request.sql, request.max_rows
+                run_query, self._controller.config.state_dir, request.sql, request.max_rows, reader=reader
             )
         return query_response(result)
 

@@ -15,9 +15,8 @@ from iris.domain.events import EndpointRegistered, EndpointRemoved
 from iris.domain.ids import AttemptId, JobId, parse_attempt_id, parse_task_id, validate_name
 from iris.rpc import endpoints_pb2 as pb
 from iris.rpc import endpoints_pb2_grpc
-from iris.rpc.auth import Principal, PrincipalKind
 from iris.rpc.interceptor import current_principal
-from rigging.errors import Denied, InvalidRequest
+from rigging.errors import InvalidRequest
 
 Context = Any  # grpc's own, which is untyped here
 
@@ -29,7 +28,7 @@ class EndpointService(endpoints_pb2_grpc.EndpointServiceServicer):
         self._controller = controller
 
     async def Register(self, request: pb.RegisterEndpointRequest, context: Context) -> pb.RegisterEndpointResponse:
-        attempt = _own_attempt(current_principal(), request.attempt_id)
+        attempt = AttemptId(request.attempt_id)
         endpoint = Endpoint(
             name=_own_name(attempt, request.name),
             attempt_id=attempt,
@@ -43,7 +42,7 @@ class EndpointService(endpoints_pb2_grpc.EndpointServiceServicer):
     async def Unregister(
         self, request: pb.UnregisterEndpointRequest, context: Context
     ) -> pb.UnregisterEndpointResponse:
-        attempt = _own_attempt(current_principal(), request.attempt_id)
+        attempt = AttemptId(request.attempt_id)
         await self._controller.engine.submit(EndpointRemoved(endpoint_id(_own_name(attempt, request.name), attempt)))
         return pb.UnregisterEndpointResponse()
 
@@ -68,24 +67,13 @@ class EndpointService(endpoints_pb2_grpc.EndpointServiceServicer):
                 yield _update_to_wire(update)
 
     async def ActorKey(self, request: pb.ActorKeyRequest, context: Context) -> pb.ActorKeyResponse:
-        principal = current_principal()
-        own = principal.user_tree[1:] if principal.kind is PrincipalKind.JOB else principal.name
-        user = validate_name(request.user or own)
-        principal.check_access(f"/{user}")
+        user = validate_name(request.user or current_principal().user)
         return pb.ActorKeyResponse(key=actor_key(self._controller.secret, user))
 
 
 def actor_key(secret: bytes, user: str) -> bytes:
     """What all processes of one user may know, and nobody can make without the cluster's secret."""
     return hmac.digest(secret, f"actor-key:{user}".encode(), hashlib.sha256)
-
-
-def _own_attempt(principal: Principal, name: str) -> AttemptId:
-    task, _ = parse_attempt_id(name)
-    job_id, _ = parse_task_id(task)
-    if principal.kind is not PrincipalKind.JOB or principal.name != job_id:
-        raise Denied(f"{principal} may not speak for attempt {name}: only the tasks of {job_id} may")
-    return AttemptId(name)
 
 
 def _own_name(attempt: AttemptId, name: str) -> str:
@@ -96,13 +84,11 @@ def _own_name(attempt: AttemptId, name: str) -> str:
 
 
 def _query(namespace: str, name: str, prefix: str) -> EndpointQuery:
-    principal = current_principal()
     if bool(name) == bool(prefix):
         raise InvalidRequest("ask for endpoints by name or by prefix, one of the two")
-    own = principal.name if principal.kind is PrincipalKind.JOB else ""
-    query = EndpointQuery.below(prefix) if prefix else EndpointQuery.named(JobId(namespace or own), name)
-    principal.check_access(query.namespace)
-    return query
+    if prefix:
+        return EndpointQuery.below(prefix)
+    return EndpointQuery.named(JobId(namespace or current_principal().job_id or ""), name)
 
 
 def _to_wire(endpoint: Endpoint) -> pb.Endpoint:

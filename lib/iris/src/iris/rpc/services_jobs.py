@@ -17,6 +17,7 @@ from iris.domain.states import PriorityBand, TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind
+from iris.rpc.authority import may_read
 from iris.rpc.convert import (
     existing_policy_from_wire,
     job_state_to_wire,
@@ -47,7 +48,6 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         return self._controller.view
 
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
-        current_principal().check_submit(request.spec.job_id)
         parent_id = parent_of(JobId(request.spec.job_id))
         parent = None if parent_id is None else self._view.jobs.get(parent_id)
         spec = spec_from_wire(request.spec, PriorityBand.INTERACTIVE if parent is None else parent.spec.band)
@@ -58,14 +58,10 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         return pb.SubmitJobResponse(job_id=job_id, adopted=adopted)
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.JobStatus:
-        current_principal().check_access(request.job_id)
         await self._controller.engine.settled()
         return self._status(self._view.job(JobId(request.job_id)), request.include_spec)
 
     async def WaitJobs(self, request: pb.WaitJobsRequest, context: Context) -> pb.WaitJobsResponse:
-        principal = current_principal()
-        for name in request.job_ids:
-            principal.check_access(name)
         if not request.job_ids:
             raise InvalidRequest("WaitJobs names no job; give at least one")
         job_ids = [JobId(name) for name in request.job_ids]
@@ -82,8 +78,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         await self._controller.engine.settled()
         prefix = request.prefix.rstrip("/")
         if principal.kind is PrincipalKind.JOB:
-            prefix = prefix or principal.user_tree
-            principal.check_access(prefix)
+            prefix = prefix or f"/{principal.user}"
         if prefix and not prefix.startswith("/"):
             raise InvalidRequest(f"prefix {request.prefix!r} must begin with '/', e.g. '/user' or '/user/job'")
         states = job_states_from_wire(request.states)
@@ -94,10 +89,10 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
             if (not states or job.state in states) and _is_under(job.job_id, prefix)
         )
         newest = heapq.nlargest(limit + 1, chosen, key=lambda job: job.sequence)
-        return pb.ListJobsResponse(jobs=[self._status(job) for job in newest[:limit]], truncated=len(newest) > limit)
+        statuses = [self._listed(job, may_read(principal, job.job_id)) for job in newest[:limit]]
+        return pb.ListJobsResponse(jobs=statuses, truncated=len(newest) > limit)
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
-        current_principal().check_access(request.job_id)
         await self._controller.engine.settled()
         job_id = self._view.job(JobId(request.job_id)).job_id
         reason = self._controller.engine.reasons.get(job_id, "")
@@ -109,21 +104,18 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         )
 
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.TaskStatus:
-        current_principal().check_access(request.task_id)
         await self._controller.engine.settled()
         task = self._view.task(TaskId(request.task_id))
         reason = self._controller.engine.reasons.get(task.job_id, "") if task.state is TaskState.PENDING else ""
         return task_status(task, reason)
 
     async def StopJob(self, request: pb.StopJobRequest, context: Context) -> pb.StopJobResponse:
-        current_principal().check_access(request.job_id)
         stopped, already = await self._controller.stop_job(JobId(request.job_id), request.reason, request.keep_children)
         if already is not None:
             return pb.StopJobResponse(already=job_state_to_wire(already))
         return pb.StopJobResponse(stopped_job_ids=stopped)
 
     async def FetchLogs(self, request: pb.FetchLogsRequest, context: Context) -> AsyncGenerator[pb.LogBatch, None]:
-        current_principal().check_access(request.id)
         await self._controller.engine.settled()
         index = None
         job_id = JobId(request.id)
@@ -149,6 +141,14 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
 
     def _status(self, job: Job, include_spec: bool = False) -> pb.JobStatus:
         return job_status(job, self._controller.engine.reasons.get(job.job_id, ""), include_spec)
+
+    def _listed(self, job: Job, readable: bool) -> pb.JobStatus:
+        """A job of a list. Of others' jobs people see names, states and times, and not what they run or say."""
+        status = self._status(job)
+        if not readable:
+            status.ClearField("error")
+            status.ClearField("display_command")
+        return status
 
     @contextmanager
     def _lending(self, context: Context) -> Iterator[None]:

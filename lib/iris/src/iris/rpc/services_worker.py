@@ -13,11 +13,12 @@ from iris.domain.ids import AttemptId, WorkerId
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind, make_token
+from iris.rpc.authority import RULES, authorize
 from iris.rpc.convert import resources_from_wire
 from iris.rpc.convert_worker import launch_to_wire, observation_from_wire, outgoing_to_wire, run_attempts_to_wire
 from iris.rpc.interceptor import current_principal
 from iris.rpc.protocol import PROTOCOL_VERSION
-from rigging.errors import Conflict, Denied, InvalidRequest
+from rigging.errors import Conflict, InvalidRequest
 
 _FAREWELL_S: Final = 10.0
 
@@ -70,9 +71,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
                 f"worker {hello.worker_id} speaks protocol version {hello.protocol_version}, this controller "
                 f"{PROTOCOL_VERSION}: use the same release of iris on both sides"
             )
-        principal = current_principal()
-        if principal.name != hello.worker_id:
-            raise Denied(f"{principal} may not speak for worker {hello.worker_id}")
+        authorize(current_principal(), RULES["WorkerService/Session"], hello.worker_id)
         if not hello.instance_id:
             raise InvalidRequest(f"worker {hello.worker_id} gives no instance_id")
         worker_id = WorkerId(hello.worker_id)

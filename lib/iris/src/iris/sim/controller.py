@@ -20,6 +20,7 @@ from iris.core.changes import Changes
 from iris.core.view import ClusterView
 from iris.domain.events import Event, WorkerLost
 from iris.rpc import iris_pb2_grpc
+from iris.rpc.authority import check_live
 from iris.rpc.interceptor import ServerInterceptor
 from iris.rpc.services_jobs import JobService
 from iris.rpc.services_worker import WorkerService
@@ -154,7 +155,8 @@ class Life:
             clock_ms=self._clock_ms,
             request_exit=_ignore,
         )
-        server = Server(self.node, ServerInterceptor(self._secret, _ignore), self._ledger.inspect)
+        interceptor = ServerInterceptor(self._secret, _ignore, lambda principal: check_live(principal, view))
+        server = Server(self.node, interceptor, self._ledger.inspect)
         registry: Any = server
         iris_pb2_grpc.add_JobServiceServicer_to_server(JobService(controller), registry)
         iris_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(controller), registry)

@@ -19,6 +19,7 @@ Handler = Any  # grpc's own, which is untyped here
 @dataclass(frozen=True, slots=True)
 class _Details:
     method: str
+    invocation_metadata: tuple[tuple[str, str], ...]
 
 
 class _Aborted(Exception):
@@ -110,9 +111,13 @@ class Server:
         metadata: tuple[tuple[str, str], ...],
         send_back: Callable[[Any, MarinError | None], None],
     ) -> None:
-        handler = await self._handler(method)
+        handler = await self._handler(method, metadata)
+        context = _Context(metadata, _nowhere)
         try:
-            answer = await handler.unary_unary(request, _Context(metadata, _nowhere))
+            if handler.request_streaming:
+                await handler.stream_stream(None, context)  # it refuses the call, without a look at the request
+                return
+            answer = await handler.unary_unary(request.SerializeToString(), context)
         except _Aborted as aborted:
             self._send(send_back, None, aborted.error)
         else:
@@ -127,7 +132,7 @@ class Server:
         finish: Callable[[MarinError | None], None],
     ) -> None:
         method = "/iris.v1.WorkerService/Session"
-        handler = await self._handler(method)
+        handler = await self._handler(method, call_metadata(token))
 
         async def write(message: Any) -> None:
             if not self.node.is_dying:
@@ -146,11 +151,11 @@ class Server:
         if not self.node.is_dying:
             send_back(answer, error)
 
-    async def _handler(self, method: str) -> Handler:
+    async def _handler(self, method: str, metadata: tuple[tuple[str, str], ...]) -> Handler:
         async def find(details: _Details) -> Handler:
             return self._handlers[details.method]
 
-        return await self._interceptor.intercept_service(find, _Details(method))
+        return await self._interceptor.intercept_service(find, _Details(method, metadata))
 
 
 async def _nowhere(message: Any) -> None:

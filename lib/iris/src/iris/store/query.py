@@ -3,17 +3,20 @@
 Every query has a connection of its own, so nothing it does is seen or waited for by the controller's writer.
 """
 
+import secrets
 import sqlite3
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from iris.store.db import DATABASE_NAME
-from iris.store.views import READABLE, VIEWS
+from iris.store.views import READABLE, VIEWS, view_for
 from rigging.errors import BudgetExceeded, Denied, InvalidRequest
 
 Value = None | int | float | str | bytes
+_Authorizer = Callable[[int, str | None, str | None, str | None, str | None], int]
 
 DEFAULT_ROWS: Final = 1_000
 MAX_ROWS: Final = 100_000
@@ -39,11 +42,14 @@ class QueryResult:
     truncated: bool
 
 
-def run_query(state_dir: Path, sql: str, max_rows: int = 0, time_limit_s: float = TIME_LIMIT_S) -> QueryResult:
+def run_query(
+    state_dir: Path, sql: str, max_rows: int = 0, time_limit_s: float = TIME_LIMIT_S, *, reader: str | None = None
+) -> QueryResult:
     """Answer one SELECT over the views. To be called in a thread of its own: it may take `time_limit_s` seconds.
 
     Args:
         max_rows: Give at most so many rows; 0: DEFAULT_ROWS.
+        reader: The user who asks, and sees of others' jobs only what `iris.store.views` leaves; None: an admin.
 
     Raises:
         InvalidRequest: It is no single valid SELECT, or max_rows is not allowed. Denied: It would change something or
@@ -60,11 +66,13 @@ def run_query(state_dir: Path, sql: str, max_rows: int = 0, time_limit_s: float 
     deadline = time.monotonic() + time_limit_s
     connection = sqlite3.connect(f"file:{state_dir / DATABASE_NAME}?mode=ro", uri=True, isolation_level=None)
     try:
-        for name, select in VIEWS.items():
-            connection.execute(f"CREATE TEMP VIEW {name} AS {select}")
+        authorize = _authorize if reader is None else _restrict(connection, reader)
+        if reader is None:
+            for name, select in VIEWS.items():
+                connection.execute(f"CREATE TEMP VIEW {name} AS {select}")
         connection.execute("PRAGMA query_only=1")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
-        connection.set_authorizer(_authorize)
+        connection.set_authorizer(authorize)
         connection.set_progress_handler(lambda: int(time.monotonic() > deadline), _STEPS_BETWEEN_LOOKS)
         return _fetch(connection.execute(sql), max_rows or DEFAULT_ROWS)
     except (sqlite3.Error, sqlite3.Warning) as error:
@@ -101,6 +109,31 @@ def _authorize(action: int, first: str | None, second: str | None, _database: st
     if action == sqlite3.SQLITE_FUNCTION and second in _FORBIDDEN_FUNCTIONS:
         return sqlite3.SQLITE_DENY
     return sqlite3.SQLITE_OK if action in _ALLOWED_ACTIONS else sqlite3.SQLITE_DENY
+
+
+def _restrict(connection: sqlite3.Connection, reader: str) -> _Authorizer:
+    """Make the views that a reader may see, and the authorizer that lets nothing else be read.
+
+    The tables are read by inner views alone, with names that no query can know: SQLite tells the authorizer in which
+    view it reads, but a query could give a WITH clause of its own the name of any view that it knows.
+    """
+    prefix = f"v{secrets.token_hex(16)}_"
+    for name, select in VIEWS.items():
+        inner = prefix + name
+        connection.execute(f"CREATE TEMP VIEW {inner} AS {select}")
+        columns = [column[0] for column in connection.execute(f"SELECT * FROM {inner} LIMIT 0").description]
+        connection.execute(f"CREATE TEMP VIEW {name} AS {view_for(reader, name, inner, columns)}")
+
+    def authorize(action: int, first: str | None, second: str | None, database: str | None, source: str | None) -> int:
+        if action == sqlite3.SQLITE_READ and second and not (source or "").startswith(prefix):
+            # Inner views read tables; public views read inner ones; a query reads public ones.
+            if database == "main" or ((first or "").startswith(prefix) and source not in VIEWS):
+                return sqlite3.SQLITE_DENY
+            if (first or "").startswith(prefix):
+                return sqlite3.SQLITE_OK
+        return _authorize(action, first, second, database, source)
+
+    return authorize
 
 
 def _explain(error: Exception) -> Denied | InvalidRequest:

@@ -3,6 +3,7 @@
 They are temporary views of the connection that queries, so they take the place of the tables of the same name.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -74,6 +75,29 @@ VIEWS: Final = {
         FROM main.endpoints""",
     "states": _STATES,
 }
+
+HIDDEN: Final = {
+    "jobs": frozenset({"command", "bundle_digest", "error", "deciding_task_id"}),
+    "tasks": frozenset({"error", "causes"}),
+}
+"""Columns that are NULL in the rows of other users, for a reader who is no admin: what a job runs and says."""
+
+OWN_ROWS: Final = {
+    "budgets": "user = {user}",
+    "endpoints": "substr(name, 1, length({user}) + 2) = '/' || {user} || '/'",
+}
+"""Views of which a reader who is no admin sees the own rows only."""
+
+
+def view_for(reader: str, name: str, inner: str, columns: Sequence[str]) -> str:
+    """The SELECT that shows a reader what it may see of a whole view, which is called `inner`."""
+    user = "'" + reader.replace("'", "''") + "'"
+    hidden = HIDDEN.get(name, frozenset())
+    mine = f"CASE WHEN user = {user} THEN"
+    shown = [f"{mine} {column} END AS {column}" if column in hidden else column for column in columns]
+    rows = f" WHERE {OWN_ROWS[name].format(user=user)}" if name in OWN_ROWS else ""
+    return f"SELECT {', '.join(shown)} FROM {inner}{rows}"
+
 
 READABLE: Final = frozenset({*VIEWS, "job_specs"})
 """All that a query may read: the views, and the tables behind them, most of which have the same name.

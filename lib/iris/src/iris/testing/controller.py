@@ -13,7 +13,7 @@ import grpc
 
 from iris.controller.app import Address, ControllerConfig, serve
 from iris.rpc import iris_pb2_grpc
-from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
+from iris.rpc.auth import PrincipalKind, attempt_token, load_or_create_secret, make_token
 from iris.rpc.protocol import CHANNEL_OPTIONS
 
 START_TIMEOUT_S: Final = 20.0
@@ -38,6 +38,15 @@ class RunningController:
     def token(self, kind: PrincipalKind, name: str) -> str:
         """The token of any caller."""
         return make_token(self.secret, kind, name)
+
+    def attempt_token(self, attempt_id: str) -> str:
+        """The token that a worker gives to an attempt."""
+        job_id = attempt_id.rpartition("/")[0]
+        return attempt_token(self.token(PrincipalKind.JOB, job_id), attempt_id)
+
+    @property
+    def admin_token(self) -> str:
+        return self.token(PrincipalKind.ADMIN, "root")
 
     @property
     def user_token(self) -> str:

@@ -95,24 +95,23 @@ class TaskEnvironment:
         """
         launch = request.launch
         last = self._last
-        # Attempts of one job usually start in a row and differ in four variables.
+        # Attempts of one job usually start in a row and differ in a few variables.
         if last is None or last[0] is not launch or last[1] is not ground or last[2] != controller_address:
-            self._common = self._job_variables(launch, ground, controller_address, token_path)
+            self._common = self._job_variables(launch, ground, controller_address)
             self._last = (launch, ground, controller_address)
         env = self._common.copy()
         env[ATTEMPT_VARIABLE] = request.attempt_id
         env["IRIS_TASK_ID"] = request.task_id
         env["IRIS_TASK_INDEX"] = str(request.task_index)
-        env["IRIS_ERROR_FILE"] = self._paths.error(request.attempt_id)
-        if "TMPDIR" not in launch.env_vars:
-            env["TMPDIR"] = self._paths.temporary(request.attempt_id)
+        env["IRIS_TOKEN_FILE"] = token_path
+        env["IRIS_ERROR_FILE"] = str(self._paths.error(request.attempt_id))
         if launch.bundle_digest:
             env["IRIS_WORKSPACE_DIR"] = str(self._paths.attempt(request.attempt_id))
         for name, port in ports.items():
             env[port_variable(name)] = str(port)
         return env
 
-    def _job_variables(self, launch: Launch, ground: Ground, controller_address: str, token: str) -> dict[str, str]:
+    def _job_variables(self, launch: Launch, ground: Ground, controller_address: str) -> dict[str, str]:
         env = {**self._base, "PYTHONUNBUFFERED": "1"}
         if ground.virtual_env:
             env["VIRTUAL_ENV"] = ground.virtual_env
@@ -128,7 +127,6 @@ class TaskEnvironment:
             "IRIS_JOB_ID": launch.job_id,
             "IRIS_NUM_TASKS": str(launch.replicas),
             "IRIS_WORKER_ID": self._worker_id,
-            "IRIS_TOKEN_FILE": token,
             "IRIS_BUNDLE_DIGEST": launch.bundle_digest,
             "IRIS_EXTRAS": json.dumps(launch.extras),
             "IRIS_PIP_PACKAGES": json.dumps(launch.pip_packages),

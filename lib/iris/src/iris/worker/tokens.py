@@ -1,43 +1,58 @@
-"""The token files by which tasks speak to the controller: one a job, readable by their owner only."""
+"""The token files by which tasks speak to the controller, readable by their owner only."""
 
 import os
 
+from iris.rpc.auth import attempt_token
 from iris.worker.paths import WorkPaths
-from iris.worker.types import Launch
+from iris.worker.types import StartRequest
 
 
 class TokenFiles:
-    """Keeps a job's token on disk as long as an attempt of the job is known here."""
+    """Keeps tokens on disk as long as the attempts that use them are known here.
+
+    An attempt's token ends with it. First attempts of a job with many tasks share the token of the job, because a file
+    for each would cost more than all else: the controller goes by the attempt that their calls name.
+    """
 
     def __init__(self, paths: WorkPaths) -> None:
         self._paths = paths
         self._written: dict[str, tuple[str, str]] = {}
         self._users: dict[str, int] = {}
 
-    def hold(self, launch: Launch) -> None:
-        """An attempt of the job is known here from now on."""
-        self._users[launch.job_id] = self._users.get(launch.job_id, 0) + 1
+    def hold(self, request: StartRequest) -> None:
+        """The attempt is known here from now on."""
+        holder = _holder(request)
+        self._users[holder] = self._users.get(holder, 0) + 1
 
-    def path(self, launch: Launch) -> str:
-        """The job's token file, written if it is not there yet. Raises OSError."""
-        written = self._written.get(launch.job_id)
-        if written is not None and written[0] == launch.token:
+    def path(self, request: StartRequest) -> str:
+        """The attempt's token file, written if it is not there yet. Raises OSError."""
+        holder = _holder(request)
+        token = request.launch.token
+        written = self._written.get(holder)
+        if written is not None and written[0] == token:
             return written[1]
-        path = self._paths.token(launch.job_id)
+        path = self._paths.token(holder)
         temporary = path.with_name(path.name + ".tmp")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            file.write(launch.token)
+            file.write(token if holder == request.launch.job_id else attempt_token(token, request.attempt_id))
         temporary.rename(path)
-        self._written[launch.job_id] = (launch.token, str(path))
+        self._written[holder] = (token, str(path))
         return str(path)
 
-    def release(self, launch: Launch) -> None:
-        """An attempt of the job is forgotten; the last one removes the file."""
-        users = self._users.get(launch.job_id, 0) - 1
+    def release(self, request: StartRequest) -> None:
+        """The attempt is forgotten; the last one that used a file removes it."""
+        holder = _holder(request)
+        users = self._users.get(holder, 0) - 1
         if users > 0:
-            self._users[launch.job_id] = users
+            self._users[holder] = users
             return
-        self._users.pop(launch.job_id, None)
-        if self._written.pop(launch.job_id, None) is not None:
-            self._paths.token(launch.job_id).unlink(missing_ok=True)
+        self._users.pop(holder, None)
+        self._written.pop(holder, None)
+        self._paths.token(holder).unlink(missing_ok=True)
+
+
+def _holder(request: StartRequest) -> str:
+    """The id of whom the attempt's token names."""
+    alone = request.launch.replicas == 1 or not request.attempt_id.endswith(":0")
+    return request.attempt_id if alone else request.launch.job_id
