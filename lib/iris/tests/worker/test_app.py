@@ -13,6 +13,7 @@ import pytest
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.testing.gce_metadata import MetadataServer
+from iris.worker.paths import WorkPaths
 from iris.worker.preemption import Platform
 from iris.worker.testing import FakeController, run_command
 from rigging.testing import eventually
@@ -253,13 +254,13 @@ def test_a_daemon_that_wiped_its_environment_dies_with_its_task(play_processes: 
     play_processes(scenario)
 
 
-def test_a_task_inherits_no_descriptor_and_starts_in_the_scratch_directory(play_processes: Play) -> None:
+def test_a_task_inherits_no_descriptor_and_starts_in_a_directory_of_its_own(play_processes: Play) -> None:
     async def scenario(controller: FakeController, workers: Workers) -> None:
         await workers.connected()
         controller.send(run=[run_command("sh", "-c", "pwd; ls /proc/$$/fd")])
         await controller.until_ended(JOB)
         directory, *descriptors = controller.output(JOB).decode().splitlines()
-        assert directory == str(workers.work_dir / "scratch")
+        assert directory == str(WorkPaths(workers.work_dir).attempt(JOB))
         assert descriptors in (["0", "1", "2"], ["0", "1", "10", "2"])
 
     play_processes(scenario)

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Final
 
 _LONGEST_NAME: Final = 180
-_DIRECTORIES: Final = ("attempts", "blobs", "bundles", "envs", "errors", "links", "logs", "scratch", "sites", "tokens")
-_PER_ATTEMPT: Final = ("attempts", "errors", "links", "logs", "tokens")
+_DIRECTORIES: Final = (
+    *("attempts", "blobs", "bundles", "envs", "errors", "links", "logs", "scratch", "sites", "tmp", "tokens", "trash"),
+)
+_PER_ATTEMPT: Final = ("errors", "links", "logs", "tokens")
 """Means nothing to the next worker: attempts do not outlive the worker that started them."""
 
 
@@ -24,10 +26,13 @@ class WorkPaths:
         self.logs = root / "logs"
         self.scratch = root / "scratch"
         self.sites = root / "sites"
+        self.temporaries = root / "tmp"
         self.tokens = root / "tokens"
+        self.trash = root / "trash"
         self.lock = root / "worker.lock"
         self._logs = str(self.logs)
         self._errors = str(self.errors)
+        self._temporaries = str(self.temporaries)
 
     def make(self) -> None:
         """Make the directories, readable by their owner only."""
@@ -46,13 +51,17 @@ class WorkPaths:
     def attempt(self, attempt_id: str) -> Path:
         return self.attempts / safe_name(attempt_id)
 
-    # Two of these are asked for by every attempt, so they are plain strings: a Path costs ten times as much.
+    # Three of these are asked for by every attempt, so they are plain strings: a Path costs ten times as much.
 
     def log(self, attempt_id: str) -> str:
         return f"{self._logs}/{safe_name(attempt_id)}"
 
     def error(self, attempt_id: str) -> str:
         return f"{self._errors}/{safe_name(attempt_id)}"
+
+    def temporary(self, attempt_id: str) -> str:
+        """Its TMPDIR; short, because programs put sockets there, whose paths must not exceed 107 bytes."""
+        return f"{self._temporaries}/{short_name(attempt_id)}"
 
     def token(self, holder: str) -> Path:
         """Of an attempt, or of a job whose attempts share it."""
@@ -66,3 +75,8 @@ def safe_name(identifier: str) -> str:
     if len(name) <= _LONGEST_NAME:
         return name
     return f"{name[:_LONGEST_NAME]}~~~{hashlib.sha256(identifier.encode()).hexdigest()[:24]}"
+
+
+def short_name(identifier: str) -> str:
+    """Ten letters for an id; no two of those in use at a time have the same."""
+    return hashlib.blake2b(identifier.encode(), digest_size=5).hexdigest()

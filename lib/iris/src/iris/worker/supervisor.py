@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Final
 from iris.domain.ids import user_of
 from iris.domain.states import FailureKind, TaskState
 from iris.worker.attempt import Attempt, free_ports
+from iris.worker.attempt_dirs import AttemptDirectories
 from iris.worker.attempt_machine import (
     Accepted,
     Act,
@@ -28,14 +28,13 @@ from iris.worker.attempt_machine import (
     StopAsked,
     advance,
 )
-from iris.worker.bundle import enter_directory, link_top_level
 from iris.worker.evidence import TAIL_BYTES, OomKills, judge
 from iris.worker.logs import AttemptLog
 from iris.worker.outbox import Outbox
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare import Preparer
 from iris.worker.runtime.running import Exit, ProcessSpec, Runtime, StartFailed
-from iris.worker.task_env import Ground, TaskEnvironment, command_line, own_ground
+from iris.worker.task_env import TaskEnvironment, command_line, own_ground
 from iris.worker.tokens import TokenFiles
 from iris.worker.types import DesiredChange, Observation, PreparationFailed, StartRequest, StopRequest
 
@@ -87,10 +86,11 @@ class Supervisor:
         self._starts: deque[Attempt] = deque()
         self._turn: asyncio.Handle | None = None
         self._tokens = TokenFiles(paths)
-        self._scratch = str(paths.scratch)
+        self._directories = AttemptDirectories(paths, lambda work: self._loop.run_in_executor(None, work))
         self._leaving = ""  # why this worker goes away
         self._idle = asyncio.Event()
         self._idle.set()
+        self._directories.keep_only(self._attempts)
 
     @property
     def live_count(self) -> int:
@@ -189,8 +189,6 @@ class Supervisor:
         attempt.log.remove()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._paths.error(attempt_id))
-        if attempt.request.launch.bundle_digest:
-            shutil.rmtree(self._paths.attempt(attempt_id), ignore_errors=True)
         self._tokens.release(attempt.request)
 
     # --- what happens to attempts ---
@@ -250,6 +248,7 @@ class Supervisor:
     def _ended(self, attempt: Attempt) -> None:
         self._live.pop(attempt.attempt_id, None)
         attempt.cancel_timers()
+        self._directories.remove(attempt.attempt_id)
         attempt.writer.finish(int(self._now() * 1000))
         self._log_grew(attempt)
         attempt.log.finish()
@@ -319,7 +318,9 @@ class Supervisor:
                     self._tokens.path(attempt.request),
                     attempt.ports,
                 ),
-                cwd=self._directory(attempt, ground),
+                cwd=self._directories.make(
+                    attempt.attempt_id, ground.bundle_dir, attempt.request.launch.runtime.working_dir
+                ),
                 sharer=user_of(attempt.request.launch.job_id) if attempt.request.launch.payload_digest else "",
             )
             attempt.process = self._runtime.start(spec, attempt)
@@ -330,17 +331,6 @@ class Supervisor:
             self._advance(attempt, SpawnFailed(FailureKind.WORKER, f"the worker cannot start it: {error}"))
         else:
             self._advance(attempt, Spawned(attempt.process.pid))
-
-    def _directory(self, attempt: Attempt, ground: Ground) -> str:
-        if ground.bundle_dir is None:
-            return self._scratch
-        directory = self._paths.attempt(attempt.attempt_id)
-        link_top_level(ground.bundle_dir, directory, self._paths.links)
-        working_dir = attempt.request.launch.runtime.working_dir
-        try:
-            return str(enter_directory(directory, working_dir))
-        except (FileExistsError, NotADirectoryError) as error:
-            raise StartFailed(f"the working directory {working_dir!r} is a file of the workspace", 126) from error
 
     # --- small things ---
 

@@ -104,7 +104,9 @@ class TaskEnvironment:
         env["IRIS_TASK_ID"] = request.task_id
         env["IRIS_TASK_INDEX"] = str(request.task_index)
         env["IRIS_TOKEN_FILE"] = token_path
-        env["IRIS_ERROR_FILE"] = str(self._paths.error(request.attempt_id))
+        env["IRIS_ERROR_FILE"] = self._paths.error(request.attempt_id)
+        if "TMPDIR" not in launch.env_vars:
+            env["TMPDIR"] = self._paths.temporary(request.attempt_id)
         if launch.bundle_digest:
             env["IRIS_WORKSPACE_DIR"] = str(self._paths.attempt(request.attempt_id))
         for name, port in ports.items():

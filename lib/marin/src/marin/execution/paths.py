@@ -14,12 +14,14 @@ logger = logging.getLogger(__name__)
 
 
 def prefix_or_default(prefix: str | None) -> str:
-    """The prefix given, or the one of this process (`rigging.filesystem.marin_prefix`)."""
-    if prefix is not None:
-        return prefix
-    from rigging.filesystem import marin_prefix
+    """The prefix given, made absolute, or the one of this process (`rigging.filesystem.marin_prefix`).
 
-    return marin_prefix()
+    Raises:
+        InvalidRequest: The prefix is empty.
+    """
+    from rigging.filesystem import absolute_prefix, marin_prefix
+
+    return marin_prefix() if prefix is None else absolute_prefix(prefix)
 
 
 def under_prefix(prefix: str, path: str) -> str:

@@ -27,7 +27,7 @@ from marin.execution.info import (
 )
 from marin.execution.leasing import DEFAULT_TERMS, LeaseTerms
 from marin.execution.observers import default_observers
-from marin.execution.placement import LiveJobs, bind, check_job_region, remote_function
+from marin.execution.placement import LiveJobs, bind, check_function, check_job_region, remote_function
 from marin.execution.plan import Plan, StepsByVersionText, VersionTexts
 from marin.execution.run_events import RunEnded, RunObserver, RunStarted, notify
 from marin.execution.runner import Outcome, StepResult, StepRun, StepTask, check_max_concurrent, describe_error
@@ -35,7 +35,7 @@ from marin.execution.standing import read_standings, statuses_of
 from marin.execution.step import ExecutorStep
 from marin.execution.version import Step
 from rigging.errors import InvalidRequest, StepFailed
-from rigging.filesystem import write_bytes_atomic
+from rigging.filesystem import absolute_prefix, write_bytes_atomic
 
 logger = logging.getLogger(__name__)
 
@@ -70,10 +70,11 @@ class Executor:
     """
 
     def __init__(self, prefix: str, executor_info_base_path: str, description: str | None = None) -> None:
-        self.prefix = prefix
-        self.executor_info_base_path = executor_info_base_path
+        # Jobs have another working directory: what is relative is resolved here, once.
+        self.prefix = absolute_prefix(prefix)
+        self.executor_info_base_path = absolute_prefix(executor_info_base_path)
         self.description = description
-        self.plan = Plan(prefix)
+        self.plan = Plan(self.prefix)
         self.configs = self.plan.configs
         self.dependencies = self.plan.dependencies
         self.versions = self.plan.versions
@@ -131,8 +132,8 @@ class Executor:
 
         Raises:
             StepFailed: Some steps failed; all are named, the first is the cause.
-            InvalidRequest: Wrong arguments, steps that cannot be versioned, or (`RegionConflict`) jobs whose paths are
-                in several regions; nothing has run.
+            InvalidRequest: Wrong arguments, steps that cannot be versioned, functions that are generators, or
+                (`RegionConflict`) jobs whose paths are in several regions; nothing has run.
         """
         check_max_concurrent(max_concurrent)
         wanted = checked_steps(steps)
@@ -158,6 +159,7 @@ class Executor:
             for step in chosen:
                 path = self.output_paths[step]
                 if standings[path].status != STATUS_SUCCESS:
+                    check_function(step)
                     check_job_region(step, self.configs[step], path)
             self._write_run_info()
             tasks = [self._task(step, jobs) for step in chosen]

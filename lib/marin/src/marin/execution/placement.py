@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import inspect
 import logging
 import threading
 from collections.abc import Callable
@@ -11,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from marin.execution.remote import RemoteCallable, job_name, job_region, remote, submit_step
 from marin.execution.step import ExecutorStep
-from marin.execution.step_call import call_step, mirror_budget_gb
-from rigging.errors import MarinError
+from marin.execution.step_call import call_step, generator_problem, mirror_budget_gb
+from rigging.errors import InvalidRequest, MarinError
 
 if TYPE_CHECKING:
     from fray.client import JobHandle
@@ -88,6 +90,19 @@ def remote_function(step: ExecutorStep[Any]) -> RemoteCallable[Any] | None:
         return None
     groups = dict.fromkeys([*chosen.pip_dependency_groups, *(step.pip_dependency_groups or ())])
     return replace(chosen, resources=step.resources or chosen.resources, pip_dependency_groups=tuple(groups))
+
+
+def check_function(step: ExecutorStep[Any]) -> None:
+    """Refuse a step whose function is a generator function.
+
+    Raises:
+        InvalidRequest: naming the step.
+    """
+    fn = step.fn
+    while isinstance(fn, (RemoteCallable, functools.partial)):
+        fn = fn.fn if isinstance(fn, RemoteCallable) else fn.func
+    if fn is not None and (inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)):
+        raise InvalidRequest(f"step {step.name!r}: {generator_problem(fn.__qualname__)}")
 
 
 def check_job_region(step: ExecutorStep[Any], config: Any, output_path: str) -> None:

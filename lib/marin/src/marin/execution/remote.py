@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import re
 import sys
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 
 from marin.execution.regions import infer_region
-from marin.execution.step_call import call_ray_function, call_step_in_job, is_ray_function
+from marin.execution.step_call import call_ray_function, call_step_in_job, call_to_end, is_ray_function
 
 if TYPE_CHECKING:
     from fray.client import JobHandle
@@ -158,7 +159,9 @@ def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
     """
     while isinstance(fn, RemoteCallable):
         fn = fn.fn
-    return functools.partial(_call_ray_function, fn) if is_ray_function(fn) else fn
+    if is_ray_function(fn):
+        return functools.partial(_call_ray_function, fn)
+    return functools.partial(call_to_end, fn) if inspect.iscoroutinefunction(fn) else fn
 
 
 def _call_ray_function(fn: Any, *args: Any) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
+import inspect
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -54,7 +56,27 @@ def call_step_in_job(fn: Callable[..., Any], args: Sequence[Any], output_path: s
 def _call(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
     if is_ray_function(fn):
         return call_ray_function(fn, args)
-    return fn(*args)
+    return call_to_end(fn, *args)
+
+
+def call_to_end(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function; what an `async def` one returns is awaited.
+
+    Raises:
+        InvalidRequest: It returned a generator, of which nothing has run.
+    """
+    value = fn(*args, **kwargs)
+    if inspect.isgenerator(value) or inspect.isasyncgen(value):
+        raise InvalidRequest(generator_problem(getattr(fn, "__qualname__", repr(fn))))
+    return asyncio.run(value) if inspect.iscoroutine(value) else value
+
+
+def generator_problem(name: str) -> str:
+    """The words for a step's function that is a generator function."""
+    return (
+        f"{name} is a generator function: calling it runs none of its code, so the step would be done with nothing "
+        "done; write the results to the output path instead of yielding them"
+    )
 
 
 def is_ray_function(fn: Any) -> bool:

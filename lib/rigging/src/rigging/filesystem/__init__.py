@@ -24,7 +24,7 @@ from rigging.filesystem.gcs_paths import (
 )
 from rigging.filesystem.location import OBJECT_STORE_PROTOCOLS, local_path, url_scheme
 from rigging.filesystem.opening import filesystem, open_url, url_to_fs
-from rigging.filesystem.prefix import marin_prefix, marin_temp_bucket
+from rigging.filesystem.prefix import absolute_prefix, marin_prefix, marin_temp_bucket
 from rigging.filesystem.region import (
     REGION_TO_DATA_BUCKET,
     data_bucket,
@@ -57,6 +57,7 @@ __all__ = [
     "Reservation",
     "TransferBudget",
     "TransferBudgetExceeded",
+    "absolute_prefix",
     "atomic_write",
     "budget_environment",
     "check_gcs_paths_same_region",

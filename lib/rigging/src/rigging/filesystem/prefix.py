@@ -14,13 +14,26 @@ _TEMP_LIFETIMES = (1, 2, 3, 4, 5, 6, 7, 14, 30)
 def marin_prefix() -> str:
     """Return the storage root: MARIN_PREFIX, else the region's bucket on a GCP VM, else /tmp/marin.
 
-    Read anew at each call; without a trailing slash.
+    Read anew at each call; absolute, and without a trailing slash.
     """
     configured = os.environ.get("MARIN_PREFIX", "").strip()
     if configured:
-        return _without_trailing_slash(configured)
+        return _without_trailing_slash(absolute_prefix(configured))
     region = region_from_metadata()
     return f"gs://{data_bucket(region)}" if region else _LOCAL_PREFIX
+
+
+def absolute_prefix(prefix: str) -> str:
+    """Return a storage root that means the same in every process: a local path is made absolute, a URL stays.
+
+    Raises:
+        InvalidRequest: `prefix` is empty.
+    """
+    if not prefix.strip():
+        raise InvalidRequest(f"prefix={prefix!r}: empty; give a path or a URL such as gs://bucket/experiments")
+    is_plain_path = "://" not in prefix and not prefix.startswith("/") and "::" not in prefix
+    local = local_path(prefix) if is_plain_path else None
+    return prefix if local is None else local
 
 
 def marin_temp_bucket(ttl_days: float, prefix: str = "", *, source_prefix: str | None = None) -> str:

@@ -27,6 +27,9 @@ HELPER_SOCKET: Final = 3
 """The descriptor at which a helper finds its socket."""
 _KEPT: Final = frozenset({"IRIS_CLOUDPICKLE", "IRIS_WORK_DIR"})
 
+_OWN_PREFIX: Final = "IRIS_"
+_OWN: Final = "TMPDIR"
+
 Kind = tuple[str, str, tuple[str, ...], frozenset[tuple[str, str]]]
 
 
@@ -65,7 +68,7 @@ class Nursery:
             sharer: Whose helpers may do it.
             argv: Of the usual way; the last word is the payload's path.
         """
-        shared = {name: value for name, value in env.items() if not name.startswith("IRIS_") or name in _KEPT}
+        shared = {name: value for name, value in env.items() if name in _KEPT or not _is_own(name)}
         kind = (sharer, executable, argv[:-1], frozenset(shared.items()))
         helper = self._helpers.get(kind)
         if helper is None:
@@ -127,6 +130,11 @@ class Nursery:
         helper.gone = True
         if self._helpers.get(kind) is helper:
             self._drop(kind)
+
+
+def _is_own(variable: str) -> bool:
+    """Whether it may differ between attempts that a helper is forked for."""
+    return variable.startswith(_OWN_PREFIX) or variable == _OWN
 
 
 class _Helper:
