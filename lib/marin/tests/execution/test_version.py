@@ -239,6 +239,15 @@ def test_two_functions_with_one_name_and_version_are_refused(make_step: MakeStep
     executor.compute_version(make_step("n", versioned(1), fn=remote(print)))  # the same function, elsewhere
 
 
+def test_one_function_with_other_values_bound_to_it_is_another(make_step: MakeStep) -> None:
+    executor = Executor("/p", "/p/experiments")
+    for _ in range(2):
+        executor.compute_version(make_step("n", versioned(1), fn=functools.partial(print, sep="1")))
+    for fn in (functools.partial(print, sep="2"), remote(functools.partial(print, sep="2")), print):
+        with pytest.raises(Conflict, match=r"two steps 'n' .* builtins.print with different values bound to it"):
+            executor.compute_version(make_step("n", versioned(1), fn=fn))
+
+
 def test_a_real_collision_of_six_digits_is_refused() -> None:
     seen: dict[str, int] = {}
     number = 0

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import os
+import pickle
 import typing
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from marin.execution.artifact import Artifact
-from marin.execution.encode import encode
+from marin.execution.call_identity import call_digest
 from marin.execution.executor_step_status import (
     STATUS_FAILED,
     STATUS_RUNNING,
@@ -23,6 +22,8 @@ from marin.execution.executor_step_status import (
 from marin.execution.paths import prefix_or_default
 from marin.execution.remote import function_name
 from rigging.errors import InvalidRequest
+from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from rigging.filesystem.location import path_in
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,6 +32,8 @@ SaveFn = Callable[[Any, str], object]
 LoadFn = Callable[[str], Any]
 
 _HASH_DIGITS = 16
+
+RESULT_FILE = "data.pkl"
 
 
 @overload
@@ -65,12 +68,13 @@ def disk_cache(
         fn: The function.
         output_path: Where the result is kept, whatever the arguments. By default each set of arguments has a path of
             its own: `{prefix}/cache/{module.function}-{hash of the arguments}`.
-        save_fn: `save_fn(value, path)` stores a result; `Artifact.save` (JSON) by default.
-        load_fn: `load_fn(path)` gives it back; by default `Artifact.load`, as the function's return annotation.
+        save_fn: `save_fn(value, path)` stores a result; by default it is pickled, so that a later call gets what the
+            first one got, of whatever type.
+        load_fn: `load_fn(path)` gives it back.
 
     Raises:
-        InvalidRequest: (from a call) An argument has no form that is the same in every process, or the result cannot be
-            stored; only one of save_fn and load_fn was given.
+        InvalidRequest: (from a call) An argument, or what is bound to the function, or the result cannot be pickled;
+            only one of save_fn and load_fn was given.
     """
     if (save_fn is None) != (load_fn is None):
         missing = "save_fn" if save_fn is None else "load_fn"
@@ -80,7 +84,7 @@ def disk_cache(
         @functools.wraps(function)
         def cached(*args: P.args, **kwargs: P.kwargs) -> R:
             path = output_path if output_path is not None else cache_path(function, args, kwargs)
-            load = load_fn if load_fn is not None else functools.partial(_load_artifact, function)
+            load = load_fn if load_fn is not None else functools.partial(_load, function)
             if StatusFile(path).status == STATUS_SUCCESS:
                 return cast(R, load(path))
             try:
@@ -88,7 +92,7 @@ def disk_cache(
                     status.write_status(STATUS_RUNNING)
                     try:
                         value = function(*args, **kwargs)
-                        (save_fn or Artifact.save)(value, path)
+                        (save_fn or _save)(value, path)
                     except BaseException:
                         status.write_status(STATUS_FAILED)
                         raise
@@ -103,22 +107,33 @@ def disk_cache(
 
 
 def cache_path(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Where the result of a call is kept: follows from the function's name and the arguments' values.
+    """Where the result of a call is kept: follows from the function, what is bound to it, and the arguments.
 
     Raises:
-        InvalidRequest: An argument has no form that is the same in every process.
+        InvalidRequest: One of them cannot be told from others in another process.
     """
     name = function_name(fn)
-    content = [
-        encode(list(args), f"arguments of {name}", _no_step),
-        {key: encode(kwargs[key], f"argument {key} of {name}", _no_step) for key in sorted(kwargs)},
-    ]
-    digest = hashlib.md5(json.dumps(content, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
+    digest = call_digest(fn, args, kwargs)
     return os.path.join(prefix_or_default(None), "cache", f"{name}-{digest[:_HASH_DIGITS]}")
 
 
-def _no_step(reference: Any) -> str:
-    raise InvalidRequest(f"disk_cache: {reference!r} is an input of a step; give the function its path")
+def _save(value: Any, path: str) -> None:
+    import cloudpickle
+
+    try:
+        content = cloudpickle.dumps(value)
+    except Exception as error:
+        raise InvalidRequest(
+            f"disk_cache: a result of type {type(value).__name__} cannot be pickled ({error}); give save_fn and load_fn"
+        ) from error
+    write_bytes_atomic(path_in(path, RESULT_FILE), content)
+
+
+def _load(fn: Callable[..., Any], path: str) -> Any:
+    content = read_bytes_or_none(path_in(path, RESULT_FILE))
+    if content is None:  # kept by an earlier release
+        return _load_artifact(fn, path)
+    return pickle.loads(content)  # noqa: S301 - from the user's own storage
 
 
 def _load_artifact(fn: Callable[..., Any], path: str) -> Any:

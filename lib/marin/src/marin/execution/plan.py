@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from marin.execution.call_identity import Unidentified, function_identity
 from marin.execution.collision import check_same_version, describe
 from marin.execution.graph import dependencies_first
 from marin.execution.info import ExecutorStepInfo, bounded_version
@@ -130,11 +131,23 @@ def _check_same_function(first: Step, second: Step, version: StepVersion) -> Non
     if first.fn is None or second.fn is None or first.fn is second.fn:
         return
     one, other = function_name(first.fn), function_name(second.fn)
-    if one != other and second.override_output_path is None and first.override_output_path is None:
-        raise Conflict(
-            f"two steps {first.name!r} have one version ({describe(version)}) but different functions, {one} and "
-            f"{other}; give one of them another name, or a versioned value that tells them apart"
-        )
+    if one == other and _is_same_function(first.fn, second.fn):
+        return
+    if one != other and (second.override_output_path is not None or first.override_output_path is not None):
+        return
+    what = f"different functions, {one} and {other}" if one != other else f"{one} with different values bound to it"
+    raise Conflict(
+        f"two steps {first.name!r} have one version ({describe(version)}) but {what}; give one of them another name, "
+        "or a versioned value that tells them apart"
+    )
+
+
+def _is_same_function(first: Callable[..., Any], second: Callable[..., Any]) -> bool:
+    """Whether two functions of one name also hold the same; what cannot be identified counts as another."""
+    try:
+        return function_identity(first) == function_identity(second)
+    except Unidentified:
+        return False
 
 
 class VersionTexts(Mapping[Step, str]):
