@@ -120,3 +120,12 @@ def test_a_new_attempt_is_announced_once():
     for attempt in (0, 0, 1, 1):
         screen.write("/ann/job/0", b"x", attempt=attempt)
     assert told == [("/ann/job/0", 1)]
+
+
+def test_what_iris_says_of_missing_output_is_marked_and_not_mixed_into_it():
+    screen = Screen()
+    screen.write("/ann/job/0", b"out")
+    screen.write("/ann/job/0", b"half", stderr=True, partial=True)
+    screen.printer.write(LogLine("/ann/job/0", 0, True, 0, b"5 bytes of output lost: no space", note=True))
+    assert screen.out.getvalue() == b"out\n"
+    assert screen.err.getvalue() == b"half\niris: task /ann/job/0: 5 bytes of output lost: no space\n"

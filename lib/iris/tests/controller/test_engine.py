@@ -13,6 +13,7 @@ from iris.core.task_table import TaskTable
 from iris.core.view import ClusterView
 from iris.domain.effects import Effect, StartAttempt
 from iris.domain.entities import CommandEntrypoint, JobSpec
+from iris.domain.errors import StorageUnavailable
 from iris.domain.events import JobSubmitted, StopRequested, WorkerConnected
 from iris.domain.ids import JobId, TaskId, WorkerId
 from iris.domain.resources import Resources
@@ -25,8 +26,12 @@ class RecordingStore:
         self.commits: list[tuple[int, int, int]] = []
         self.story = story
         self.fails = False
+        self.refusals = 0
 
     def commit(self, changes: Changes) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise StorageUnavailable("database or disk is full")
         if self.fails:
             raise OSError(28, "No space left on device")
         self.commits.append((len(changes.jobs), len(changes.tasks), len(changes.workers)))
@@ -40,7 +45,10 @@ class Rig:
         self.fatal: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self.store = RecordingStore(self.story)
         self.now_ms = 1000
-        self.engine = Engine(ClusterView(), self.store, lambda: self.now_ms, self.fatal.set_result)
+        self.room = [False]
+        self.engine = Engine(
+            ClusterView(), self.store, lambda: self.now_ms, self.fatal.set_result, lambda: self.room.pop(0)
+        )
         self.engine.listen(self._listen)
 
     def _listen(self, effects: Sequence[Effect]) -> None:
@@ -173,6 +181,52 @@ def test_when_a_commit_fails_nobody_is_answered_and_nothing_is_done() -> None:
         with pytest.raises(Unavailable, match="shutting down"):  # and nothing more is taken
             await rig.engine.submit(submitted("/ann/b"))
         answer.cancel()
+
+    with_rig(test)
+
+
+def test_what_the_disk_refuses_is_kept_and_tried_again_and_nobody_is_answered_before() -> None:
+    async def test(rig: Rig) -> None:
+        rig.store.refusals, rig.room = 3, [False] * 3
+        first = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
+        await asyncio.sleep(0.01)
+        assert not first.done()
+        assert rig.story == []
+        rig.now_ms = 8000
+        for refused in (rig.engine.submit(submitted("/ann/b")), rig.engine.settled()):
+            with pytest.raises(Unavailable, match=r"cannot write its database since 7 s .database or disk is full"):
+                await refused
+        rig.engine.post(WORKER)  # what workers say waits
+        await first
+        assert rig.store.commits[0] == (1, 1, 0)
+        await rig.engine.submit(submitted("/ann/c"))
+        assert rig.story[:2] == ["commit", "effects"]
+        starts = [effect.attempt_id for effect in rig.effects if isinstance(effect, StartAttempt)]
+        assert starts == ["/ann/a/0:0", "/ann/c/0:0"]
+        assert "/ann/b" not in rig.engine.view.jobs
+        assert not rig.fatal.done()
+
+    with_rig(test)
+
+
+def test_where_room_can_be_made_a_refused_commit_is_repeated_at_once() -> None:
+    async def test(rig: Rig) -> None:
+        rig.store.refusals, rig.room = 1, [True]
+        await rig.engine.submit(submitted("/ann/a"))
+        assert rig.story == ["commit", "effects"]
+        assert rig.engine.stalled == ""
+
+    with_rig(test)
+
+
+def test_at_the_end_a_refused_batch_is_tried_once_more_and_then_told_lost() -> None:
+    async def test(rig: Rig) -> None:
+        rig.store.refusals, rig.room = 2, [False] * 2
+        waiting = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
+        await asyncio.sleep(0.01)
+        rig.engine.close()
+        with pytest.raises(Unavailable, match="it could not be stored: database or disk is full"):
+            await waiting
 
     with_rig(test)
 

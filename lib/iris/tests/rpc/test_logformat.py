@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from iris.rpc.logformat import MAX_DATA_BYTES, decode_all, encode, last_complete, read_from, read_tail
+from iris.rpc.logformat import MAX_DATA_BYTES, RECORD_OVERHEAD, decode_all, encode, last_complete, read_from, read_tail
 
 LINES = [
     (False, 10, b"one", False),
@@ -56,3 +56,52 @@ def test_what_is_no_log_is_named_as_such() -> None:
         list(decode_all(b"\xff" * 40))
     with pytest.raises(ValueError, match=f"at most {MAX_DATA_BYTES} bytes"):
         encode(False, 0, b"x" * (MAX_DATA_BYTES + 1))
+
+
+NOW = 1_790_000_000_000
+MANY = [(i % 3 == 0, NOW + i, b"line %d" % i, False) for i in range(500)]
+MANY_LOG = b"".join(encode(*line) for line in MANY)
+SECOND = 2 * len(encode(*MANY[0]))  # where the third record begins
+
+
+def damaged(begin: int, data: bytes) -> bytes:
+    return MANY_LOG[:begin] + data + MANY_LOG[begin + len(data) :]
+
+
+@pytest.mark.parametrize(
+    ("log", "hole"),
+    [
+        (damaged(SECOND, b"\xff"), 23),  # one bad header: one record is lost
+        (damaged(4096, bytes(4096)), None),  # a zeroed page
+        (damaged(4096, b"\x01\x02\x03\x04" * 1024), None),
+        (damaged(len(MANY_LOG) - 300, bytes(300)), None),  # a tail that was never written
+        (MANY_LOG[5:], None),  # the head is gone
+    ],
+)
+def test_damage_makes_only_itself_unreadable_and_is_marked_with_its_size(log: bytes, hole: int | None) -> None:
+    records = list(read_from(io.BytesIO(log), 0, 0, len(log)))
+    notes = [record for record in records if record.note]
+    intact = [record for record in records if not record.note]
+    # Without a checksum the first line behind a hole may have another time or stream, never another text.
+    assert {record.data for record in intact} <= {line[2] for line in MANY}
+    assert len(notes) == 1
+    assert notes[0].data.startswith(f"{notes[0].hole:,} bytes of the log cannot be read".encode())
+    assert hole is None or notes[0].hole == hole
+    assert sum(len(record.data) + RECORD_OVERHEAD for record in intact) + notes[0].hole == len(log)
+    for count in (1, 7, 480, 1000):
+        tail = read_tail(io.BytesIO(log), count, 0, len(log))
+        assert [record.data for record in tail if not record.note] == [
+            record.data for record in records[-count:] if not record.note
+        ][-len([record for record in tail if not record.note]) :]
+        assert len(tail) == min(count, len(records))
+
+
+def test_a_record_that_is_still_written_is_no_damage() -> None:
+    cut = MANY_LOG[:-3]
+    assert plain(read_from(io.BytesIO(cut), 0)) == MANY[:-1]
+    assert last_complete(io.BytesIO(cut), len(cut)) == len(MANY_LOG) - len(encode(*MANY[-1]))
+
+
+def test_a_note_is_told_from_output() -> None:
+    log = encode(True, NOW, b"5 bytes of output lost", note=True)
+    assert [(record.note, record.hole) for record in decode_all(log)] == [(True, 0)]

@@ -8,6 +8,7 @@ from typing import Final
 
 from rigging.errors import (
     AlreadyExists,
+    BudgetExceeded,
     Conflict,
     Denied,
     InvalidRequest,
@@ -33,6 +34,7 @@ _TABLE: Final[tuple[tuple[type[MarinError], int], ...]] = (
     (AlreadyExists, REFUSED),
     (Conflict, REFUSED),
     (Denied, REFUSED),
+    (BudgetExceeded, REFUSED),
 )
 
 

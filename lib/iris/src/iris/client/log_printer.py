@@ -11,7 +11,8 @@ class LogPrinter:
     """Writes log lines: a task's stdout to `out`, its stderr to `err`.
 
     The followed job's only task is written as it is, at once. Lines of other tasks get the task's name relative to the
-    job in brackets, and are held until they are complete, so that they never mix.
+    job in brackets, and are held until they are complete, so that they never mix. What iris says about output that is
+    missing goes to `err`, marked "iris:".
 
     Args:
         job_id: The job followed.
@@ -43,6 +44,9 @@ class LogPrinter:
             self._attempts[line.task_id] = line.attempt
             if self._on_retry is not None:
                 self._on_retry(line.task_id, line.attempt)
+        if line.note:
+            self._write_note(line)
+            return
         if "/" not in name and not self._prefix_own:
             self._emit(line.is_stderr, line.data if line.partial else line.data + b"\n")
             self._open_line[line.is_stderr] = line.partial
@@ -64,6 +68,12 @@ class LogPrinter:
         """Hand everything to the operating system."""
         for stream in self._streams.values():
             stream.flush()
+
+    def _write_note(self, line: LogLine) -> None:
+        # Always where iris speaks, so that what is kept of stdout stays what the task wrote.
+        start = b"\n" if self._open_line[True] else b""
+        self._open_line[True] = False
+        self._emit(True, b"%siris: task %s: %s\n" % (start, line.task_id.encode(), line.data))
 
     def _write_whole(self, name: str, is_stderr: bool, data: bytes) -> None:
         start = b"\n" if self._open_line[is_stderr] else b""

@@ -118,7 +118,10 @@ def _duration(started_at_ms: int, finished_at_ms: int, now_ms: int) -> float | N
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line a task printed, without its newline; or a piece of one when `partial`: the next piece follows."""
+    """One line a task printed, without its newline; or a piece of one when `partial`: the next piece follows.
+
+    A `note` is no output of the task: iris says in it what of the output is missing here, and why.
+    """
 
     task_id: str
     attempt: int
@@ -126,6 +129,7 @@ class LogLine:
     at_ms: int
     data: bytes
     partial: bool = False
+    note: bool = False
 
     @property
     def text(self) -> str:

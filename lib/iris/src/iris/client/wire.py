@@ -162,7 +162,7 @@ def task_status(message: pb.TaskStatus) -> TaskStatus:
 def log_lines(batch: pb.LogBatch) -> Iterator[LogLine]:
     """The lines of one message of a log stream."""
     for entry in batch.entries:
-        yield LogLine(entry.task_id, entry.attempt, entry.is_stderr, entry.at_ms, entry.data, entry.partial)
+        yield LogLine(entry.task_id, entry.attempt, entry.is_stderr, entry.at_ms, entry.data, entry.partial, entry.note)
 
 
 def cluster_status(message: pb.ClusterStatusResponse) -> ClusterStatus:

@@ -11,10 +11,12 @@ import grpc.aio
 
 from iris.controller.blobs import BlobStore
 from iris.controller.config import Address, ControllerConfig, Durability
+from iris.controller.disk_space import DiskSpace
 from iris.controller.endpoints import EndpointWatchers
 from iris.controller.engine import Engine
 from iris.controller.idle import IdleWatch
 from iris.controller.load import load_view
+from iris.controller.log_files import shed
 from iris.controller.log_hub import LogHub
 from iris.controller.logs import LogStore
 from iris.controller.parts import Controller, Exit
@@ -74,6 +76,8 @@ async def serve(
         Conflict: The port is taken, another controller uses the state directory, or a newer release wrote it.
         MarinError: The state directory is damaged.
     """
+    space = DiskSpace(config.state_dir, config.disk_reserve_bytes)
+    space.give_way(lambda wanted: shed(config.state_dir / "logs", wanted))
     reign = None
     if config.remote_state_dir:
         reign = await asyncio.to_thread(begin, config.remote_state_dir, config.state_dir, config.pace.lease_timeout_s)
@@ -81,7 +85,7 @@ async def serve(
     try:
         if replicator is not None:
             await asyncio.to_thread(replicator.start)
-        await _Run(config, store, replicator, on_worker or _ignore).serve(on_ready, stop, on_leaving)
+        await _Run(config, store, replicator, space, on_worker or _ignore).serve(on_ready, stop, on_leaving)
     finally:
         if replicator is not None:
             await asyncio.to_thread(replicator.close)
@@ -111,13 +115,15 @@ class _Run:
         config: ControllerConfig,
         store: Store,
         replicator: Replicator | None,
+        space: DiskSpace,
         on_worker: Callable[[WorkerId], None],
     ) -> None:
         self._config = config
+        space.tend()
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         view = load_view(store, ClusterView)
-        self._engine = Engine(view, store, unix_ms, _die)
-        self._hub = LogHub(view, LogStore(config.state_dir / "logs"))
+        self._engine = Engine(view, store, unix_ms, _die, space.release)
+        self._hub = LogHub(view, LogStore(config.state_dir / "logs", config.log_limit_bytes, space.take))
         remote = replicator if config.durability is Durability.REMOTE else None
         self._sessions = Sessions(
             self._engine,
@@ -136,7 +142,7 @@ class _Run:
             self._engine.listen(listener)
         self._engine.watch(self._waiters.completes)
         self._engine.watch(self._hub.is_followed)
-        blobs = BlobStore(config.state_dir / "blobs")
+        blobs = BlobStore(config.state_dir / "blobs", space.take)
         blobs.remove_leftovers()
         self._usage = UsageKeeper(view.usage, store, unix_ms)
         self._usage.restore()
@@ -155,6 +161,7 @@ class _Run:
             started_at_ms=unix_ms(),
             clock_ms=unix_ms,
             request_exit=self._request_exit,
+            space=space,
         )
 
     async def serve(

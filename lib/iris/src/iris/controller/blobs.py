@@ -5,21 +5,24 @@ damaged on disk later is noticed when it is read, and at the first use of every 
 again.
 """
 
+import contextlib
+import errno
 import hashlib
 import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 from iris.rpc.protocol import MAX_BLOB_CHUNK_BYTES
-from rigging.errors import InvalidRequest, NotFound
+from rigging.errors import BudgetExceeded, InvalidRequest, NotFound
 
 # How old the mark of a blob's last use may be before it is renewed; far below any grace.
 _TOUCH_EVERY_S: Final = 600.0
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -31,10 +34,15 @@ def check_digest(digest: str) -> str:
 
 
 class BlobStore:
-    """Blobs below one directory, `ab/<digest>`."""
+    """Blobs below one directory, `ab/<digest>`.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        has_room: Whether the disk has room for so many bytes more.
+    """
+
+    def __init__(self, root: Path, has_room: Callable[[int], bool] = lambda count: count >= 0) -> None:
         self._root = root
+        self._has_room = has_room
         # When this process last wrote down that a blob is in use.
         self._used_at: dict[str, float] = {}
         self._verified: set[str] = set()
@@ -155,6 +163,16 @@ class BlobStore:
         descriptor, name = tempfile.mkstemp(prefix="upload.", dir=self._root)
         return descriptor, Path(name)
 
+    def has_room(self, count: int) -> bool:
+        """Whether `count` bytes more may be stored now."""
+        return self._has_room(count)
+
+    def no_room(self) -> BudgetExceeded:
+        """The error of whoever sends what there is no room for."""
+        return BudgetExceeded(
+            f"there is no room for more files on the controller's disk ({self._root}); free some there"
+        )
+
     def remove_leftovers(self) -> None:
         """Remove what uploads of an earlier process left unfinished."""
         for path in self._root.glob("upload.*"):
@@ -179,7 +197,18 @@ class Upload:
         self.stored = 0
 
     def add(self, digest: str, offset: int, data: bytes, last: bool) -> None:
-        """Take one chunk; chunks of a blob come in order. Raises InvalidRequest for a gap or a wrong digest."""
+        """Take one chunk; chunks of a blob come in order.
+
+        Raises InvalidRequest for a gap or a wrong digest, BudgetExceeded when the disk has no room.
+        """
+        if not self._store.has_room(len(data)):
+            raise self._store.no_room()
+        try:
+            self._add(digest, offset, data, last)
+        except OSError as error:
+            raise self._store.no_room() if error.errno in _FULL else error from None
+
+    def _add(self, digest: str, offset: int, data: bytes, last: bool) -> None:
         partial = self._open.get(check_digest(digest))
         if partial is None:
             if offset:
@@ -208,7 +237,8 @@ class Upload:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         for partial in self._open.values():
-            partial.finish()
+            with contextlib.suppress(OSError):  # what is not on disk yet is not wanted any more
+                partial.finish()
             partial.path.unlink(missing_ok=True)
         self._open.clear()
 

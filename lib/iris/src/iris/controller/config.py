@@ -5,6 +5,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from iris.controller.disk_space import DEFAULT_RESERVE_BYTES
+from iris.controller.logs import DEFAULT_LIMIT_BYTES
 from iris.domain.scale_groups import ScaleGroup
 from iris.store.replicate.replicator import Pace
 from rigging.errors import InvalidRequest
@@ -49,6 +51,9 @@ class ControllerConfig:
         durability: What an acknowledged submit has survived. pace: Of what is written to `remote_state_dir`.
         scale_groups: What the cluster may have, booted or not; what none of it, and no worker, could ever run is
             refused. Empty: the workers that are there are all that is known.
+        log_limit_bytes: So much of an attempt's log is kept: its beginning, and what is newest.
+        disk_reserve_bytes: Kept free for the database, twice: as a file that is given up last, and beside it. Of a
+            small file system no more than a tenth each. 0: nothing is, and nothing is refused.
         log_wait_s: How long the end of an attempt waits for the rest of its log.
     """
 
@@ -64,6 +69,8 @@ class ControllerConfig:
     history_max_jobs: int = 10_000
     history_min_age_s: float = 3600
     blob_grace_s: float = DAY_S
+    log_limit_bytes: int = DEFAULT_LIMIT_BYTES
+    disk_reserve_bytes: int = DEFAULT_RESERVE_BYTES
     remote_state_dir: str = ""
     durability: Durability = Durability.LOCAL
     pace: Pace = field(default_factory=Pace)

@@ -7,6 +7,10 @@ A batch that nobody waits for and that starts and stops nothing is kept open for
 with what comes next: the ends of many short tasks then cost no wait for the disk each. Nobody sees it before: who
 reads the view calls `settled` first.
 
+When the disk refuses a commit, its batch is kept and tried again with growing pauses until it is written. Meanwhile
+what workers say waits, callers are refused with the reason, and whoever waits for that batch goes on waiting: nothing
+that was acknowledged is lost, nothing is acknowledged that is not written, and what runs goes on.
+
 A turn schedules unless very many jobs wait and the last round was only just: a round looks at each of them, so one for
 every event would leave no time for the events.
 """
@@ -16,6 +20,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
+from iris.controller.stall import Answer, Stall
 from iris.core.batch import Batch
 from iris.core.changes import Changes
 from iris.core.reduce import reduce
@@ -31,6 +36,7 @@ from iris.domain.effects import (
     StartAttempt,
     StopAttempt,
 )
+from iris.domain.errors import StorageUnavailable
 from iris.domain.events import Assigned, Event
 from iris.domain.ids import JobId, WorkerId
 from iris.sched.plan import pause_ms, plan_round
@@ -39,6 +45,7 @@ from rigging.errors import MarinError, Unavailable
 logger = logging.getLogger(__name__)
 
 _SHARE_COMMIT_S: Final = 0.01
+_LEAVING: Final = "the controller is shutting down"
 
 Listener = Callable[[Sequence[Effect]], None]
 Result = TypeVar("Result")
@@ -100,7 +107,8 @@ class Engine:
     Args:
         view: The truth as loaded from `store`.
         clock_ms: Unix time in milliseconds.
-        on_fatal: Called when a commit failed; memory is then ahead of the disk, so the process must end.
+        on_fatal: Called when a commit failed for good; memory is then ahead of the disk, so the process must end.
+        make_room: Called when the disk refused a commit; says whether it is worth another try at once.
     """
 
     def __init__(
@@ -109,12 +117,16 @@ class Engine:
         store: Committer,
         clock_ms: Callable[[], int],
         on_fatal: Callable[[Exception], None],
+        make_room: Callable[[], bool] = lambda: False,
     ) -> None:
         self.view = view
         self.reasons: Mapping[JobId, str] = {}
         self._store = store
         self._clock_ms = clock_ms
         self._on_fatal = on_fatal
+        self._make_room = make_room
+        self._stall: Stall | None = None
+        self._readers: list[asyncio.Future[None]] = []
         self._loop = asyncio.get_running_loop()
         self._queue: list[_Item] = []
         self._scheduled = False
@@ -131,10 +143,23 @@ class Engine:
         """Commit at once what happens to a job for which `is_watched` says that somebody waits for it."""
         self._watchers.append(is_watched)
 
+    @property
+    def stalled(self) -> str:
+        """Why nothing can be committed at present; empty when it can."""
+        return "" if self._stall is None else self._stall.reason(self._clock_ms())
+
     async def settled(self) -> None:
-        """Return when all that the view shows is committed. To be awaited before the view is shown to anyone."""
+        """Return when all that the view shows is committed. To be awaited before the view is shown to anyone.
+
+        Raises Unavailable while nothing can be committed.
+        """
+        if self._stall is not None:
+            raise Unavailable(self.stalled)
         while self._open_batch:
-            await self.decide(_nothing)
+            reader: asyncio.Future[None] = self._loop.create_future()
+            self._readers.append(reader)
+            self._flush()
+            await reader
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` with the effects of every batch, after its commit."""
@@ -165,27 +190,36 @@ class Engine:
 
     def close(self) -> None:
         """Take no more events; those not yet at work are refused."""
-        if self._open_batch and not self._closed:
-            self._commit()
+        if self._stall is not None:
+            self._try_again()
+        elif self._open_batch and not self._closed:
+            self._commit(())
         self._closed = True
+        if self._stall is not None:
+            logger.critical("the last batch could not be written: %s", self._stall.error)
+            self._stall.give_up()
         if self._timer is not None:
             self._timer.cancel()
+        self._answer_readers(_LEAVING)
         for _, future in self._queue:
             if future is not None and not future.done():
-                future.set_exception(Unavailable("the controller is shutting down"))
+                future.set_exception(Unavailable(_LEAVING))
         self._queue.clear()
 
     def _enqueue(self, work: Event | Decision[object], future: "asyncio.Future[object] | None") -> None:
         if self._closed:
             if future is not None:
-                future.set_exception(Unavailable("the controller is shutting down"))
+                future.set_exception(Unavailable(_LEAVING))
+            return
+        if self._stall is not None and future is not None:
+            future.set_exception(Unavailable(self.stalled))
             return
         self._queue.append((work, future))
         self.kick()
 
     def _run(self) -> None:
         self._scheduled = False
-        if self._closed:
+        if self._closed or self._stall is not None:
             return
         queue, self._queue = self._queue, []
         turn = Turn(self.view, self._clock_ms(), self._open_batch)
@@ -196,10 +230,7 @@ class Engine:
             if self._flush_timer is None:
                 self._flush_timer = self._loop.call_later(_SHARE_COMMIT_S, self._flush)
             return
-        if self._commit():
-            for future, result in answers:
-                if not future.done():
-                    future.set_result(result)
+        self._commit(answers)
 
     def _flush(self) -> None:
         self._flush_due = True
@@ -215,25 +246,78 @@ class Engine:
                 return True
         return False
 
-    def _commit(self) -> bool:
-        """Commit the open batch and carry out its effects; False when that failed and the end is near."""
+    def _commit(self, answers: Sequence[Answer]) -> None:
+        """Commit the open batch, carry out its effects and give the answers; keep it all when the disk refuses it."""
         batch, self._open_batch = self._open_batch, Batch()
         self._flush_due = False
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
-        if batch.changes.is_durable:
+        try:
+            if not batch.changes.is_durable or self._write(batch):
+                self._finish(batch, answers)
+        except StorageUnavailable as error:
+            self._stall = Stall(batch, answers, error, self._clock_ms())
+            logger.error("cannot commit: %s; nothing is accepted until it can be written", error)
+            self._arm_retry(self._stall)
+            self._answer_readers(self.stalled)
+
+    def _answer_readers(self, refusal: str) -> None:
+        readers, self._readers = self._readers, []
+        for reader in readers:
+            if reader.done():
+                continue
+            if refusal:
+                reader.set_exception(Unavailable(refusal))
+            else:
+                reader.set_result(None)
+
+    def _write(self, batch: Batch) -> bool:
+        """Commit; False when that failed for good and the end is near. Raises StorageUnavailable."""
+        try:
             try:
                 self._store.commit(batch.changes)
-            except Exception as error:  # whatever it was, memory is now ahead of the disk
-                self._closed = True
-                self._on_fatal(error)
-                return False
+            except StorageUnavailable:
+                if not self._make_room():
+                    raise
+                self._store.commit(batch.changes)
+        except StorageUnavailable:
+            raise
+        except Exception as error:  # whatever it was, memory is now ahead of the disk
+            self._closed = True
+            self._on_fatal(error)
+            return False
+        return True
+
+    def _finish(self, batch: Batch, answers: Sequence[Answer]) -> None:
         if batch.effects:
             for listener in self._listeners:
                 listener(batch.effects)
             self._shelve(batch.effects)
-        return True
+        self._answer_readers("")
+        for future, result in answers:
+            if not future.done():
+                future.set_result(result)
+
+    def _arm_retry(self, stall: Stall) -> None:
+        stall.timer = self._loop.call_later(stall.next_pause_s(), self._try_again)
+
+    def _try_again(self) -> None:
+        """Write the batch that the disk refused; on success everything goes on."""
+        stall = self._stall
+        if stall is None or self._closed:
+            return
+        try:
+            is_written = self._write(stall.batch)
+        except StorageUnavailable as error:
+            stall.error = error
+            self._arm_retry(stall)
+            return
+        self._stall = None
+        if is_written:
+            logger.warning("commits are written again, after %.1f s", (self._clock_ms() - stall.since_ms) / 1000)
+            self._finish(stall.batch, stall.answers)
+            self.kick()
 
     def _shelve(self, effects: Sequence[Effect]) -> None:
         # After the commit: only what the store has may leave the memory.
@@ -280,10 +364,6 @@ class Engine:
         if deadlines:
             delay = max((min(deadlines) - now_ms) / 1000, _SHORTEST_TIMER_S)
             self._timer = self._loop.call_later(delay, self._enqueue, _apply_expired, None)
-
-
-def _nothing(turn: Turn) -> None:
-    del turn
 
 
 def _apply_expired(turn: Turn) -> None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from iris.controller.blobs import BlobStore
 from iris.controller.config import ControllerConfig, Durability
+from iris.controller.disk_space import DiskSpace
 from iris.controller.endpoints import EndpointWatchers
 from iris.controller.engine import Engine, Turn
 from iris.controller.log_hub import LogHub
@@ -42,6 +43,7 @@ class Controller:
     Args:
         replicator: Keeps the state off the machine, if anything does.
         request_exit: Ends the controller soon after the present call.
+        space: Refuses new jobs while the disk is nearly full; None: nothing is refused.
     """
 
     config: ControllerConfig
@@ -57,6 +59,7 @@ class Controller:
     started_at_ms: int
     clock_ms: Callable[[], int]
     request_exit: Callable[[Exit], None]
+    space: DiskSpace | None = None
 
     @property
     def view(self) -> ClusterView:
@@ -66,9 +69,12 @@ class Controller:
         """Check and commit a job; return its id and whether it was there already.
 
         Raises:
+            BudgetExceeded: The controller's disk is nearly full.
             InvalidRequest: It can never run as asked. NotFound, Conflict: Its parent is unknown or has ended, or the
                 key was used for another job. AlreadyExists: A live job has the name, and the policy is to fail.
         """
+        if self.space is not None:
+            self.space.check("new jobs")
         validate_spec(spec)
         validate_fence(spec, round(_LEAST_FENCE_BEATS * self.config.heartbeat_interval_s * 1000))
         if not self.uploads.is_known(spec):

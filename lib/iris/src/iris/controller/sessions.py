@@ -279,6 +279,10 @@ class Sessions:
 
     def _look_after(self, worker_id: WorkerId) -> None:
         session = self._open.get(worker_id)
+        if session is None and self._engine.stalled:
+            # It is this controller that could not let it back in.
+            self._watch(worker_id, self._worker_timeout_s)
+            return
         if session is not None:
             left = session.last_heard + self._worker_timeout_s - self._loop.time()
             if left > 0:

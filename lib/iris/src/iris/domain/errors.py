@@ -1,6 +1,6 @@
 """Errors of iris's deciding code that are not already named in rigging.errors."""
 
-from rigging.errors import Conflict
+from rigging.errors import Conflict, Unavailable
 
 
 class IllegalTransition(Conflict):
@@ -28,3 +28,7 @@ class InvariantViolation(Conflict):
     def __init__(self, violations: tuple[str, ...]) -> None:
         super().__init__(f"{len(violations)} invariant(s) violated: " + "; ".join(violations))
         self.violations = violations
+
+
+class StorageUnavailable(Unavailable):
+    """The database cannot be written now (no space, an error of the disk); the same commit may succeed later."""

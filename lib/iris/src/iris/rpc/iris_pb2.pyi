@@ -1071,6 +1071,7 @@ class LogEntry(_message.Message):
     AT_MS_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     PARTIAL_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     attempt: _builtins.int
     is_stderr: _builtins.bool
@@ -1079,6 +1080,8 @@ class LogEntry(_message.Message):
     """one line without its newline, as the task wrote it"""
     partial: _builtins.bool
     """the line goes on in the next entry of the same stream"""
+    note: _builtins.bool
+    """not the task's: iris says in `data` what of the output is missing here"""
     def __init__(
         self,
         *,
@@ -1088,10 +1091,11 @@ class LogEntry(_message.Message):
         at_ms: _builtins.int = ...,
         data: _builtins.bytes = ...,
         partial: _builtins.bool = ...,
+        note: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "data", b"data", "is_stderr", b"is_stderr", "partial", b"partial", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "data", b"data", "is_stderr", b"is_stderr", "note", b"note", "partial", b"partial", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

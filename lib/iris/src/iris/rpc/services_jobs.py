@@ -186,4 +186,5 @@ def _entry(line: Line) -> pb.LogEntry:
         at_ms=record.at_ms,
         data=record.data,
         partial=record.partial,
+        note=record.note,
     )

@@ -41,9 +41,11 @@ class Journal:
         """Go on from what the database has; with generation 0 leave the history that is kept elsewhere."""
         if not generation:
             connection.execute("UPDATE replication SET generation = 0 WHERE generation != 0")
-            connection.execute("DELETE FROM journal")
+            # Not without need: clearing an empty table writes a page, for which there may be no room.
+            if connection.execute("SELECT 1 FROM journal LIMIT 1").fetchone():
+                connection.execute("DELETE FROM journal")
             return None
-        connection.execute("UPDATE replication SET generation = ?", (generation,))
+        connection.execute("UPDATE replication SET generation = ? WHERE generation != ?", (generation, generation))
         (sequence,) = connection.execute("SELECT sequence FROM replication").fetchone()
         (first,) = connection.execute("SELECT min(sequence) FROM journal").fetchone()
         return cls(sequence, schema_version(connection), first or 0, clock_ms)

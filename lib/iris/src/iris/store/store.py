@@ -10,10 +10,11 @@ from typing import Final
 from iris.core.changes import Changes
 from iris.domain.endpoints import Endpoint
 from iris.domain.entities import Job, Stopping, Task, UserBudget, Worker
+from iris.domain.errors import StorageUnavailable
 from iris.domain.ids import AttemptId, JobId
 from iris.domain.states import JobState
-from iris.store.db import connect, lock
-from iris.store.journal import Journal
+from iris.store.db import DATABASE_NAME, connect, lock
+from iris.store.journal import Entry, Journal
 from iris.store.ops import Delete, Op, execute, upsert
 from iris.store.rows import (
     BUDGET_COLUMNS,
@@ -41,6 +42,13 @@ from iris.store.rows import (
 from rigging.clock import unix_ms
 from rigging.errors import Unavailable
 
+# What the same commit may get past later: there is room again, the disk answers again, the other process is done.
+_MAY_PASS: Final = frozenset(
+    {
+        *(sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY),
+        *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM),
+    }
+)
 _TASK_LIST: Final = ", ".join(f"tasks.{name}" for name in TASK_COLUMNS)
 _WITH_ENV_VARS: Final = "job_env_vars.job_id = jobs.job_id"
 _SELECT_JOBS: Final = (
@@ -105,7 +113,10 @@ class Stored:
 class Store:
     """The one writer of the database in a state directory. Use `Store.open`."""
 
-    def __init__(self, connection: sqlite3.Connection, lock_descriptor: int, journal: Journal | None = None) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, lock_descriptor: int, path: Path, journal: Journal | None = None
+    ) -> None:
+        self._path = path
         self._connection = connection
         self._journal = journal
         self._lock = lock_descriptor
@@ -126,7 +137,8 @@ class Store:
         descriptor = lock(state_dir)
         try:
             connection = connect(state_dir)
-            return cls(connection, descriptor, Journal.begin(connection, generation, clock_ms))
+            journal = Journal.begin(connection, generation, clock_ms)
+            return cls(connection, descriptor, state_dir / DATABASE_NAME, journal)
         except BaseException:
             os.close(descriptor)
             raise
@@ -135,7 +147,8 @@ class Store:
         """Write these changes in one transaction; when this returns they survive a loss of power.
 
         A job with another sequence than the stored one of its name replaces it, with its spec and tasks.
-        Raises sqlite3.Error when nothing was written.
+        Raises StorageUnavailable when nothing was written and the same may be tried again, sqlite3.Error when nothing
+        was written and nothing will be.
         """
         if not changes.is_durable:
             return
@@ -165,8 +178,20 @@ class Store:
         return [UserUse(*row) for row in self._connection.execute("SELECT user, use, at_ms FROM usage ORDER BY user")]
 
     def _run(self, ops: Sequence[Op]) -> None:
+        try:
+            entry = self._transact(ops)
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _MAY_PASS:
+                raise
+            raise StorageUnavailable(f"{self._path}: {error}") from error
+        if entry is not None and self._journal is not None:
+            self._journal.committed(entry)
+
+    def _transact(self, ops: Sequence[Op]) -> Entry | None:
         connection = self._connection
         entry = None
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")  # that of a failed commit had failed as well
         connection.execute("BEGIN IMMEDIATE")
         try:
             for op in ops:
@@ -178,8 +203,7 @@ class Store:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        if entry is not None and self._journal is not None:
-            self._journal.committed(entry)
+        return entry
 
     @property
     def journal(self) -> Journal | None:

@@ -1,0 +1,180 @@
+"""Room for the database: a reserve that nothing else may touch, and who has to stop before it is touched.
+
+The controller's disk fills in this order: new jobs, logs and blobs are refused while less than `margin` is free beside
+the reserve file; the database goes on into that margin; when even that is gone, the reserve file is given up for it. A
+controller that starts on a full disk gives the reserve up first, so it can always open its database.
+"""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from iris.domain.resources import format_bytes
+from rigging.errors import BudgetExceeded
+
+logger = logging.getLogger(__name__)
+
+RESERVE_NAME: Final = "reserve"
+DEFAULT_RESERVE_BYTES: Final = 64 * 1024 * 1024
+_SHARE: Final = 10
+"""Of a small file system no more than the tenth part is reserved."""
+_LOOK_EVERY_S: Final = 0.25
+_ENOUGH_TO_START: Final = 1024 * 1024
+_LEFTOVERS: Final = ("blobs/upload.*", "iris.db.restoring", "iris.db.snapshot", "*.log.old")
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes of a file system: free for this user, and in all."""
+
+    free: int
+    total: int
+
+
+def room_of(path: Path) -> Room:
+    """What the file system of `path` has."""
+    found = os.statvfs(path)
+    return Room(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+
+
+def reserve_size(wanted: int, total: int) -> int:
+    """Bytes to reserve on a file system of `total` bytes."""
+    return min(wanted, total // _SHARE)
+
+
+def is_low(free: int, margin: int, held: bool, was_low: bool) -> bool:
+    """Whether new jobs, logs and blobs have to wait; it takes a quarter more than the margin to end that."""
+    return not held or free < (margin + margin // 4 if was_low else margin)
+
+
+class DiskSpace:
+    """The room on one file system, and the reserve file on it.
+
+    Args:
+        root: Directory of the state. wanted: Bytes of the reserve; 0: none is kept and nothing is refused.
+        look: Tells the room. clock: Seconds, for how often it is looked at.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        wanted: int = DEFAULT_RESERVE_BYTES,
+        look: Callable[[Path], Room] = room_of,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._root = root
+        self._file = root / RESERVE_NAME
+        self._wanted = wanted
+        self._look = look
+        self._clock = clock
+        self._looked_at = -_LOOK_EVERY_S
+        self._free = 0
+        self._margin = 0
+        self._held = False
+        self._is_low = False
+
+    def give_way(self, shed: Callable[[int], object]) -> None:
+        """Before the database is opened: see that it has room, as far as it can be made.
+
+        Args:
+            shed: Frees about so many bytes where there is no reserve any more.
+        """
+        if not self._wanted or not self._root.is_dir():
+            return
+        if self._look(self._root).free < _ENOUGH_TO_START:
+            self.release()
+        for name in _LEFTOVERS if self._look(self._root).free < _ENOUGH_TO_START else ():
+            for path in self._root.glob(name):
+                path.unlink(missing_ok=True)
+        missing = _ENOUGH_TO_START - self._look(self._root).free
+        if missing > _ENOUGH_TO_START // 2:
+            shed(missing)
+
+    def release(self) -> bool:
+        """Give the reserve up for the database; says whether there was one."""
+        held, self._held = self._file.exists(), False
+        if held:
+            with contextlib.suppress(OSError):
+                os.truncate(self._file, 0)
+            with contextlib.suppress(OSError):
+                self._file.unlink()
+            logger.error("%s is full: the reserve for the database is given up", self._root)
+            self.tend()
+        return held
+
+    def tend(self) -> None:
+        """Look at the disk, and have the reserve (again) when there is room for it."""
+        if not self._wanted:
+            return
+        room = self._look(self._root)
+        self._margin = reserve_size(self._wanted, room.total)
+        if not self._held:
+            self._held = self._size() >= self._margin or (
+                room.free >= 2 * self._margin + self._margin // 4 and self._allocate(self._margin)
+            )
+            room = self._look(self._root)
+        self._free = room.free
+        self._looked_at = self._clock()
+        was_low, self._is_low = self._is_low, is_low(self._free, self._margin, self._held, self._is_low)
+        if self._is_low and not was_low:
+            logger.error("%s", self._reason())
+        elif was_low and not self._is_low:
+            logger.warning("there is room again in %s: %s free", self._root, format_bytes(self._free))
+
+    @property
+    def low(self) -> str:
+        """Why new jobs are refused at present; empty when they are not."""
+        if self._wanted:
+            self.tend()
+        return self._reason() if self._is_low else ""
+
+    def check(self, what: str) -> None:
+        """Raise BudgetExceeded when there is no room for `what`, e.g. "new jobs"."""
+        if self.low:
+            raise BudgetExceeded(f"{what} cannot be taken now: {self._reason()}")
+
+    def take(self, count: int) -> bool:
+        """Whether `count` more bytes may be written to a log or a blob; counts them as written."""
+        if not self._wanted:
+            return True
+        if self._clock() - self._looked_at >= _LOOK_EVERY_S or not self._has(count):
+            self.tend()
+        if not self._has(count):
+            return False
+        self._free -= count
+        return True
+
+    def _has(self, count: int) -> bool:
+        # A reserve that was given up comes first.
+        return self._free - count >= (self._margin if self._held else 3 * self._margin)
+
+    def _reason(self) -> str:
+        free = f"{format_bytes(self._free)} free in {self._root}"
+        kept = f"{format_bytes(self._margin)} are kept for the database"
+        return f"the controller's disk is nearly full ({free}, {kept}); remove something there, what runs goes on"
+
+    def _size(self) -> int:
+        try:
+            return self._file.stat().st_size
+        except OSError:
+            return 0
+
+    def _allocate(self, size: int) -> bool:
+        try:
+            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return False
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, 0)
+            return False
+        finally:
+            os.close(descriptor)
+        return True

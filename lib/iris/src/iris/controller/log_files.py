@@ -1,0 +1,318 @@
+"""One attempt's log on the controller's disk: a few files, of which those in the middle may be dropped.
+
+The first file, `~<index>.<attempt>.log`, begins at offset 0; the others say in their name where they begin:
+`~<index>.<attempt>.<offset>.log`. What lies between the end of one and the beginning of the next was dropped, because
+the log passed its limit or the disk was full; readers are told by a note. An empty last file says how long the log is.
+"""
+
+import contextlib
+import io
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+from iris.rpc.logformat import Record, hole, last_complete, lost_output, read_from, read_tail
+
+logger = logging.getLogger(__name__)
+
+# Not allowed in the name of a job, so a log file cannot collide with the directory of a child job.
+FILE_MARK: Final = "~"
+_SUFFIX: Final = ".log"
+_FILES_PER_LOG: Final = 16
+_SMALLEST_FILE: Final = 64 * 1024
+_LARGEST_FILE: Final = 1024 * 1024
+
+DROPPED: Final = "the log was longer than is kept, or the controller's disk was nearly full"
+
+
+def file_name(index: int, attempt: int, start: int) -> str:
+    """The file of an attempt's log that begins at an offset."""
+    return f"{FILE_MARK}{index}.{attempt}.{start}{_SUFFIX}" if start else f"{FILE_MARK}{index}.{attempt}{_SUFFIX}"
+
+
+def parse_file_name(name: str) -> tuple[int, int, int] | None:
+    """Task index, attempt number and offset of a log file; None for any other file."""
+    if not name.startswith(FILE_MARK) or not name.endswith(_SUFFIX):
+        return None
+    numbers = name[len(FILE_MARK) : -len(_SUFFIX)].split(".")
+    if len(numbers) not in (2, 3) or not all(number.isdecimal() for number in numbers):
+        return None
+    return int(numbers[0]), int(numbers[1]), int(numbers[2]) if len(numbers) == 3 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimits:
+    """How much of one attempt's log is kept, and whether the disk has room for so many bytes more."""
+
+    limit_bytes: int
+    has_room: Callable[[int], bool]
+
+    @property
+    def file_bytes(self) -> int:
+        """How long one file may become before the next is begun."""
+        return min(max(self.limit_bytes // _FILES_PER_LOG, _SMALLEST_FILE), _LARGEST_FILE)
+
+
+@dataclass(slots=True)
+class LogFiles:
+    """The files of one log: where each begins and how long it is, in order.
+
+    Args:
+        directory: Where they are. size: Length of the log, with what was dropped of it. stored: Without that.
+        complete: End of what can be read, as far as it is known.
+    """
+
+    directory: Path
+    index: int
+    attempt: int
+    files: list[tuple[int, int]] = field(default_factory=list)
+    size: int = 0
+    stored: int = 0
+    complete: int = 0
+
+    @classmethod
+    def found(cls, directory: Path, index: int, attempt: int, starts: Sequence[int]) -> "LogFiles":
+        """What is on the disk, in files that begin at these offsets."""
+        files = []
+        for start in sorted(starts):
+            with contextlib.suppress(FileNotFoundError):
+                files.append((start, os.stat(directory / file_name(index, attempt, start)).st_size))
+        stored = sum(size for _, size in files)
+        return cls(directory, index, attempt, files, files[-1][0] + files[-1][1] if files else 0, stored)
+
+    def append(self, data: memoryview, limits: LogLimits) -> None:
+        """Add to the end; drop what is too much: files in the middle first, else `data` itself. Raises OSError."""
+        count = len(data)
+        while self.stored + count > limits.limit_bytes and self._drop_middle():
+            pass
+        if self.stored + count > limits.limit_bytes or not self._make_room(count, limits):
+            self.drop(count)
+            return
+        if not self.files or self._end_of_last() != self.size or self.files[-1][1] >= limits.file_bytes:
+            self._begin()
+        start, size = self.files[-1]
+        descriptor = os.open(self.path(start), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            rest = data
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+        finally:
+            written = os.fstat(descriptor).st_size - size
+            os.close(descriptor)
+            self.files[-1] = (start, size + written)
+            self.size += written
+            self.stored += written
+
+    def drop(self, count: int) -> None:
+        """Let the log go on `count` bytes later; a note stands for them."""
+        self.size += count
+        # Where even an empty file cannot be made, the note is lost with a restart of the controller.
+        with contextlib.suppress(OSError):
+            self._begin()
+            os.close(os.open(self.path(self.size), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+    def complete_size(self) -> int:
+        """Offset of the end of what can be read now."""
+        if self.complete != self.size:
+            start, run = self._last_run()
+            if not run:
+                self.complete = self.size
+            else:
+                with _Joined(self, run) as file:
+                    known = max(self.complete - start, 0)
+                    found = last_complete(cast(BinaryIO, file), self.size - start, known)
+                self.complete = max(self.complete, start + found)
+        return self.complete
+
+    def read(self, start: int, since_ms: int) -> Iterator[Record]:
+        """The records from offset `start` (a record's start) to the present end; a note for what was dropped."""
+        end = self.complete_size()
+        at_ms = 0
+        for begin, run in self._runs():
+            stop = min(begin + sum(size for _, size in run), end)
+            if stop < start or (stop == start and run):
+                continue
+            skipped = 0
+            if begin > start:
+                skipped, start = begin - start, begin
+            records = self._read_run(begin, run, start, stop, since_ms, closed=stop == end)
+            first = next(records, None)
+            if skipped:
+                # What was dropped began and ended somewhere in a record; the piece that is left counts as dropped.
+                if first is not None and first.hole:
+                    skipped, start = skipped + first.hole, first.end
+                    first = next(records, None)
+                at_ms = at_ms or (first.at_ms if first is not None else 0)
+                if at_ms >= since_ms or first is not None:
+                    yield hole(max(at_ms, since_ms), start, skipped, lost_output(skipped, DROPPED))
+            while first is not None:
+                at_ms, start = first.at_ms, first.end
+                yield first
+                first = next(records, None)
+
+    def tail(self, max_lines: int, since_ms: int) -> list[Record]:
+        """The last `max_lines` records not older than `since_ms`, oldest first."""
+        end = self.complete_size()
+        if max_lines <= 0:
+            return list(self.read(0, since_ms))
+        found: list[Record] = []
+        for begin, run in reversed(self._runs()):
+            if run and len(found) < max_lines:
+                stop = begin + sum(size for _, size in run)
+                with _Joined(self, run) as file:
+                    closed = end - begin if stop >= end else last_complete(cast(BinaryIO, file), stop - begin)
+                    part = read_tail(cast(BinaryIO, file), max_lines - len(found), since_ms, closed)
+                if part and part[0].hole and begin:
+                    part = part[1:]
+                found = [_moved(record, begin) for record in part] + found
+            if begin and len(found) < max_lines:
+                before = max((start + size for start, size in self.files if start < begin), default=0)
+                at_ms = found[0].at_ms if found else since_ms
+                found.insert(0, hole(at_ms, begin, begin - before, lost_output(begin - before, DROPPED)))
+        return found
+
+    def remove(self) -> None:
+        """Delete all files."""
+        for start, _ in self.files:
+            self.path(start).unlink(missing_ok=True)
+        self.files.clear()
+
+    def path(self, start: int) -> Path:
+        return self.directory / file_name(self.index, self.attempt, start)
+
+    def _read_run(
+        self, begin: int, run: list[tuple[int, int]], start: int, stop: int, since_ms: int, closed: bool
+    ) -> Iterator[Record]:
+        if not run or start >= stop:
+            return
+        with _Joined(self, run) as file:
+            # Before a hole the last record may be cut; the piece counts as dropped.
+            end = stop - begin if closed else last_complete(cast(BinaryIO, file), stop - begin, start - begin)
+            for record in read_from(cast(BinaryIO, file), start - begin, since_ms, end):
+                yield _moved(record, begin)
+
+    def _runs(self) -> list[tuple[int, list[tuple[int, int]]]]:
+        """Files that follow each other without a hole, with where each run begins."""
+        runs: list[tuple[int, list[tuple[int, int]]]] = []
+        end = -1
+        for start, size in self.files:
+            if start != end or not runs:
+                runs.append((start, []))
+            if size:
+                runs[-1][1].append((start, size))
+            end = start + size
+        return runs
+
+    def _last_run(self) -> tuple[int, list[tuple[int, int]]]:
+        runs = self._runs()
+        return runs[-1] if runs else (0, [])
+
+    def _end_of_last(self) -> int:
+        start, size = self.files[-1]
+        return start + size
+
+    def _begin(self) -> None:
+        if self.files and not self.files[-1][1]:
+            # It said how much was dropped up to here; now it is where the log goes on.
+            start, _ = self.files.pop()
+            with contextlib.suppress(OSError):
+                os.replace(self.path(start), self.path(self.size))
+        elif not self.files:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.files.append((self.size, 0))
+
+    def _make_room(self, count: int, limits: LogLimits) -> bool:
+        """Whether `count` bytes may be written; on a full disk the newest output takes the place of older."""
+        return limits.has_room(count) or self._drop_middle() >= count
+
+    def _drop_middle(self) -> int:
+        """Drop the oldest file but the first and the one that is written; returns how many bytes that was."""
+        if len(self.files) < 3:
+            return 0
+        start, size = self.files.pop(1)
+        self.path(start).unlink(missing_ok=True)
+        self.stored -= size
+        return size
+
+
+def _moved(record: Record, by: int) -> Record:
+    if not by:
+        return record
+    return replace(record, end=record.end + by)
+
+
+class _Joined(io.RawIOBase):
+    """Files that follow each other, read as one; those that were dropped meanwhile read as zeros, which are a hole."""
+
+    def __init__(self, log: LogFiles, run: list[tuple[int, int]]) -> None:
+        self._log = log
+        self._run = run
+        self._begin = run[0][0]
+        self._size = sum(size for _, size in run)
+        self._position = 0
+        self._open: tuple[int, int] | None = None  # where the open file begins, and its descriptor
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._position = offset if whence == 0 else self._size + offset if whence == 2 else self._position + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        wanted = self._size - self._position if size < 0 else min(size, self._size - self._position)
+        pieces = []
+        for start, length in self._run:
+            begin = self._position - (start - self._begin)
+            if wanted <= 0:
+                break
+            if not 0 <= begin < length:
+                continue
+            count = min(wanted, length - begin)
+            pieces.append(self._piece(start, begin, count))
+            self._position += count
+            wanted -= count
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        if self._open is not None:
+            os.close(self._open[1])
+            self._open = None
+        super().close()
+
+    def _piece(self, start: int, begin: int, count: int) -> bytes:
+        if self._open is None or self._open[0] != start:
+            if self._open is not None:
+                os.close(self._open[1])
+                self._open = None
+            try:
+                self._open = start, os.open(self._log.path(start), os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return bytes(count)
+        data = os.pread(self._open[1], count, begin)
+        return data + bytes(count - len(data))
+
+
+def shed(root: Path, wanted: int) -> int:
+    """Drop log files below `root`, the longest first, until about `wanted` bytes are free; returns how many that are.
+
+    The last resort of a controller that could not even start otherwise. Each log's note says how much is gone.
+    """
+    found = []
+    for directory, _, names in os.walk(root):
+        for name in names:
+            parsed = parse_file_name(name)
+            if parsed is not None:
+                path = Path(directory) / name
+                found.append((path.stat().st_size, path, parsed))
+    freed = 0
+    for size, path, (index, attempt, start) in sorted(found, reverse=True):
+        if freed >= wanted or not size:
+            break
+        logger.error("the disk is full: %s is dropped, so that the controller can start", path)
+        with contextlib.suppress(OSError):
+            path.unlink()
+            freed += size
+            # Says how long the log was; where it goes on in another file this one is there already.
+            path.with_name(file_name(index, attempt, start + size)).touch(mode=0o600)
+    return freed

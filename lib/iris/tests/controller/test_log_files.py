@@ -1,0 +1,114 @@
+"""Caps, full disks and damage in the controller's log files: what is gone is counted, what is there is read."""
+
+import errno
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from iris.controller.log_files import shed
+from iris.controller.logs import LogStore
+from iris.rpc.logformat import RECORD_OVERHEAD, Record, decode_all, encode
+
+T = 1_790_000_000_000
+KEY = ("/ann/a", 0, 0)
+
+
+def written(store: LogStore, log: bytes, rng: random.Random) -> list[Record]:
+    """Append in pieces that cut records anywhere, following all the while; returns what the follower saw."""
+    seen: list[Record] = []
+    position = 0
+    while position < len(log):
+        piece = log[position : position + rng.randrange(1, 60_000)]
+        position += len(piece)
+        assert store.append(KEY, position - len(piece), piece) == position, "all of it counts as taken"
+        if rng.random() < 0.2:
+            seen += store.read(KEY, seen[-1].end if seen else 0)
+    return seen + list(store.read(KEY, seen[-1].end if seen else 0))
+
+
+def output(rng: random.Random, lines: int) -> bytes:
+    return b"".join(encode(i % 3 == 0, T + i, b"line %06d " % i + b"x" * rng.randrange(200)) for i in range(lines))
+
+
+def accounted(records: list[Record]) -> int:
+    return sum(record.hole or len(record.data) + RECORD_OVERHEAD for record in records)
+
+
+def sometimes(rng: random.Random) -> Callable[[int], bool]:
+    return lambda count: rng.random() < 0.5
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_byte_is_either_read_or_counted_as_lost(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    limit, has_room = (2**20, lambda count: True) if seed % 2 else (2**30, sometimes(rng))
+    log = output(rng, 12_000)
+    whole = {record.data for record in decode_all(log)}
+    store = LogStore(tmp_path, limit, has_room)
+    assert accounted(written(store, log, rng)) == len(log)
+    for reopened in (store, LogStore(tmp_path, limit, has_room)):
+        records = list(reopened.read(KEY, 0))
+        assert accounted(records) == len(log) == reopened.size(KEY)
+        assert all(record.data in whole for record in records if not record.note)
+        assert [record.at_ms for record in records] == sorted(record.at_ms for record in records)
+        for count in (1, 50, 100_000):
+            tail = [record.data for record in reopened.tail(KEY, count) if not record.note]
+            intact = [record.data for record in records if not record.note]
+            assert tail == intact[len(intact) - len(tail) :]
+
+
+def test_the_beginning_and_the_newest_are_kept(tmp_path: Path) -> None:
+    store = LogStore(tmp_path, 2**20)
+    written(store, output(random.Random(1), 20_000), random.Random(2))
+    records = list(store.read(KEY, 0))
+    assert records[0].data.startswith(b"line 000000 ")
+    assert records[-1].data.startswith(b"line 019999 ")
+    (note,) = [record for record in records if record.note]
+    assert note.data == f"{note.hole:,} bytes of output lost: ".encode() + note.data.partition(b": ")[2]
+    assert sum(path.stat().st_size for path in tmp_path.rglob("~*")) <= 2**20
+    store.remove("/ann/a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_space_is_no_error_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LogStore(tmp_path)
+    first, second, third = (encode(False, T + i, b"line") for i in range(3))
+    store.append(KEY, 0, first)
+
+    def full(*args: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.write", full)
+        assert store.append(KEY, len(first), second) == 2 * len(first)
+    store.append(KEY, 2 * len(first), third)
+    for reader in (store, LogStore(tmp_path)):
+        assert [record.hole or record.at_ms for record in reader.read(KEY, 0)] == [T, len(second), T + 2]
+
+
+def test_a_damaged_file_hides_no_other_record(tmp_path: Path) -> None:
+    store = LogStore(tmp_path)
+    log = output(random.Random(3), 1000)
+    store.append(KEY, 0, log)
+    (path,) = tmp_path.rglob("~*")
+    content = bytearray(path.read_bytes())
+    content[20_000:24_096] = bytes(4096)
+    path.write_bytes(content)
+    records = list(LogStore(tmp_path).read(KEY, 0))
+    assert [record.note for record in records].count(True) == 1
+    assert accounted(records) == len(log)
+    assert len(LogStore(tmp_path).tail(KEY, 100)) == 100
+
+
+def test_what_is_shed_is_counted(tmp_path: Path) -> None:
+    store = LogStore(tmp_path)
+    store.append(KEY, 0, output(random.Random(4), 1000))
+    store.append(("/ann/b", 0, 0), 0, encode(False, T, b"short"))
+    size = store.size(KEY)
+    assert shed(tmp_path, 1) == size
+    again = LogStore(tmp_path)
+    assert again.size(KEY) == size
+    assert [record.hole for record in again.read(KEY, 0)] == [size]
+    assert [record.data for record in again.read(("/ann/b", 0, 0), 0)] == [b"short"]
