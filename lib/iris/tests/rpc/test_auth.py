@@ -14,6 +14,7 @@ from iris.rpc.auth import (
     verify_token,
 )
 from rigging.errors import MarinError
+from rigging.testing.power_loss import LossyDisk
 
 SECRET = b"s" * 32
 JOB_TOKEN = make_token(SECRET, PrincipalKind.JOB, "/ann/train")
@@ -71,6 +72,19 @@ def test_the_secret_is_made_once_and_private(tmp_path: Path) -> None:
     assert load_or_create_secret(tmp_path / "secret") == secret
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["secret"]
+
+
+@pytest.mark.parametrize("names_survive", [False, True])
+def test_a_secret_that_was_used_is_still_that_secret_after_a_power_failure(tmp_path: Path, names_survive: bool) -> None:
+    """Every token, and all that jobs and workers were given, is worth nothing with another."""
+    (tmp_path / "disk").mkdir()
+    disk = LossyDisk(tmp_path / "disk")
+    with disk.recording():
+        secret = load_or_create_secret(tmp_path / "disk/secret")
+    left = disk.after_power_loss(tmp_path / "left", names_survive=names_survive)
+    disk.close()
+    assert (left / "secret").exists()
+    assert load_or_create_secret(left / "secret") == secret
 
 
 def test_a_secret_that_others_can_read_or_that_is_damaged_is_refused(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from rigging.errors import InvalidRequest
 from rigging.filesystem import atomic, atomic_write, filesystem, read_bytes_or_none, write_bytes_atomic
+from rigging.testing.power_loss import LossyDisk
 
 
 @pytest.fixture(params=["local", "file", "memory"])
@@ -101,3 +103,53 @@ def test_below_a_file_there_is_nothing_and_a_directory_is_no_file(tmp_path: Path
 def test_unknown_mode_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="mode 'a'"), atomic_write(tmp_path / "x", "a"):
         pass
+
+
+def write_stream(url: Path, content: bytes, *, durable: bool) -> None:
+    with atomic_write(url, durable=durable) as handle:
+        handle.write(content)
+
+
+Write = Callable[..., None]
+WRITES = pytest.mark.parametrize("write", [write_bytes_atomic, write_stream], ids=["bytes", "stream"])
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[LossyDisk]:
+    """Of the directory `disk`, in which `here` is "old"."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk/here").write_bytes(b"old")
+    disk = LossyDisk(tmp_path / "disk")
+    with disk.recording():
+        yield disk
+    disk.close()
+
+
+@WRITES
+@pytest.mark.parametrize("names_survive", [False, True])
+def test_what_was_written_durably_is_there_after_a_power_failure(
+    write: Write, names_survive: bool, disk: LossyDisk, tmp_path: Path
+) -> None:
+    write(tmp_path / "disk/here", b"new", durable=True)
+    write(tmp_path / "disk/made/for/it", b"new", durable=True)
+    left = disk.after_power_loss(tmp_path / "left", names_survive=names_survive)
+    assert (left / "here").read_bytes() == b"new"
+    assert (left / "made/for/it").read_bytes() == b"new"
+
+
+@WRITES
+def test_a_write_that_need_not_be_durable_does_not_wait_for_the_disk(
+    write: Write, disk: LossyDisk, tmp_path: Path
+) -> None:
+    write(tmp_path / "disk/here", b"new", durable=False)
+    assert (tmp_path / "disk/here").read_bytes() == b"new"
+    left = disk.after_power_loss(tmp_path / "left", names_survive=False)
+    assert (left / "here").read_bytes() == b"old"
+
+
+def test_durable_is_to_be_asked_for(disk: LossyDisk, tmp_path: Path) -> None:
+    write_bytes_atomic(tmp_path / "disk/here", b"new")
+    with atomic_write(tmp_path / "disk/other") as handle:
+        handle.write(b"new")
+    left = disk.after_power_loss(tmp_path / "left", names_survive=True)
+    assert [(path.name, path.read_bytes()) for path in sorted(left.iterdir())] == [("here", b""), ("other", b"")]

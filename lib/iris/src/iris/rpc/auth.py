@@ -16,6 +16,7 @@ from typing import Final
 
 from iris.domain.ids import AttemptId, JobId, user_of
 from rigging.errors import Denied, MarinError
+from rigging.filesystem.atomic import sync_names
 
 
 class PrincipalKind(StrEnum):
@@ -136,6 +137,8 @@ def load_or_create_secret(path: Path) -> bytes:
                 pass  # another process was first; its secret is the one
             finally:
                 temporary.unlink()
+            # Without it a power failure could leave the database and take the secret that all tokens are made with.
+            sync_names(path)
         text = path.read_text().strip()
         mode = path.stat().st_mode & 0o777
     except OSError as error:

@@ -308,6 +308,49 @@ def test_going_back_to_a_time_makes_it_the_latest_state_also_for_a_controller_el
     with_loop(test)
 
 
+def test_what_was_gone_back_behind_does_not_count_even_before_a_controller_starts_there(tmp_path: Path) -> None:
+    url = str(tmp_path / "remote")
+
+    async def test() -> None:
+        life = Life(url, tmp_path / "a")
+        for number in (1, 2):
+            life.now_ms += number
+            life.store.commit(Changes.of([job(number)], [task(number)]))
+            await life.replicator.wait()
+        life.end()
+        rewind(url, tmp_path / "a", life.now_ms - 1, PACE.lease_timeout_s)
+        # The machine that was rewound is lost before anything ran on it.
+        restore(RemoteState(url), tmp_path / "b")
+        store = Store.open(tmp_path / "b")
+        assert [item.job_id for item in store.load().jobs] == ["/ann/job-1"]
+        store.close()
+        elsewhere = Life(url, tmp_path / "c")
+        assert [item.job_id for item in elsewhere.store.load().jobs] == ["/ann/job-1"]
+        elsewhere.end()
+
+    with_loop(test)
+
+
+def test_a_controller_that_starts_on_what_was_rewound_keeps_it(tmp_path: Path) -> None:
+    """It is the newest there is: nothing is fetched or set aside again."""
+    url = str(tmp_path / "remote")
+
+    async def test() -> None:
+        life = Life(url, tmp_path / "a")
+        for number in (1, 2):
+            life.now_ms += number
+            life.store.commit(Changes.of([job(number)], [task(number)]))
+            await life.replicator.wait()
+        life.end()
+        done = rewind(url, tmp_path / "a", life.now_ms - 1, PACE.lease_timeout_s)
+        again = Life(url, tmp_path / "a")
+        assert list((tmp_path / "a").glob("superseded-*")) == [done.moved_to]
+        assert again.reign.generation > life.reign.generation
+        again.end()
+
+    with_loop(test)
+
+
 def test_going_back_further_than_the_history_is_refused_and_moves_nothing(tmp_path: Path) -> None:
     url = str(tmp_path / "remote")
 

@@ -1,6 +1,7 @@
 """Writing files that appear whole or not at all, and reading files that may not be there."""
 
 import contextlib
+import errno
 import functools
 import io
 import itertools
@@ -35,6 +36,7 @@ def write_bytes_atomic(url: Url, data: bytes, *, durable: bool = False) -> None:
     if path is None:
         _put_bytes(url, data)
         return
+    known = _existing_directory(path) if durable else ""
     # A file object would cost a small file more than all the rest.
     temporary, descriptor = _create_temporary(path)
     try:
@@ -48,6 +50,8 @@ def write_bytes_atomic(url: Url, data: bytes, *, durable: bool = False) -> None:
     except BaseException:
         _discard(temporary)
         raise
+    if durable:
+        sync_names(path, known)
 
 
 @contextlib.contextmanager
@@ -67,6 +71,7 @@ def atomic_write(url: Url, mode: str = "wb", *, durable: bool = False) -> Iterat
         with _uploaded_at_end(url) as spool, _as_mode(spool, mode) as stream:
             yield stream
         return
+    known = _existing_directory(path) if durable else ""
     temporary, descriptor = _create_temporary(path)
     try:
         with open(descriptor, "wb") as handle:
@@ -79,6 +84,37 @@ def atomic_write(url: Url, mode: str = "wb", *, durable: bool = False) -> Iterat
     except BaseException:
         _discard(temporary)
         raise
+    if durable:
+        sync_names(path, known)
+
+
+def sync_names(path: str | os.PathLike[str], known: str | os.PathLike[str] | None = None) -> None:
+    """Wait until the disk has the name `path`: a file that was synced is lost all the same while its name is not.
+
+    Args:
+        known: A directory above it whose own name the disk has; those between were just made. None: the next above.
+    """
+    directory = os.path.dirname(os.fspath(path))
+    top = directory if known is None else os.fspath(known)
+    while True:
+        descriptor = os.open(directory or ".", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # so filesystems answer that have nothing to wait for
+                raise
+        finally:
+            os.close(descriptor)
+        if directory == top:
+            return
+        directory = os.path.dirname(directory)
+
+
+def _existing_directory(path: str) -> str:
+    directory = os.path.dirname(path)
+    while directory and not os.path.isdir(directory):
+        directory = os.path.dirname(directory)
+    return directory
 
 
 def read_bytes_or_none(url: Url) -> bytes | None:

@@ -11,6 +11,7 @@ from iris.store.ops import execute, ops_of_json
 from iris.store.replicate.layout import Plan, plan_restore
 from iris.store.replicate.remote import RemoteState
 from rigging.errors import Conflict
+from rigging.filesystem.atomic import sync_names
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,10 @@ def restore(remote: RemoteState, state_dir: Path, at_ms: int | None = None) -> i
             handle = os.open(state_dir / "secret", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(handle, "wb") as file:
                 file.write(secret)
+                file.flush()
+                os.fsync(file.fileno())
         work.rename(target)
+        sync_names(target)
         logger.info("restored commit %d from %s", head, remote.url)
         return head
     finally:

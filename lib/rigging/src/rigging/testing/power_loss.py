@@ -1,0 +1,103 @@
+"""What a machine finds on its disk after a power failure: what was synced, and of the rest what the test says."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+_Key = tuple[int, int]
+
+
+class SupportsFileno(Protocol):
+    def fileno(self) -> int: ...
+
+
+@dataclass(slots=True)
+class _Synced:
+    """What of a directory tree a disk has for certain: names of directories, contents of files, by inode."""
+
+    names: dict[_Key, dict[str, _Key]] = field(default_factory=dict)
+    contents: dict[_Key, bytes] = field(default_factory=dict)
+    modes: dict[_Key, int] = field(default_factory=dict)
+
+
+class LossyDisk:
+    """A directory whose disk keeps for certain only what `os.fsync` was called for.
+
+    POSIX promises no more: a file's content is safe once its descriptor was synced, a name (new, renamed or removed)
+    once its directory was. What is there when the recording begins is safe. Linux only; SQLite syncs out of its sight.
+
+    Args:
+        root: The directory; it and what is above it are safe.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._synced = _Synced()
+        self._held: list[int] = []  # open descriptors, or the number of a removed file would be given to another
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator["LossyDisk"]:
+        """Note what this process syncs, in any thread, while the block runs."""
+        for directory, _, files in os.walk(self._root):
+            for path in (directory, *(os.path.join(directory, name) for name in files)):
+                self._note(os.open(path, os.O_RDONLY))
+        fsync, fdatasync = os.fsync, os.fdatasync
+
+        def recorded(fd: int | SupportsFileno) -> None:
+            fsync(fd)
+            number = fd if isinstance(fd, int) else fd.fileno()
+            self._note(os.open(f"/proc/self/fd/{number}", os.O_RDONLY))
+
+        os.fsync = os.fdatasync = recorded
+        try:
+            yield self
+        finally:
+            os.fsync, os.fdatasync = fsync, fdatasync
+
+    def after_power_loss(self, target: Path, *, names_survive: bool) -> Path:
+        """Write to `target` what is left if the power fails now; return it.
+
+        Args:
+            names_survive: What was not synced of contents is lost, but every change of names made it to the disk (a
+                file that was never synced is empty). Otherwise all is lost that was not synced.
+        """
+        self._write(_key(os.stat(self._root)), self._root, target, names_survive)
+        return target
+
+    def close(self) -> None:
+        while self._held:
+            os.close(self._held.pop())
+
+    def _note(self, descriptor: int) -> None:
+        self._held.append(descriptor)
+        status = os.fstat(descriptor)
+        key = _key(status)
+        self._synced.modes[key] = status.st_mode & 0o7777
+        if os.path.isdir(descriptor):
+            self._synced.names[key] = {
+                entry.name: _key(entry.stat(follow_symlinks=False)) for entry in os.scandir(descriptor)
+            }
+            return
+        with open(descriptor, "rb", closefd=False) as file:
+            self._synced.contents[key] = file.read()
+
+    def _write(self, key: _Key, now: Path | None, target: Path, names_survive: bool) -> None:
+        """Write one directory, which is at `now` if it still is anywhere."""
+        target.mkdir(parents=True)
+        names = self._synced.names.get(key, {})
+        if names_survive and now is not None:
+            names = {path.name: _key(path.lstat()) for path in now.iterdir()}
+        for name, inner in names.items():
+            place = now / name if now is not None and (now / name).exists() else None
+            if inner in self._synced.names or (place is not None and place.is_dir()):
+                self._write(inner, place, target / name, names_survive)
+                continue
+            (target / name).write_bytes(self._synced.contents.get(inner, b""))
+            (target / name).chmod(self._synced.modes.get(inner, 0o600))
+
+
+def _key(status: os.stat_result) -> _Key:
+    return status.st_dev, status.st_ino
