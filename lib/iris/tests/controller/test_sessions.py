@@ -115,6 +115,7 @@ def test_a_silent_worker_is_lost_and_its_tasks_go_elsewhere(tmp_path: Path, conn
         with worker_of(controller) as silent:
             user.submit("/ann/a")
             silent.wait_for_start("/ann/a/0:0")
+            silent.observe("/ann/a/0:0", RUNNING)
             with ScriptedWorker(controller.address, controller.worker_token("w2"), "w2") as other:
 
                 def beat() -> bool:
@@ -123,7 +124,7 @@ def test_a_silent_worker_is_lost_and_its_tasks_go_elsewhere(tmp_path: Path, conn
 
                 other.wait(beat, "retry")
                 silent.wait_for_end()
-        assert list(user.task("/ann/a/0").causes) == ["attempt 0 on w1: worker w1 was not heard for 0.4 s"]
+        assert user.task("/ann/a/0").causes[0] == "attempt 0 on w1: worker w1 was not heard for 0.4 s"
 
 
 def test_what_only_a_worker_lost_lately_could_run_is_accepted_and_waits_for_it(tmp_path: Path, connect: Any) -> None:

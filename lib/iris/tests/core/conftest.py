@@ -2,10 +2,11 @@ from collections.abc import Callable
 
 import pytest
 
-from iris.core import gang_rules
+from iris.core import draft, gang_rules, silence_rules
+from iris.core.contact import ContactRules
 from iris.core.load import Booking, WorkerLoad
 from iris.core.view import ClusterView
-from iris.domain.entities import Task
+from iris.domain.entities import Task, Worker
 from iris.domain.states import PriorityBand
 from iris.sched import fit, gang, plan, preempt
 from iris.sched.testing import InMemoryCluster, resources
@@ -57,6 +58,13 @@ def _plant(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
             return original_units(self, host, PriorityBand(max(band - 1, 1)))
 
         monkeypatch.setattr(preempt.Victims, "units_on", units_on)
+    elif fault == "early_fence":
+        monkeypatch.setattr(ContactRules, "fenced_after_ms", lambda self, spec: spec.fence_after_ms // 2)
+    elif fault == "lost_exclusive":
+        for module in (silence_rules, draft):
+            monkeypatch.setattr(module, "waits_for_host", lambda spec: False)
+    elif fault == "late":
+        monkeypatch.setattr(Worker, "is_open", property(lambda worker: worker.connected and not worker.cordon_reason))
     elif fault == "cordon":
 
         def all_hosts(view: ClusterView) -> list[fit.Host]:

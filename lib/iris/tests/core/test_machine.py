@@ -9,6 +9,9 @@ That the machine can fail is shown by `test_a_planted_fault_is_caught` (slow), w
 - shared_hosts: a gang is placed on hosts where another one is
 - sideways: work of the same band is preempted
 - cordon: cordoned workers still get work
+- early_fence: an exclusive attempt starts elsewhere before its host has ended the one before
+- lost_exclusive: exclusive attempts are given up with their worker
+- late: workers that are late still get work
 """
 
 from dataclasses import replace
@@ -18,12 +21,13 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
+from iris.core.contact import ContactRules, Contacts
 from iris.core.reduce import reduce
 from iris.core.timers import expired, next_deadline
 from iris.core.view import ClusterView
 from iris.domain.constraints import Constraint, ConstraintOp, evaluate
 from iris.domain.effects import JobEnded, JobSettled, StartAttempt
-from iris.domain.entities import CommandEntrypoint, JobSpec, UserBudget, is_gang
+from iris.domain.entities import CommandEntrypoint, JobSpec, Stopping, UserBudget, is_gang, waits_for_host
 from iris.domain.events import (
     AttemptMissing,
     AttemptObserved,
@@ -34,6 +38,8 @@ from iris.domain.events import (
     StopRequested,
     WorkerCordoned,
     WorkerDisconnected,
+    WorkerGone,
+    WorkerHeard,
     WorkerLost,
     WorkerUncordoned,
 )
@@ -60,6 +66,10 @@ SEEN = (
     TaskState.WORKER_FAILED,
 )
 
+FENCE_MS = 400
+RULES = ContactRules(late_after_ms=40, lost_after_ms=100, fence_margin_ms=30)
+LOOK_EVERY_MS = 10
+
 workers = st.sampled_from(sorted(CAPACITIES)).map(WorkerId)
 job_ids = st.sampled_from(NAMES).map(JobId)
 needs = st.builds(
@@ -83,7 +93,7 @@ specs = st.builds(
     coscheduling_group_by=st.sampled_from(["", "", "slice"]),
     band=st.sampled_from(PriorityBand),
     max_task_failures=st.sampled_from([0, 0, 1]),
-)
+).flatmap(lambda spec: st.sampled_from([spec, spec, replace(spec, exclusive=True, fence_after_ms=FENCE_MS)]))
 
 
 class Anything(RuleBasedStateMachine):
@@ -93,9 +103,15 @@ class Anything(RuleBasedStateMachine):
     def start(self) -> None:
         self.cluster = InMemoryCluster()
         self.started: list[tuple[AttemptId, WorkerId]] = []
+        self.contacts = Contacts(RULES, self.cluster.now_ms)
+        self.heard: dict[WorkerId, int] = {}
+        self.maybe_alive: dict[AttemptId, tuple[WorkerId, JobSpec]] = {}  # exclusive ones
         for name, (capacity, attributes) in CAPACITIES.items():
             self.cluster.connect(name, capacity, **attributes)
+            self.begin_contact(WorkerId(name))
         self.submit(JobSpec(JobId("/u/a"), CommandEntrypoint(("true",)), resources(1), replicas=3), "")
+        only = JobSpec(JobId("/u/only"), CommandEntrypoint(("true",)), resources(0.1, 0), replicas=2)
+        self.submit(replace(only, exclusive=True, fence_after_ms=FENCE_MS), "")
         for name in ("/u/a/c", "/u/b"):
             gang_spec = JobSpec(JobId(name), CommandEntrypoint(("true",)), resources(0.25, 0), replicas=2)
             self.submit(replace(gang_spec, coscheduling_group_by="slice", max_retries_failure=2), "")
@@ -110,6 +126,7 @@ class Anything(RuleBasedStateMachine):
         jobs, tasks = dict(view.jobs), {task.task_id: task for of_job in view.tasks.values() for task in of_job}
         settled = {job_id for job_id in view.jobs if view.is_settled(job_id)}
         outcome = self.cluster.do(event)
+        self.note_ends(event)
         for job_id, job in jobs.items():
             if job.state.is_terminal and view.jobs[job_id] != job:
                 assert isinstance(event, JobSubmitted), f"{job} became {view.jobs[job_id]} by {event}"
@@ -135,6 +152,39 @@ class Anything(RuleBasedStateMachine):
         assert told <= now_settled
         assert now_settled - settled <= told, "a job settled and nobody was told"
         assert not [effect for effect in outcome.effects if isinstance(effect, StartAttempt)]
+
+    def note_ends(self, event: Event) -> None:
+        """What ended exclusive attempts for all that anybody can know."""
+        match event:
+            case AttemptObserved(name, worker_id, state) if state.is_terminal:
+                if self.maybe_alive.get(name, ("",))[0] == worker_id:
+                    del self.maybe_alive[name]
+            case AttemptMissing(name):
+                self.maybe_alive.pop(name, None)
+            case WorkerGone(worker_id):
+                gone = [name for name, (where, _) in self.maybe_alive.items() if where == worker_id]
+                for name in gone:
+                    del self.maybe_alive[name]
+
+    def begin_contact(self, worker_id: WorkerId) -> None:
+        self.contacts.begin(worker_id, self.cluster.now_ms)
+        self.heard[worker_id] = self.cluster.now_ms
+
+    def check_exclusive(self, started: list[tuple[AttemptId, WorkerId]]) -> None:
+        """No attempt of an exclusive job starts while an earlier one may live, wherever that is."""
+        view, now_ms = self.cluster.view, self.cluster.now_ms
+        for name, worker_id in started:
+            task, _ = view.find_attempt(name)
+            job = view.jobs[task.job_id]
+            for other, (where, spec) in list(self.maybe_alive.items()):
+                earlier, number = view.find_attempt(other)
+                if earlier is None or earlier.task_id != task.task_id or number < job.first_attempt:
+                    continue
+                # Its host ends it, counted from when that was in contact last.
+                assert now_ms >= self.heard[where] + spec.fence_after_ms, f"{name} began while {other} may live"
+                del self.maybe_alive[other]
+            if job.spec.exclusive:
+                self.maybe_alive[name] = (worker_id, job.spec)
 
     def pick(self, data: st.DataObject) -> tuple[AttemptId, WorkerId] | None:
         """An attempt of the past or present, the recent ones more often."""
@@ -176,7 +226,9 @@ class Anything(RuleBasedStateMachine):
                 assert len({task.attempt for task in cluster.view.tasks[job_id]}) == 1, f"{job_id} restarted in part"
         new = [effect for effect in cluster.effects[before:] if isinstance(effect, StartAttempt)]
         assert not {effect.attempt_id for effect in new} & {name for name, _ in self.started}, "a number came twice"
+        assert all(cluster.view.workers[effect.worker_id].is_open for effect in new), "a closed worker got work"
         self.started.extend((effect.attempt_id, effect.worker_id) for effect in new)
+        self.check_exclusive([(effect.attempt_id, effect.worker_id) for effect in new])
         moved = {cluster.view.find_attempt(event.attempt_id)[0].job_id for event in found.preemptions}
         assert set(found.reasons) <= set(cluster.view.pending)
         assert set(cluster.view.pending) - moved <= set(found.reasons), "a job waits and nobody knows why"
@@ -208,6 +260,35 @@ class Anything(RuleBasedStateMachine):
         self.do(WorkerCordoned(worker_id, "looks bad", drain))
         if drain:
             assert all(booking.stopping for booking in self.cluster.view.attempts_on(worker_id))
+
+    @rule(silent=st.lists(workers, unique=True), for_ms=st.sampled_from([50, 120, 300, 450]))
+    def pass_in_silence(self, silent: list[WorkerId], for_ms: int) -> None:
+        """Some workers are frozen or cut off for a while; the others are heard."""
+        cluster, contacts = self.cluster, self.contacts
+        contacts.look(cluster.view, cluster.now_ms)  # the time before is nobody's silence
+        for _ in range(0, for_ms, LOOK_EVERY_MS):
+            for worker in list(cluster.view.workers.values()):
+                if worker.connected and worker.worker_id not in silent:
+                    self.heard[worker.worker_id] = cluster.now_ms
+                    if contacts.heard(worker.worker_id, cluster.now_ms):
+                        self.do(WorkerHeard(worker.worker_id))
+            for event in contacts.look(cluster.view, cluster.now_ms):
+                if isinstance(event, WorkerLost):
+                    self.disconnect(event.worker_id)
+                self.do(event)
+            cluster.now_ms += LOOK_EVERY_MS
+            self.schedule()
+
+    @rule(worker_id=workers)
+    def remove(self, worker_id: WorkerId) -> None:
+        """An operator says that a host is gone; refused while it is connected."""
+        if self.cluster.view.workers[worker_id].connected:
+            with pytest.raises(Conflict, match="is connected"):
+                self.do(WorkerGone(worker_id, "says an operator"))
+        else:
+            self.do(WorkerGone(worker_id, "says an operator"))
+            assert not self.cluster.view.loads[worker_id].bookings
+            assert not self.cluster.view.lost_on(worker_id)
 
     @rule(worker_id=workers)
     def uncordon(self, worker_id: WorkerId) -> None:
@@ -295,7 +376,9 @@ class Anything(RuleBasedStateMachine):
     @rule(worker_id=workers)
     def lose(self, worker_id: WorkerId) -> None:
         self.do(WorkerLost(worker_id, "not seen for 60 s"))
-        assert not self.cluster.view.loads[worker_id].bookings
+        view = self.cluster.view
+        for booking in view.attempts_on(worker_id):
+            assert waits_for_host(view.jobs[booking.job_id].spec), f"{booking.attempt_id} is waited for"
 
     @rule(data=st.data())
     def miss(self, data: st.DataObject) -> None:
@@ -309,8 +392,17 @@ class Anything(RuleBasedStateMachine):
         names = data.draw(st.lists(st.sampled_from(mine), unique=True)) if mine else []
         inventory = [AttemptObserved(name, worker_id, data.draw(st.sampled_from(SEEN)), 1) for name in names]
         instance = f"i{self.cluster.now_ms}" if new else self.cluster.view.workers[worker_id].instance_id
-        result = self.cluster.reconnect(worker_id, instance, inventory)
         view = self.cluster.view
+        there = set(names)
+        for name in [name for name, (where, _) in self.maybe_alive.items() if where == worker_id]:
+            # What it lacks is gone; but for a start that the same process never got, which is sent again.
+            if name not in there and (new or view.find_attempt(name)[0].state is not TaskState.ASSIGNED):
+                del self.maybe_alive[name]
+        for event in inventory:
+            self.note_ends(event)
+        result = self.cluster.reconnect(worker_id, instance, inventory)
+        self.begin_contact(worker_id)
+        assert not view.lost_on(worker_id), "the worker has said what it has"
         held = {booking.attempt_id for booking in view.attempts_on(worker_id)}
         assert held <= set(names) | set(result.to_start), "something is booked that the worker does not have"
         for name in result.to_start:
@@ -339,7 +431,16 @@ class Anything(RuleBasedStateMachine):
         old = self.cluster.view
         tasks = [task for of_job in old.tasks.values() for task in of_job]
         self.cluster.view = new = ClusterView.load(
-            old.jobs.values(), tasks, old.workers.values(), budgets=old.budgets.values()
+            old.jobs.values(),
+            tasks,
+            old.workers.values(),
+            budgets=old.budgets.values(),
+            stopping=[
+                (name, Stopping(booking.job_id, booking.worker_id, booking.resources, booking.found))
+                for name, booking in old.bookings.items()
+                if booking.stopping
+            ],
+            lost=old.lost.items(),
         )
         assert (new.jobs, new.tasks, new.workers) == (old.jobs, old.tasks, old.workers)
         assert (new.queue, new.pending, new.live_jobs, new.children) == (
@@ -349,10 +450,14 @@ class Anything(RuleBasedStateMachine):
             old.children,
         )
         assert new.job_of_key == old.job_of_key
+        assert (new.lost, new.stopping_counts, new.held_counts) == (old.lost, old.stopping_counts, old.held_counts)
         assert new.next_sequence == old.next_sequence
         assert new.deadlines.due(1 << 60) == old.deadlines.due(1 << 60)
         for worker in old.workers.values():
             self.do(WorkerDisconnected(worker.worker_id, worker.instance_id))
+        self.contacts = Contacts(RULES, self.cluster.now_ms)
+        for name in self.heard:
+            self.contacts.begin(name, self.cluster.now_ms)
 
     def teardown(self) -> None:
         """In the end everything can be ended, and nothing is left."""
@@ -370,8 +475,14 @@ class Anything(RuleBasedStateMachine):
             assert left == (0, 0, 0, 0), f"{worker_id} leaks {left}"
 
 
+FAULTS = (
+    *("leak", "fence", "lone_restart", "shared_hosts", "sideways", "cordon"),
+    *("early_fence", "lost_exclusive", "late"),
+)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["leak", "fence", "lone_restart", "shared_hosts", "sideways", "cordon"])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault, plant):
     plant(fault)
     # Ends at the first find: this is only how long it looks for one that is rare.

@@ -128,7 +128,7 @@ class _Run:
         self._sessions = Sessions(
             self._engine,
             self._hub,
-            config.worker_timeout_s,
+            config.contact_rules,
             config.log_wait_s,
             on_worker,
             None if remote is None else remote.wait,

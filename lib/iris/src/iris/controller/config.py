@@ -7,11 +7,14 @@ from typing import Final
 
 from iris.controller.disk_space import DEFAULT_RESERVE_BYTES
 from iris.controller.logs import DEFAULT_LIMIT_BYTES
+from iris.core.contact import ContactRules
 from iris.domain.scale_groups import ScaleGroup
 from iris.store.replicate.replicator import Pace
 from rigging.errors import InvalidRequest
 
 DAY_S: Final = 86_400.0
+LATE_BEATS: Final = 2
+"""A worker that was not heard for so many heartbeats gets nothing new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,9 @@ class ControllerConfig:
         port: 0 takes any free one.
         idle_exit_s: Exit after this long without a live job or a client's call; 0: never.
         heartbeat_interval_s: Of both sides of a worker's session.
-        worker_timeout_s: A worker that was not heard for this long is lost, and its attempts with it.
+        worker_timeout_s: A worker that was not heard for this long is lost: its attempts are given up, but for
+            exclusive ones and gangs on accelerators (docs/durability.md).
+        fence_margin_s: Beyond the `fence_after` of an exclusive attempt on a silent worker, for its host to kill it.
         stop_grace_s: Between SIGTERM and SIGKILL of a stopped attempt.
         history_max_age_s: Jobs that ended so long ago are forgotten, with their logs; so are workers not seen since.
         history_max_jobs: So many ended jobs of each user are kept, the latest; older ones are forgotten once they
@@ -63,6 +68,7 @@ class ControllerConfig:
     idle_exit_s: float = 0
     heartbeat_interval_s: float = 5
     worker_timeout_s: float = 60
+    fence_margin_s: float = 10
     stop_grace_s: float = 5
     log_wait_s: float = 30
     history_max_age_s: float = 30 * DAY_S
@@ -84,3 +90,15 @@ class ControllerConfig:
                 f"worker_timeout_s ({self.worker_timeout_s}) must be longer than heartbeat_interval_s "
                 f"({self.heartbeat_interval_s}), which must be above 0"
             )
+        if self.fence_margin_s < 0:
+            raise InvalidRequest(f"fence_margin_s is {self.fence_margin_s}; it must be 0 or more")
+
+    @property
+    def contact_rules(self) -> ContactRules:
+        """What a worker's silence means."""
+        late_s = min(LATE_BEATS * self.heartbeat_interval_s, self.worker_timeout_s)
+        return ContactRules(
+            late_after_ms=round(late_s * 1000),
+            lost_after_ms=round(self.worker_timeout_s * 1000),
+            fence_margin_ms=round(self.fence_margin_s * 1000),
+        )

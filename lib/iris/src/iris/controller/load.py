@@ -19,4 +19,5 @@ def load_view(store: Store, kind: type[View]) -> View:
         stored.budgets,
         stored.endpoints,
         stored.stopping,
+        stored.lost,
     )

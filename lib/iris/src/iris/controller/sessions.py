@@ -9,9 +9,11 @@ from typing import Final
 from iris.controller.engine import Engine, Turn
 from iris.controller.log_hub import LogHub
 from iris.controller.outbox import Outbox
+from iris.core.contact import ContactRules, Contacts
 from iris.core.reconcile import reconcile
 from iris.domain.effects import Effect, ForgetAttempt, StartAttempt, StopAttempt
-from iris.domain.events import AttemptObserved, WorkerConnected, WorkerDisconnected, WorkerLost
+from iris.domain.entities import JobSpec
+from iris.domain.events import AttemptObserved, WorkerConnected, WorkerDisconnected, WorkerHeard, WorkerLost
 from iris.domain.ids import AttemptId, WorkerId, parse_attempt_id, parse_task_id
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
@@ -20,6 +22,8 @@ from rigging.errors import Unavailable
 logger = logging.getLogger(__name__)
 
 STOP_REASON_UNKNOWN: Final = "the controller does not know this attempt"
+_LOOKS: Final = 8
+"""So often in the time after which a worker is late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +49,10 @@ class Greeting:
 class WorkerSession:
     """One open stream of one worker."""
 
-    def __init__(self, worker_id: WorkerId, instance_id: str, now: float) -> None:
+    def __init__(self, worker_id: WorkerId, instance_id: str) -> None:
         self.worker_id = worker_id
         self.instance_id = instance_id
         self.outbox = Outbox()
-        self.last_heard = now
         self.superseded = False
         self.is_leaving = False
         self.revision = 0
@@ -61,7 +64,7 @@ class Sessions:
     """All sessions. Sends effects to workers, takes in what they report, and declares silent workers lost.
 
     Args:
-        worker_timeout_s: A worker not heard for this long is lost; after a start of the controller it counts from then.
+        rules: What silence of a worker means; after a start of the controller it counts from then.
         log_wait_s: How long an end is held back for the rest of its log.
         on_worker: Called with the id of each worker that connects, once that is committed.
         confirm: Awaited before a new session is told anything: what is committed must be off the machine, too.
@@ -71,20 +74,21 @@ class Sessions:
         self,
         engine: Engine,
         hub: LogHub,
-        worker_timeout_s: float,
+        rules: ContactRules,
         log_wait_s: float,
         on_worker: Callable[[WorkerId], None],
         confirm: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._engine = engine
         self._hub = hub
-        self._worker_timeout_s = worker_timeout_s
         self._log_wait_s = log_wait_s
         self._on_worker = on_worker
         self._confirm = confirm
         self._loop = asyncio.get_running_loop()
         self._open: dict[WorkerId, WorkerSession] = {}
-        self._timers: dict[WorkerId, asyncio.TimerHandle] = {}
+        self._contacts = Contacts(rules, self._now_ms())
+        self._look_every_s = rules.late_after_ms / 1000 / _LOOKS
+        self._look_timer: asyncio.TimerHandle | None = None
         self._leaving = ""
         self._all_closed = asyncio.Event()
         self._all_closed.set()
@@ -92,11 +96,20 @@ class Sessions:
     def start(self) -> None:
         """Give the workers of the last run of the controller their time to come back."""
         for worker_id in self._engine.view.workers:
-            self._timers[worker_id] = self._loop.call_later(self._worker_timeout_s, self._look_after, worker_id)
+            self._contacts.begin(worker_id, self._now_ms())
+        self._look()
 
     def present(self, worker_id: WorkerId) -> bool:
         """Whether a worker is connected, or may still come back before it is lost."""
-        return worker_id in self._timers
+        return self._contacts.is_present(worker_id)
+
+    def silent_ms(self, worker_id: WorkerId) -> int:
+        """For how long a worker was not heard."""
+        return self._contacts.silent_ms(worker_id, self._now_ms())
+
+    def fenced_in_ms(self, worker_id: WorkerId, spec: JobSpec) -> int:
+        """When an exclusive attempt on a silent worker is known to have ended, from now."""
+        return self._contacts.fenced_in_ms(worker_id, spec, self._now_ms())
 
     # ---- a session's life ----
 
@@ -108,7 +121,7 @@ class Sessions:
         if self._leaving:
             raise Unavailable(f"the controller is leaving: {self._leaving}")
         worker_id = greeting.worker_id
-        session = WorkerSession(worker_id, greeting.instance_id, self._loop.time())
+        session = WorkerSession(worker_id, greeting.instance_id)
         older = self._open.get(worker_id)
         if older is not None:
             older.superseded = True
@@ -116,7 +129,7 @@ class Sessions:
             self._release_held(older)
         self._open[worker_id] = session
         self._all_closed.clear()
-        self._watch(worker_id, self._worker_timeout_s)
+        self._contacts.begin(worker_id, self._now_ms())
         try:
             await self._engine.decide(lambda turn: self._connect(turn, greeting, session))
             if self._confirm is not None:
@@ -137,13 +150,14 @@ class Sessions:
         if not self._open:
             self._all_closed.set()
         self._engine.post(WorkerDisconnected(session.worker_id, session.instance_id))
-        silent = self._loop.time() - session.last_heard
-        self._watch(session.worker_id, max(self._worker_timeout_s - silent, 0))
 
     def heard(self, session: WorkerSession, beat: int = 0) -> None:
         """Any message is a sign of life; a beat (0: none) is acknowledged at once."""
-        session.last_heard = self._loop.time()
-        if beat and self._open.get(session.worker_id) is session:
+        if self._open.get(session.worker_id) is not session:
+            return
+        if self._contacts.heard(session.worker_id, self._now_ms()):
+            self._engine.post(WorkerHeard(session.worker_id))
+        if beat:
             session.outbox.acknowledge_beat(beat)
 
     def begin_leaving(self, session: WorkerSession) -> None:
@@ -164,8 +178,8 @@ class Sessions:
             logger.warning("%d workers did not end their session in %g s", len(self._open), timeout_s)
 
     def stop_timers(self) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
+        if self._look_timer is not None:
+            self._look_timer.cancel()
         for session in self._open.values():
             self._release_held(session)
 
@@ -271,29 +285,17 @@ class Sessions:
 
     # ---- silence ----
 
-    def _watch(self, worker_id: WorkerId, delay_s: float) -> None:
-        timer = self._timers.get(worker_id)
-        if timer is not None:
-            timer.cancel()
-        self._timers[worker_id] = self._loop.call_later(delay_s, self._look_after, worker_id)
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
 
-    def _look_after(self, worker_id: WorkerId) -> None:
-        session = self._open.get(worker_id)
-        if session is None and self._engine.stalled:
-            # It is this controller that could not let it back in.
-            self._watch(worker_id, self._worker_timeout_s)
-            return
-        if session is not None:
-            left = session.last_heard + self._worker_timeout_s - self._loop.time()
-            if left > 0:
-                self._watch(worker_id, left)
-                return
-            self.close(session)
-            self._timers.pop(worker_id).cancel()
-        else:
-            del self._timers[worker_id]
-        if worker_id not in self._engine.view.workers:
-            return  # forgotten meanwhile
-        reason = f"worker {worker_id} was not heard for {self._worker_timeout_s:g} s"
-        logger.warning("%s: it is lost", reason)
-        self._engine.post(WorkerLost(worker_id, reason))
+    def _look(self) -> None:
+        self._look_timer = self._loop.call_later(self._look_every_s, self._look)
+        if self._engine.stalled:
+            return  # nobody can be let in: time in which it is not looked counts as nobody's silence
+        for event in self._contacts.look(self._engine.view, self._now_ms()):
+            if isinstance(event, WorkerLost):
+                logger.warning("%s: it is lost", event.reason)
+                session = self._open.get(event.worker_id)
+                if session is not None:
+                    self.close(session)
+            self._engine.post(event)

@@ -31,6 +31,8 @@ class Batch:
             self.changes.endpoints.update(new.endpoints)
         if new.stopping:
             self.changes.stopping.update(new.stopping)
+        if new.lost:
+            self.changes.lost.update(new.lost)
         if new.lending:
             self.changes.lending.update(new.lending)
         self.effects.extend(outcome.effects)

@@ -6,7 +6,7 @@ from typing import Self
 
 from iris.domain.effects import Effect
 from iris.domain.endpoints import Endpoint
-from iris.domain.entities import Job, Stopping, Task, UserBudget, Worker
+from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, Worker
 from iris.domain.ids import AttemptId, EndpointId, JobId, TaskId, WorkerId
 
 
@@ -17,6 +17,7 @@ class Changes:
     Args:
         replaced: Jobs whose stored tasks must be deleted before `tasks` is written: an ended job's name used again.
         stopping: Attempts that begin (a record) or cease (None) to be on their way out.
+        lost: Attempts given up (a record) that may still run, or that do so no more (None).
         lending: Waits during which an attempt lends its cpu; 0: it takes its cpu back.
         endpoints: To write (a record) or to remove (None).
         budgets: By user. at_ms: When it happened; use of the cluster is counted from it.
@@ -29,6 +30,7 @@ class Changes:
     workers: dict[WorkerId, Worker] = field(default_factory=dict)
     replaced: set[JobId] = field(default_factory=set)
     stopping: dict[AttemptId, Stopping | None] = field(default_factory=dict)
+    lost: dict[AttemptId, LostAttempt | None] = field(default_factory=dict)
     lending: dict[AttemptId, int] = field(default_factory=dict)
     budgets: dict[str, UserBudget] = field(default_factory=dict)
     endpoints: dict[EndpointId, Endpoint | None] = field(default_factory=dict)
@@ -45,6 +47,7 @@ class Changes:
         budgets: Iterable[UserBudget] = (),
         endpoints: Iterable[Endpoint] = (),
         stopping: Iterable[tuple[AttemptId, Stopping]] = (),
+        lost: Iterable[tuple[AttemptId, LostAttempt]] = (),
     ) -> Self:
         """These records, each under its id."""
         return cls(
@@ -54,6 +57,7 @@ class Changes:
             budgets={budget.user: budget for budget in budgets},
             endpoints={endpoint.endpoint_id: endpoint for endpoint in endpoints},
             stopping=dict(stopping),
+            lost=dict(lost),
         )
 
     @property
@@ -66,6 +70,7 @@ class Changes:
             or self.budgets
             or self.endpoints
             or self.stopping
+            or self.lost
             or self.forgotten_jobs
             or self.forgotten_workers
         )

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from iris.core.changes import Changes, Outcome
 from iris.core.view import ClusterView
 from iris.domain.effects import Effect, EndpointChanged, JobSettled, StopAttempt
-from iris.domain.entities import Job, Stopping, Task
+from iris.domain.entities import Job, LostAttempt, Stopping, Task, Worker, waits_for_host
 from iris.domain.ids import AttemptId, JobId, WorkerId
-from iris.domain.states import LIVE_TASK_STATES, TASK_TRANSITIONS, check_task_transition
+from iris.domain.states import LIVE_TASK_STATES, TASK_TRANSITIONS, TaskState, check_task_transition
 
 
 class Draft:
@@ -82,17 +82,39 @@ class Draft:
                 self._changes.endpoints[endpoint_id] = None
 
     def stop_attempt(self, task: Task, reason: str) -> None:
-        """Ask the worker to end a live task's attempt, which holds its resources until that is reported."""
+        """Ask the worker to end a live task's attempt, which holds its resources until that is reported.
+
+        One that a late worker never acknowledged holds nothing: what comes instead of it shall not wait.
+        """
         worker_id, name = task.worker_id, task.attempt_id
         assert worker_id is not None, f"{name} is {task.state.word} on no worker"
-        resources = self.job(task.job_id).spec.resources
-        self._changes.stopping[name] = Stopping(task.job_id, worker_id, resources)
+        spec = self.job(task.job_id).spec
+        if task.state is TaskState.ASSIGNED and self.worker(worker_id).is_late and not waits_for_host(spec):
+            self.give_up(name, LostAttempt(task.job_id, worker_id, spec.resources))
+        else:
+            self._changes.stopping[name] = Stopping(task.job_id, worker_id, spec.resources)
         self._unsettled[task.job_id] = None
         self.effects.append(StopAttempt(name, worker_id, reason))
 
+    def worker(self, worker_id: WorkerId) -> Worker:
+        """The worker as it stands now."""
+        worker = self._changes.workers.get(worker_id)
+        return self.view.workers[worker_id] if worker is None else worker
+
+    def give_up(self, name: AttemptId, lost: LostAttempt) -> None:
+        """Remember an attempt that may still run where nobody can be asked."""
+        self._changes.lost[name] = lost
+
+    def forget_lost(self, worker_id: WorkerId) -> None:
+        """What was given up on that worker is gone."""
+        self._changes.lost.update(dict.fromkeys(self.view.lost_on(worker_id)))
+
     def book_found(self, name: AttemptId, job_id: JobId, worker_id: WorkerId) -> None:
         """Account for an attempt that runs although it was thought gone."""
-        resources = self.job(job_id).spec.resources
+        lost = self.view.lost.get(name)
+        if lost is not None:
+            self._changes.lost[name] = None
+        resources = self.job(job_id).spec.resources if lost is None else lost.resources
         self._changes.stopping[name] = Stopping(job_id, worker_id, resources, found=True)
         self._unsettled[job_id] = None
 
@@ -101,14 +123,26 @@ class Draft:
         self._changes.stopping[name] = None
         self._unsettled[job_id] = None
 
-    def release_worker(self, worker_id: WorkerId) -> None:
-        """Nothing runs on that worker any more: release what was stopping there, also what this draft stops."""
-        for booking in self.view.attempts_on(worker_id):
-            if booking.stopping:
-                self.release(booking.attempt_id, booking.job_id)
-        for name, stopping in list(self._changes.stopping.items()):
+    def release_worker(self, worker_id: WorkerId, is_gone: bool) -> None:
+        """Nothing on that worker is waited for any more: release what was stopping there, also what this draft stops.
+
+        Args:
+            is_gone: Nothing runs there. Else it may: what waits for its host stays, the rest is given up.
+        """
+        ending = {
+            booking.attempt_id: LostAttempt(booking.job_id, worker_id, booking.resources)
+            for booking in self.view.attempts_on(worker_id)
+            if booking.stopping
+        }
+        for name, stopping in self._changes.stopping.items():
             if stopping is not None and stopping.worker_id == worker_id:
-                self.release(name, stopping.job_id)
+                ending[name] = LostAttempt(stopping.job_id, worker_id, stopping.resources)
+        for name, lost in ending.items():
+            if is_gone:
+                self.release(name, lost.job_id)
+            elif not waits_for_host(self.job(lost.job_id).spec):
+                self.release(name, lost.job_id)
+                self.give_up(name, lost)
         self.effects = [
             effect for effect in self.effects if not (isinstance(effect, StopAttempt) and effect.worker_id == worker_id)
         ]

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from iris.core.load import WorkerLoad
 from iris.core.view import ClusterView
-from iris.domain.entities import Job, Task, is_gang
+from iris.domain.entities import Job, Task, is_gang, waits_for_host
 from iris.domain.errors import InvariantViolation
-from iris.domain.ids import JobId, WorkerId, parent_of
+from iris.domain.ids import JobId, WorkerId, parent_of, parse_attempt_id
 from iris.domain.resources import Resources
 from iris.domain.states import JobState, TaskState
 
@@ -23,6 +23,7 @@ def check(view: ClusterView) -> None:
         *_queue(view),
         *_family(view),
         *_bookings(view),
+        *_lost(view),
         *_endpoints(view),
         *(line for worker_id in view.workers for line in _worker(view, worker_id)),
     ]
@@ -129,6 +130,18 @@ def _bookings(view: ClusterView) -> Iterator[str]:
     held = Counter(booking.job_id for booking in view.bookings.values() if booking.stopping and not booking.found)
     if dict(held) != view.held_counts:
         yield f"held counts {view.held_counts}, should be {dict(held)}"
+
+
+def _lost(view: ClusterView) -> Iterator[str]:
+    for name, lost in view.lost.items():
+        job = view.jobs[lost.job_id]
+        # An earlier job of the name may have asked for less.
+        if waits_for_host(job.spec) and parse_attempt_id(name)[1] >= job.first_attempt:
+            yield f"{name}: given up, but it waits for its host {lost.worker_id}"
+        if name in view.bookings and not view.bookings[name].found:
+            yield f"{name}: given up, and holds resources on {lost.worker_id}"
+        if lost.worker_id not in view.workers:
+            yield f"{name}: given up on the unknown worker {lost.worker_id}"
 
 
 def _endpoints(view: ClusterView) -> Iterator[str]:

@@ -46,6 +46,9 @@ def reconcile(
             continue
         reason = "its worker restarted" if new_instance else "its worker does not have it any more"
         result.events.append(AttemptMissing(name, reason))
+    for name in view.lost_on(worker_id):
+        if name not in there:
+            result.events.append(AttemptMissing(name, "its worker does not have it any more"))
     for observation in inventory:
         _compare(view, worker_id, observation, result)
     return result
@@ -54,8 +57,8 @@ def reconcile(
 def _compare(view: ClusterView, worker_id: WorkerId, observation: AttemptObserved, result: Reconciliation) -> None:
     name = observation.attempt_id
     booking = view.bookings.get(name)
-    # A booked attempt may be of a task that is no more: its job's name was used again, for fewer tasks.
-    if booking is not None or view.find_attempt(name)[0] is not None:
+    # A booked or lost attempt may be of a task that is no more: its job's name was used again, for fewer tasks.
+    if booking is not None or name in view.lost or view.find_attempt(name)[0] is not None:
         result.events.append(observation)  # the reducer tells stale from live and says what to stop or forget
         told_before = booking is not None and booking.stopping and booking.worker_id == worker_id
         if told_before and not observation.state.is_terminal:

@@ -2,12 +2,13 @@
 
 from typing import assert_never
 
-from iris.core import endpoint_rules, job_rules, task_rules, worker_rules
+from iris.core import endpoint_rules, job_rules, silence_rules, task_rules, worker_rules
 from iris.core.changes import Changes, Outcome
 from iris.core.draft import Draft
 from iris.core.view import ClusterView
 from iris.domain.events import (
     Assigned,
+    AttemptFenced,
     AttemptMissing,
     AttemptObserved,
     BudgetSet,
@@ -22,6 +23,9 @@ from iris.domain.events import (
     WorkerConnected,
     WorkerCordoned,
     WorkerDisconnected,
+    WorkerGone,
+    WorkerHeard,
+    WorkerLate,
     WorkerLost,
     WorkerUncordoned,
 )
@@ -59,8 +63,16 @@ def reduce(view: ClusterView, event: Event, now_ms: int) -> Outcome:
             worker_rules.connect(draft, event)
         case WorkerDisconnected():
             worker_rules.disconnect(draft, event)
+        case WorkerLate():
+            silence_rules.be_late(draft, event)
+        case WorkerHeard():
+            silence_rules.be_heard(draft, event)
         case WorkerLost():
-            worker_rules.lose_worker(draft, event)
+            silence_rules.lose_worker(draft, event)
+        case WorkerGone():
+            silence_rules.be_gone(draft, event)
+        case AttemptFenced():
+            silence_rules.fence(draft, event)
         case Preempted():
             worker_rules.preempt(draft, event)
         case WorkerCordoned():

@@ -43,6 +43,8 @@ def assign(draft: Draft, event: Assigned) -> Task:
         raise NotFound(f"worker {event.worker_id} does not exist")
     if not worker.connected:
         raise Conflict(f"worker {event.worker_id} is not connected; {event.task_id} cannot be assigned to it")
+    if worker.is_late:
+        raise Conflict(f"worker {event.worker_id} was not heard for two heartbeats; nothing can be assigned to it")
     if worker.cordon_reason:
         raise Conflict(f"worker {event.worker_id} is cordoned ({worker.cordon_reason}); nothing can be assigned to it")
     load, spec = view.loads[event.worker_id], view.jobs[task.job_id].spec
@@ -107,6 +109,8 @@ def _observe_stale(draft: Draft, event: AttemptObserved, task: Task | None) -> N
     booking = draft.view.bookings.get(name)
     if event.state in TERMINAL_TASK_STATES:
         draft.effects.append(ForgetAttempt(name, worker_id))
+        if name in draft.view.lost:
+            draft.changes.lost[name] = None
         if booking is not None and booking.stopping and booking.worker_id == worker_id:
             draft.release(name, booking.job_id)
         return
@@ -114,8 +118,10 @@ def _observe_stale(draft: Draft, event: AttemptObserved, task: Task | None) -> N
         return  # it was told to stop; a lost message is repeated when the worker reconnects
     draft.effects.append(StopAttempt(name, worker_id, "this attempt is over: another took its place or its job ended"))
     worker = draft.view.workers.get(worker_id)
-    if task is not None and booking is None and worker is not None and worker.connected:
-        draft.book_found(name, task.job_id, worker_id)
+    if booking is None and worker is not None and worker.connected:
+        known = draft.view.lost.get(name) or task
+        if known is not None:
+            draft.book_found(name, known.job_id, worker_id)
 
 
 def _advance(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdict]:

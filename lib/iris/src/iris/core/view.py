@@ -13,7 +13,7 @@ from iris.core.task_table import Archive, TaskTable
 from iris.core.usage import UsageLedger
 from iris.domain.constraints import Constraint
 from iris.domain.endpoints import Endpoint
-from iris.domain.entities import Job, JobSpec, Stopping, Task, UserBudget, Worker, is_gang
+from iris.domain.entities import Job, JobSpec, LostAttempt, Stopping, Task, UserBudget, Worker, is_gang
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, attempt_id, parent_of, parse_task_id
 from iris.domain.resources import Resources, weight
 from iris.domain.states import LIVE_TASK_STATES, TaskState
@@ -55,7 +55,7 @@ class ClusterView:
         stopping_counts: How many attempts of a job are on their way out, for jobs that have any.
         held_counts: The same without attempts that were thought gone; no task of such a job may start until they are.
         deadlines: Limits of jobs that will run out.
-        endpoints: Where live attempts answer.
+        lost: Attempts that were given up and may still run. endpoints: Where live attempts answer.
         usage: What each user has had lately. budgets: What each user may have; not all users have one.
     """
 
@@ -78,6 +78,7 @@ class ClusterView:
         self.next_sequence = 1
         self.usage = UsageLedger()
         self.budgets: dict[str, UserBudget] = {}
+        self.lost: dict[AttemptId, LostAttempt] = {}
         self.endpoints = EndpointTable()
         self._now_ms = 0
         self._interned: WeakValueDictionary[tuple[Resources, tuple[Constraint, ...]], Demand] = WeakValueDictionary()
@@ -148,6 +149,7 @@ class ClusterView:
         budgets: Iterable[UserBudget] = (),
         endpoints: Iterable[Endpoint] = (),
         stopping: Iterable[tuple[AttemptId, Stopping]] = (),
+        lost: Iterable[tuple[AttemptId, LostAttempt]] = (),
     ) -> Self:
         """Build the view from stored records, in any order. What was lending is learnt from its tasks.
 
@@ -158,7 +160,7 @@ class ClusterView:
         view = cls(archive)
         jobs = sorted(jobs, key=lambda job: job.sequence)
         tasks = sorted(tasks, key=lambda task: task.index)
-        view.apply(Changes.of(jobs, tasks, workers, budgets, endpoints, stopping))
+        view.apply(Changes.of(jobs, tasks, workers, budgets, endpoints, stopping, lost))
         for booking in view.bookings.values():
             booking.has_lent = True  # nobody knows any more: its cpu may be in other hands
         return view
@@ -191,6 +193,11 @@ class ClusterView:
             self._move_job(job, fresh)
         for name, stopping in changes.stopping.items():
             self._set_stopping(name, stopping)
+        for name, given_up in changes.lost.items():
+            if given_up is None:
+                self.lost.pop(name, None)
+            else:
+                self.lost[name] = given_up
         for name, waits in changes.lending.items():
             booking = self.bookings.get(name)
             if booking is not None:
@@ -209,6 +216,14 @@ class ClusterView:
         """Know nothing more of a worker on which nothing is booked."""
         del self.workers[worker_id]
         del self.loads[worker_id]
+
+    def lost_on(self, worker_id: WorkerId) -> list[AttemptId]:
+        """Attempts that were given up on a worker."""
+        return [name for name, lost in self.lost.items() if lost.worker_id == worker_id]
+
+    def lost_of(self, job_id: JobId) -> list[AttemptId]:
+        """Attempts of a job that were given up."""
+        return [name for name, lost in self.lost.items() if lost.job_id == job_id]
 
     def _open_job(self, known: Job | None, job: Job) -> list[Task]:
         if known is not None:

@@ -13,7 +13,6 @@ from iris.domain.events import (
     WorkerConnected,
     WorkerCordoned,
     WorkerDisconnected,
-    WorkerLost,
     WorkerUncordoned,
 )
 from iris.domain.ids import AttemptId, WorkerId
@@ -40,30 +39,16 @@ def disconnect(draft: Draft, event: WorkerDisconnected) -> None:
     """Nothing new goes there; what runs is left alone. An older instance's farewell changes nothing."""
     worker = draft.view.workers.get(event.worker_id)
     if worker is not None and worker.connected and worker.instance_id == event.instance_id:
-        gone = replace(worker, connected=False, last_seen_at_ms=draft.now_ms)
+        seen = worker.last_seen_at_ms if worker.is_late else draft.now_ms
+        gone = replace(worker, connected=False, last_seen_at_ms=seen)
         draft.changes.workers[event.worker_id] = gone
-
-
-def lose_worker(draft: Draft, event: WorkerLost) -> None:
-    """Every attempt on the worker is gone: live ones are retried or end, stopping ones have stopped.
-
-    Raises:
-        NotFound: No such worker.
-    """
-    worker = draft.view.workers.get(event.worker_id)
-    if worker is None:
-        raise NotFound(f"worker {event.worker_id} does not exist")
-    if worker.connected:
-        draft.changes.workers[event.worker_id] = replace(worker, connected=False, last_seen_at_ms=draft.now_ms)
-    for booking in list(draft.view.attempts_on(event.worker_id)):
-        if not booking.stopping:
-            lose_attempt(draft, booking.attempt_id, event.reason)
-    draft.release_worker(event.worker_id)
 
 
 def miss(draft: Draft, event: AttemptMissing) -> None:
     """An attempt that should be on its worker is not there."""
     booking = draft.view.bookings.get(event.attempt_id)
+    if event.attempt_id in draft.view.lost:
+        draft.changes.lost[event.attempt_id] = None
     if booking is None:
         return
     if booking.stopping:

@@ -86,6 +86,14 @@ def is_gang(spec: JobSpec) -> bool:
     return bool(spec.coscheduling_group_by) and spec.replicas > 1
 
 
+def waits_for_host(spec: JobSpec) -> bool:
+    """Whether an attempt on a silent worker is not given up by the clock alone.
+
+    An exclusive one may live until its fence; of a gang on accelerators the other hosts are of no use without that one.
+    """
+    return spec.exclusive or (is_gang(spec) and spec.resources.accelerator is not None)
+
+
 NO_TASKS: tuple[int, ...] = (0,) * (max(TaskState) + 1)
 
 
@@ -170,6 +178,7 @@ class Worker:
     Args:
         instance_id: New for every process start of the agent.
         connected: Whether its session is open; nothing is assigned to a worker that is not.
+        is_late: It was not heard for two heartbeats; nothing is assigned to it until it is. Not stored.
         last_seen_at_ms: When it connected, or the session ended.
         cordon_reason: Why nothing new is assigned to it; empty: it is not cordoned. Outlives reconnections.
         strikes: Attempts in a row that ended there by a fault of the host: not started, or a device error.
@@ -183,11 +192,12 @@ class Worker:
     last_seen_at_ms: int = 0
     cordon_reason: str = ""
     strikes: int = 0
+    is_late: bool = False
 
     @property
     def is_open(self) -> bool:
         """Whether new attempts may be assigned to it."""
-        return self.connected and not self.cordon_reason
+        return self.connected and not self.cordon_reason and not self.is_late
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +212,18 @@ class Stopping:
     worker_id: WorkerId
     resources: Resources
     found: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LostAttempt:
+    """An attempt that was given up while its worker was out of reach: it may still run, and is stopped once it is not.
+
+    Never of a job for which `waits_for_host` holds.
+    """
+
+    job_id: JobId
+    worker_id: WorkerId
+    resources: Resources
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,10 +68,41 @@ class WorkerDisconnected:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerLost:
-    """The worker was not seen for the timeout: every attempt on it is lost."""
+class WorkerLate:
+    """The worker was not heard for two heartbeats: nothing new for it; what it did not acknowledge goes elsewhere."""
 
     worker_id: WorkerId
+    silent_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerHeard:
+    """A late worker spoke again in the same session."""
+
+    worker_id: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """The worker was not heard for the timeout: its attempts are given up, but for those that wait for their host."""
+
+    worker_id: WorkerId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerGone:
+    """The worker's host is known to be gone with all that ran there: its platform or an operator said so."""
+
+    worker_id: WorkerId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFenced:
+    """The host of an exclusive attempt has ended it by now, as it has had no contact for so long."""
+
+    attempt_id: AttemptId
     reason: str
 
 
@@ -151,7 +182,11 @@ Event = (
     | Assigned
     | WorkerConnected
     | WorkerDisconnected
+    | WorkerLate
+    | WorkerHeard
     | WorkerLost
+    | WorkerGone
+    | AttemptFenced
     | AttemptMissing
     | TimedOut
     | LendCpu

@@ -144,6 +144,9 @@ def _explain_no_worker(view: ClusterView) -> str:
     )
     if cordoned:
         return f"no worker takes work; {len(cordoned)} of {len(view.workers)} known are cordoned ({_some(cordoned)})"
+    silent = sorted(worker.worker_id for worker in view.workers.values() if worker.connected)
+    if silent:
+        return f"no worker takes work; not heard for two heartbeats: {_some(silent)}"
     return f"no worker is connected ({len(view.workers)} known)" if view.workers else "no worker is connected"
 
 

@@ -105,7 +105,7 @@ def hosts_of(view: ClusterView) -> list[Host]:
     return [
         Host(worker, loads[worker.worker_id], order)
         for order, worker in enumerate(view.workers.values())
-        if worker.connected and not worker.cordon_reason
+        if worker.is_open
     ]
 
 

@@ -18,7 +18,7 @@ from iris.controller.waiters import JobWaiters
 from iris.core import invariants
 from iris.core.changes import Changes
 from iris.core.view import ClusterView
-from iris.domain.events import Event, WorkerLost
+from iris.domain.events import Event, WorkerLate, WorkerLost
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.authority import check_live
 from iris.rpc.interceptor import ServerInterceptor
@@ -133,7 +133,7 @@ class Life:
         self.engine.overhear = self._overhear
         hub = LogHub(view, LogStore(self._config.state_dir / "logs"))
         config = self._config
-        self.sessions = Sessions(self.engine, hub, config.worker_timeout_s, config.log_wait_s, _ignore, None)
+        self.sessions = Sessions(self.engine, hub, config.contact_rules, config.log_wait_s, _ignore, None)
         self.waiters = JobWaiters(view)
         for listener in (self.sessions.on_effects, hub.on_effects, self.waiters.on_effects):
             self.engine.listen(listener)
@@ -187,7 +187,7 @@ class Life:
         self.node.busy_until = self._world.now + self.faults.slow_s
 
     def _overhear(self, event: Event) -> None:
-        if isinstance(event, WorkerLost):
+        if isinstance(event, WorkerLost | WorkerLate):
             # From now on nobody can stop what runs there before the worker is back.
             self._physics.excused.update(
                 name for name, worker_id in self._ledger.granted.items() if worker_id == event.worker_id

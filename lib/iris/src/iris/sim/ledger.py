@@ -73,7 +73,7 @@ class Ledger:
 
     def _offline(self) -> dict[WorkerId, Worker]:
         """A controller that starts has no sessions."""
-        return {name: replace(worker, connected=False) for name, worker in self.workers.items()}
+        return {name: replace(worker, connected=False, is_late=False) for name, worker in self.workers.items()}
 
     # ---- what leaves the controller ----
 

@@ -169,7 +169,7 @@ class Simulation:
         if self.book.open_stories or self.physics.running or self.life is None or not self.life.is_up:
             return False
         view = self.life.view
-        if view.live_jobs or view.bookings:
+        if view.live_jobs or view.bookings or view.lost:
             return False
         return not any(host.inventory() for host in self.hosts.values())
 
@@ -209,7 +209,8 @@ class Simulation:
         for job in changes.jobs.values():
             trace.note(now, "controller", f"{job.job_id} {job.state.word} {job.error}")
         for worker in changes.workers.values():
-            trace.note(now, "controller", f"{worker.worker_id} connected={worker.connected} {worker.cordon_reason}")
+            state = f"connected={worker.connected} late={worker.is_late} {worker.cordon_reason}"
+            trace.note(now, "controller", f"{worker.worker_id} {state}")
 
     # ---- faults ----
 
@@ -318,8 +319,9 @@ class Simulation:
         for worker_id, load in view.loads.items():
             if load.bookings or load.cpu_millis or load.memory_bytes or load.disk_bytes or load.device_count:
                 yield f"{worker_id}: resources are still taken when nothing is left: {load.bookings}"
-        if view.pending or view.stopping_counts or view.held_counts:
-            yield f"left over: pending {view.pending}, stopping {view.stopping_counts}, held {view.held_counts}"
+        if view.pending or view.stopping_counts or view.held_counts or view.lost:
+            rest = f"stopping {view.stopping_counts}, held {view.held_counts}, given up {view.lost}"
+            yield f"left over: pending {view.pending}, {rest}"
 
     def _judge_job(self, job: Job) -> Iterator[str]:
         plan, name = self._plan_of(job.job_id, -1), job.job_id

@@ -11,6 +11,7 @@ from iris.store.rows import (
     BUDGET_COLUMNS,
     ENDPOINT_COLUMNS,
     JOB_COLUMNS,
+    LOST_COLUMNS,
     STOPPING_COLUMNS,
     TASK_COLUMNS,
     USAGE_COLUMNS,
@@ -31,6 +32,7 @@ TABLES: Final = {
     "usage": (("user",), USAGE_COLUMNS),
     "endpoints": (("endpoint_id",), ENDPOINT_COLUMNS),
     "stopping": (("attempt_id",), STOPPING_COLUMNS),
+    "lost_attempts": (("attempt_id",), LOST_COLUMNS),
 }
 """Key and columns of every table that a commit may change."""
 

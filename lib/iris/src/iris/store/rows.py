@@ -15,6 +15,7 @@ from iris.domain.entities import (
     Entrypoint,
     Job,
     JobSpec,
+    LostAttempt,
     Stopping,
     Task,
     UserBudget,
@@ -41,6 +42,7 @@ WORKER_COLUMNS: Final = (
 BUDGET_COLUMNS: Final = ("user", "max_weight", "max_band")
 USAGE_COLUMNS: Final = ("user", "use", "at_ms")
 STOPPING_COLUMNS: Final = ("attempt_id", "job_id", "worker_id", "resources", "found")
+LOST_COLUMNS: Final = ("attempt_id", "job_id", "worker_id", "resources")
 ENDPOINT_COLUMNS: Final = ("endpoint_id", "name", "attempt_id", "address", "metadata", "registered_at_ms")
 
 _TASK_STATES: Final = {int(state): state for state in TaskState}
@@ -164,6 +166,14 @@ def stopping_row(name: AttemptId, stopping: Stopping) -> Row:
 def stopping_of(row: Row) -> tuple[AttemptId, Stopping]:
     resources = _resources_of(json.loads(row[3]))
     return AttemptId(row[0]), Stopping(JobId(row[1]), WorkerId(row[2]), resources, bool(row[4]))
+
+
+def lost_row(name: AttemptId, lost: LostAttempt) -> Row:
+    return name, lost.job_id, lost.worker_id, _dump(_resources_to_json(lost.resources))
+
+
+def lost_of(row: Row) -> tuple[AttemptId, LostAttempt]:
+    return AttemptId(row[0]), LostAttempt(JobId(row[1]), WorkerId(row[2]), _resources_of(json.loads(row[3])))
 
 
 def spec_to_json(spec: JobSpec) -> str:

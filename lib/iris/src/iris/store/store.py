@@ -9,7 +9,7 @@ from typing import Final
 
 from iris.core.changes import Changes
 from iris.domain.endpoints import Endpoint
-from iris.domain.entities import Job, Stopping, Task, UserBudget, Worker
+from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, Worker
 from iris.domain.errors import StorageUnavailable
 from iris.domain.ids import AttemptId, JobId
 from iris.domain.states import JobState
@@ -20,6 +20,7 @@ from iris.store.rows import (
     BUDGET_COLUMNS,
     ENDPOINT_COLUMNS,
     JOB_COLUMNS,
+    LOST_COLUMNS,
     STOPPING_COLUMNS,
     TASK_COLUMNS,
     WORKER_COLUMNS,
@@ -31,6 +32,8 @@ from iris.store.rows import (
     env_vars_to_json,
     job_of,
     job_row,
+    lost_of,
+    lost_row,
     spec_to_json,
     stopping_of,
     stopping_row,
@@ -73,6 +76,7 @@ def _writes(changes: Changes, fresh: Sequence[Job]) -> list[Op]:
         "budgets": [budget_row(budget) for budget in changes.budgets.values()],
         "endpoints": [endpoint_row(endpoint) for endpoint in changes.endpoints.values() if endpoint is not None],
         "stopping": [stopping_row(name, attempt) for name, attempt in changes.stopping.items() if attempt is not None],
+        "lost_attempts": [lost_row(name, attempt) for name, attempt in changes.lost.items() if attempt is not None],
     }
     return [upsert(table, found) for table, found in rows.items() if found]
 
@@ -85,6 +89,7 @@ def _removals(changes: Changes, replaced: Sequence[JobId]) -> list[Op]:
         *((table, replaced) for table in ("tasks", "job_env_vars")),
         ("endpoints", [name for name, endpoint in changes.endpoints.items() if endpoint is None]),
         ("stopping", [name for name, attempt in changes.stopping.items() if attempt is None]),
+        ("lost_attempts", [name for name, attempt in changes.lost.items() if attempt is None]),
     ]
     return [Delete(table, gone) for table, gone in names if gone]
 
@@ -108,6 +113,7 @@ class Stored:
     budgets: tuple[UserBudget, ...] = ()
     endpoints: tuple[Endpoint, ...] = ()
     stopping: tuple[tuple[AttemptId, Stopping], ...] = ()
+    lost: tuple[tuple[AttemptId, LostAttempt], ...] = ()
 
 
 class Store:
@@ -235,7 +241,9 @@ class Store:
         )
         columns = ", ".join(STOPPING_COLUMNS)
         stopping = tuple(map(stopping_of, execute(f"SELECT {columns} FROM stopping ORDER BY attempt_id")))
-        return Stored(jobs, tasks, workers, budgets, endpoints, stopping)
+        columns = ", ".join(LOST_COLUMNS)
+        lost = tuple(map(lost_of, execute(f"SELECT {columns} FROM lost_attempts ORDER BY attempt_id")))
+        return Stored(jobs, tasks, workers, budgets, endpoints, stopping, lost)
 
     def tasks_of(self, job_id: JobId) -> list[Task]:
         """The committed tasks of a job, in order of index; empty when there is no such job."""

@@ -1,0 +1,81 @@
+"""Real worker processes that are frozen: nobody's job waits for them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris.rpc import iris_pb2 as pb
+from iris.testing.controller import RunningController, running_controller
+from iris.testing.worker_process import WorkerProcess
+from rigging.testing import eventually
+
+pytestmark = pytest.mark.e2e
+
+HEARTBEAT_S = 0.5
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[RunningController]:
+    with running_controller(tmp_path / "state", heartbeat_interval_s=HEARTBEAT_S, worker_timeout_s=60) as running:
+        yield running
+
+
+@pytest.fixture
+def join(tmp_path: Path, controller: RunningController) -> Iterator[Callable[[str], WorkerProcess]]:
+    """Starts a worker process and waits until it is connected."""
+    workers: list[WorkerProcess] = []
+
+    def start(name: str) -> WorkerProcess:
+        worker = WorkerProcess(tmp_path / name, name, controller.address, controller.worker_token(name))
+        workers.append(worker)
+        eventually(lambda: name in controller.workers_seen, f"{name} is connected")
+        return worker
+
+    yield start
+    for worker in workers:
+        worker.stop()
+
+
+def test_no_job_waits_long_for_a_frozen_worker(join: Any, user: Any) -> None:
+    """20 jobs, two workers, one of them frozen: the half that is assigned to it goes elsewhere."""
+    frozen, _ = join("w1"), join("w2")
+    names = [f"/ann/job-{number}" for number in range(20)]
+    frozen.freeze()
+    try:
+        for name in names:
+            user.submit(name, cpu_millis=100, memory_bytes=1 << 20, argv=("true",))
+        answer = user.wait(*names, timeout_ms=30_000)
+    finally:
+        frozen.thaw()
+    assert answer.done
+    assert {status.state for status in answer.jobs} == {pb.JOB_STATE_SUCCEEDED}
+    longest = max(status.finished_at_ms - status.submitted_at_ms for status in answer.jobs) / 1000
+    assert longest < 10 * HEARTBEAT_S, f"one took {longest:.1f} s"
+    tasks = [user.task(f"{name}/0") for name in names]
+    moved = [task for task in tasks if task.attempt]
+    assert moved, "none was assigned to the frozen worker"
+    assert all("never acknowledged" in task.causes[0] for task in moved)
+    assert sum(task.preemptions + task.failures for task in tasks) == 0, "somebody was charged"
+
+
+def test_a_thawed_worker_is_used_again_and_what_it_should_not_run_is_stopped(
+    join: Any, user: Any, tmp_path: Path
+) -> None:
+    worker = join("w1")
+    worker.freeze()
+    marks = tmp_path / "marks"
+    user.submit("/ann/late", cpu_millis=100, argv=("sh", "-c", f"echo $$ >> {marks}; exec sleep 60"))
+    eventually(lambda: "not heard for two heartbeats: w1" in user.get("/ann/late").pending_reason, "w1 is late")
+    worker.thaw()
+    eventually(lambda: user.get("/ann/late").state == pb.JOB_STATE_RUNNING, "it runs")
+    assert user.task("/ann/late/0").attempt >= 1
+
+    def living() -> list[int]:
+        return [int(line) for line in marks.read_text().split() if Path(f"/proc/{line}").exists()]
+
+    eventually(lambda: len(living()) == 1, "only the last attempt lives", instead=living)
+    user.stop("/ann/late")
+    assert user.wait_one("/ann/late").state == pb.JOB_STATE_KILLED
+    assert not living()
