@@ -150,8 +150,11 @@ def test_what_only_a_worker_lost_lately_could_run_is_accepted_and_waits_for_it(t
 
 def test_a_worker_that_does_not_come_back_after_a_restart_is_lost(tmp_path: Path, connect: Any) -> None:
     with running_controller(tmp_path / "state") as controller, worker_of(controller) as worker:
-        connect(controller).submit("/ann/a", max_retries_preemption=0)
+        user = connect(controller)
+        user.submit("/ann/a", max_retries_preemption=0)
         worker.wait_for_start("/ann/a/0:0")
+        worker.observe("/ann/a/0:0", RUNNING)
+        eventually(lambda: user.get("/ann/a").state == pb.JOB_STATE_RUNNING, "it runs")
         controller.crash()
     with running_controller(tmp_path / "state", **FAST) as controller:
         status = connect(controller).wait_one("/ann/a")
