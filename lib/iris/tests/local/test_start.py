@@ -116,6 +116,9 @@ def test_the_cluster_gets_nothing_of_the_job_it_was_started_from(paths):
         "IRIS_TOKEN_FILE": "t",
         "MARIN_PREFIX": "p",
         "IRIS_STATE_DIR": "s",
+        "AWS_SECRET_ACCESS_KEY": "k",
+        "MY_PASSWORD": "p",
     }
     expected = {"PATH": "/bin", "IRIS_STATE_DIR": str(paths.root), "GRPC_VERBOSITY": "ERROR"}
     assert daemon_environment(shell, paths) == expected
+    assert daemon_environment(shell, paths, storage=True) == {**expected, "AWS_SECRET_ACCESS_KEY": "k"}

@@ -49,7 +49,7 @@ def start(
     --config FILE gives a local cluster its storage and scale_groups. What is said here about the state is kept, and
     holds when the cluster starts by itself, too; --remote-state-dir '' ends it.
     """
-    from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, LocalCluster, foreground_command
+    from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, LocalCluster, controller_environment, foreground_command
 
     if not local or context.controller_url or context.cluster not in (None, "local"):
         raise click.UsageError("only the local cluster can be started: iris cluster start --local")
@@ -62,7 +62,7 @@ def start(
             raise click.UsageError("the local cluster runs already; end it first with `iris cluster stop`")
         local_cluster.paths.make()
         command = foreground_command(local_cluster.paths, idle)
-        os.execv(command[0], command)
+        os.execve(command[0], command, controller_environment(os.environ, local_cluster.paths))
     found = local_cluster.ensure()
     say(f"the local cluster {'is ready' if found.started else 'runs already'} at {found.record.address}")
     if not found.started and idle_timeout is not None and found.record.idle_exit_seconds != idle:

@@ -14,6 +14,7 @@ from iris.local.controller import local_config
 from iris.local.start import LocalCluster
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.store.replicate.rewind import rewind
+from iris.worker.host_env import hide_own_environment
 from rigging.errors import InvalidRequest
 from rigging.filesystem import write_bytes_atomic
 from rigging.log_setup import configure_logging
@@ -52,6 +53,7 @@ def serve_standalone(
         config_path, Given(state_dir, port, remote_state_dir=remote_state_dir, durability=durability)
     )
     configure_logging(logging.INFO)
+    hide_own_environment(storage=True)
 
     def tell(address: Address) -> None:
         token = make_token(load_or_create_secret(config.state_dir / "secret"), PrincipalKind.ADMIN, default_user())

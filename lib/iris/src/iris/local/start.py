@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from iris.local.settings import read_settings
 from iris.local.state import (
     ClusterRecord,
     LocalPaths,
@@ -22,6 +23,7 @@ from iris.local.state import (
     wait_unlocked,
 )
 from iris.rpc.protocol import PROTOCOL_VERSION
+from iris.worker.host_env import host_environment
 from rigging.errors import Conflict, Unavailable
 
 DEFAULT_IDLE_EXIT_SECONDS: Final = 900.0
@@ -141,7 +143,7 @@ class LocalCluster:
                     pass_fds=(writer,),
                     start_new_session=True,
                     cwd=self.paths.root,
-                    env=daemon_environment(os.environ, self.paths),
+                    env=controller_environment(os.environ, self.paths),
                     check=False,
                 )
             os.close(writer)
@@ -185,11 +187,23 @@ def foreground_command(paths: LocalPaths, idle_exit_seconds: float) -> list[str]
     ]
 
 
-def daemon_environment(environ: Mapping[str, str], paths: LocalPaths) -> dict[str, str]:
-    """The submitter's environment without what belongs to one job of it."""
-    kept = {name: value for name, value in environ.items() if not name.startswith(("IRIS_", "MARIN_"))}
+def daemon_environment(environ: Mapping[str, str], paths: LocalPaths, *, storage: bool = False) -> dict[str, str]:
+    """What the processes of a local cluster keep of the environment of the command that starts them.
+
+    Args:
+        storage: Also what reaches the remote state directory, for a controller that has one.
+    """
+    # IRIS_* belongs to the job from which a command may have been run.
+    kept = host_environment(environ, storage=storage)
+    kept = {name: value for name, value in kept.items() if not name.startswith("IRIS_")}
     # gRPC's own notes about connections that come and go would fill the logs; ours say what matters.
     return {"GRPC_VERBOSITY": "ERROR", **kept, "IRIS_STATE_DIR": str(paths.root)}
+
+
+def controller_environment(environ: Mapping[str, str], paths: LocalPaths) -> dict[str, str]:
+    """The environment of the controller; it hides what reaches its remote state from other processes at once."""
+    settings = read_settings(paths)
+    return daemon_environment(environ, paths, storage=bool(settings.remote_state_dir or settings.config))
 
 
 def open_log(path: Path) -> IO[bytes]:

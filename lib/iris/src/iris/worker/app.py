@@ -19,6 +19,7 @@ from iris.worker.agent import Agent, AgentEnd, Resolver, cancel_and_wait
 from iris.worker.bundle import BundleStore
 from iris.worker.environment import EnvironmentStore
 from iris.worker.evidence import OomKills
+from iris.worker.host_env import hide_own_environment
 from iris.worker.paths import WorkPaths
 from iris.worker.preemption import GceHost, Platform
 from iris.worker.prepare import BundlePreparer, RuntimeTools
@@ -68,8 +69,9 @@ def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
 
     Returns the exit code.
 
-    The process must be the worker's own: its working directory, signals and children are taken over.
+    The process must be the worker's own: its working directory, signals, children and environment are taken over.
     """
+    hide_own_environment()
     paths = WorkPaths(config.work_dir.absolute())
     paths.make()
     with _locked(paths.lock) as holder:

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from iris.domain.runtime import runtime_to_json
+from iris.worker.host_env import is_passed_to_tasks
 from iris.worker.paths import WorkPaths
 from iris.worker.runtime.strangers import ATTEMPT_VARIABLE, WORK_DIR_VARIABLE
 from iris.worker.types import Launch, StartRequest
 
-_PASSED_ON: Final = frozenset({"PATH", "HOME", "LANG", "TMPDIR", "USER", "LOGNAME", "TZ", "TERM", "LD_LIBRARY_PATH"})
-_PASSED_PREFIXES: Final = ("UV_", "SSL_", "PIP_", "LC_")
-_PROXIES: Final = frozenset({"http_proxy", "https_proxy", "no_proxy", "all_proxy"})
 _WORKER_ONLY: Final = frozenset({"UV_PROJECT_ENVIRONMENT", "UV_PROJECT", "UV_PYTHON", "UV_RUN_RECURSION_DEPTH"})
 
 ACTOR_HOST_VARIABLE: Final = "IRIS_ACTOR_HOST"
@@ -48,12 +46,7 @@ def own_ground() -> Ground:
 
 def base_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """What tasks get of the worker's own environment: what programs need to run, and nothing that may be a secret."""
-    base = {
-        name: value
-        for name, value in environ.items()
-        if (name in _PASSED_ON or name.startswith(_PASSED_PREFIXES) or name.lower() in _PROXIES)
-        and name not in _WORKER_ONLY
-    }
+    base = {name: value for name, value in environ.items() if is_passed_to_tasks(name) and name not in _WORKER_ONLY}
     base.setdefault("PATH", DEFAULT_PATH)
     return base
 

@@ -1,0 +1,88 @@
+"""What controllers and workers keep of the environment they are started in: settings of the host, and no secrets.
+
+Tasks run as the user of their worker and can read /proc/PID/environ of its processes. The list is in docs/iris-cli.md.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+_CERTIFICATES: Final = frozenset({"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS"})
+PASSED_TO_TASKS: Final = _CERTIFICATES | {
+    *("PATH", "HOME", "LANG", "TMPDIR", "USER", "LOGNAME", "TZ", "TERM", "LD_LIBRARY_PATH")
+}
+PREFIXES_PASSED_TO_TASKS: Final = ("LC_", "PIP_", "SSL_", "UV_")
+KEPT: Final = PASSED_TO_TASKS | {
+    *("SHELL", "LANGUAGE", "HOSTNAME", "PWD", "VIRTUAL_ENV", "NO_COLOR", "CUDA_VISIBLE_DEVICES", "CUDA_HOME"),
+    *("GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT", "NO_GCE_CHECK"),
+}
+KEPT_PREFIXES: Final = (*PREFIXES_PASSED_TO_TASKS, "COVERAGE_", "GRPC_", "IRIS_", "NVIDIA_", "PYTHON", "TPU_", "XDG_")
+PROXIES: Final = frozenset({"http_proxy", "https_proxy", "no_proxy", "all_proxy"})
+_SECRET: Final = re.compile(r"TOKEN|PASS(WORD|WD|PHRASE)|SECRET|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY|COOKIE|NETRC")
+
+STORAGE_PREFIXES: Final = ("AWS_", "AZURE_", "CLOUDSDK_", "FSSPEC_", "GOOGLE_", "STORAGE_EMULATOR_")
+"""How a controller reaches its remote state directory; kept by it alone, where no other process can read them."""
+
+
+def is_passed_to_tasks(name: str) -> bool:
+    """Whether tasks get a variable of their worker's own environment."""
+    return (
+        name in PASSED_TO_TASKS or name.startswith(PREFIXES_PASSED_TO_TASKS) or name.lower() in PROXIES
+    ) and not _SECRET.search(name)
+
+
+def is_kept(name: str) -> bool:
+    """Whether controllers and workers keep a variable of whoever starts them."""
+    return is_passed_to_tasks(name) or ((name in KEPT or name.startswith(KEPT_PREFIXES)) and not _SECRET.search(name))
+
+
+def host_environment(environ: Mapping[str, str], *, storage: bool = False) -> dict[str, str]:
+    """The kept part of an environment.
+
+    Args:
+        storage: Also what reaches remote storage (STORAGE_PREFIXES), secrets included.
+    """
+    return {
+        name: value
+        for name, value in environ.items()
+        if is_kept(name) or (storage and name.startswith(STORAGE_PREFIXES))
+    }
+
+
+def hide_own_environment(*, storage: bool = False) -> None:
+    """Forget all but the kept variables of this process, and wipe them from what /proc/PID/environ shows.
+
+    That is the memory in which the kernel put them at the start of the program, whatever became of os.environ since.
+
+    Args:
+        storage: Keep what reaches remote storage, for this process alone.
+    """
+    kept = host_environment(os.environ, storage=storage)
+    for name in [name for name in os.environ if name not in kept]:
+        del os.environ[name]
+    shown = {name for name in kept if is_kept(name)}
+    for name in kept.keys() - shown:
+        os.environ[name] = kept[name]  # a copy elsewhere, to which getenv() leads from now on
+    try:
+        _wipe(shown)
+    except OSError as error:
+        logger.warning("other processes of this user can read the environment this one was started with: %s", error)
+
+
+def _wipe(shown: Collection[str]) -> None:
+    import ctypes  # the command line imports this module, and needs no ctypes
+
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    start, end = int(fields[47]), int(fields[48])  # env_start and env_end of proc(5)
+    if not start:
+        raise OSError("the kernel does not tell where it is")
+    at = start
+    for entry in ctypes.string_at(start, end - start).split(b"\0"):
+        if entry and os.fsdecode(entry.partition(b"=")[0]) not in shown:
+            ctypes.memset(at, 0, len(entry))
+        at += len(entry) + 1
