@@ -2,9 +2,8 @@
 
 import csv
 import io
-import json
 
-from iris.cli.query import as_csv, as_json, as_table
+from iris.cli.query import as_csv, as_records, as_table
 from iris.client import QueryResult
 
 RESULT = QueryResult(
@@ -22,11 +21,11 @@ def test_a_table_has_one_line_for_each_row() -> None:
 
 def test_an_empty_answer_still_shows_its_columns() -> None:
     assert as_table(QueryResult(("a", "b"), (), False)) == ["A  B"]
-    assert json.loads(as_json(QueryResult(("a",), (), False))) == []
+    assert as_records(QueryResult(("a",), (), False)) == []
 
 
 def test_json_has_an_object_for_each_row() -> None:
-    assert json.loads(as_json(RESULT)) == [
+    assert as_records(RESULT) == [
         {"job_id": "/ann/a", "error": 'one\ntwo, "three"', "n": 1.5},
         {"job_id": "/ann/ä", "error": None, "n": "00ff"},
     ]

@@ -1,5 +1,7 @@
 """The public values check themselves and say what is allowed."""
 
+import functools
+
 import pytest
 
 from iris.cluster.constraints import (
@@ -128,3 +130,10 @@ def test_ready_made_constraints_choose_the_right_workers():
     assert device_variant_constraint("v5p-8").evaluate({"device-variant": "v5p-8"})
     with pytest.raises(InvalidRequest, match="region"):
         region_constraint([])
+
+
+def test_a_callable_is_shown_as_what_it_wraps():
+    wrapped = functools.partial(print, "x")
+    assert Entrypoint.from_callable(functools.partial(functools.partial(len), [])).display == "builtins:len"
+    wrapped.__wrapped__ = zone_constraint
+    assert Entrypoint.from_callable(wrapped).display == "iris.cluster.constraints:zone_constraint"

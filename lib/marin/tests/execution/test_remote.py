@@ -282,6 +282,20 @@ def submit(client: RecordingClient, fn: Any, config: Any, path: str, **others: A
     return client.requests[-1]
 
 
+async def twice(n: int) -> dict[str, int]:
+    return {"twice": 2 * n}
+
+
+@pytest.mark.parametrize("fn", [remote(twice), remote(remote(twice))])
+def test_a_steps_job_is_shown_as_its_function(client: RecordingClient, tmp_path: Path, fn: Any) -> None:
+    from iris.cluster.types import display_name
+
+    request = submit(client, fn, 4, str(tmp_path))
+    assert request.entrypoint.callable_entrypoint is not None
+    assert display_name(request.entrypoint.callable_entrypoint.callable) == f"{__name__}:twice"
+    assert Artifact.load(str(tmp_path)) == {"twice": 8}
+
+
 def test_a_steps_job_stores_what_its_function_returns(client: RecordingClient, tmp_path: Path) -> None:
     request = submit(client, remote(lambda n: {"twice": 2 * n}), 4, str(tmp_path))
     assert Artifact.load(str(tmp_path)) == {"twice": 8}

@@ -5,6 +5,7 @@ import sys
 from typing import TextIO
 
 from rigging.errors import InvalidRequest
+from rigging.printable import printable
 from rigging.redaction import redact_string
 
 _FORMAT = "%(asctime)s.%(msecs)03d %(levelname).1s %(name)s: %(message)s"
@@ -14,11 +15,12 @@ _DATE_FORMAT = "%Y-%m-%d %H:%M:%S"
 class RedactingFormatter(logging.Formatter):
     """Formats a record, its arguments and its traceback, and takes the secrets out of the result.
 
-    Done here and not in a `logging.Filter`, which sees neither the traceback nor the text the arguments become.
+    What a terminal would obey is escaped. Done here and not in a `logging.Filter`, which sees neither the traceback
+    nor the text the arguments become.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        return redact_string(super().format(record))
+        return printable(redact_string(super().format(record)))
 
 
 class MarinLogHandler(logging.StreamHandler[TextIO]):

@@ -9,7 +9,7 @@ import click
 
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
-from iris.cli.output import duration, moment, output, say
+from iris.cli.output import duration, echo, moment, output, say
 from rigging.clock import unix_ms
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def serve(
     from iris.local.standalone import serve_standalone
 
     def tell(address: str, token_file: Path) -> None:
-        click.echo(address)
+        echo(address)
         say(f"the controller serves on {address}; your token is in {token_file}")
 
     serve_standalone(

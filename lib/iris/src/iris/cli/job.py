@@ -62,14 +62,21 @@ def list_command(context: CliContext, as_json: bool, states: tuple[str, ...], us
             moment(status.submitted_at_ms, now),
             duration(status.duration_seconds(now)),
             tasks_text(status),
-            (status.pending_reason or status.error or status.command).replace("\n", " ")[:80],
+            status.command,
         ]
         for depth, status in ordered
     ]
-    columns = ("job", "state", "submitted", "duration", "tasks", "command or reason")
+    columns = ("job", "state", "submitted", "duration", "tasks", "command")
     if not rows and not as_json:
         say("no jobs")
-    output(as_json).rows(columns, rows, [status.to_json() for _, status in ordered])
+    output(as_json).rows(
+        columns, rows, [status.to_json() for _, status in ordered], [_note(status) for _, status in ordered]
+    )
+
+
+def _note(status: "JobStatus") -> str:
+    """Why a job waits, or what is to be said of its end."""
+    return f"waits: {status.pending_reason}" if status.pending_reason else status.error
 
 
 def in_tree_order(jobs: Sequence["JobStatus"]) -> list[tuple[int, "JobStatus"]]:

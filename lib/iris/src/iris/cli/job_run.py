@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from iris.cli.context import CliContext, pass_context
-from iris.cli.output import say
+from iris.cli.output import echo, say
 from iris.cli.run_words import (
     ENV_OPTION,
     default_job_name,
@@ -184,7 +184,7 @@ def run_job(context: CliContext, options: RunOptions, command: Sequence[str]) ->
             job = _submit(client, options, command, name, resources)
         say(f"job {job.job_id} on {describe(target, client)}")
         if not options.wait:
-            click.echo(job.job_id)
+            echo(job.job_id)
             say(f"follow it with `iris job logs -f {job.job_id}`, stop it with `iris job stop {job.job_id}`")
             return 0
         return follower.follow(job.job_id, replicas=options.replicas)

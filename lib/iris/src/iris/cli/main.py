@@ -1,6 +1,7 @@
 """`iris`: global options, the nouns, and what an error looks like."""
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import click
 from iris.cli import exit_codes
 from iris.cli.context import CliContext
 from iris.cli.groups import SuggestingGroup
-from iris.cli.output import say
+from iris.cli.output import complain, say, show_traceback
 from rigging.errors import MarinError
 
 # Module, attribute and one line of help of each noun; imported only when it is used.
@@ -66,7 +67,9 @@ def run(argv: Sequence[str]) -> int:
     try:
         result: Any = cli.main(args=list(argv), prog_name="iris", obj=context, standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        words = io.StringIO()
+        error.show(words)
+        complain(words.getvalue())
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
@@ -80,16 +83,14 @@ def run(argv: Sequence[str]) -> int:
     except Exception as error:
         say(f"internal error: {type(error).__name__}: {error} (run `iris -v ...` for the traceback)")
         if context.verbose:
-            raise
+            show_traceback(error)
         return exit_codes.FAILURE
     return result if isinstance(result, int) else exit_codes.OK
 
 
 def _explain(error: MarinError, verbose: bool) -> None:
     if verbose:
-        import traceback
-
-        traceback.print_exception(error)
+        show_traceback(error)
     say(str(error))
 
 

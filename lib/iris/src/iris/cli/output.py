@@ -1,46 +1,76 @@
-"""How commands show what they found: tables for people, JSON for programs. Lines about progress go to stderr."""
+"""How commands show what they found: tables for people, JSON for programs. Lines about progress go to stderr.
+
+All that a command writes passes through here, but for task logs, which are shown as they are: names, commands, reasons
+and errors are texts of others, and whatever a terminal would obey in them is escaped.
+"""
 
 import json
+import shutil
 import sys
 import time
+import traceback
+import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import click
+
+from rigging.printable import printable, printable_json, printable_line
+
+_LEAST_LAST_COLUMN: Final = 16
+_INDENT: Final = "    "
 
 
 class Output(Protocol):
     """One way to show results on stdout."""
 
-    def rows(self, columns: Sequence[str], rows: Sequence[Sequence[str]], records: Sequence[Mapping[str, Any]]) -> None:
-        """Show a list: as a table of `rows`, or as the `records` behind them."""
+    def rows(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        records: Sequence[Mapping[str, Any]],
+        notes: Sequence[str] = (),
+    ) -> None:
+        """Show a list: as a table of `rows`, with a note below each that has one, or as the `records` behind them."""
 
     def record(self, lines: Sequence[str], record: Mapping[str, Any]) -> None:
         """Show one thing: as `lines` of text, or as its `record`."""
 
 
 class TextOutput:
-    """For people: aligned columns."""
+    """For people: aligned columns, no wider than the terminal."""
 
-    def rows(self, columns: Sequence[str], rows: Sequence[Sequence[str]], records: Sequence[Mapping[str, Any]]) -> None:  # noqa: ARG002
+    def rows(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        records: Sequence[Mapping[str, Any]],  # noqa: ARG002
+        notes: Sequence[str] = (),
+    ) -> None:
         if not rows:
             return
-        for line in table(columns, rows):
-            click.echo(line)
+        for line in table(columns, rows, notes, terminal_width()):
+            echo(line)
 
     def record(self, lines: Sequence[str], record: Mapping[str, Any]) -> None:  # noqa: ARG002
         for line in lines:
-            click.echo(line)
+            echo(line)
 
 
 class JsonOutput:
     """For programs: one JSON document."""
 
-    def rows(self, columns: Sequence[str], rows: Sequence[Sequence[str]], records: Sequence[Mapping[str, Any]]) -> None:  # noqa: ARG002
-        click.echo(json.dumps(list(records), indent=1))
+    def rows(
+        self,
+        columns: Sequence[str],  # noqa: ARG002
+        rows: Sequence[Sequence[str]],  # noqa: ARG002
+        records: Sequence[Mapping[str, Any]],
+        notes: Sequence[str] = (),  # noqa: ARG002
+    ) -> None:
+        echo_json(list(records))
 
     def record(self, lines: Sequence[str], record: Mapping[str, Any]) -> None:  # noqa: ARG002
-        click.echo(json.dumps(record, indent=1))
+        echo_json(record)
 
 
 def output(as_json: bool) -> Output:
@@ -48,20 +78,81 @@ def output(as_json: bool) -> Output:
     return JsonOutput() if as_json else TextOutput()
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table with a header, columns aligned, no trailing spaces."""
-    lines = [[column.upper() for column in columns], *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+def echo(text: str) -> None:
+    """Write text to stdout, with what a terminal would obey escaped."""
+    click.echo(printable(text))
+
+
+def echo_json(value: object, *, ensure_ascii: bool = True) -> None:
+    """Write a JSON document to stdout."""
+    click.echo(printable_json(json.dumps(value, indent=1, ensure_ascii=ensure_ascii)))
+
+
+def echo_data(text: str) -> None:
+    """Write data for programs to stdout as they are; on a terminal with what it would obey escaped."""
+    click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that stdout is; None when it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = (), width: int | None = None
+) -> list[str]:
+    """Lines of a table with a header, columns aligned, no trailing spaces.
+
+    Args:
+        notes: For each row a line that goes below it; empty: none.
+        width: Columns of the terminal: the last column and the notes are cut to fit. None: nothing is cut.
+    """
+    lines = [[column.upper() for column in columns], *([printable_line(cell) for cell in row] for row in rows)]
+    widths = [max(_cells(line[i]) for line in lines) for i in range(len(columns))]
+    left = None if width is None else max(width - sum(widths[:-1]) - 2 * (len(widths) - 1), _LEAST_LAST_COLUMN)
+    shown = []
+    for number, line in enumerate(lines):
+        cells = [cell + " " * (size - _cells(cell)) for cell, size in zip(line[:-1], widths[:-1], strict=True)]
+        shown.append("  ".join([*cells, _cut(line[-1], left)]).rstrip())
+        note = printable_line(notes[number - 1]) if number and notes else ""
+        if note:
+            shown.append(_INDENT + _cut(note, None if width is None else width - len(_INDENT)))
+    return shown
+
+
+def _cells(text: str) -> int:
+    """Columns that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _cut(text: str, width: int | None) -> str:
+    if width is None or _cells(text) <= width:
+        return text
+    kept = text[: max(width - 3, 0)]
+    while kept and _cells(kept) > width - 3:
+        kept = kept[:-1]
+    return kept + "..."
 
 
 def say(text: str) -> None:
     """Tell the user something on stderr; a closed stderr does not end the command."""
+    complain(f"iris: {text}\n")
+
+
+def complain(text: str) -> None:
+    """Write text to stderr as it stands, with what a terminal would obey escaped."""
     try:
-        sys.stderr.write(f"iris: {text}\n")
+        sys.stderr.write(printable(text))
         sys.stderr.flush()
     except (OSError, ValueError):
         return
+
+
+def show_traceback(error: BaseException) -> None:
+    """Write the whole story of an error to stderr."""
+    complain("".join(traceback.format_exception(error)))
 
 
 def duration(seconds: float | None) -> str:

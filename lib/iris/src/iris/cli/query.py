@@ -2,14 +2,13 @@
 
 import csv
 import io
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from iris.cli.context import CliContext, pass_context
-from iris.cli.output import say, table
+from iris.cli.output import echo, echo_data, echo_json, say, table
 
 if TYPE_CHECKING:
     from iris.client.types import QueryResult, QueryValue
@@ -39,26 +38,25 @@ def query(context: CliContext, sql: str, form: str, max_rows: int) -> None:
     with context.client() as client:
         result = client.query(text, max_rows)
     if form == "json":
-        click.echo(as_json(result))
+        echo_json(as_records(result), ensure_ascii=False)
     elif form == "csv":
-        click.echo(as_csv(result), nl=False)
+        echo_data(as_csv(result))
     else:
         for line in as_table(result):
-            click.echo(line)
+            echo(line)
     if result.truncated:
         say(f"only the first {len(result.rows)} rows are shown; --max-rows gives more, LIMIT and OFFSET the others")
 
 
-def as_json(result: "QueryResult") -> str:
-    """A JSON list with an object for each row; bytes as hex."""
-    rows: list[dict[str, Any]] = [
+def as_records(result: "QueryResult") -> list[dict[str, Any]]:
+    """An object for each row; bytes as hex."""
+    return [
         {
             name: value.hex() if isinstance(value, bytes) else value
             for name, value in zip(result.columns, row, strict=True)
         }
         for row in result.rows
     ]
-    return json.dumps(rows, indent=1, ensure_ascii=False)
 
 
 def as_csv(result: "QueryResult") -> str:

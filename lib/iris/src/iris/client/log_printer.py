@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from iris.client.types import LogLine
+from rigging.printable import printable_line
 
 
 class LogPrinter:
@@ -73,7 +74,7 @@ class LogPrinter:
         # Always where iris speaks, so that what is kept of stdout stays what the task wrote.
         start = b"\n" if self._open_line[True] else b""
         self._open_line[True] = False
-        self._emit(True, b"%siris: task %s: %s\n" % (start, line.task_id.encode(), line.data))
+        self._emit(True, b"%siris: task %s: %s\n" % (start, line.task_id.encode(), printable_line(line.text).encode()))
 
     def _write_whole(self, name: str, is_stderr: bool, data: bytes) -> None:
         start = b"\n" if self._open_line[is_stderr] else b""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from iris.cluster.job_name import JobName
@@ -72,8 +73,15 @@ class Entrypoint:
             return self.label
         if self.fn is None:
             return " ".join(self.argv)
-        module = getattr(self.fn, "__module__", None) or "?"
-        return f"{module}:{getattr(self.fn, '__qualname__', type(self.fn).__qualname__)}"
+        return display_name(self.fn)
+
+
+def display_name(fn: Callable[..., Any]) -> str:
+    """A callable for people: "package.module:function", seen through `functools.partial` and what has `__wrapped__`."""
+    while (inner := getattr(fn, "__wrapped__", None) or (fn.func if isinstance(fn, partial) else None)) is not None:
+        fn = inner
+    module = getattr(fn, "__module__", None) or "?"
+    return f"{module}:{getattr(fn, '__qualname__', type(fn).__qualname__)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,14 @@ from iris.rpc.convert_worker import launch_to_wire, observation_from_wire, outgo
 from iris.rpc.interceptor import current_principal
 from iris.rpc.protocol import PROTOCOL_VERSION
 from rigging.errors import Conflict, InvalidRequest
+from rigging.printable import is_printable_line
 
 _FAREWELL_S: Final = 10.0
 
 Context = Any  # grpc's own, which is untyped here
+
+
+_LONGEST_WORKER_ID: Final = 256
 
 
 class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
@@ -72,6 +76,11 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
                 f"{PROTOCOL_VERSION}: use the same release of iris on both sides"
             )
         authorize(current_principal(), RULES["WorkerService/Session"], hello.worker_id)
+        if not is_printable_line(hello.worker_id) or len(hello.worker_id) > _LONGEST_WORKER_ID:
+            raise InvalidRequest(
+                f"{hello.worker_id[:_LONGEST_WORKER_ID]!r} is no id of a worker: no control characters, and "
+                f"at most {_LONGEST_WORKER_ID} characters, are allowed"
+            )
         if not hello.instance_id:
             raise InvalidRequest(f"worker {hello.worker_id} gives no instance_id")
         worker_id = WorkerId(hello.worker_id)

@@ -160,8 +160,16 @@ def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
     while isinstance(fn, RemoteCallable):
         fn = fn.fn
     if is_ray_function(fn):
-        return functools.partial(_call_ray_function, fn)
-    return functools.partial(call_to_end, fn) if inspect.iscoroutinefunction(fn) else fn
+        return _shown_as(functools.partial(_call_ray_function, fn), fn)
+    return _shown_as(functools.partial(call_to_end, fn), fn) if inspect.iscoroutinefunction(fn) else fn
+
+
+def _shown_as(call: functools.partial[Any], fn: Callable[..., Any]) -> functools.partial[Any]:
+    """`call`, which lists of jobs show as the function that it is for."""
+    while isinstance(fn, RemoteCallable):
+        fn = fn.fn
+    call.__wrapped__ = fn  # type: ignore[attr-defined]
+    return call
 
 
 def _call_ray_function(fn: Any, *args: Any) -> Any:
@@ -214,8 +222,9 @@ def submit_step(
     if budget_gb is not None:
         env_vars[MIRROR_BUDGET_ENV] = repr(float(budget_gb))
     # The wrapper goes into the job, where the budget is to be in force and the return value is.
-    call = replace(remote_fn, fn=call_step_in_job, resources=resources)
-    return submit(call, name, (plain_function(remote_fn.fn), (config,), output_path, budget_gb), env_vars=env_vars)
+    function = _shown_as(functools.partial(call_step_in_job, plain_function(remote_fn.fn)), remote_fn.fn)
+    call = replace(remote_fn, fn=function, resources=resources)
+    return submit(call, name, ((config,), output_path, budget_gb), env_vars=env_vars)
 
 
 def job_region(remote_fn: RemoteCallable[Any], config: Any, *, step_name: str, output_path: str) -> str | None:

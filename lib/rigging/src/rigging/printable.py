@@ -1,0 +1,44 @@
+"""Text of others on a terminal: what would move the cursor, set titles and colours, or turn words around is escaped."""
+
+import re
+from typing import Final
+
+# C0 and C1 controls and DEL (ESC, OSC, CSI and their like begin with them), marks and overrides of writing direction,
+# line separators, invisible tags, the byte order mark, and surrogates, which cannot be written at all.
+_CONTROLS: Final = "\x00-\x08\x0b-\x1f\x7f-\x9f"
+_INVISIBLE: Final = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff"
+_UNSAFE: Final = re.compile(f"[{_CONTROLS}{_INVISIBLE}]")
+_UNSAFE_IN_A_LINE: Final = re.compile(f"[\t\n{_CONTROLS}{_INVISIBLE}]")
+
+
+def printable(text: str) -> str:
+    """`text` as a terminal may get it, e.g. with "\\x1b" in four characters for ESC; line breaks and tabs stay."""
+    return _UNSAFE.sub(_escape, text)
+
+
+def printable_line(text: str) -> str:
+    """The same in one line: line breaks and tabs become spaces."""
+    return _UNSAFE_IN_A_LINE.sub(lambda match: " " if match[0] in "\t\n" else _escape(match), text)
+
+
+def printable_json(text: str) -> str:
+    """JSON as a terminal may get it; it means the same."""
+    return _UNSAFE.sub(_escape_json, text)
+
+
+def is_printable_line(text: str) -> bool:
+    """Whether nothing in `text` would have to be escaped or break the line."""
+    return _UNSAFE_IN_A_LINE.search(text) is None
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _escape_json(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"

@@ -1,0 +1,32 @@
+import json
+
+import pytest
+
+from rigging.printable import is_printable_line, printable, printable_json, printable_line
+
+HOSTILE = "\x1b]0;title\x07\x9b31m\x7f\r\u202egpj\u2066\u200f\u2028\ufeff\udcff\U000e0041"
+
+
+def test_nothing_that_a_terminal_obeys_is_left() -> None:
+    shown = printable(f"a{HOSTILE}b")
+    assert shown.isascii()
+    assert shown.isprintable()
+    assert shown.startswith(r"a\x1b]0;title\x07\x9b31m\x7f\x0d\u202egpj\u2066")
+
+
+def test_other_text_stays_as_it_is() -> None:
+    text = "naïve 日本語 👩\u200d💻 \u05d0\u05d1 line\n\tindented"
+    assert printable(text) == text
+    assert printable_line("two\nlines\tand a tab") == "two lines and a tab"
+
+
+@pytest.mark.parametrize("ensure_ascii", [True, False])
+def test_json_means_the_same(ensure_ascii: bool) -> None:
+    shown = printable_json(json.dumps([HOSTILE], indent=1, ensure_ascii=ensure_ascii))
+    assert json.loads(shown) == [HOSTILE]
+    assert shown.replace("\n", "").isprintable()
+
+
+def test_one_line_is_told() -> None:
+    assert is_printable_line("plain ünicode")
+    assert not any(map(is_printable_line, ("two\nlines", "\x1b[1m", "\u202e")))
