@@ -64,6 +64,7 @@ EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
     "ClusterService/SetBudget": ("yyyy", "....", "....", "...."),
     "ClusterService/ListBudgets": ("yyyy", "yyy.", "....", "...."),
     "ClusterService/Checkpoint": ("yyyy", "....", "....", "...."),
+    "ClusterService/CreateToken": ("yyyy", "....", "....", "...."),
     "EndpointService/Register": ("....", "....", "....", "...."),
     "EndpointService/Unregister": ("....", "....", "....", "...."),
     "EndpointService/Resolve": READ,

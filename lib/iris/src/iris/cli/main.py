@@ -18,7 +18,7 @@ from rigging.errors import MarinError
 # Module, attribute and one line of help of each noun; imported only when it is used.
 _NOUNS: Final = {
     "cluster": ("iris.cli.cluster", "cluster", "Start, look at and stop clusters."),
-    "user": ("iris.cli.user", "user", "What users may have of a cluster."),
+    "user": ("iris.cli.user", "user", "What users may have of a cluster, and their tokens."),
     "query": ("iris.cli.query", "query", "Ask the controller's database in SQL."),
     "job": ("iris.cli.job", "job", "Run commands as jobs; list, follow and stop them."),
 }

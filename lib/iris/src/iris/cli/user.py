@@ -1,6 +1,8 @@
-"""`iris user budget set|get|list`."""
+"""`iris user budget set|get|list`, `iris user token create`."""
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -8,6 +10,7 @@ import click
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
 from iris.cli.output import output, say, table
+from rigging.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from iris.client import UserBudgetStatus
@@ -18,7 +21,40 @@ _BANDS: Final = ("production", "interactive", "batch")
 
 @click.group(cls=SuggestingGroup)
 def user() -> None:
-    """What users may have of a cluster."""
+    """What users may have of a cluster, and the tokens by which it knows them."""
+
+
+@user.group(cls=SuggestingGroup)
+def token() -> None:
+    """The tokens by which a cluster knows its users. For admins."""
+
+
+@token.command()
+@click.argument("name", metavar="USER")
+@click.option("--output", "place", type=click.Path(path_type=Path), metavar="FILE", help="Write it there, mode 0600.")
+@pass_context
+def create(context: CliContext, name: str, place: Path | None) -> None:
+    """Make a token for USER, who then acts for the jobs /USER/... and nobody else's.
+
+    USER sets IRIS_TOKEN_FILE to a file that holds it, or names the file as controller.token_file in a cluster config.
+    """
+    with context.client() as client:
+        made = client.operator.create_token(name)
+    if place is None:
+        click.echo(made)
+        return
+    write_private(place, made)
+    say(f"the token of user {name} is in {place}; IRIS_TOKEN_FILE={place} iris --controller-url {client.address} ...")
+
+
+def write_private(place: Path, text: str) -> None:
+    """Write a new file that only its owner can read. Raises InvalidRequest when it is there or cannot be made."""
+    try:
+        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"{text}\n")
+    except OSError as error:
+        raise InvalidRequest(f"cannot write {place}: {error.strerror}") from None
 
 
 @user.group(cls=SuggestingGroup)

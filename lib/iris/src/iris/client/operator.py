@@ -45,6 +45,12 @@ class Operator:
         reply = self._connection.run(lambda c: c.cluster.ListBudgets(request, timeout=c.timeout, metadata=c.metadata))
         return [user_budget(budget) for budget in reply.budgets]
 
+    def create_token(self, user: str) -> str:
+        """A token by which `user` may act for the jobs of that name. Raises InvalidRequest."""
+        request = pb.CreateTokenRequest(user=user)
+        reply = self._connection.run(lambda c: c.cluster.CreateToken(request, timeout=c.timeout, metadata=c.metadata))
+        return reply.token
+
     def checkpoint(self) -> Checkpoint:
         """Write a snapshot of the controller's state now. Raises Conflict when it keeps no remote state."""
         request = pb.CheckpointRequest()

@@ -116,6 +116,7 @@ RULES: Final[dict[str, Rule]] = {
     "ClusterService/SetBudget": Rule("set budgets"),
     "ClusterService/ListBudgets": Rule("see budgets", user=Scope.OWN_USER, about=_user),
     "ClusterService/Checkpoint": Rule("take checkpoints"),
+    "ClusterService/CreateToken": Rule("make tokens"),
     "EndpointService/Register": Rule(
         "register endpoints", admin=Scope.NOTHING, job=Scope.ITSELF, about=_field("attempt_id")
     ),

@@ -605,6 +605,11 @@ class ClusterServiceStub(object):
                 request_serializer=iris_dot_rpc_dot_iris__pb2.CheckpointRequest.SerializeToString,
                 response_deserializer=iris_dot_rpc_dot_iris__pb2.CheckpointResponse.FromString,
                 _registered_method=True)
+        self.CreateToken = channel.unary_unary(
+                '/iris.v1.ClusterService/CreateToken',
+                request_serializer=iris_dot_rpc_dot_iris__pb2.CreateTokenRequest.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_iris__pb2.CreateTokenResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterServiceServicer(object):
@@ -658,6 +663,12 @@ class ClusterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateToken(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -700,6 +711,11 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.Checkpoint,
                     request_deserializer=iris_dot_rpc_dot_iris__pb2.CheckpointRequest.FromString,
                     response_serializer=iris_dot_rpc_dot_iris__pb2.CheckpointResponse.SerializeToString,
+            ),
+            'CreateToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateToken,
+                    request_deserializer=iris_dot_rpc_dot_iris__pb2.CreateTokenRequest.FromString,
+                    response_serializer=iris_dot_rpc_dot_iris__pb2.CreateTokenResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -918,6 +934,33 @@ class ClusterService(object):
             '/iris.v1.ClusterService/Checkpoint',
             iris_dot_rpc_dot_iris__pb2.CheckpointRequest.SerializeToString,
             iris_dot_rpc_dot_iris__pb2.CheckpointResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/iris.v1.ClusterService/CreateToken',
+            iris_dot_rpc_dot_iris__pb2.CreateTokenRequest.SerializeToString,
+            iris_dot_rpc_dot_iris__pb2.CreateTokenResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -171,6 +171,7 @@ class ClusterServiceStub:
     SetBudget: _grpc.UnaryUnaryMultiCallable[_iris_pb2.SetBudgetRequest, _iris_pb2.SetBudgetResponse]
     ListBudgets: _grpc.UnaryUnaryMultiCallable[_iris_pb2.ListBudgetsRequest, _iris_pb2.ListBudgetsResponse]
     Checkpoint: _grpc.UnaryUnaryMultiCallable[_iris_pb2.CheckpointRequest, _iris_pb2.CheckpointResponse]
+    CreateToken: _grpc.UnaryUnaryMultiCallable[_iris_pb2.CreateTokenRequest, _iris_pb2.CreateTokenResponse]
 
 @_typing.type_check_only
 class ClusterServiceAsyncStub(ClusterServiceStub):
@@ -183,6 +184,7 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     SetBudget: _aio.UnaryUnaryMultiCallable[_iris_pb2.SetBudgetRequest, _iris_pb2.SetBudgetResponse]  # type: ignore[assignment]
     ListBudgets: _aio.UnaryUnaryMultiCallable[_iris_pb2.ListBudgetsRequest, _iris_pb2.ListBudgetsResponse]  # type: ignore[assignment]
     Checkpoint: _aio.UnaryUnaryMultiCallable[_iris_pb2.CheckpointRequest, _iris_pb2.CheckpointResponse]  # type: ignore[assignment]
+    CreateToken: _aio.UnaryUnaryMultiCallable[_iris_pb2.CreateTokenRequest, _iris_pb2.CreateTokenResponse]  # type: ignore[assignment]
 
 class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -240,6 +242,13 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iris_pb2.CheckpointRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iris_pb2.CheckpointResponse, _abc.Awaitable[_iris_pb2.CheckpointResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def CreateToken(
+        self,
+        request: _iris_pb2.CreateTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_iris_pb2.CreateTokenResponse, _abc.Awaitable[_iris_pb2.CreateTokenResponse]]: ...
 
 def add_ClusterServiceServicer_to_server(servicer: ClusterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

@@ -13,7 +13,7 @@ from iris.domain.ids import WorkerId, validate_name
 from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
-from iris.rpc.auth import PrincipalKind
+from iris.rpc.auth import PrincipalKind, make_token
 from iris.rpc.authority import may_read
 from iris.rpc.convert import budget_from_wire, budget_to_wire, resources_to_wire
 from iris.rpc.convert_query import query_response
@@ -88,6 +88,10 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
         return pb.ListBudgetsResponse(
             budgets=[budget_to_wire(budget, view.usage.held(budget.user)) for budget in found]
         )
+
+    async def CreateToken(self, request: pb.CreateTokenRequest, context: Context) -> pb.CreateTokenResponse:
+        user = validate_name(request.user)
+        return pb.CreateTokenResponse(token=make_token(self._controller.secret, PrincipalKind.USER, user))
 
     async def Checkpoint(self, request: pb.CheckpointRequest, context: Context) -> pb.CheckpointResponse:
         controller = self._controller
