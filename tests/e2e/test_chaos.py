@@ -71,7 +71,7 @@ def test_a_controller_killed_again_and_again_loses_and_repeats_nothing(paths, tm
 @pytest.mark.parametrize(
     ("kills", "jobs"), [(2, 20), pytest.param(10, 100, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
 )
-def test_a_worker_killed_again_and_again_costs_attempts_and_no_job(paths, tmp_path, kills, jobs):
+def test_a_worker_killed_again_and_again_interrupts_no_task(paths, tmp_path, kills, jobs):
     chance = random.Random(kills)
     LocalCluster(paths).ensure()
     with IrisClient.local() as client:
@@ -94,7 +94,6 @@ def test_a_worker_killed_again_and_again_costs_attempts_and_no_job(paths, tmp_pa
         for number in range(jobs):
             marks = (tmp_path / f"marks-{number}").read_text().split()
             (task,) = client.list_tasks(submitted[number].job_id)
-            assert (marks[-1], task.failures) == ("end", 0)
-            assert marks.count("start") <= task.attempt + 1
+            assert (marks, task.failures) == (["start", "end"], 0), "what has begun is not interrupted"
             last = [line.text for line in client.fetch_task_logs(task.task_id) if line.attempt == task.attempt]
             assert last == [f"{number} line {i}" for i in range(LINES)]

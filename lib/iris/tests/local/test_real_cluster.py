@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -84,17 +85,67 @@ def test_a_former_port_that_is_taken_now_is_given_up(real, paths):
     assert second.address != first.address
 
 
-def test_a_killed_worker_is_replaced_and_the_interrupted_task_runs_again(real, paths, tmp_path):
+def test_a_killed_worker_is_replaced_and_its_task_never_noticed(real, paths, tmp_path):
+    with IrisClient.of(local_cluster(real())) as client:
+        go, marks = tmp_path / "go", tmp_path / "marks"
+        os.mkfifo(go)
+        command = f"echo started >> {marks}; echo before; read x < {go}; echo $x"
+        job = client.submit(Entrypoint.from_command("sh", "-c", command), "once", ResourceSpec(cpu=0.1))
+        eventually(lambda: marks.exists() and marks.read_text(), "the task started")
+        first = int(paths.worker_lock.read_text())
+        os.kill(first, signal.SIGKILL)
+        eventually(lambda: paths.worker_lock.read_text().strip() not in ("", str(first)), "another worker comes")
+        go.write_text("after\n")
+        assert job.wait(timeout=60).state is JobState.SUCCEEDED
+        assert marks.read_text() == "started\n"
+        (task,) = client.list_tasks(job.job_id)
+        assert (task.attempt, task.failures, task.preemptions) == (0, 0, 0)
+        assert [line.text for line in client.fetch_task_logs(task.task_id)] == ["before", "after"]
+
+
+def gone(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_a_frozen_worker_is_ended_by_force_with_its_tasks_and_guardian(real, paths, tmp_path):
+    with IrisClient.of(local_cluster(real())) as client:
+        pids = tmp_path / "pids"
+        command = f"env -i setsid sleep 600 & echo $! $$ > {pids}; exec sleep 600"
+        client.submit(Entrypoint.from_command("sh", "-c", command), "stays", ResourceSpec(cpu=0.1))
+        eventually(lambda: pids.exists() and pids.read_text(), "the task started")
+    os.kill(int(paths.worker_lock.read_text()), signal.SIGSTOP)
+    kill_cluster(paths)
+    assert not is_locked(paths.worker_lock)
+    assert not is_locked(paths.guardian_lock)
+    assert all(map(gone, pids.read_text().split()))
+
+
+def test_tasks_that_outlived_worker_and_guardian_are_ended_by_force(real, paths, tmp_path):
+    with IrisClient.of(local_cluster(real())) as client:
+        pids = tmp_path / "pids"
+        command = f"env -i setsid sleep 600 & echo $! $$ > {pids}; exec sleep 600"
+        client.submit(Entrypoint.from_command("sh", "-c", command), "stays", ResourceSpec(cpu=0.1))
+        eventually(lambda: pids.exists() and pids.read_text(), "the task started")
+    for lock in (paths.controller_lock, paths.worker_lock, paths.guardian_lock):
+        os.kill(int(lock.read_text()), signal.SIGKILL)
+    for lock in (paths.controller_lock, paths.worker_lock, paths.guardian_lock):
+        assert wait_unlocked(lock, timeout=10)
+    kill_cluster(paths)
+    eventually(lambda: all(map(gone, pids.read_text().split())), "nothing is left of it")
+
+
+def test_a_killed_guardian_is_replaced_and_the_interrupted_task_runs_again(real, paths, tmp_path):
     with IrisClient.of(local_cluster(real())) as client:
         marks = tmp_path / "marks"
         # The first attempt stays; the second one, on the next worker, finds its mark and ends.
         command = f"echo started >> {marks}; test $(wc -l < {marks}) -gt 1 || exec sleep 600"
         job = client.submit(Entrypoint.from_command("sh", "-c", command), "twice", ResourceSpec(cpu=0.1))
         eventually(lambda: marks.exists() and marks.read_text(), "the task started")
-        first = int(paths.worker_lock.read_text())
-        os.kill(first, signal.SIGKILL)
+        os.kill(int(paths.guardian_lock.read_text()), signal.SIGKILL)
         assert job.wait(timeout=60).state is JobState.SUCCEEDED
-        assert int(paths.worker_lock.read_text()) != first
         assert marks.read_text() == "started\nstarted\n"
         (task,) = client.list_tasks(job.job_id)
         assert (task.attempt, task.failures, task.preemptions) == (1, 0, 1)

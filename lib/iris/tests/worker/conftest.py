@@ -20,7 +20,7 @@ def play(tmp_path: Path) -> Callable[[Scenario], None]:
     async def run(scenario: Scenario) -> None:
         controller = FakeController()
         await controller.start()
-        worker = InProcessWorker(tmp_path / "work", controller, dict(os.environ))
+        worker = await InProcessWorker.start(tmp_path / "work", controller, dict(os.environ))
         try:
             await controller.until(lambda: controller.hellos)
             await scenario(controller, worker)

@@ -1,6 +1,7 @@
 """The worker as a process of its own: its lock, its signals, and what it leaves behind."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -70,6 +71,15 @@ class Workers:
         """When a worker looked for its controller, by its clock in seconds."""
         return [float(line) for line in Path(f"{self.work_dir}.looks").read_text().splitlines()]
 
+    def guardian_pid(self) -> int:
+        return int((self.work_dir / "guardian.lock").read_text())
+
+    def end_guardian(self) -> None:
+        """Leave nothing behind, whatever the test did."""
+        with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
+            os.kill(pid := self.guardian_pid(), signal.SIGTERM)
+            eventually(lambda: gone(pid), "the guardian has ended")
+
     async def connected(self) -> "subprocess.Popen[str]":
         hellos = len(self.controller.hellos)
         process = self.start()
@@ -92,6 +102,7 @@ def play_processes(tmp_path: Path) -> Play:
             for process in workers.started:
                 process.kill()
                 process.communicate()
+            workers.end_guardian()
             await controller.stop()
 
     return lambda scenario: asyncio.run(run(scenario))
@@ -163,18 +174,49 @@ def test_a_worker_is_not_preempted_unless_it_is_told_of_its_platform(play_proces
     play_processes(scenario)
 
 
-def test_a_killed_workers_processes_are_killed_by_the_next_which_knows_nothing_of_them(play_processes: Play) -> None:
+def test_a_killed_workers_tasks_go_on_and_are_taken_up_by_the_next(play_processes: Play, tmp_path: Path) -> None:
+    async def scenario(controller: FakeController, workers: Workers) -> None:
+        worker = await workers.connected()
+        fifo = tmp_path / "go"
+        os.mkfifo(fifo)
+        script = f"echo before; read x < {fifo}; echo $x; echo last words >&2; exit 7"
+        controller.send(run=[run_command("sh", "-c", script), run_command("sh", "-c", "exec sleep 1000", indexes=[1])])
+        await controller.until(lambda: controller.output(JOB) == b"before\n")
+        await controller.until(lambda: TaskState.RUNNING in controller.states.get("/user/job/1:0", []))
+        pid = controller.observations["/user/job/1:0"].pid
+        worker.kill()
+        await ended(worker)
+        await asyncio.to_thread(fifo.write_text, "after\n")
+        # Its end comes while nobody looks.
+        await asyncio.to_thread(eventually, lambda: gone(controller.observations[JOB].pid), "the task has ended")
+        await workers.connected()
+        (end,) = await controller.until_ended(JOB)
+        assert (end.state, end.exit_code, end.error) == (TaskState.FAILED, 7, "exit code 7")
+        assert controller.output(JOB) == b"before\nafter\n"
+        assert controller.output(JOB, stderr=True) == b"last words\n"
+        first, second = controller.hellos
+        assert first.instance_id == second.instance_id
+        assert {o.attempt_id: o.pid for o in second.inventory}["/user/job/1:0"] == pid
+        assert not gone(pid)
+        controller.send(stop=[pb.StopAttempt(attempt_id="/user/job/1:0", grace_ms=1000, reason="stop")], forget=[JOB])
+        (stopped,) = await controller.until_ended("/user/job/1:0")
+        assert (stopped.state, stopped.error) == (TaskState.KILLED, "stop")
+        assert gone(pid)
+
+    play_processes(scenario)
+
+
+def test_a_killed_guardians_tasks_are_killed_and_its_worker_begins_anew(play_processes: Play) -> None:
     async def scenario(controller: FakeController, workers: Workers) -> None:
         worker = await workers.connected()
         pids = await started_daemon(controller)
-        worker.kill()
-        await ended(worker)
-        assert not any(map(gone, pids))
-        await workers.connected()
-        assert all(map(gone, pids))
+        os.kill(workers.guardian_pid(), signal.SIGKILL)
+        await controller.until(lambda: len(controller.hellos) == 2)
         first, second = controller.hellos
         assert list(second.inventory) == []
         assert first.instance_id != second.instance_id
+        assert all(map(gone, pids))
+        assert worker.poll() is None
         assert list((workers.work_dir / "logs").iterdir()) == []
 
     play_processes(scenario)

@@ -5,10 +5,9 @@ from iris.worker.attempt_machine import (
     NOTHING,
     Accepted,
     Act,
-    ArmGrace,
     Event,
     Exited,
-    GraceOver,
+    Handed,
     IllegalEvent,
     Instruction,
     Life,
@@ -18,6 +17,7 @@ from iris.worker.attempt_machine import (
     Spawned,
     SpawnFailed,
     StopAsked,
+    Terminate,
     advance,
 )
 
@@ -35,7 +35,7 @@ def play(*events: Event) -> tuple[Life, list[Instruction]]:
 
 
 def test_nothing_to_prepare_skips_building() -> None:
-    life, instructions = play(Accepted(prepare=False), Spawned(7), Exited(0, 0, ""))
+    life, instructions = play(Accepted(prepare=False), Handed(), Spawned(7), Exited(0, 0, ""))
     assert instructions == [Act.SPAWN, Act.REPORT, Act.REPORT]
     assert (life.state, life.pid, life.error) == (TaskState.SUCCEEDED, 7, "")
 
@@ -57,33 +57,46 @@ def test_preparation_comes_before_the_start() -> None:
 def test_a_command_that_fails_is_the_users_failure(
     end: Exited, state: TaskState, failure: FailureKind, error: str
 ) -> None:
-    life, _ = play(Accepted(False), Spawned(7), end)
+    life, _ = play(Accepted(False), Handed(), Spawned(7), end)
     assert (life.state, life.failure, life.error) == (state, failure, error)
     assert (life.exit_code, life.exit_signal) == (end.code, end.signal)
 
 
 @pytest.mark.parametrize("end", [Exited(0, 0, ""), Exited(1, 0, "exit code 1"), Exited(0, 15, "killed by SIGTERM")])
 def test_a_stopped_attempt_is_killed_whatever_its_command_does_then(end: Exited) -> None:
-    life, instructions = play(Accepted(False), Spawned(7), STOP, end)
-    assert instructions[2:4] == [Act.TERMINATE, ArmGrace(500)]
+    life, instructions = play(Accepted(False), Handed(), Spawned(7), STOP, end)
+    assert instructions[2] == Terminate(500)
     assert (life.state, life.error, life.failure) == (TaskState.KILLED, "user asked", FailureKind.UNSPECIFIED)
 
 
 def test_an_attempt_whose_worker_leaves_is_the_workers_failure() -> None:
-    life, _ = play(Accepted(False), Spawned(7), LEAVE, Exited(0, 15, "killed by SIGTERM"))
+    life, _ = play(Accepted(False), Handed(), Spawned(7), LEAVE, Exited(0, 15, "killed by SIGTERM"))
     assert (life.state, life.failure) == (TaskState.WORKER_FAILED, FailureKind.WORKER)
 
 
 def test_a_leaving_worker_does_not_turn_the_users_stop_into_its_own_failure() -> None:
-    life, _ = play(Accepted(False), Spawned(7), STOP, LEAVE, Exited(0, 15, ""))
+    life, _ = play(Accepted(False), Handed(), Spawned(7), STOP, LEAVE, Exited(0, 15, ""))
     assert (life.state, life.error) == (TaskState.KILLED, "user asked")
 
 
-def test_grace_that_is_over_kills_only_what_still_runs() -> None:
-    running, _ = play(Accepted(False), Spawned(7), STOP)
-    assert advance(running, GraceOver())[1] == (Act.KILL,)
-    ended, _ = advance(running, Exited(0, 15, ""))
-    assert advance(ended, GraceOver()) == (ended, NOTHING)
+def test_a_stop_while_it_starts_reaches_it() -> None:
+    life, instructions = play(Accepted(False), Handed(), STOP)
+    assert instructions[-1] == Terminate(500)
+    life, _ = advance(life, Spawned(7))
+    life, _ = advance(life, Exited(0, 15, "killed by SIGTERM"))
+    assert (life.state, life.pid, life.error) == (TaskState.KILLED, 7, "user asked")
+
+
+def test_a_stop_that_comes_before_its_process_ends_it_as_stopped() -> None:
+    life, _ = play(Accepted(False), Handed(), STOP, SpawnFailed(FailureKind.PREEMPTED, "stopped before it started"))
+    assert (life.state, life.error, life.failure) == (TaskState.KILLED, "user asked", FailureKind.UNSPECIFIED)
+
+
+def test_a_fenced_attempt_is_nobodys_failure() -> None:
+    life, _ = play(Accepted(False), Handed(), Spawned(7), Exited(0, 9, "killed by SIGKILL", fenced="no contact"))
+    assert (life.state, life.failure, life.error) == (TaskState.WORKER_FAILED, FailureKind.PREEMPTED, "no contact")
+    life, _ = play(Accepted(False), Handed(), SpawnFailed(FailureKind.PREEMPTED, "no contact"))
+    assert (life.state, life.failure) == (TaskState.WORKER_FAILED, FailureKind.PREEMPTED)
 
 
 def test_stop_while_building_ends_it_at_once() -> None:
@@ -94,7 +107,7 @@ def test_stop_while_building_ends_it_at_once() -> None:
 
 
 def test_stop_of_an_ended_attempt_changes_nothing() -> None:
-    ended, _ = play(Accepted(False), Spawned(7), Exited(0, 0, ""))
+    ended, _ = play(Accepted(False), Handed(), Spawned(7), Exited(0, 0, ""))
     assert advance(ended, STOP) == (ended, NOTHING)
 
 
@@ -111,7 +124,7 @@ def test_failed_preparation_says_whose_fault_it_was(kind: FailureKind, state: Ta
 
 
 def test_a_command_that_cannot_start() -> None:
-    life, instructions = play(Accepted(False), SpawnFailed(FailureKind.START, "not found"))
+    life, instructions = play(Accepted(False), Handed(), SpawnFailed(FailureKind.START, "not found"))
     assert (life.state, life.failure, life.error) == (TaskState.FAILED, FailureKind.START, "not found")
     assert instructions == [Act.SPAWN, Act.REPORT]
 
@@ -124,11 +137,11 @@ def test_events_out_of_order_are_refused_with_the_story(event: Event) -> None:
 
 @pytest.mark.parametrize("kind", [FailureKind.OOM, FailureKind.DEVICE])
 def test_what_the_evidence_says_is_reported(kind: FailureKind) -> None:
-    life, _ = play(Accepted(False), Spawned(7), Exited(1, 0, "why", kind))
+    life, _ = play(Accepted(False), Handed(), Spawned(7), Exited(1, 0, "why", kind))
     assert (life.state, life.failure, life.error) == (TaskState.FAILED, kind, "why")
 
 
 def test_a_host_that_the_platform_takes_away_is_nobodys_fault_here() -> None:
     preempted = StopAsked("the platform takes it", 500, leaving=True, preempted=True)
-    life, _ = play(Accepted(False), Spawned(7), preempted, Exited(0, 15, "killed by SIGTERM"))
+    life, _ = play(Accepted(False), Handed(), Spawned(7), preempted, Exited(0, 15, "killed by SIGTERM"))
     assert (life.state, life.failure) == (TaskState.WORKER_FAILED, FailureKind.PREEMPTED)

@@ -93,7 +93,7 @@ def test_a_payload_that_cannot_be_loaded_says_so(play: Play) -> None:
 FORKS = """
 import os, subprocess, sys, threading
 from iris.worker import callable_main
-from iris.worker.runtime.strangers import become_subreaper
+from iris.worker.guardian.orphans import become_subreaper
 
 become_subreaper()
 top = os.getpid()

@@ -184,14 +184,15 @@ cluster.add_command(controller)
 def _stop_remains(force: bool) -> None:
     from iris.local.start import LocalCluster
     from iris.local.state import lock_holder
-    from iris.local.stop import kill_cluster
+    from iris.local.stop import kill_cluster, locks_of
     from rigging.errors import Unavailable
 
     paths = LocalCluster().paths
-    locks = {"controller": paths.controller_lock, "worker": paths.worker_lock}
-    holders = {what: lock_holder(lock) for what, lock in locks.items()}
+    holders = {what: lock_holder(lock) for what, lock in locks_of(paths).items()}
     alive = [f"{what} (process {pid})" for what, pid in holders.items() if pid is not None]
     if not alive:
+        if force:
+            kill_cluster(paths)  # tasks may have outlived all of them
         say("no local cluster runs")
     elif force:
         kill_cluster(paths)

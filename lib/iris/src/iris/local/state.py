@@ -56,6 +56,11 @@ class LocalPaths:
         """Locked while a worker lives; holds its pid."""
         return self.worker_dir / "worker.lock"
 
+    @property
+    def guardian_lock(self) -> Path:
+        """Locked while the worker's guardian lives, which holds its tasks; holds its pid."""
+        return self.worker_dir / "guardian.lock"
+
     def make(self) -> None:
         """Make the directory, for this user alone.
 

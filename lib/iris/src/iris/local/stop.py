@@ -6,17 +6,17 @@ import signal
 from pathlib import Path
 from typing import Final
 
-from iris.local.state import LocalPaths, lock_holder, wait_unlocked
+from iris.local.state import LocalPaths, is_locked, lock_holder, wait_unlocked
 from rigging.errors import Unavailable
 
 LEAVE_SECONDS: Final = 20.0
 _TERM_SECONDS: Final = 5.0
-_OURS: Final = b"iris.local.daemon"
+_OURS: Final = (b"iris.local.daemon", b"iris.worker.guardian")
 
 
 def wait_stopped(paths: LocalPaths, *, timeout: float = LEAVE_SECONDS) -> None:
-    """Wait until controller and worker are gone. Raises Unavailable when they are not after `timeout` seconds each."""
-    for what, lock in (("controller", paths.controller_lock), ("worker", paths.worker_lock)):
+    """Wait until all its processes are gone. Raises Unavailable when one is not after `timeout` seconds."""
+    for what, lock in locks_of(paths).items():
         if not wait_unlocked(lock, timeout=timeout):
             raise Unavailable(
                 f"the local cluster's {what} (process {lock_holder(lock)}) did not end within {timeout:g} s; "
@@ -24,14 +24,30 @@ def wait_stopped(paths: LocalPaths, *, timeout: float = LEAVE_SECONDS) -> None:
             )
 
 
+def locks_of(paths: LocalPaths) -> dict[str, Path]:
+    """The lock that each process of the cluster holds while it lives, in the order in which they end."""
+    return {"controller": paths.controller_lock, "worker": paths.worker_lock, "guardian": paths.guardian_lock}
+
+
 def kill_cluster(paths: LocalPaths) -> list[int]:
     """End what still runs of the cluster by signal, the tasks of its worker with it; returns the pids signalled."""
-    return [pid for lock in (paths.controller_lock, paths.worker_lock) if (pid := _end(lock)) is not None]
+    ended = [pid for lock in locks_of(paths).values() if (pid := _end(lock)) is not None]
+    _end_leftovers(paths)
+    return ended
 
 
 def stop_worker(paths: LocalPaths) -> bool:
     """Make the worker end and stop what it runs; says whether there was one."""
-    return _end(paths.worker_lock) is not None
+    found = [_end(lock) is not None for lock in (paths.worker_lock, paths.guardian_lock)]
+    return any(found)
+
+
+def _end_leftovers(paths: LocalPaths) -> None:
+    """End tasks whose guardian died before them."""
+    from iris.worker.guardian.leftovers import end_leftovers
+
+    if paths.worker_dir.is_dir() and not is_locked(paths.guardian_lock):
+        end_leftovers(paths.worker_dir)
 
 
 def _end(lock: Path) -> int | None:
@@ -49,6 +65,7 @@ def _end(lock: Path) -> int | None:
 def _is_ours(pid: int) -> bool:
     """Guards against a pid that the system gave to somebody else meanwhile."""
     try:
-        return _OURS in Path(f"/proc/{pid}/cmdline").read_bytes()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
+    return any(ours in command for ours in _OURS)

@@ -19,8 +19,9 @@ from iris.sim.physics import Physics, Running
 from iris.sim.programs import Program
 from iris.sim.world import Handle, Node, World
 from iris.worker.agent import Agent, Connection
+from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.paths import WorkPaths
-from iris.worker.runtime.running import NOT_FOUND, Exit, Listener, ProcessSpec, StartFailed
+from iris.worker.runtime.running import NOT_FOUND, Exit, Held, Listener, ProcessSpec, StartFailed, StartFailure
 from iris.worker.session import WorkerIdentity
 from iris.worker.supervisor import Supervisor
 from iris.worker.task_env import Ground, TaskEnvironment
@@ -59,7 +60,9 @@ class Laboratory:
 class Process:
     """One pretended process; it outlives its agent unless the host dies."""
 
-    def __init__(self, host: "Host", attempt_id: AttemptId, program: Program, spec: JobSpec, token_file: str) -> None:
+    def __init__(
+        self, host: "Host", attempt_id: AttemptId, program: Program, spec: JobSpec, token_file: str, log: str
+    ) -> None:
         laboratory = host.laboratory
         self.attempt_id = attempt_id
         self.program = program
@@ -70,6 +73,7 @@ class Process:
         self.index = parse_task_id(task_id)[1]
         self.running: Running = laboratory.physics.start(attempt_id, host.name, host.capacity, spec)
         self.listener: tuple[Node, Listener] | None = None
+        self._log = LogWriter(log)
         self._is_over = False
         self._timer: Handle | None = None
         self._node: Node | None = None
@@ -90,14 +94,12 @@ class Process:
             self._write(b"line of output\n" * (self.program.output // 15 + 1))
         self._end(Exit(code, number), by_itself=True)
 
-    def terminate(self) -> None:
+    def terminate(self, grace_ms: int, note: Mapping[str, Any] | None = None) -> None:
+        del note  # no other agent takes it up
+        laboratory = self.host.laboratory
         if not self.program.ignores_term:
-            self.host.laboratory.world.call_in(
-                self.host.laboratory.source.uniform(0, 1), self._end, Exit(0, signal.SIGTERM)
-            )
-
-    def kill(self) -> None:
-        self.host.laboratory.world.call_in(_KILL_TAKES_S, self._end, Exit(0, signal.SIGKILL))
+            laboratory.world.call_in(laboratory.source.uniform(0, 1), self._end, Exit(0, signal.SIGTERM))
+        laboratory.world.call_in(grace_ms / 1000 + _KILL_TAKES_S, self._end, Exit(0, signal.SIGKILL))
 
     def vanish(self) -> None:
         """The host is gone, or a new agent kills what the former one left."""
@@ -107,7 +109,8 @@ class Process:
     def _write(self, data: bytes) -> None:
         if self.listener is not None and not self.listener[0].is_dying:
             node, listener = self.listener
-            node.call_soon(listener.on_output, False, data)
+            self._log.feed(False, data, 0)
+            node.call_soon(listener.on_log, self._log.size)
 
     def _end(self, exit: Exit, by_itself: bool = False) -> None:
         if self._is_over:
@@ -122,6 +125,7 @@ class Process:
         ending = (-exit.signal or exit.code) if by_itself else None
         self.host.laboratory.physics.end(self.running, ending)
         del self.host.processes[self.attempt_id]
+        self._log.close()
         if self.listener is not None and not self.listener[0].is_dying:
             node, listener = self.listener
             node.call_soon(self.host.reap, node, self.attempt_id)
@@ -129,7 +133,9 @@ class Process:
 
 
 class _Runtime:
-    """Stands in for ProcessRuntime."""
+    """Stands in for the guardian."""
+
+    most_live = 1_000_000
 
     def __init__(self, host: "Host", node: Node) -> None:
         self._host = host
@@ -140,19 +146,20 @@ class _Runtime:
     def live_count(self) -> int:
         return len(self.processes)
 
-    def start(self, spec: ProcessSpec, listener: Listener) -> Process:
+    def start(self, spec: ProcessSpec, listener: Listener) -> "Process | _Refused":
         laboratory = self._host.laboratory
         attempt_id = AttemptId(spec.owner)
         task_id, number = parse_attempt_id(attempt_id)
         job_id, _ = parse_task_id(task_id)
         program = laboratory.program_of(job_id, number)
         if program.cannot_start:
-            raise StartFailed(f"command {spec.argv[0]!r} not found", NOT_FOUND)
+            return self._refuse(listener, StartFailed(f"command {spec.argv[0]!r} not found", NOT_FOUND))
         if laboratory.worker_fault():
-            raise OSError(28, "No space left on device")
+            return self._refuse(listener, StartFailed("No space left on device", why=StartFailure.HOST))
         what = laboratory.spec_of(job_id, number)
-        process = Process(self._host, attempt_id, program, what, spec.env["IRIS_TOKEN_FILE"])
+        process = Process(self._host, attempt_id, program, what, spec.env["IRIS_TOKEN_FILE"], spec.log)
         process.listener = (self._node, listener)
+        self._node.call_soon(listener.on_started, process.pid)
         self.processes[attempt_id] = process
         if self._host.crash_at_start_s is not None:
             laboratory.world.call_in(self._host.crash_at_start_s, self._host.crash)
@@ -160,8 +167,25 @@ class _Runtime:
             self._host.crash_at_start_s = None
         return process
 
-    def sweep(self) -> bool:
-        return True
+    def held(self) -> list[Held]:
+        return []
+
+    def take_up(self, owner: str, listener: Listener) -> Process:
+        raise NotImplementedError(f"{owner}: an agent here begins with nothing")
+
+    def contact(self, sent_ms: int) -> None: ...
+
+    def forget(self, owner: str) -> None: ...
+
+    def _refuse(self, listener: Listener, error: StartFailed) -> "_Refused":
+        self._node.call_soon(listener.on_refused, error)
+        return _Refused()
+
+
+class _Refused:
+    """Stands in for a process that never is."""
+
+    def terminate(self, grace_ms: int, note: Mapping[str, Any] | None = None) -> None: ...
 
 
 class _Preparer:

@@ -107,7 +107,6 @@ class Agent:
             self._session = None
             if self._monotonic() - alone_since > self._orphan_timeout_s:
                 return AgentEnd.ORPHANED
-            supervisor.sweep()
             await asyncio.sleep(self._backoff.next_interval())
 
     async def leave(self) -> None:

@@ -5,10 +5,8 @@ import contextlib
 import fcntl
 import logging
 import os
-import resource
 import signal
 import threading
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,15 +17,14 @@ from iris.worker.agent import Agent, AgentEnd, Resolver, cancel_and_wait
 from iris.worker.bundle import BundleStore
 from iris.worker.environment import EnvironmentStore
 from iris.worker.evidence import OomKills
+from iris.worker.guardian.client import GuardianClient, attach
+from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths
 from iris.worker.host_env import hide_own_environment
 from iris.worker.paths import WorkPaths
 from iris.worker.preemption import GceHost, Platform
 from iris.worker.prepare import BundlePreparer, RuntimeTools
 from iris.worker.probe import own_oom_counters, probe_attributes, probe_resources
 from iris.worker.reachable import address_towards
-from iris.worker.runtime.poller import Poller
-from iris.worker.runtime.process import ProcessRuntime
-from iris.worker.runtime.strangers import Strangers, become_subreaper, kill_leftovers
 from iris.worker.session import WorkerIdentity
 from iris.worker.supervisor import Supervisor
 from iris.worker.task_env import ACTOR_HOST_VARIABLE, TaskEnvironment, base_variables
@@ -35,7 +32,6 @@ from iris.worker.task_env import ACTOR_HOST_VARIABLE, TaskEnvironment, base_vari
 logger = logging.getLogger(__name__)
 
 _LAST_WORDS_S: Final = 2.0
-_ENOUGH_DESCRIPTORS: Final = 4096
 
 EXIT_OK: Final = 0
 EXIT_INCOMPATIBLE: Final = 1
@@ -53,6 +49,7 @@ class WorkerConfig:
         stop_grace_s: What tasks are given between SIGTERM and SIGKILL when the worker itself must go.
         platform: What the host stands on; one that says so when it takes the host away makes the worker leave at once,
             and its attempts count as preempted.
+        guardian_linger_s: How long a guardian without worker and tasks waits for a worker to tell their ends to.
     """
 
     work_dir: Path
@@ -62,6 +59,7 @@ class WorkerConfig:
     orphan_timeout_s: float = 60.0
     stop_grace_s: float = 3.0
     platform: Platform = Platform.NONE
+    guardian_linger_s: float = DEFAULT_LINGER_S
 
 
 def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
@@ -69,7 +67,8 @@ def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
 
     Returns the exit code.
 
-    The process must be the worker's own: its working directory, signals, children and environment are taken over.
+    A worker process that is killed leaves its tasks to its guardian, and the next one takes them up. The process must
+    be the worker's own: its signals and its environment are taken over.
     """
     hide_own_environment()
     paths = WorkPaths(config.work_dir.absolute())
@@ -78,53 +77,72 @@ def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
         if holder:
             print(f"worker already runs: process {holder} owns {paths.root}", flush=True)
             return EXIT_OK
-        become_subreaper()
-        killed = kill_leftovers(paths.root)
-        if killed:
-            logger.warning("killed %d processes that a former worker left behind: %s", len(killed), killed)
-        paths.clear_attempts()
-        os.chdir(paths.scratch)
         return asyncio.run(_serve(config, paths, resolve))
 
 
 async def _serve(config: WorkerConfig, paths: WorkPaths, resolve: Resolver) -> int:
-    loop = asyncio.get_running_loop()
-    poller = Poller(loop)
-    runtime = ProcessRuntime(loop, poller, Strangers(adopt_unmarked=True), own_cwd=str(paths.scratch), warm=True)
-    agent = Agent(_identity(config, paths), resolve, config.orphan_timeout_s)
+    outside = _Outside(config.platform, asyncio.get_running_loop())
+    while True:
+        guardian = await attach(GuardianPaths(paths.root), linger_s=config.guardian_linger_s)
+        code = await _serve_guardian(config, paths, resolve, outside, guardian)
+        if code is not None:
+            return code
+        # Its tasks are gone, or will be when the next guardian comes: this is another instance.
+        logger.error("without its guardian this worker knows nothing of its tasks: it begins anew")
+
+
+async def _serve_guardian(
+    config: WorkerConfig, paths: WorkPaths, resolve: Resolver, outside: "_Outside", guardian: GuardianClient
+) -> int | None:
+    """Be the worker of one guardian; the exit code, or None when the guardian is gone."""
+    held = guardian.held()
+    paths.clear_attempts((attempt.owner, str(attempt.note.get("job", ""))) for attempt in held)
+    if held:
+        logger.info("took up %d attempts from guardian %s (process %d)", len(held), guardian.guardian_id, guardian.pid)
+    agent = Agent(_identity(config, paths, guardian.guardian_id), resolve, config.orphan_timeout_s)
     base = base_variables(os.environ)
-    environments = EnvironmentStore(paths, RuntimeTools(runtime), base)
+    environments = EnvironmentStore(paths, RuntimeTools(guardian), base)
     supervisor = Supervisor(
         paths,
-        runtime,
+        guardian,
         BundlePreparer(paths, BundleStore(paths, agent), environments),
         TaskEnvironment(paths, config.worker_id, base, _own_address),
         controller_address=agent.address,
-        descriptor_limit=_raise_descriptor_limit(),
         oom_kills=OomKills(own_oom_counters()),
     )
     serving = asyncio.create_task(agent.run(supervisor))
-    outside = _Outside(config.platform, loop)
     waiting = asyncio.create_task(outside.told_to_stop.wait())
     try:
-        await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((serving, waiting, guardian.lost), return_when=asyncio.FIRST_COMPLETED)
+        if guardian.lost.done():
+            return None
         reason = serving.result() if serving.done() else AgentEnd.LEFT
         preempted = await outside.takes_host()
         why = f"worker {config.worker_id} ended: {'the platform takes its host away' if preempted else reason}"
         logger.info("%s", why)
-        await supervisor.stop_all(why, int(config.stop_grace_s * 1000), preempted)
+        await _end_attempts(supervisor, guardian, why, int(config.stop_grace_s * 1000), preempted)
         if not serving.done():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_WORDS_S):
                     await agent.leave()
                     await asyncio.wait((serving,))
+        await guardian.finish()
         return EXIT_INCOMPATIBLE if reason is AgentEnd.INCOMPATIBLE else EXIT_OK
     finally:
         waiting.cancel()
         await cancel_and_wait(serving)
         await agent.close()
-        runtime.close()
-        poller.close()
+        guardian.close()
+
+
+async def _end_attempts(
+    supervisor: Supervisor, guardian: GuardianClient, reason: str, grace_ms: int, preempted: bool
+) -> None:
+    ending = asyncio.create_task(supervisor.stop_all(reason, grace_ms, preempted))
+    await asyncio.wait((ending, guardian.lost), return_when=asyncio.FIRST_COMPLETED)
+    if not ending.done():
+        ending.cancel()
+        await asyncio.wait((ending,))
 
 
 class _Outside:
@@ -158,10 +176,10 @@ def _own_address(controller_address: str) -> str:
     return os.environ.get(ACTOR_HOST_VARIABLE) or address_towards(controller_address)
 
 
-def _identity(config: WorkerConfig, paths: WorkPaths) -> WorkerIdentity:
+def _identity(config: WorkerConfig, paths: WorkPaths, guardian_id: str) -> WorkerIdentity:
     return WorkerIdentity(
         worker_id=config.worker_id,
-        instance_id=uuid.uuid4().hex,
+        instance_id=guardian_id,  # what it holds is what counts, not the process that speaks for it
         capacity=config.capacity or probe_resources(paths.root),
         attributes={**probe_attributes(), **config.attributes},
     )
@@ -182,13 +200,3 @@ def _locked(path: Path) -> Iterator[str]:
         yield ""
     finally:
         os.close(descriptor)
-
-
-def _raise_descriptor_limit() -> int:
-    """Allow a few thousand open files, so that attempts need not wait for one; returns the limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _ENOUGH_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        return wanted
-    return _ENOUGH_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft

@@ -3,21 +3,24 @@
 import asyncio
 import contextlib
 import socket
-from typing import Protocol
+from typing import Any, Protocol
 
 from iris.domain.states import TaskState
-from iris.worker.attempt_machine import Life, Phase
-from iris.worker.guardian.log_writer import LogWriter
+from iris.worker.attempt_machine import Life, Phase, StopAsked
 from iris.worker.logs import AttemptLog
-from iris.worker.runtime.running import Exit, Running
+from iris.worker.runtime.running import Exit, Held, Running, StartFailed
 from iris.worker.task_env import Ground
-from iris.worker.types import Observation, StartRequest
+from iris.worker.types import Launch, Observation, StartRequest
 
 
 class AttemptListener(Protocol):
     """Hears what an attempt's process does."""
 
-    def took_output(self, attempt: "Attempt", is_stderr: bool, data: bytes) -> None: ...
+    def started(self, attempt: "Attempt", pid: int) -> None: ...
+
+    def refused(self, attempt: "Attempt", error: StartFailed) -> None: ...
+
+    def log_grew(self, attempt: "Attempt", size: int) -> None: ...
 
     def exited(self, attempt: "Attempt", exit: Exit) -> None: ...
 
@@ -26,23 +29,20 @@ class Attempt:
     """One attempt on this worker; the listener of its process."""
 
     __slots__ = (
-        "_listener", "at_ms", "flush_timer", "grace_timer", "ground", "life", "log", "ports", "prepare_task",
-        "process", "report_timer", "request", "stderr_tail", "writer",
+        "_listener", "at_ms", "ground", "life", "log", "log_path", "ports", "prepare_task", "process", "report_timer",
+        "request",
     )  # fmt: skip
 
     def __init__(self, request: StartRequest, log_path: str, listener: AttemptListener) -> None:
         self.request = request
-        self.writer = LogWriter(log_path)
+        self.log_path = log_path
         self.log = AttemptLog(log_path)
         self.life = Life()
         self.at_ms = 0
         self.ground: Ground | None = None
         self.ports: dict[str, int] = {}
-        self.stderr_tail = b""  # kept only where the words of drivers matter
         self.process: Running | None = None
         self.prepare_task: asyncio.Task[None] | None = None
-        self.grace_timer: asyncio.TimerHandle | None = None
-        self.flush_timer: asyncio.TimerHandle | None = None
         self.report_timer: asyncio.TimerHandle | None = None
         self._listener = listener
 
@@ -75,17 +75,59 @@ class Attempt:
         state = TaskState.RUNNING if self.life.pid else TaskState.BUILDING
         return Observation(self.attempt_id, state, self.at_ms, pid=self.life.pid)
 
-    def on_output(self, is_stderr: bool, data: bytes) -> None:
-        self._listener.took_output(self, is_stderr, data)
+    def on_started(self, pid: int) -> None:
+        self._listener.started(self, pid)
+
+    def on_refused(self, error: StartFailed) -> None:
+        self._listener.refused(self, error)
+
+    def on_log(self, size: int) -> None:
+        self._listener.log_grew(self, size)
 
     def on_exit(self, exit: Exit) -> None:
         self._listener.exited(self, exit)
 
-    def cancel_timers(self) -> None:
-        for timer in (self.grace_timer, self.flush_timer, self.report_timer):
-            if timer is not None:
-                timer.cancel()
-        self.grace_timer = self.flush_timer = self.report_timer = None
+    def cancel_timer(self) -> None:
+        if self.report_timer is not None:
+            self.report_timer.cancel()
+            self.report_timer = None
+
+    def note(self) -> dict[str, Any]:
+        """What the next worker process has to know of this one: see `adopted`."""
+        launch = self.request.launch
+        note: dict[str, Any] = {
+            "task": self.request.task_id,
+            "index": self.request.task_index,
+            "job": launch.job_id,
+            "bundle": launch.bundle_digest,
+            "replicas": launch.replicas,
+            "accelerator": launch.has_accelerator,
+        }
+        stop = self.life.stop
+        if stop is not None:
+            note["stop"] = [stop.reason, stop.grace_ms, stop.leaving, stop.preempted]
+        return note
+
+
+def adopted(held: Held, listener: AttemptListener) -> Attempt:
+    """An attempt that another worker process of this host has started."""
+    note = held.note
+    launch = Launch(
+        job_id=str(note.get("job", "")),
+        bundle_digest=str(note.get("bundle", "")),
+        replicas=int(note.get("replicas", 1)),
+        has_accelerator=bool(note.get("accelerator")),
+    )
+    request = StartRequest(held.owner, str(note.get("task", "")), int(note.get("index", 0)), launch)
+    attempt = Attempt(request, held.log, listener)
+    stop = StopAsked(*note["stop"]) if note.get("stop") else None
+    if held.pid:
+        attempt.life = Life(Phase.RUNNING, TaskState.RUNNING, stop, held.pid)
+    else:
+        attempt.life = Life(Phase.STARTING, TaskState.ASSIGNED, stop)
+    attempt.at_ms = held.at_ms
+    attempt.log.grew(held.log_size)
+    return attempt
 
 
 def free_ports(names: tuple[str, ...]) -> dict[str, int]:

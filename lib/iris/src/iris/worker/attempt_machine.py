@@ -1,6 +1,6 @@
 """The life of one attempt as a pure machine: events in, a new state and instructions out.
 
-    NEW -> BUILDING -> RUNNING -> ENDED        (BUILDING is left out when there is nothing to prepare)
+    NEW -> BUILDING -> STARTING -> RUNNING -> ENDED       (BUILDING is left out when there is nothing to prepare)
 
 An attempt that was asked to stop ends KILLED whatever its command does then; one whose worker leaves ends
 WORKER_FAILED, so that it is tried elsewhere and never booked as the user's failure.
@@ -17,6 +17,7 @@ from rigging.errors import MarinError
 class Phase(StrEnum):
     NEW = "new"
     BUILDING = "building"
+    STARTING = "starting"
     RUNNING = "running"
     ENDED = "ended"
 
@@ -47,6 +48,11 @@ class PrepareFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Handed:
+    """The guardian has been told to start the command."""
+
+
+@dataclass(frozen=True, slots=True)
 class Spawned:
     pid: int
 
@@ -66,6 +72,8 @@ class Exited:
     signal: int
     error: str
     failure: FailureKind = FailureKind.USER
+    fenced: str = ""
+    """Why the guardian killed it for lack of contact; empty when it did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +90,7 @@ class StopAsked:
     preempted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GraceOver:
-    """The time that a stopped attempt was given is over."""
-
-
-Event = Accepted | Prepared | PrepareFailed | Spawned | SpawnFailed | Exited | StopAsked | GraceOver
+Event = Accepted | Prepared | PrepareFailed | Handed | Spawned | SpawnFailed | Exited | StopAsked
 
 # --- instructions ---
 
@@ -98,19 +101,17 @@ class Act(StrEnum):
     PREPARE = "prepare"
     CANCEL_PREPARE = "cancel_prepare"
     SPAWN = "spawn"
-    TERMINATE = "terminate"
-    KILL = "kill"
     REPORT = "report"
 
 
 @dataclass(frozen=True, slots=True)
-class ArmGrace:
-    """Send GraceOver after this time."""
+class Terminate:
+    """Ask the command to end, and kill it after this time."""
 
     grace_ms: int
 
 
-Instruction = Act | ArmGrace
+Instruction = Act | Terminate
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +141,11 @@ def advance(life: Life, event: Event) -> Step:
         case Exited():
             if life.phase is Phase.RUNNING:
                 return _exited(life, event)
-        case Spawned(pid):
-            # Between the instruction and this event nothing else can have happened.
+        case Handed():
             if life.phase in (Phase.NEW, Phase.BUILDING):
+                return replace(life, phase=Phase.STARTING), NOTHING
+        case Spawned(pid):
+            if life.phase is Phase.STARTING:
                 return Life(Phase.RUNNING, TaskState.RUNNING, life.stop, pid), _REPORT
         case Accepted(prepare):
             if life.phase is Phase.NEW:
@@ -156,12 +159,10 @@ def advance(life: Life, event: Event) -> Step:
             if life.phase is Phase.BUILDING:
                 return _ended_early(life, kind, error)
         case SpawnFailed(kind, error, exit_code):
-            if life.phase in (Phase.NEW, Phase.BUILDING):
+            if life.phase in (Phase.NEW, Phase.BUILDING, Phase.STARTING):
                 return _ended_early(life, kind, error, exit_code)
         case StopAsked():
             return _stop(life, event)
-        case GraceOver():
-            return life, (Act.KILL,) if life.phase is Phase.RUNNING else NOTHING
     raise IllegalEvent(f"{event} cannot happen to an attempt that is {life.phase}: {life}")
 
 
@@ -169,6 +170,9 @@ def _exited(life: Life, event: Exited) -> Step:
     state, error, failure = TaskState.SUCCEEDED, "", FailureKind.UNSPECIFIED
     if life.stop is not None:
         state, error, failure = _stopped_end(life.stop)
+    elif event.fenced:
+        # It did nothing wrong, and neither did its host.
+        state, error, failure = TaskState.WORKER_FAILED, event.fenced, FailureKind.PREEMPTED
     elif event.code or event.signal:
         state, error, failure = TaskState.FAILED, event.error, event.failure
     return (
@@ -178,8 +182,12 @@ def _exited(life: Life, event: Exited) -> Step:
 
 
 def _ended_early(life: Life, kind: FailureKind, error: str, exit_code: int = 0) -> Step:
-    # The worker's own faults (no disk, no bundle) must not eat the user's retries.
-    state = TaskState.WORKER_FAILED if kind is FailureKind.WORKER else TaskState.FAILED
+    if life.stop is not None:
+        state, error, kind = _stopped_end(life.stop)
+    else:
+        # The worker's own faults (no disk, no bundle) must not eat the user's retries.
+        hosts = kind in (FailureKind.WORKER, FailureKind.PREEMPTED)
+        state = TaskState.WORKER_FAILED if hosts else TaskState.FAILED
     return replace(life, phase=Phase.ENDED, state=state, error=error, failure=kind, exit_code=exit_code), _REPORT
 
 
@@ -188,8 +196,8 @@ def _stop(life: Life, event: StopAsked) -> Step:
         return life, NOTHING
     # The first reason stays, but a worker that leaves does not turn the user's stop into a worker failure.
     stopped = life if life.stop is not None else replace(life, stop=event)
-    if life.phase is Phase.RUNNING:
-        return stopped, (Act.TERMINATE, ArmGrace(event.grace_ms))
+    if life.phase in (Phase.STARTING, Phase.RUNNING):
+        return stopped, (Terminate(event.grace_ms),)
     state, error, failure = _stopped_end(stopped.stop or event)
     ended = replace(stopped, phase=Phase.ENDED, state=state, error=error, failure=failure)
     return ended, (Act.CANCEL_PREPARE, Act.REPORT) if life.phase is Phase.BUILDING else _REPORT

@@ -1,6 +1,7 @@
 """Where a worker keeps what: everything is below one work directory, which one worker at a time owns."""
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -9,7 +10,7 @@ _DIRECTORIES: Final = (
     *("attempts", "blobs", "bundles", "envs", "errors", "links", "logs", "scratch", "sites", "tmp", "tokens", "trash"),
 )
 _PER_ATTEMPT: Final = ("errors", "links", "logs", "tokens")
-"""Means nothing to the next worker: attempts do not outlive the worker that started them."""
+"""Means nothing to the next worker, but for the attempts that its guardian still holds."""
 
 
 class WorkPaths:
@@ -40,13 +41,23 @@ class WorkPaths:
         for name in _DIRECTORIES:
             (self.root / name).mkdir(exist_ok=True, mode=0o700)
 
-    def clear_attempts(self) -> None:
-        """Remove what attempts of a former worker left."""
+    def clear_attempts(self, kept: Iterable[tuple[str, str]]) -> None:
+        """Remove what attempts of a former worker left, except for those that go on.
+
+        Args:
+            kept: Their ids, and their jobs'.
+        """
         import shutil
 
-        for name in _PER_ATTEMPT:
-            shutil.rmtree(self.root / name, ignore_errors=True)
-        self.make()
+        names = {safe_name(name) for pair in kept for name in pair}
+        for directory in _PER_ATTEMPT:
+            for path in (self.root / directory).iterdir():
+                if path.name in names:
+                    continue
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
 
     def attempt(self, attempt_id: str) -> Path:
         return self.attempts / safe_name(attempt_id)

@@ -11,8 +11,7 @@ from iris.domain.states import FailureKind
 from iris.worker.bundle import BundleStore, SingleFlight
 from iris.worker.environment import EnvironmentStore
 from iris.worker.paths import WorkPaths
-from iris.worker.runtime.process import Process, ProcessRuntime
-from iris.worker.runtime.running import Exit, ProcessSpec
+from iris.worker.runtime.running import Exit, ProcessSpec, Runtime, StartFailed
 from iris.worker.task_env import Ground, own_ground
 from iris.worker.types import Launch, PreparationFailed
 from iris.worker.workspace import Workspace, read_workspace, write_site
@@ -118,33 +117,37 @@ class BundlePreparer:
 
 
 class RuntimeTools:
-    """Runs tools of the worker (uv) through the same runtime as attempts, so that they die with the worker."""
+    """Runs tools of the worker (uv) through the same runtime as attempts; they die with the worker's process."""
 
-    def __init__(self, runtime: ProcessRuntime) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._count = 0
 
     async def run(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> tuple[bool, str]:
         self._count += 1
         listener = _Collector()
-        spec = ProcessSpec(f"tool {self._count}", tuple(argv), env, str(cwd))
-        process: Process = self._runtime.start(spec, listener)
+        owner = f"tool {os.getpid()}.{self._count}"
+        spec = ProcessSpec(owner, tuple(argv), env, str(cwd), tail_bytes=_TOOL_OUTPUT_BYTES, dies_with_worker=True)
+        process = self._runtime.start(spec, listener)
         try:
             exit = await listener.ended
         except asyncio.CancelledError:
-            process.kill()
+            process.terminate(0)
             raise
-        return exit.succeeded, listener.tail.decode(errors="replace")
+        return exit.succeeded, exit.tail.decode(errors="replace")
 
 
 class _Collector:
     def __init__(self) -> None:
-        self.tail = b""
         self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
 
-    def on_output(self, is_stderr: bool, data: bytes) -> None:
-        del is_stderr  # both streams are the tool's words
-        self.tail = (self.tail + data)[-_TOOL_OUTPUT_BYTES:]
+    def on_started(self, pid: int) -> None: ...
+
+    def on_log(self, size: int) -> None: ...
+
+    def on_refused(self, error: StartFailed) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(error)
 
     def on_exit(self, exit: Exit) -> None:
         if not self.ended.done():

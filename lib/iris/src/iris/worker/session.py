@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -17,6 +17,7 @@ from iris.rpc import iris_pb2_grpc
 from iris.rpc.protocol import CHANNEL_OPTIONS, PROTOCOL_VERSION, call_metadata
 from iris.rpc.status_map import from_rpc_error
 from iris.worker import wire
+from iris.worker.guardian.protocol import boot_ms
 from iris.worker.outbox import Batch
 from iris.worker.supervisor import Supervisor
 from rigging.errors import Conflict, Unavailable
@@ -24,6 +25,8 @@ from rigging.errors import Conflict, Unavailable
 logger = logging.getLogger(__name__)
 
 _GREETING_S: Final = 30.0
+_BEAT_SHARE: Final = 0.5
+"""Beats come twice as often as they must, so that none is late because one message was."""
 
 # Channels to one address share their back-off unless each has its own pool, and then a controller that has just come
 # up would be found late. gRPC waits at least `min_reconnect_backoff` for a listener that accepts and never answers:
@@ -91,9 +94,14 @@ class Session:
     """Speaks the session protocol over an open call.
 
     After Hello and Welcome one task reads wishes and another writes news; neither waits for the other.
+
+    Args:
+        clock: Milliseconds, as `guardian.protocol.boot_ms`: when beats are sent.
     """
 
-    def __init__(self, call: Any, identity: WorkerIdentity, supervisor: Supervisor) -> None:
+    def __init__(
+        self, call: Any, identity: WorkerIdentity, supervisor: Supervisor, clock: Callable[[], int] = boot_ms
+    ) -> None:
         self._call = call
         self._identity = identity
         self._supervisor = supervisor
@@ -101,6 +109,10 @@ class Session:
         self._heartbeat_s = 5.0
         self.welcomed = False
         self._said_leaving = False
+        self._clock = clock
+        self._beat = 0
+        self._last_beat_ms = -1_000_000_000
+        self._beats: dict[int, int] = {}  # when each was sent that is not acknowledged
 
     async def run(self) -> SessionEnd:
         """Serve until the controller says goodbye, then say how to go on.
@@ -139,6 +151,7 @@ class Session:
         outbox = self._supervisor.outbox
         outbox.clear()
         identity = self._identity
+        sent_ms = self._clock()
         await self._call.write(
             wire.hello(
                 identity.worker_id,
@@ -164,6 +177,7 @@ class Session:
             )
         if welcome.heartbeat_interval_ms > 0:
             self._heartbeat_s = welcome.heartbeat_interval_ms / 1000
+        self._supervisor.contact(sent_ms)
         self._supervisor.resume_logs({ack.attempt_id: ack.offset for ack in welcome.log_offsets})
         self.welcomed = True
 
@@ -173,6 +187,8 @@ class Session:
             if message is grpc.aio.EOF:
                 code, details = await self._call.code(), await self._call.details()
                 raise Unavailable(f"the controller ended the session: {code.name} {details}".rstrip())
+            if message.beat_ack:
+                self._acknowledge(message.beat_ack)
             for ack in message.log_acks:
                 self._supervisor.acknowledge_log(ack.attempt_id, ack.offset)
             kind = message.WhichOneof("kind")
@@ -188,21 +204,37 @@ class Session:
         outbox.delivered()
         while True:
             try:
-                async with asyncio.timeout(self._heartbeat_s):
+                async with asyncio.timeout(self._heartbeat_s * _BEAT_SHARE):
                     await outbox.wait()
                 heartbeat = False
             except TimeoutError:
                 heartbeat = True
-            if heartbeat:
-                self._supervisor.sweep()
             batch = outbox.take()
             if batch or heartbeat or outbox.leaving is not self._said_leaving:
                 self._said_leaving = outbox.leaving
                 await self._call.write(self._message(batch))
             outbox.delivered()
 
+    def _acknowledge(self, beat: int) -> None:
+        """The controller has counted this worker as alive when it sent this beat."""
+        sent_ms = self._beats.get(beat)
+        if sent_ms is not None:
+            self._supervisor.contact(sent_ms)
+            self._beats = {later: at for later, at in self._beats.items() if later > beat}
+
+    def _next_beat(self) -> int:
+        """The number of the beat to be sent now; 0: the last one was just before."""
+        now = self._clock()
+        if now - self._last_beat_ms < self._heartbeat_s * _BEAT_SHARE * 1000:
+            return 0
+        self._last_beat_ms = now
+        self._beat += 1
+        self._beats[self._beat] = now
+        return self._beat
+
     def _message(self, batch: Batch) -> pb.WorkerMessage:
         return pb.WorkerMessage(
+            beat=self._next_beat(),
             observations=[wire.observation_to_wire(observation) for observation in batch.observations],
             logs=[pb.LogAppend(attempt_id=log.attempt_id, offset=log.offset, data=log.data) for log in batch.logs],
             applied_revision=self._revision,

@@ -11,42 +11,47 @@ from typing import Final
 
 from iris.domain.ids import user_of
 from iris.domain.states import FailureKind, TaskState
-from iris.worker.attempt import Attempt, free_ports
+from iris.worker.attempt import Attempt, adopted, free_ports
 from iris.worker.attempt_dirs import AttemptDirectories
 from iris.worker.attempt_machine import (
     Accepted,
     Act,
-    ArmGrace,
     Event,
     Exited,
-    GraceOver,
+    Handed,
     Phase,
     Prepared,
     PrepareFailed,
     Spawned,
     SpawnFailed,
     StopAsked,
+    Terminate,
     advance,
 )
 from iris.worker.evidence import TAIL_BYTES, OomKills, judge
+from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.logs import AttemptLog
 from iris.worker.outbox import Outbox
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare import Preparer
-from iris.worker.runtime.running import Exit, ProcessSpec, Runtime, StartFailed
+from iris.worker.runtime.running import Exit, ProcessSpec, Runtime, StartFailed, StartFailure
 from iris.worker.task_env import TaskEnvironment, command_line, own_ground
 from iris.worker.tokens import TokenFiles
 from iris.worker.types import DesiredChange, Observation, PreparationFailed, StartRequest, StopRequest
 
 logger = logging.getLogger(__name__)
 
-_STARTS_PER_TURN: Final = 8
-"""Between so many starts the loop looks after output, ends and messages."""
-_FLUSH_S: Final = 1.0
-_QUIET_START_S: Final = 0.02
-"""A start is not reported at once: most short commands have ended by then, and only that is told."""
-_DESCRIPTORS_PER_ATTEMPT: Final = 4
+_STARTS_PER_TURN: Final = 50
+"""Between so many starts the loop looks after ends and messages."""
+_QUIET_BUILD_S: Final = 0.02
+"""That preparing has begun is not reported at once: mostly it is done by then."""
 _ERROR_BYTES: Final = 8192
+_REFUSALS: Final = {
+    StartFailure.COMMAND: FailureKind.START,
+    StartFailure.HOST: FailureKind.WORKER,
+    StartFailure.FENCED: FailureKind.PREEMPTED,  # neither its fault nor the host's
+    StartFailure.STOPPED: FailureKind.PREEMPTED,
+}
 
 
 class Supervisor:
@@ -54,7 +59,7 @@ class Supervisor:
 
     Args:
         controller_address: Where tasks find the controller now; asked at every start.
-        descriptor_limit: How many files this process may have open; attempts beyond wait for their start.
+        runtime: Holds what runs; attempts beyond what it can hold wait for their start.
         oom_kills: What the kernel killed for lack of memory.
         now: Unix time in seconds.
     """
@@ -66,7 +71,6 @@ class Supervisor:
         preparer: Preparer,
         task_environment: TaskEnvironment,
         controller_address: Callable[[], str],
-        descriptor_limit: int = 1024,
         oom_kills: OomKills | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -76,7 +80,6 @@ class Supervisor:
         self._preparer = preparer
         self._task_environment = task_environment
         self._controller_address = controller_address
-        self._most_live = max(1, (descriptor_limit - 200) // _DESCRIPTORS_PER_ATTEMPT)
         self._oom_kills = oom_kills or OomKills(())
         self._now = now
         self._loop = asyncio.get_running_loop()
@@ -90,7 +93,9 @@ class Supervisor:
         self._leaving = ""  # why this worker goes away
         self._idle = asyncio.Event()
         self._idle.set()
-        self._directories.keep_only(self._attempts)
+        for held in runtime.held():
+            self._take_up(adopted(held, self))
+        self._directories.keep_only(self._live)
 
     @property
     def live_count(self) -> int:
@@ -127,9 +132,9 @@ class Supervisor:
         if attempt.log.sent < attempt.log.size:
             self.outbox.log_grew(attempt_id)
 
-    def sweep(self) -> None:
-        """Reap dead strangers; to be called now and then."""
-        self._runtime.sweep()
+    def contact(self, sent_ms: int) -> None:
+        """The controller counted this worker as alive when a beat was sent at this moment (`protocol.boot_ms`)."""
+        self._runtime.contact(sent_ms)
 
     async def stop_all(self, reason: str, grace_ms: int, preempted: bool = False) -> None:
         """End every attempt as a failure of this worker, or of the platform, and whatever is still sent to it.
@@ -167,6 +172,13 @@ class Supervisor:
         self._idle.clear()
         return attempt
 
+    def _take_up(self, attempt: Attempt) -> None:
+        self._attempts[attempt.attempt_id] = attempt
+        self._live[attempt.attempt_id] = None
+        self._tokens.hold(attempt.request)
+        self._idle.clear()
+        attempt.process = self._runtime.take_up(attempt.attempt_id, attempt)
+
     def _stop(self, stop: StopRequest) -> None:
         attempt = self._attempts.get(stop.attempt_id)
         if attempt is None:
@@ -186,47 +198,52 @@ class Supervisor:
             return  # what still runs is not forgotten, or nobody would ever end it
         del self._attempts[attempt_id]
         self.outbox.forget(attempt_id)
-        attempt.log.remove()
+        attempt.log.release()
+        if attempt.process is None:
+            attempt.log.remove()  # the guardian never heard of it
+        else:
+            self._runtime.forget(attempt_id)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._paths.error(attempt_id))
         self._tokens.release(attempt.request)
 
     # --- what happens to attempts ---
 
-    def took_output(self, attempt: Attempt, is_stderr: bool, data: bytes) -> None:
+    def started(self, attempt: Attempt, pid: int) -> None:
         """Called by an attempt's process."""
-        if is_stderr and attempt.request.launch.has_accelerator:
-            attempt.stderr_tail = (attempt.stderr_tail + data)[-TAIL_BYTES:]
-        attempt.writer.feed(is_stderr, data, int(self._now() * 1000))
-        if attempt.writer.has_rest and attempt.flush_timer is None:
-            attempt.flush_timer = self._loop.call_later(_FLUSH_S, self._flush, attempt)
-        self._log_grew(attempt)
+        self._advance(attempt, Spawned(pid))
+
+    def refused(self, attempt: Attempt, error: StartFailed) -> None:
+        """Called by an attempt's process, which will never be."""
+        self._advance(attempt, SpawnFailed(_REFUSALS[error.why], str(error), error.exit_code))
+
+    def log_grew(self, attempt: Attempt, size: int) -> None:
+        """Called by an attempt's process."""
+        if attempt.log.grew(size):
+            self.outbox.log_grew(attempt.attempt_id)
 
     def exited(self, attempt: Attempt, exit: Exit) -> None:
         """Called by an attempt's process."""
-        attempt.process = None
-        attempt.writer.finish(int(self._now() * 1000))
-        self._log_grew(attempt)
         kind, error = FailureKind.UNSPECIFIED, ""
         if not exit.succeeded:
             launch = attempt.request.launch
-            kind, why = judge(exit, attempt.stderr_tail, launch.has_accelerator, self._oom_kills.claim)
+            kind, why = judge(exit, exit.tail, launch.has_accelerator, self._oom_kills.claim)
             error = why or self._own_words(attempt) or exit.text()
-        if attempt.writer.error:
-            error = f"{error}\n{attempt.writer.error}".strip()
-        self._advance(attempt, Exited(exit.code, exit.signal, error, kind))
+        if exit.lost:
+            error = f"{error}\n{exit.lost}".strip()
+        self._advance(attempt, Exited(exit.code, exit.signal, error, kind, exit.fenced), exit.at_ms)
 
-    def _advance(self, attempt: Attempt, event: Event) -> None:
+    def _advance(self, attempt: Attempt, event: Event, at_ms: int = 0) -> None:
         before = attempt.life.state
         attempt.life, instructions = advance(attempt.life, event)
         if attempt.life.state is not before:
-            attempt.at_ms = int(self._now() * 1000)
+            attempt.at_ms = at_ms or int(self._now() * 1000)
         if attempt.life.phase is Phase.ENDED and attempt.attempt_id in self._live:
             self._ended(attempt)
         for instruction in instructions:
             match instruction:
                 case Act.REPORT:
-                    self._report(attempt, at_once=attempt.ended)
+                    self._report(attempt, at_once=attempt.life.phase is not Phase.BUILDING)
                 case Act.SPAWN:
                     self._queue_start(attempt)
                 case Act.PREPARE:
@@ -234,23 +251,14 @@ class Supervisor:
                 case Act.CANCEL_PREPARE:
                     if attempt.prepare_task is not None:
                         attempt.prepare_task.cancel()
-                case Act.TERMINATE:
+                case Terminate(grace_ms):
                     if attempt.process is not None:
-                        attempt.process.terminate()
-                case Act.KILL:
-                    if attempt.process is not None:
-                        attempt.process.kill()
-                case ArmGrace(grace_ms):
-                    if attempt.grace_timer is not None:
-                        attempt.grace_timer.cancel()
-                    attempt.grace_timer = self._loop.call_later(grace_ms / 1000, self._advance, attempt, GraceOver())
+                        attempt.process.terminate(grace_ms, attempt.note())
 
     def _ended(self, attempt: Attempt) -> None:
         self._live.pop(attempt.attempt_id, None)
-        attempt.cancel_timers()
+        attempt.cancel_timer()
         self._directories.remove(attempt.attempt_id)
-        attempt.writer.finish(int(self._now() * 1000))
-        self._log_grew(attempt)
         attempt.log.finish()
         if not self._live:
             self._idle.set()
@@ -261,7 +269,7 @@ class Supervisor:
         if at_once:
             self.outbox.observe(attempt.observation())
         elif attempt.report_timer is None:
-            attempt.report_timer = self._loop.call_later(_QUIET_START_S, self._report_late, attempt)
+            attempt.report_timer = self._loop.call_later(_QUIET_BUILD_S, self._report_late, attempt)
 
     def _report_late(self, attempt: Attempt) -> None:
         attempt.report_timer = None
@@ -275,7 +283,7 @@ class Supervisor:
         try:
             attempt.ground = await self._preparer.prepare(launch)
         except PreparationFailed as error:
-            self.took_output(attempt, True, f"{error}\n".encode())
+            self._write_log(attempt, str(error))
             self._advance(attempt, PrepareFailed(error.kind, str(error)))
         except StartFailed as error:
             self._advance(attempt, PrepareFailed(FailureKind.WORKER, str(error)))
@@ -296,7 +304,7 @@ class Supervisor:
     def _start_some(self) -> None:
         self._turn = None
         for _ in range(_STARTS_PER_TURN):
-            if not self._starts or self._runtime.live_count >= self._most_live:
+            if not self._starts or self._runtime.live_count >= self._runtime.most_live:
                 return
             attempt = self._starts.popleft()
             if not attempt.ended:  # stopped while it waited
@@ -305,43 +313,44 @@ class Supervisor:
             self._schedule_turn()
 
     def _start(self, attempt: Attempt) -> None:
-        ground = attempt.ground or self._own
         try:
-            attempt.ports = free_ports(attempt.request.launch.ports)
-            spec = ProcessSpec(
-                owner=attempt.attempt_id,
-                argv=command_line(attempt.request.launch, ground),
-                env=self._task_environment.variables(
-                    attempt.request,
-                    ground,
-                    self._controller_address(),
-                    self._tokens.path(attempt.request),
-                    attempt.ports,
-                ),
-                cwd=self._directories.make(
-                    attempt.attempt_id, ground.bundle_dir, attempt.request.launch.runtime.working_dir
-                ),
-                sharer=user_of(attempt.request.launch.job_id) if attempt.request.launch.payload_digest else "",
-            )
-            attempt.process = self._runtime.start(spec, attempt)
+            spec = self._spec(attempt)
         except StartFailed as error:
-            self.took_output(attempt, True, f"{error}\n".encode(errors="replace"))
+            self._write_log(attempt, str(error))
             self._advance(attempt, SpawnFailed(FailureKind.START, str(error), error.exit_code))
+            return
         except OSError as error:
             self._advance(attempt, SpawnFailed(FailureKind.WORKER, f"the worker cannot start it: {error}"))
-        else:
-            self._advance(attempt, Spawned(attempt.process.pid))
+            return
+        self._advance(attempt, Handed())
+        attempt.process = self._runtime.start(spec, attempt)
+
+    def _spec(self, attempt: Attempt) -> ProcessSpec:
+        ground = attempt.ground or self._own
+        request, launch = attempt.request, attempt.request.launch
+        attempt.ports = free_ports(launch.ports)
+        return ProcessSpec(
+            owner=attempt.attempt_id,
+            argv=command_line(launch, ground),
+            env=self._task_environment.variables(
+                request, ground, self._controller_address(), self._tokens.path(request), attempt.ports
+            ),
+            cwd=self._directories.make(attempt.attempt_id, ground.bundle_dir, launch.runtime.working_dir),
+            sharer=user_of(launch.job_id) if launch.payload_digest else "",
+            log=attempt.log_path,
+            tail_bytes=TAIL_BYTES if launch.has_accelerator else 0,
+            fence_ms=launch.fence_after_ms if launch.exclusive else 0,
+            note=attempt.note(),
+        )
 
     # --- small things ---
 
-    def _log_grew(self, attempt: Attempt) -> None:
-        if attempt.log.grew(attempt.writer.size):
-            self.outbox.log_grew(attempt.attempt_id)
-
-    def _flush(self, attempt: Attempt) -> None:
-        attempt.flush_timer = None
-        attempt.writer.flush(int(self._now() * 1000))
-        self._log_grew(attempt)
+    def _write_log(self, attempt: Attempt, text: str) -> None:
+        """The last words on an attempt that never came to its guardian."""
+        writer = LogWriter(attempt.log_path)
+        writer.feed(True, f"{text}\n".encode(errors="replace"), int(self._now() * 1000))
+        writer.finish(int(self._now() * 1000))
+        self.log_grew(attempt, writer.size)
 
     def _log_of(self, attempt_id: str) -> AttemptLog | None:
         attempt = self._attempts.get(attempt_id)

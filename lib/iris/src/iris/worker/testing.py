@@ -18,11 +18,10 @@ from iris.rpc.protocol import PROTOCOL_VERSION, SERVER_OPTIONS
 from iris.worker.agent import Agent, AgentEnd, Connection, cancel_and_wait
 from iris.worker.bundle import BundleStore
 from iris.worker.environment import EnvironmentStore
+from iris.worker.guardian.client import GuardianClient, attach
+from iris.worker.guardian.launch import GuardianPaths
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare import BundlePreparer, RuntimeTools
-from iris.worker.runtime.poller import Poller
-from iris.worker.runtime.process import ProcessRuntime
-from iris.worker.runtime.strangers import Strangers
 from iris.worker.session import WorkerIdentity
 from iris.worker.supervisor import Supervisor
 from iris.worker.task_env import TaskEnvironment, base_variables
@@ -237,33 +236,49 @@ def run_command(
 
 
 class InProcessWorker:
-    """A worker on this process's loop: everything is real but that it shares the process with its test."""
+    """A worker on this process's loop, with a guardian of its own: everything is real but that it shares a process.
 
-    def __init__(self, work_dir: Path, controller: FakeController, environ: dict[str, str]) -> None:
-        self.paths = WorkPaths(work_dir)
-        self.paths.make()
-        loop = asyncio.get_running_loop()
-        self._poller = Poller(loop)
-        self.runtime = ProcessRuntime(loop, self._poller, Strangers())
-        identity = WorkerIdentity("w1", f"instance-{id(self)}", Resources(2000, 1 << 30, 1 << 30), {"os": "linux"})
+    Args:
+        guardian: Its tasks are taken up.
+    """
+
+    def __init__(
+        self, paths: WorkPaths, guardian: GuardianClient, controller: FakeController, environ: dict[str, str]
+    ) -> None:
+        self.paths = paths
+        self.guardian = guardian
+        identity = WorkerIdentity("w1", guardian.guardian_id, Resources(2000, 1 << 30, 1 << 30), {"os": "linux"})
         self.agent = Agent(identity, controller.connection)
         base = base_variables(environ)
         self.supervisor = Supervisor(
             self.paths,
-            self.runtime,
+            guardian,
             BundlePreparer(
                 self.paths,
                 BundleStore(self.paths, self.agent),
-                EnvironmentStore(self.paths, RuntimeTools(self.runtime), base),
+                EnvironmentStore(self.paths, RuntimeTools(guardian), base),
             ),
             TaskEnvironment(self.paths, "w1", base),
             self.agent.address,
         )
         self.serving: asyncio.Task[AgentEnd] = asyncio.create_task(self.agent.run(self.supervisor))
 
-    async def close(self) -> None:
-        await self.supervisor.stop_all("test is over", 0)
+    @classmethod
+    async def start(cls, work_dir: Path, controller: FakeController, environ: dict[str, str]) -> "InProcessWorker":
+        """Begin to serve, with the guardian of `work_dir`, which is started if there is none."""
+        paths = WorkPaths(work_dir)
+        paths.make()
+        return cls(paths, await attach(GuardianPaths(work_dir), linger_s=1.0), controller, environ)
+
+    async def abandon(self) -> None:
+        """Be gone without a word, as after kill -9; the guardian goes on."""
+        self.guardian.close()
         await cancel_and_wait(self.serving)
         await self.agent.close()
-        self.runtime.close()
-        self._poller.close()
+
+    async def close(self) -> None:
+        await self.supervisor.stop_all("test is over", 0)
+        await self.guardian.finish()
+        await cancel_and_wait(self.serving)
+        await self.agent.close()
+        self.guardian.close()

@@ -32,6 +32,9 @@ class Launch:
     token: str = ""
     has_accelerator: bool = False
     runtime: TaskRuntime = DEFAULT_RUNTIME
+    exclusive: bool = False
+    fence_after_ms: int = 0
+    """Of exclusive jobs: the guardian ends their attempts so long after the last contact with the controller."""
 
     @property
     def needs_preparation(self) -> bool:

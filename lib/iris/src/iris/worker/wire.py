@@ -40,6 +40,8 @@ def launch_from_wire(message: pb.Launch) -> Launch:
         token=message.job_token,
         has_accelerator=message.resources.device.kind not in ("", "cpu"),
         runtime=runtime_from_wire(message.runtime if message.HasField("runtime") else None),
+        exclusive=message.exclusive,
+        fence_after_ms=message.fence_after_ms,
     )
 
 

@@ -1,15 +1,29 @@
-"""What a runtime is told to run, and what it tells of that: the supervisor's side of `ProcessRuntime`."""
+"""What a runtime is told to run, and what it tells of that: the supervisor's side of a `Runtime`."""
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Protocol
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Protocol
 
 from rigging.errors import MarinError
 
 NOT_EXECUTABLE: Final = 126
 NOT_FOUND: Final = 127
 """What shells exit with for a command that cannot be started, and for one that is not there."""
+
+
+class StartFailure(StrEnum):
+    """Why a command did not start."""
+
+    COMMAND = "command"
+    """There is no such program, or it cannot be executed."""
+    HOST = "host"
+    """The host has no memory, processes or descriptors left for it."""
+    FENCED = "fenced"
+    """Contact with the controller is too old: it may have been started elsewhere."""
+    STOPPED = "stopped"
+    """It was stopped before its turn came."""
 
 
 class StartFailed(MarinError, RuntimeError):
@@ -19,9 +33,10 @@ class StartFailed(MarinError, RuntimeError):
         exit_code: What a shell would have exited with.
     """
 
-    def __init__(self, message: str, exit_code: int = NOT_EXECUTABLE) -> None:
+    def __init__(self, message: str, exit_code: int = NOT_EXECUTABLE, why: StartFailure = StartFailure.COMMAND) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+        self.why = why
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +50,16 @@ class ProcessSpec:
     cwd: str
     sharer: str = ""
     """Not empty: this is a callable, and a warm interpreter of the sharer's may run it (see `nursery`)."""
+    log: str = ""
+    """The file that its output goes to, as log records; empty: none is kept but the tail."""
+    tail_bytes: int = 0
+    """So much of the end of its stderr (without a log: of all it writes) comes with its exit."""
+    fence_ms: int = 0
+    """Not 0: it is killed, or not started, when contact with the controller is older than this."""
+    dies_with_worker: bool = False
+    """It is a tool of the worker's process and means nothing to the next one."""
+    note: Mapping[str, Any] = field(default_factory=dict)
+    """What the next worker process is to know of it, in JSON's types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +68,13 @@ class Exit:
 
     code: int
     signal: int
+    tail: bytes = b""
+    lost: str = ""
+    """Why some of its output is not in its log; empty when all of it is."""
+    fenced: str = ""
+    """Why it was killed by the fence; empty when it was not."""
+    at_ms: int = 0
+    """When (Unix time); 0: just now."""
 
     @property
     def succeeded(self) -> bool:
@@ -59,33 +91,77 @@ class Exit:
 
 
 class Listener(Protocol):
-    """Hears of one process, on the loop's thread."""
+    """Hears of one process, on the loop's thread: `on_started` or `on_refused`, and after the former `on_exit`."""
 
-    def on_output(self, is_stderr: bool, data: bytes) -> None:
-        """`data` was written; never empty, cut anywhere."""
+    def on_started(self, pid: int) -> None: ...
+
+    def on_refused(self, error: StartFailed) -> None:
+        """It was not started, and never will be."""
+        ...
+
+    def on_log(self, size: int) -> None:
+        """Its log has grown to `size` bytes."""
         ...
 
     def on_exit(self, exit: Exit) -> None:
-        """The process and all its descendants are gone, and all their output was handed over."""
+        """The process and all its descendants are gone, and all their output is in the log."""
         ...
 
 
 class Running(Protocol):
-    """One command that runs."""
+    """One command that was handed over to be run."""
 
+    def terminate(self, grace_ms: int, note: Mapping[str, Any] | None = None) -> None:
+        """SIGTERM now and SIGKILL after `grace_ms` to its process group; one that has not started never is.
+
+        Args:
+            note: Replaces the one of its spec.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An attempt that a former worker process handed over, and the present one is to take up."""
+
+    owner: str
     pid: int
-
-    def terminate(self) -> None: ...
-
-    def kill(self) -> None: ...
+    """0: it has not started yet."""
+    log: str
+    log_size: int
+    at_ms: int
+    note: Mapping[str, Any]
 
 
 class Runtime(Protocol):
-    """Starts commands: what the supervisor needs of `ProcessRuntime`."""
+    """Starts commands: what the supervisor needs of the guardian."""
 
     @property
-    def live_count(self) -> int: ...
+    def live_count(self) -> int:
+        """Commands that were handed over and have not ended."""
+        ...
 
-    def start(self, spec: ProcessSpec, listener: Listener) -> Running: ...
+    @property
+    def most_live(self) -> int:
+        """How many it can hold at a time."""
+        ...
 
-    def sweep(self) -> bool: ...
+    def start(self, spec: ProcessSpec, listener: Listener) -> Running:
+        """Hand `spec` over to be run, as leader of its own session."""
+        ...
+
+    def held(self) -> list[Held]:
+        """What was there when this worker process came."""
+        ...
+
+    def take_up(self, owner: str, listener: Listener) -> Running:
+        """Listen to one of `held` from now on; what became of it meanwhile is told at once."""
+        ...
+
+    def contact(self, sent_ms: int) -> None:
+        """The controller acknowledged a beat that was sent at this moment (`guardian.protocol.boot_ms`)."""
+        ...
+
+    def forget(self, owner: str) -> None:
+        """Its end is known to all who need it: remove its log and what is held of it."""
+        ...

@@ -1,6 +1,5 @@
 """Attempts as processes of this host: started, watched, read and ended, without a thread or a helper process."""
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -9,12 +8,12 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
-from iris.worker.runtime.nursery import HELPER_SOCKET, Nursery
-from iris.worker.runtime.poller import Poller
-from iris.worker.runtime.running import NOT_FOUND, Exit, Listener, ProcessSpec, StartFailed
-from iris.worker.runtime.strangers import Strangers
+from iris.worker.guardian.nursery import HELPER_SOCKET, Nursery
+from iris.worker.guardian.orphans import OrphanReaper
+from iris.worker.guardian.reactor import Reactor
+from iris.worker.runtime.running import NOT_FOUND, Exit, ProcessSpec, StartFailed
 
 logger = logging.getLogger(__name__)
 
@@ -25,12 +24,24 @@ _SWEEP_AGAIN_S: Final = 0.002
 _SWEEP_TRIES: Final = 500
 
 
+class ProcessListener(Protocol):
+    """Hears of one process."""
+
+    def on_output(self, is_stderr: bool, data: bytes) -> None:
+        """`data` was written; never empty, cut anywhere."""
+        ...
+
+    def on_exit(self, exit: Exit) -> None:
+        """The process and all its descendants are gone, and all their output was handed over."""
+        ...
+
+
 class ProcessRuntime:
     """Starts processes and knows which owners are live.
 
     Args:
-        poller: Watches pipes and exits.
-        strangers: Finds descendants that left their process group.
+        reactor: Watches pipes and exits.
+        orphans: Finds descendants that left their process group.
         own_cwd: This process's working directory, if nothing in the process depends on it. Commands are then started
             by posix_spawn, which costs half of what subprocess does but cannot change directory: this process steps
             into the command's directory for that moment.
@@ -39,85 +50,102 @@ class ProcessRuntime:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
-        poller: Poller,
-        strangers: Strangers,
+        reactor: Reactor,
+        orphans: OrphanReaper,
         own_cwd: str | None = None,
         warm: bool = False,
     ) -> None:
-        self._loop = loop
-        self._poller = poller
-        self._strangers = strangers
+        self._reactor = reactor
+        self._orphans = orphans
         self._own_cwd = own_cwd
         if own_cwd is not None:
             _keep_descriptors_private()  # subprocess closes them in the child; posix_spawn cannot
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._processes: dict[str, Process] = {}
+        self._mark = 0
         self._nursery = Nursery(self) if warm and own_cwd is not None else None
 
     @property
     def live_count(self) -> int:
         return len(self._processes)
 
-    def start(self, spec: ProcessSpec, listener: Listener) -> "Process":
-        """Start `spec` as leader of its own session. Raises StartFailed."""
+    def start(self, spec: ProcessSpec, listener: ProcessListener) -> "Process":
+        """Start `spec` as leader of its own session. Raises StartFailed, or OSError for lack of something."""
         executable = find_executable(spec.argv[0], spec.env.get("PATH", ""), spec.cwd)
         out_read, out_write = os.pipe2(os.O_CLOEXEC)
-        err_read, err_write = os.pipe2(os.O_CLOEXEC)
+        try:
+            err_read, err_write = os.pipe2(os.O_CLOEXEC)
+        except OSError:
+            os.close(out_read)
+            os.close(out_write)
+            raise
         # Only our ends are non-blocking: programs do not expect that of their stdout.
         os.set_blocking(out_read, False)
         os.set_blocking(err_read, False)
+        mark = self._mark = self._orphans.expect(spec.owner)
         try:
             pid = self._spawn(executable, spec, out_write, err_write)
         except OSError as error:
             os.close(out_read)
             os.close(err_read)
+            self._orphans.forget(mark)
+            if isinstance(error, BlockingIOError):  # EAGAIN: no process can be made now
+                raise
             raise StartFailed(_start_error(executable, spec, error)) from error
         finally:
+            self._mark = 0
             os.close(out_write)
             os.close(err_write)
-        process = Process(pid, spec.owner, out_read, err_read, listener, self)
-        self._strangers.add_own(pid)
+        try:
+            process = Process(pid, spec.owner, mark, out_read, err_read, listener, self)
+        except OSError:  # no descriptor is left
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            os.close(out_read)
+            os.close(err_read)
+            raise
+        self._orphans.add_own(pid)
         self._processes[spec.owner] = process
-        self._poller.watch(out_read, process.read_stdout)
-        self._poller.watch(err_read, process.read_stderr)
-        self._poller.watch(process.pid_descriptor, process.check_exit)
+        self._reactor.watch(out_read, process.read_stdout)
+        self._reactor.watch(err_read, process.read_stderr)
+        self._reactor.watch(process.pid_descriptor, process.check_exit)
         return process
 
     def sweep(self) -> bool:
-        """Reap and kill strangers; True when nothing of an ended owner is left."""
-        return self._strangers.sweep(self._processes.keys())
+        """Reap and kill orphans; True when nothing of an ended owner is left."""
+        return self._orphans.sweep(self._processes.keys())
 
     def close(self) -> None:
         """Release descriptors; processes that still run are not touched."""
         if self._nursery is not None:
             self._nursery.close()
         os.close(self._null)
-        self._strangers.close()
+        self._orphans.close()
 
     def leader_ended(self, process: "Process") -> None:
         """Called by a process once its leader is reaped: finish it when its descendants are gone too."""
-        self._strangers.remove_own(process.pid)
-        self._poller.unwatch(process.pid_descriptor)
+        self._orphans.remove_own(process.pid)
+        self._reactor.unwatch(process.pid_descriptor)
         os.close(process.pid_descriptor)
         del self._processes[process.owner]
         self._finish(process, _SWEEP_TRIES)
 
     def stop_reading(self, descriptor: int) -> None:
         """Stop watching a pipe and close it."""
-        self._poller.unwatch(descriptor)
+        self._reactor.unwatch(descriptor)
         os.close(descriptor)
 
     def _finish(self, process: "Process", tries: int) -> None:
         if not self.sweep():
             if tries:
-                self._loop.call_later(_SWEEP_AGAIN_S, self._finish, process, tries - 1)
+                self._reactor.call_later(_SWEEP_AGAIN_S, lambda: self._finish(process, tries - 1))
                 return
             logger.warning("%s: some descendants do not die; reporting its end without them", process.owner)
+        self._orphans.forget(process.mark)
         process.finish()
 
     def spawn_helper(self, executable: str, argv: tuple[str, ...], env: Mapping[str, str], descriptor: int) -> int:
-        pid = os.posix_spawn(
+        pid = os.posix_spawn(  # without a mark: an orphan of its own would be nobody's
             executable,
             argv,
             env,
@@ -129,11 +157,12 @@ class ProcessRuntime:
             setsigmask=[],
             setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM],
         )
-        self._strangers.add_own(pid)
+        self._orphans.add_own(pid)
         return pid
 
     def adopt(self, pid: int) -> None:
-        self._strangers.add_own(pid)
+        self._orphans.mark(pid, self._mark)
+        self._orphans.add_own(pid)
 
     def watch_helper(self, pid: int, ended: Callable[[], None]) -> None:
         descriptor = os.pidfd_open(pid)
@@ -141,23 +170,27 @@ class ProcessRuntime:
         def reap() -> None:
             if os.waitpid(pid, os.WNOHANG)[0] != pid:
                 return
-            self._strangers.remove_own(pid)
-            self._poller.unwatch(descriptor)
+            self._orphans.remove_own(pid)
+            self._reactor.unwatch(descriptor)
             os.close(descriptor)
             ended()
 
-        self._poller.watch(descriptor, reap)
+        self._reactor.watch(descriptor, reap)
 
     def call_later(self, seconds: float, work: Callable[[], None]) -> None:
-        self._loop.call_later(seconds, work)
+        self._reactor.call_later(seconds, work)
 
     def _spawn(self, executable: str, spec: ProcessSpec, out: int, err: int) -> int:
         if self._nursery is not None and spec.sharer:
             pid = self._nursery.start(spec.sharer, executable, spec.argv, spec.env, spec.cwd, out, err)
             if pid is not None:
                 return pid
-        if self._own_cwd is not None:
-            return self._spawn_from_own_cwd(self._own_cwd, executable, spec, out, err)
+        with self._orphans.marking(self._mark):
+            if self._own_cwd is not None:
+                return self._spawn_from_own_cwd(self._own_cwd, executable, spec, out, err)
+            return self._spawn_by_subprocess(executable, spec, out, err)
+
+    def _spawn_by_subprocess(self, executable: str, spec: ProcessSpec, out: int, err: int) -> int:
         child = subprocess.Popen(
             spec.argv,
             executable=executable,
@@ -204,10 +237,18 @@ class Process:
     """One running command with its process group and its two output pipes."""
 
     def __init__(
-        self, pid: int, owner: str, stdout: int, stderr: int, listener: Listener, runtime: ProcessRuntime
+        self,
+        pid: int,
+        owner: str,
+        mark: int,
+        stdout: int,
+        stderr: int,
+        listener: ProcessListener,
+        runtime: ProcessRuntime,
     ) -> None:
         self.pid = pid
         self.owner = owner
+        self.mark = mark
         self.pid_descriptor = os.pidfd_open(pid)
         self._stdout: int | None = stdout
         self._stderr: int | None = stderr

@@ -1,18 +1,18 @@
-import asyncio
 import contextlib
 import os
 import signal
 import sys
+import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from iris.worker.runtime.poller import Poller
-from iris.worker.runtime.process import Process, ProcessRuntime
+from iris.worker.guardian.orphans import Marks, OrphanReaper, become_subreaper, environment_value
+from iris.worker.guardian.process import Process, ProcessRuntime
+from iris.worker.guardian.reactor import Reactor
 from iris.worker.runtime.running import Exit, ProcessSpec, StartFailed
-from iris.worker.runtime.strangers import Strangers, become_subreaper, environment_value
 
 pytestmark = pytest.mark.e2e
 
@@ -20,64 +20,67 @@ pytestmark = pytest.mark.e2e
 class Watched:
     """A listener that keeps everything."""
 
-    def __init__(self) -> None:
+    def __init__(self, reactor: Reactor) -> None:
         self.stdout = b""
         self.stderr = b""
-        self.exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        self.grew = asyncio.Event()
+        self.exit: Exit | None = None
+        self._reactor = reactor
 
     def on_output(self, is_stderr: bool, data: bytes) -> None:
         if is_stderr:
             self.stderr += data
         else:
             self.stdout += data
-        self.grew.set()
 
     def on_exit(self, exit: Exit) -> None:
-        self.exit.set_result(exit)
+        self.exit = exit
 
-    async def until_output(self, text: bytes) -> None:
-        while text not in self.stdout:
-            self.grew.clear()
-            await asyncio.wait_for(self.grew.wait(), 10)
+    def until_exit(self) -> Exit:
+        self._until(lambda: self.exit is not None)
+        assert self.exit is not None
+        return self.exit
+
+    def until_output(self, text: bytes) -> None:
+        self._until(lambda: text in self.stdout)
+
+    def _until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < deadline
+            self._reactor.turn(1.0)
 
 
 Start = Callable[..., tuple[Process, Watched]]
+WithRuntime = Callable[[Callable[[Start], None]], None]
 
 
 @pytest.fixture(params=["posix_spawn", "subprocess"])
-def with_runtime(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> Callable[[Callable[[Start], Awaitable[None]]], None]:
-    """Runs an async test with a `start(*argv)`; both ways of starting must behave alike."""
+def with_runtime(request: pytest.FixtureRequest, tmp_path: Path) -> WithRuntime:
+    """Runs a test with a `start(*argv)`; both ways of starting must behave alike."""
 
-    async def run(test: Callable[[Start], Awaitable[None]]) -> None:
-        loop = asyncio.get_running_loop()
-        poller = Poller(loop)
+    def run(test: Callable[[Start], None]) -> None:
+        reactor = Reactor()
         cwd = str(tmp_path)
         own_cwd = os.getcwd() if request.param == "posix_spawn" else None
-        runtime = ProcessRuntime(loop, poller, Strangers(), own_cwd)
+        runtime = ProcessRuntime(reactor, OrphanReaper(Marks(tmp_path)), own_cwd)
         count = 0
 
         def start(*argv: str, path: str = os.environ["PATH"]) -> tuple[Process, Watched]:
             nonlocal count
             count += 1
-            owner = f"/test/{os.getpid()}/{id(loop)}/{count}:0"
-            watched = Watched()
+            owner = f"/test/{os.getpid()}/{id(reactor)}/{count}:0"
+            watched = Watched(reactor)
             env = {"PATH": path, "IRIS_ATTEMPT_ID": owner}
             return runtime.start(ProcessSpec(owner, argv, env, cwd), watched), watched
 
         try:
-            await asyncio.wait_for(test(start), 30)
+            test(start)
         finally:
             runtime.close()
-            poller.close()
+            reactor.close()
 
     become_subreaper()
-    return lambda test: asyncio.run(run(test))
-
-
-WithRuntime = Callable[[Callable[[Start], Awaitable[None]]], None]
+    return run
 
 
 def gone(pid: int) -> bool:
@@ -88,9 +91,9 @@ def gone(pid: int) -> bool:
 
 
 def test_output_and_exit_code(with_runtime: WithRuntime) -> None:
-    async def test(start: Start) -> None:
+    def test(start: Start) -> None:
         _, watched = start("sh", "-c", "echo out; echo err >&2; exit 7")
-        exit = await watched.exit
+        exit = watched.until_exit()
         assert (exit.code, exit.signal, exit.text()) == (7, 0, "exit code 7")
         assert (watched.stdout, watched.stderr) == (b"out\n", b"err\n")
 
@@ -98,9 +101,9 @@ def test_output_and_exit_code(with_runtime: WithRuntime) -> None:
 
 
 def test_end_by_signal(with_runtime: WithRuntime) -> None:
-    async def test(start: Start) -> None:
+    def test(start: Start) -> None:
         _, watched = start("sh", "-c", "kill -SEGV $$")
-        exit = await watched.exit
+        exit = watched.until_exit()
         assert (exit.code, exit.signal, exit.text()) == (0, signal.SIGSEGV, "killed by SIGSEGV")
 
     with_runtime(test)
@@ -114,16 +117,16 @@ def test_a_task_starts_as_a_clean_session_leader_without_input(with_runtime: Wit
         "      sorted(map(int, os.listdir('/proc/self/fd')))[:-1], os.get_blocking(1))"
     )
 
-    async def test(start: Start) -> None:
+    def test(start: Start) -> None:
         _, watched = start(sys.executable, "-c", program)
-        await watched.exit
+        watched.until_exit()
         assert watched.stdout == b"True True True set() [0, 1, 2] True\n", watched.stderr
 
     with_runtime(test)
 
 
 def test_command_not_found_names_it_and_where_it_was_looked_for(with_runtime: WithRuntime) -> None:
-    async def test(start: Start) -> None:
+    def test(start: Start) -> None:
         with pytest.raises(StartFailed, match=r"command 'no-such-command' not found; looked in PATH=/bin:/nowhere"):
             start("no-such-command", path="/bin:/nowhere")
         with pytest.raises(StartFailed, match=r"there is no file .*/no/such/file"):
@@ -139,7 +142,7 @@ def test_a_script_whose_interpreter_is_missing(with_runtime: WithRuntime, tmp_pa
     script.write_text("#!/no/such/interpreter\n")
     script.chmod(0o755)
 
-    async def test(start: Start) -> None:
+    def test(start: Start) -> None:
         with pytest.raises(StartFailed, match="names an interpreter that does not exist"):
             start(str(script))
 
@@ -151,9 +154,9 @@ def test_the_command_runs_in_its_directory_and_this_process_stays_in_its_own(
 ) -> None:
     own = os.getcwd()
 
-    async def test(start: Start) -> None:
+    def test(start: Start) -> None:
         _, watched = start("pwd")
-        await watched.exit
+        watched.until_exit()
         assert watched.stdout.decode().strip() == str(tmp_path)
         assert os.getcwd() == own
 
@@ -165,14 +168,14 @@ def test_failed_starts_leak_no_descriptors(with_runtime: WithRuntime, tmp_path: 
     broken.write_text("#!/no/such/interpreter\n")
     broken.chmod(0o755)
 
-    async def test(start: Start) -> None:
-        await start("true")[1].exit
+    def test(start: Start) -> None:
+        start("true")[1].until_exit()
         before = open_descriptors()
         for command in ("no-such-command", str(broken)):
             with pytest.raises(StartFailed):
                 start(command)
         _, watched = start("true")
-        await watched.exit
+        watched.until_exit()
         assert open_descriptors() - before == Counter()
 
     with_runtime(test)
@@ -188,30 +191,30 @@ def open_descriptors() -> Counter[str]:
 
 
 def test_ten_megabytes_at_once_arrive_whole(with_runtime: WithRuntime) -> None:
-    async def test(start: Start) -> None:
+    def test(start: Start) -> None:
         _, watched = start(sys.executable, "-c", "import os\nfor i in range(160): os.write(1, bytes([i]) * 65536)")
-        assert (await watched.exit).succeeded
+        assert watched.until_exit().succeeded
         assert watched.stdout == b"".join(bytes([i]) * 65536 for i in range(160))
 
     with_runtime(test)
 
 
 def test_a_background_child_in_the_group_dies_with_its_leader(with_runtime: WithRuntime) -> None:
-    async def test(start: Start) -> None:
+    def test(start: Start) -> None:
         _, watched = start("sh", "-c", "sleep 1000 & echo $!")
-        assert (await watched.exit).succeeded
+        assert watched.until_exit().succeeded
         assert gone(int(watched.stdout))
 
     with_runtime(test)
 
 
 def test_daemons_that_left_the_session_and_hold_the_pipes_die_too(with_runtime: WithRuntime) -> None:
-    async def test(start: Start) -> None:
+    def test(start: Start) -> None:
         # Two generations, each in a session of its own; the second is orphaned only when the first is killed.
         _, watched = start(
             "sh", "-c", "setsid sh -c 'setsid sleep 1000 & echo $!; exec sleep 1000' & echo $!; sleep 0.3"
         )
-        assert (await watched.exit).succeeded
+        assert watched.until_exit().succeeded
         pids = [int(word) for word in watched.stdout.split()]
         assert len(pids) == 2
         assert all(map(gone, pids))
@@ -220,39 +223,60 @@ def test_daemons_that_left_the_session_and_hold_the_pipes_die_too(with_runtime: 
 
 
 def test_a_daemon_of_a_live_attempt_is_left_alone_by_anothers_end(with_runtime: WithRuntime) -> None:
-    async def test(start: Start) -> None:
+    def test(start: Start) -> None:
         process, watched = start("sh", "-c", "(setsid sleep 1000 & echo $!); exec sleep 1000")
-        await watched.until_output(b"\n")
+        watched.until_output(b"\n")
         daemon = int(watched.stdout)
         _, other = start("true")
-        await other.exit
+        other.until_exit()
         assert not gone(daemon)
         process.kill()
-        await watched.exit
+        watched.until_exit()
         assert gone(daemon)
 
     with_runtime(test)
 
 
-def test_terminate_reaches_the_group_and_kill_ends_what_ignores_it(with_runtime: WithRuntime) -> None:
-    async def test(start: Start) -> None:
-        process, watched = start("sh", "-c", "trap 'echo asked' TERM; echo ready; while true; do sleep 0.05; done")
-        await watched.until_output(b"ready")
-        process.terminate()
-        await watched.until_output(b"asked")
-        assert not watched.exit.done()
+def test_a_daemon_without_a_trace_of_its_attempt_dies_with_it_beside_a_neighbour(with_runtime: WithRuntime) -> None:
+    async_daemon = "env -i setsid sh -c 'setsid sleep 1000 >/dev/null 2>&1 </dev/null & echo $!'"
+
+    def test(start: Start) -> None:
+        neighbour, watched_neighbour = start("sleep", "1000")
+        process, watched = start("sh", "-c", f"{async_daemon}; exec sleep 1000")
+        watched.until_output(b"\n")
+        daemon = int(watched.stdout)
+        _, other = start("true")
+        other.until_exit()
+        assert not gone(daemon)
         process.kill()
-        assert (await watched.exit).signal == signal.SIGKILL
+        watched.until_exit()
+        assert gone(daemon)
+        assert not gone(neighbour.pid)
+        neighbour.kill()
+        watched_neighbour.until_exit()
+
+    with_runtime(test)
+
+
+def test_terminate_reaches_the_group_and_kill_ends_what_ignores_it(with_runtime: WithRuntime) -> None:
+    def test(start: Start) -> None:
+        process, watched = start("sh", "-c", "trap 'echo asked' TERM; echo ready; while true; do sleep 0.05; done")
+        watched.until_output(b"ready")
+        process.terminate()
+        watched.until_output(b"asked")
+        assert watched.exit is None
+        process.kill()
+        assert watched.until_exit().signal == signal.SIGKILL
 
     with_runtime(test)
 
 
 def test_many_short_processes_leave_nothing_behind(with_runtime: WithRuntime) -> None:
-    async def test(start: Start) -> None:
-        await start("true")[1].exit
+    def test(start: Start) -> None:
+        start("true")[1].until_exit()
         before = open_descriptors()
         watched = [start("sh", "-c", f"echo {i}; exit {i}")[1] for i in range(40)]
-        exits = [await one.exit for one in watched]
+        exits = [one.until_exit() for one in watched]
         assert [exit.code for exit in exits] == list(range(40))
         assert [one.stdout for one in watched] == [b"%d\n" % i for i in range(40)]
         assert open_descriptors() - before == Counter()

@@ -11,13 +11,13 @@ pytestmark = pytest.mark.e2e
 
 WORKER = '''
 """Runs every case again and again, so that the first runs are cold and the last one is warm."""
-import asyncio, json, os, sys, cloudpickle
+import json, os, sys, time, cloudpickle
 from pathlib import Path
 from iris.worker import callable_main
-from iris.worker.runtime.poller import Poller
-from iris.worker.runtime.process import ProcessRuntime
+from iris.worker.guardian.orphans import Marks, OrphanReaper, become_subreaper
+from iris.worker.guardian.process import ProcessRuntime
+from iris.worker.guardian.reactor import Reactor
 from iris.worker.runtime.running import ProcessSpec
-from iris.worker.runtime.strangers import Strangers, become_subreaper
 
 MINE = {"MINE": "m", "IRIS_CLOUDPICKLE": "", "PYTHONPATH": sys.argv[2]}
 
@@ -46,40 +46,44 @@ def cases():
     }
 
 class Seen:
-    def __init__(self): self.out, self.ended = {False: b"", True: b""}, asyncio.get_running_loop().create_future()
+    def __init__(self, reactor): self.reactor, self.out, self.exit = reactor, {False: b"", True: b""}, None
     def on_output(self, is_stderr, data): self.out[is_stderr] += data
-    def on_exit(self, exit): self.ended.set_result((exit.code, exit.signal))
+    def on_exit(self, exit): self.exit = exit.code, exit.signal
+    def ended(self):
+        while self.exit is None:
+            self.reactor.turn(1.0)
+        return self.exit
 
-async def main(directory):
+def main(directory):
     become_subreaper()
-    loop = asyncio.get_running_loop()
-    poller = Poller(loop)
+    reactor = Reactor()
     os.chdir(directory)
-    runtime = ProcessRuntime(loop, poller, Strangers(adopt_unmarked=True), own_cwd=str(directory), warm=True)
+    orphans = OrphanReaper(Marks(directory), adopt_unmarked=True)
+    runtime = ProcessRuntime(reactor, orphans, own_cwd=str(directory), warm=True)
     script = str(Path(callable_main.__file__))
     place = directory / "place"
     place.mkdir()
     number = 0
 
-    async def run(payload, sharer="ann", **variables):
+    def run(payload, sharer="ann", **variables):
         nonlocal number
         number += 1
         env = {**os.environ, **MINE, "IRIS_ATTEMPT_ID": f"/ann/j/0:{number}", **variables}
-        seen = Seen()
+        seen = Seen(reactor)
         argv = (sys.executable, "-P", script, str(payload))
         process = runtime.start(ProcessSpec(f"/ann/j/0:{number}", argv, env, str(place), sharer), seen)
         words = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\\0")
-        ended = await seen.ended
+        ended = seen.ended()
         warm = b"--serve" in words
         own = str(os.getpid())
         out = seen.out[False].decode().replace(f":{number} ", ":N ").replace(own, "WORKER")
         return warm, {"out": out, "err": seen.out[True].decode().splitlines()[-1:], "ended": ended}
 
-    async def until(payload, warm, **options):
+    def until(payload, warm, **options):
         for _ in range(400):
-            is_warm, told = await run(payload, **options)
+            is_warm, told = run(payload, **options)
             if is_warm == warm: return told
-            await asyncio.sleep(0.02)
+            reactor.turn(0.02)
         raise SystemExit("never " + ("warm" if warm else "cold"))
 
     report = {}
@@ -88,29 +92,29 @@ async def main(directory):
             function, args = (lambda: os.kill(os.getpid(), 9)), ()
         payload = directory / name
         payload.write_bytes(cloudpickle.dumps((function, args, {})))
-        report[name] = [await until(payload, False, sharer=f"cold {name}"), await until(payload, True)]
+        report[name] = [until(payload, False, sharer=f"cold {name}"), until(payload, True)]
     # Another user, and other variables, have helpers of their own.
     none = directory / "none"
-    report["strangers"] = [(await run(none, sharer="bob"))[0], (await run(none, MINE="n"))[0]]
+    report["strangers"] = [(run(none, sharer="bob"))[0], (run(none, MINE="n"))[0]]
     hang = directory / "hang"
     def wait():
         import time
         time.sleep(600)
     hang.write_bytes(cloudpickle.dumps((wait, (), {})))
     env = {**os.environ, **MINE, "IRIS_ATTEMPT_ID": "/ann/j/0:9999"}
-    seen = Seen()
+    seen = Seen(reactor)
     argv = (sys.executable, "-P", script, str(hang))
     process = runtime.start(ProcessSpec("/ann/j/0:9999", argv, env, str(place), "ann"), seen)
     process.kill()
-    report["killed"] = await seen.ended
+    report["killed"] = seen.ended()
     runtime.close()
     for _ in range(500):
         if not Path(f"/proc/self/task/{os.getpid()}/children").read_text().strip(): break
-        await asyncio.sleep(0.01)
+        reactor.turn(0.01)
     report["children"] = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
     print(json.dumps(report))
 
-asyncio.run(main(Path(sys.argv[1])))
+main(Path(sys.argv[1]))
 '''
 
 

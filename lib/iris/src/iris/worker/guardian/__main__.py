@@ -1,0 +1,156 @@
+"""The guardian's process: `python -m iris.worker.guardian --work-dir DIR`. Started by `iris.worker.guardian.launch`.
+
+It imports neither asyncio nor gRPC, so that it is small and starts at once.
+"""
+
+import argparse
+import fcntl
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from iris.worker.guardian import cgroup
+from iris.worker.guardian.guardian import Guardian
+from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths, build_of
+from iris.worker.guardian.leftovers import end_leftovers
+from iris.worker.guardian.orphans import Marks, OrphanReaper, become_subreaper
+from iris.worker.guardian.process import ProcessRuntime
+from iris.worker.guardian.reactor import Reactor
+from iris.worker.guardian.server import Server
+
+logger = logging.getLogger(__name__)
+
+_ENOUGH_DESCRIPTORS: Final = 4096
+_TERM_GRACE_MS: Final = 1000
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Be the guardian of a work directory until its worker says so, or until there is nothing to guard; exit code."""
+    options = _parser().parse_args(argv)
+    paths = GuardianPaths(options.work_dir.absolute())
+    lock = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0  # there is one
+    ready_read, ready_write = os.pipe()
+    if os.fork():
+        # The starter waits for this process only, and until the other listens.
+        os.close(ready_write)
+        os._exit(0 if os.read(ready_read, 1) else 1)
+    os.close(ready_read)
+    os.setsid()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s guardian: %(message)s")
+    logging.raiseExceptions = False  # a full disk is no reason to fail
+    os.truncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    become_subreaper()
+    end_leftovers(paths.root)
+    group = cgroup.enter(paths.root)
+    listener = _listen(paths)
+    os.write(ready_write, b"R")
+    os.close(ready_write)
+    try:
+        serve(paths, listener, options.linger)
+    finally:
+        if group is not None:
+            cgroup.leave(group, paths.root)
+        paths.socket.unlink(missing_ok=True)
+    return 0
+
+
+def serve(paths: GuardianPaths, listener: socket.socket, linger_s: float) -> None:
+    """Guard until told to finish, or until there was neither worker nor task for `linger_s` seconds."""
+    reactor = Reactor()
+    os.chdir("/")
+    runtime = ProcessRuntime(reactor, OrphanReaper(Marks(paths.root), adopt_unmarked=True), own_cwd="/", warm=True)
+    guardian = Guardian(reactor, runtime)
+    server = Server(
+        reactor,
+        guardian,
+        listener,
+        {
+            "guardian": uuid.uuid4().hex,
+            "pid": os.getpid(),
+            "build": build_of(Path(__file__).parent),
+            "descriptors": _raise_descriptor_limit(),
+        },
+    )
+    _finish_on_sigterm(reactor, guardian)
+    alone_since = time.monotonic()
+    while not (guardian.finishing and not guardian.live_count):
+        if server.has_worker or guardian.live_count:
+            longest, alone_since = server.wait_s(), time.monotonic()
+        else:
+            longest = alone_since + linger_s - time.monotonic()
+            if longest <= 0:
+                logger.info("no worker came and nothing runs: the guardian ends")
+                break
+        reactor.turn(0.0 if guardian.has_queue else longest)
+        guardian.start_some()
+        server.send_news()
+    server.send_news()
+    server.close()
+    runtime.close()
+    reactor.close()
+
+
+def _finish_on_sigterm(reactor: Reactor, guardian: Guardian) -> None:
+    woken, wake = socket.socketpair()
+    for end in (woken, wake):
+        end.setblocking(False)
+    # Handlers, not SIG_IGN: what is ignored would be ignored by every task, too.
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+
+    def on_signal() -> None:
+        if signal.SIGTERM in woken.recv(64):
+            logger.warning("SIGTERM: ending %d attempts", guardian.live_count)
+            guardian.finish(_TERM_GRACE_MS)
+        wake.fileno()  # kept alive with this closure
+
+    reactor.watch(woken.fileno(), on_signal)
+
+
+def _listen(paths: GuardianPaths) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    paths.socket.unlink(missing_ok=True)
+    before = os.umask(0o177)
+    try:
+        with paths.short_name() as name:
+            listener.bind(name)
+    finally:
+        os.umask(before)
+    listener.listen(16)
+    listener.setblocking(False)
+    return listener
+
+
+def _raise_descriptor_limit() -> int:
+    """Allow a few thousand open files, so that attempts need not wait for one; returns the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _ENOUGH_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return _ENOUGH_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m iris.worker.guardian")
+    parser.add_argument("--work-dir", type=Path, required=True)
+    parser.add_argument("--linger", type=float, default=DEFAULT_LINGER_S, help="how long to wait for a worker (s)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

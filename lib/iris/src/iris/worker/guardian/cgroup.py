@@ -1,0 +1,89 @@
+"""A control group of the guardian's own: what it starts is born there and can be ended in one step.
+
+Only version 2 (also beside version 1) has cgroup.kill. Where no group can be made, marks and environments must do.
+"""
+
+import logging
+import os
+import zlib
+from pathlib import Path
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+_RECORD: Final = "guardian.cgroup"
+_MOUNTS: Final = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
+
+
+def kill_recorded(work_dir: Path) -> None:
+    """End whatever still runs in the group of a former guardian, and remove the group."""
+    record = work_dir / _RECORD
+    try:
+        path = Path(record.read_text().strip())
+    except (OSError, ValueError):
+        return
+    if path.name.startswith(_name(work_dir)) and (path / "cgroup.kill").exists():
+        _kill(path)
+    record.unlink(missing_ok=True)
+
+
+def enter(work_dir: Path) -> Path | None:
+    """Move this process into a group of its own; None where that cannot be."""
+    parent = _own_group()
+    if parent is None or not (parent / "cgroup.procs").exists():
+        return None
+    path = parent / f"{_name(work_dir)}-{os.getpid()}"
+    try:
+        path.mkdir()
+        # Noted before anything is in it: the next guardian must find what this one leaves.
+        (work_dir / _RECORD).write_text(f"{path}\n")
+        if not (path / "cgroup.kill").exists():
+            raise OSError("the kernel has no cgroup.kill")
+        (path / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    except OSError as error:
+        logger.info("no control group can be made for the tasks (%s): they are known by their marks", error)
+        _remove(path)
+        return None
+    return path
+
+
+def leave(path: Path, work_dir: Path) -> None:
+    """Move this process out of its group and end all that is left there."""
+    try:
+        (path.parent / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    except OSError as error:
+        logger.warning("cannot leave %s: %s", path, error)
+        return
+    _kill(path)
+    (work_dir / _RECORD).unlink(missing_ok=True)
+
+
+def _name(work_dir: Path) -> str:
+    return f"iris-{zlib.crc32(bytes(work_dir)):08x}"
+
+
+def _own_group() -> Path | None:
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    path = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), None)
+    mount = next((mount for mount in _MOUNTS if (mount / "cgroup.controllers").exists()), None)
+    return mount / path.lstrip("/") if path is not None and mount is not None else None
+
+
+def _kill(path: Path) -> None:
+    try:
+        (path / "cgroup.kill").write_text("1\n")
+    except OSError as error:
+        logger.warning("cannot kill what is in %s: %s", path, error)
+    _remove(path)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.rmdir()
+    except FileNotFoundError:
+        pass
+    except OSError as error:  # what was killed is still dying; an empty group left behind costs nothing
+        logger.info("%s stays for now: %s", path, error)

@@ -1,0 +1,310 @@
+"""The worker's side of its guardian: finds it or starts it, and is the runtime of the supervisor."""
+
+import asyncio
+import base64
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from iris.worker.guardian.held import Json, fields_of
+from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths, build_of, launch
+from iris.worker.guardian.protocol import (
+    MAX_FRAME_BYTES,
+    NEWEST_VERSION,
+    OLDEST_VERSION,
+    FrameReader,
+    Message,
+    ProtocolError,
+    encode,
+)
+from iris.worker.runtime.running import Exit, Held, Listener, ProcessSpec, StartFailed, StartFailure
+from rigging.errors import Conflict, Unavailable
+
+logger = logging.getLogger(__name__)
+
+_DESCRIPTORS_PER_ATTEMPT: Final = 4
+_DESCRIPTORS_KEPT: Final = 200
+_AGAIN_S: Final = 0.05
+_PATIENCE_S: Final = 20.0
+_FINISH_S: Final = 5.0
+_FOLDER: Final = Path(__file__).parent
+
+Versions = tuple[int, int]
+
+
+class _Command:
+    """A command that the guardian was told to run, or holds since before this process."""
+
+    def __init__(self, owner: str, listener: Listener, client: "GuardianClient", dies_with_worker: bool) -> None:
+        self.listener = listener
+        self.dies_with_worker = dies_with_worker
+        self.started = False
+        self._owner = owner
+        self._client = client
+
+    def terminate(self, grace_ms: int, note: Mapping[str, Any] | None = None) -> None:
+        self._client.ask("stop", self._owner, grace_ms, note)
+
+
+class GuardianClient(asyncio.Protocol):
+    """A connection to the guardian, after its hello. Implements `running.Runtime`.
+
+    Attributes:
+        guardian_id: Names this guardian; another one has other tasks.
+        lost: Done when the connection is over; with the guardian's death its tasks are dead, too.
+    """
+
+    def __init__(self, reader: FrameReader, hello: Json) -> None:
+        self.guardian_id = str(hello["guardian"])
+        self.pid = int(hello["pid"])
+        self.version = int(hello["version"])
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._most_live = max(1, (int(hello.get("descriptors", 1024)) - _DESCRIPTORS_KEPT) // _DESCRIPTORS_PER_ATTEMPT)
+        self._held: dict[str, Json] = {str(fields["id"]): fields for fields in hello.get("held", [])}
+        self._reader = reader
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.WriteTransport | None = None
+        self._commands: dict[str, _Command] = {}
+        self._live: set[str] = set()
+        self._requests: list[list[Any]] = []
+        self._leaving = False
+
+    # --- the runtime ---
+
+    @property
+    def live_count(self) -> int:
+        return len(self._live)
+
+    @property
+    def most_live(self) -> int:
+        return self._most_live
+
+    def start(self, spec: ProcessSpec, listener: Listener) -> _Command:
+        command = self._listen(spec.owner, listener, spec.dies_with_worker)
+        self.ask("start", fields_of(spec))
+        return command
+
+    def held(self) -> list[Held]:
+        return [
+            Held(
+                owner=name,
+                pid=int(fields.get("pid", 0)),
+                log=str(fields.get("log", "")),
+                log_size=int(fields.get("log_size", 0)),
+                at_ms=int(fields.get("at_ms", 0)),
+                note=fields.get("note") or {},
+            )
+            for name, fields in self._held.items()
+        ]
+
+    def take_up(self, owner: str, listener: Listener) -> _Command:
+        fields = self._held.pop(owner)
+        command = self._listen(owner, listener, False)
+        command.started = bool(fields.get("pid"))
+        if fields.get("refused"):
+            self.take(["refused", owner, *fields["refused"]])
+        elif fields.get("end"):
+            self.take(["ended", owner, fields["end"]])
+        return command
+
+    def forget(self, owner: str) -> None:
+        self._commands.pop(owner, None)
+        self.ask("forget", owner)
+
+    def contact(self, sent_ms: int) -> None:
+        """The controller has acknowledged a beat that was sent at this moment (`protocol.boot_ms`)."""
+        self.ask("contact", sent_ms)
+
+    async def finish(self) -> None:
+        """Make the guardian end with all that it still holds; returns when it has."""
+        self._leaving = True
+        self.ask("finish", 0)
+        try:
+            async with asyncio.timeout(_FINISH_S):
+                await asyncio.shield(self.lost)
+        except TimeoutError:
+            logger.warning("the guardian (process %d) has not ended after %g s", self.pid, _FINISH_S)
+
+    def close(self) -> None:
+        """End the connection; what runs goes on."""
+        self._leaving = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def ask(self, *request: Any) -> None:
+        """Say one thing to the guardian; what is asked in one turn of the loop goes as one message."""
+        if not self._requests:
+            self._loop.call_soon(self._send)
+        self._requests.append(list(request))
+
+    def _listen(self, owner: str, listener: Listener, dies_with_worker: bool) -> _Command:
+        command = self._commands[owner] = _Command(owner, listener, self, dies_with_worker)
+        self._live.add(owner)
+        return command
+
+    def _send(self) -> None:
+        requests, self._requests = self._requests, []
+        if self._transport is not None and not self.lost.done():
+            self._transport.write(encode({"do": requests}))
+
+    # --- the connection ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        for message in self._reader.feed(data):
+            news = message.get("news")
+            for item in news if isinstance(news, list) else ():
+                self.take(item)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._leaving:
+            logger.error("the guardian (process %d) is gone%s", self.pid, f": {error}" if error else "")
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def take(self, item: list[Any]) -> None:
+        """One piece of news; what is not known is passed over."""
+        match item:
+            case [str(verb), str(name), *details] if name in self._held:
+                _learn(self._held[name], verb, details)
+            case ["grew", str(name), int(size)] if name in self._commands:
+                self._commands[name].listener.on_log(size)
+            case ["started", str(name), int(pid), *_] if name in self._commands:
+                self._started(self._commands[name], pid)
+            case ["refused", str(name), str(why), str(text), int(code)] if name in self._commands:
+                reason = StartFailure(why) if why in set(StartFailure) else StartFailure.HOST
+                self._over(name).listener.on_refused(StartFailed(text, code, reason))
+            case ["ended", str(name), dict(end)] if name in self._commands:
+                command = self._over(name)
+                if not command.started:
+                    self._started(command, int(end.get("pid", 0)))
+                command.listener.on_log(int(end["log_size"]))
+                command.listener.on_exit(_exit_from(end))
+
+    def _started(self, command: _Command, pid: int) -> None:
+        if not command.started:
+            command.started = True
+            command.listener.on_started(pid)
+
+    def _over(self, name: str) -> _Command:
+        self._live.discard(name)
+        command = self._commands[name]
+        if command.dies_with_worker:
+            self.forget(name)
+        return command
+
+
+def _learn(held: Json, verb: str, details: list[Any]) -> None:
+    """Bring up to date what was told with hello and is not taken up yet."""
+    match verb, details:
+        case "started", [int(pid), *_]:
+            held["pid"] = pid
+        case "grew", [int(size)]:
+            held["log_size"] = size
+        case "refused", [_, _, _]:
+            held["refused"] = details
+        case "ended", [dict(end)]:
+            held["end"] = end
+
+
+def _exit_from(end: Json) -> Exit:
+    return Exit(
+        code=int(end["code"]),
+        signal=int(end["signal"]),
+        tail=base64.b64decode(end.get("tail", "")),
+        lost=str(end.get("lost", "")),
+        fenced=str(end.get("fenced", "")),
+        at_ms=int(end.get("at_ms", 0)),
+    )
+
+
+async def attach(
+    paths: GuardianPaths,
+    *,
+    versions: Versions = (OLDEST_VERSION, NEWEST_VERSION),
+    start: Callable[[], Any] | None = None,
+    linger_s: float = DEFAULT_LINGER_S,
+    patience_s: float = _PATIENCE_S,
+) -> GuardianClient:
+    """Connect to the guardian of a work directory as its worker; start it if there is none.
+
+    Args:
+        versions: The oldest and the newest version of the protocol that are spoken.
+        start: As `launch.launch`, which is the default.
+
+    Raises:
+        Conflict: It speaks another version. Unavailable: It cannot be started, or has another worker.
+    """
+    deadline = asyncio.get_running_loop().time() + patience_s
+    why = ""
+    while asyncio.get_running_loop().time() < deadline:
+        try:
+            stream = await asyncio.to_thread(_connect, paths)
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            process = await asyncio.to_thread(start) if start else await asyncio.to_thread(launch, paths, (), linger_s)
+            if await asyncio.to_thread(process.wait) != 0:
+                raise Unavailable(f"the guardian of {paths.root} did not start; its log: {paths.log}") from error
+            continue
+        try:
+            client = await _greet(stream, versions)
+        except (ConnectionError, ProtocolError, Unavailable) as error:
+            why = str(error)
+            stream.close()
+            await asyncio.sleep(_AGAIN_S)
+            continue
+        except BaseException:
+            stream.close()
+            raise
+        return client
+    raise Unavailable(f"the guardian of {paths.root} does not take this worker: {why or 'it does not listen'}")
+
+
+def _connect(paths: GuardianPaths) -> socket.socket:
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with paths.short_name() as name:
+            stream.connect(name)
+    except BaseException:
+        stream.close()
+        raise
+    stream.setblocking(False)
+    return stream
+
+
+async def _greet(stream: socket.socket, versions: Versions) -> GuardianClient:
+    loop = asyncio.get_running_loop()
+    hello = {"versions": list(versions), "pid": os.getpid(), "role": "worker"}
+    async with asyncio.timeout(_PATIENCE_S):
+        await loop.sock_sendall(stream, encode({"hello": hello}))
+        reader = FrameReader(MAX_FRAME_BYTES)
+        messages: list[Message] = []
+        while not messages:
+            data = await loop.sock_recv(stream, 1 << 18)
+            if not data:
+                raise ConnectionResetError("it hung up")
+            messages = list(reader.feed(data))
+    answer, *more = messages
+    if "refused" in answer:
+        if "versions" in answer:
+            raise Conflict(f"the guardian cannot be used: {answer['refused']}; end it or use the release it is of")
+        raise Unavailable(str(answer["refused"]))
+    if not isinstance(answer.get("hello"), dict):
+        raise ProtocolError("the guardian did not begin with hello")
+    client = GuardianClient(reader, answer["hello"])
+    if answer["hello"].get("build") != build_of(_FOLDER) and not client.held():
+        # Of another release, and it holds nothing: there is no reason to keep it.
+        await loop.sock_sendall(stream, encode({"do": [["finish", 0]]}))
+        while await loop.sock_recv(stream, 1 << 16):
+            pass
+        raise Unavailable("the guardian is of another release and was asked to end")
+    await loop.create_unix_connection(lambda: client, sock=stream)
+    for message in more:
+        for item in message.get("news", ()):
+            client.take(item)
+    return client

@@ -1,0 +1,257 @@
+"""Holds a host's attempts: starts and stops them as it is told, keeps their ends, and fences them on its own."""
+
+import contextlib
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from iris.worker.guardian.held import HeldAttempt, Json, Phase, spec_from
+from iris.worker.guardian.process import ProcessRuntime
+from iris.worker.guardian.protocol import boot_ms
+from iris.worker.guardian.reactor import Reactor
+from iris.worker.runtime.running import StartFailed, StartFailure
+
+logger = logging.getLogger(__name__)
+
+_STARTS_PER_TURN: Final = 8
+"""Between so many starts the loop looks after output, ends and messages."""
+FLUSH_S: Final = 0.1
+"""An unfinished line is stored, for somebody who may follow, so long after its first byte."""
+_SWEEP_S: Final = 5.0
+_FENCE_TICK_S: Final = 1.0
+_STARTED_LATE_S: Final = 0.02
+"""A start is not told at once: most short commands have ended by then, and only that is told."""
+_GREW_LATE_S: Final = 0.004
+
+
+class Guardian:
+    """All attempts of one work directory.
+
+    Args:
+        now_ms: Unix time. contact_clock: As `boot_ms`; what "contact" is measured by.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        runtime: ProcessRuntime,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        contact_clock: Callable[[], int] = boot_ms,
+    ) -> None:
+        self._reactor = reactor
+        self._runtime = runtime
+        self._now_ms = now_ms
+        self._contact_clock = contact_clock
+        self._attempts: dict[str, HeldAttempt] = {}
+        self._live: dict[str, HeldAttempt] = {}
+        self._queue: deque[HeldAttempt] = deque()
+        self._dirty: dict[str, HeldAttempt] = {}
+        self._contact_ms = 0
+        self._fence_is_armed = False
+        self._sweep_is_armed = False
+        self.finishing = False
+        self.news_due: float | None = None
+        """When (monotonic clock) the worker is to be told what is new; None: nothing is."""
+
+    @property
+    def live_count(self) -> int:
+        return len(self._live)
+
+    @property
+    def has_queue(self) -> bool:
+        """Whether there is something to start at once."""
+        return bool(self._queue)
+
+    def held(self) -> list[Json]:
+        """Everything, for a worker process that has just come."""
+        self._dirty.clear()
+        self.news_due = None
+        return [attempt.whole() for attempt in self._attempts.values() if not attempt.spec.dies_with_worker]
+
+    def take_news(self) -> list[list[Any]]:
+        """What the worker has not been told."""
+        news = [item for attempt in self._dirty.values() for item in attempt.news()]
+        self._dirty.clear()
+        self.news_due = None
+        return news
+
+    # --- what it is told ---
+
+    def do(self, verb: object, *details: Any) -> None:
+        """Do one thing that the worker asks for. What is not known or makes no sense is passed over."""
+        try:
+            match verb:
+                case "start":
+                    self._start(*details)
+                case "stop":
+                    self._stop(*details)
+                case "forget":
+                    self._forget(*details)
+                case "contact":
+                    # What claims to be of the future would put the fence off.
+                    self._contact_ms = max(self._contact_ms, min(int(details[0]), self._contact_clock()))
+                case "finish":
+                    self.finish(int(details[0]))
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+            logger.error("a request that makes no sense (%s): %r", error, verb)
+
+    def worker_left(self) -> None:
+        """The worker's process is gone: what only served it ends."""
+        for name, attempt in list(self._attempts.items()):
+            if attempt.spec.dies_with_worker:
+                if attempt.is_live:
+                    self._terminate(attempt, 0)
+                del self._attempts[name]
+                self._dirty.pop(name, None)
+
+    def finish(self, grace_ms: int) -> None:
+        """End everything; nothing is started any more."""
+        self.finishing = True
+        for attempt in list(self._live.values()):
+            self._terminate(attempt, grace_ms)
+
+    def start_some(self) -> None:
+        """Start the next few of those that wait."""
+        for _ in range(min(_STARTS_PER_TURN, len(self._queue))):
+            attempt = self._queue.popleft()
+            if attempt.phase is Phase.QUEUED:
+                self._spawn(attempt)
+
+    def _start(self, fields: Json) -> None:
+        name = str(fields["id"])
+        if name in self._attempts:
+            return  # known: a repeated request starts nothing
+        spec = spec_from(fields)
+        attempt = HeldAttempt(spec, self, self._now_ms)
+        self._attempts[name] = self._live[name] = attempt
+        self._queue.append(attempt)
+
+    def _stop(self, name: str, grace_ms: int, note: Json | None = None) -> None:
+        attempt = self._attempts.get(name)
+        if attempt is None or not attempt.is_live:
+            return
+        if note is not None:
+            attempt.note = note
+        self._terminate(attempt, int(grace_ms))
+
+    def _forget(self, name: str) -> None:
+        attempt = self._attempts.get(name)
+        if attempt is None or attempt.is_live:
+            return  # what still runs is not forgotten, or nobody would ever end it
+        del self._attempts[name]
+        self._dirty.pop(name, None)
+        if attempt.log_size:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(attempt.spec.log)
+
+    # --- what it does ---
+
+    def _spawn(self, attempt: HeldAttempt) -> None:
+        spec = attempt.spec
+        try:
+            if self.finishing:
+                raise StartFailed("the guardian is ending", why=StartFailure.STOPPED)
+            self._check_fence(attempt)
+            attempt.started(self._runtime.start(spec, attempt))
+        except StartFailed as error:
+            self._refuse(attempt, error)
+            return
+        except (OSError, ValueError) as error:
+            self._refuse(attempt, StartFailed(f"the host cannot start it: {error}", why=StartFailure.HOST))
+            return
+        self._tell(attempt, _STARTED_LATE_S)
+        self._arm_sweep()
+        if spec.fence_ms:
+            self._arm_fence()
+
+    def _refuse(self, attempt: HeldAttempt, error: StartFailed) -> None:
+        attempt.refused(error)
+        self._live.pop(attempt.spec.owner, None)
+        self._tell(attempt, 0)
+
+    def _terminate(self, attempt: HeldAttempt, grace_ms: int) -> None:
+        if attempt.process is None:
+            self._refuse(attempt, StartFailed("it was stopped before it started", why=StartFailure.STOPPED))
+            return
+        due = time.monotonic() + grace_ms / 1000
+        if attempt.grace_timer is not None:
+            if attempt.grace_due <= due:
+                return  # it was told before, and its time is over sooner
+            attempt.grace_timer.cancel()
+        else:
+            attempt.process.terminate()
+        attempt.grace_due = due
+        attempt.grace_timer = self._reactor.call_later(grace_ms / 1000, attempt.process.kill)
+
+    # --- what attempts tell ---
+
+    def grew(self, attempt: HeldAttempt) -> None:
+        if attempt.writer is not None and attempt.writer.has_rest and attempt.flush_timer is None:
+            attempt.flush_timer = self._reactor.call_later(FLUSH_S, attempt.flush)
+        self._tell(attempt, _GREW_LATE_S)
+
+    def ended(self, attempt: HeldAttempt) -> None:
+        self._live.pop(attempt.spec.owner, None)
+        self._tell(attempt, 0)
+
+    def _tell(self, attempt: HeldAttempt, late_s: float) -> None:
+        self._dirty[attempt.spec.owner] = attempt
+        due = time.monotonic() + late_s
+        if self.news_due is None or due < self.news_due:
+            self.news_due = due
+
+    # --- on its own ---
+
+    def _check_fence(self, attempt: HeldAttempt) -> None:
+        why = self._beyond_fence(attempt)
+        if why:
+            raise StartFailed(f"not started: {why}", why=StartFailure.FENCED)
+
+    def _beyond_fence(self, attempt: HeldAttempt) -> str:
+        fence_ms = attempt.spec.fence_ms
+        silent_ms = self._contact_clock() - self._contact_ms
+        if not fence_ms or silent_ms <= fence_ms:
+            return ""
+        return f"there was no contact with the controller for {fence_ms / 1000:g} s, and another attempt may be running"
+
+    def _arm_fence(self) -> None:
+        if not self._fence_is_armed:
+            self._fence_is_armed = True
+            self._reactor.call_later(self._fence_tick(), self._fence)
+
+    def _fence_tick(self) -> float:
+        # Not only at the next deadline: the reactor's clock stands still while the machine sleeps, contact's does not.
+        left = [
+            attempt.spec.fence_ms + self._contact_ms - self._contact_clock()
+            for attempt in self._live.values()
+            if attempt.spec.fence_ms
+        ]
+        return min(max(min(left, default=0), 0) / 1000 + 0.001, _FENCE_TICK_S)
+
+    def _fence(self) -> None:
+        self._fence_is_armed = False
+        remain = False
+        for attempt in list(self._live.values()):
+            if not attempt.spec.fence_ms or attempt.process is None:
+                continue
+            remain = True
+            if not attempt.fenced and (why := self._beyond_fence(attempt)):
+                logger.warning("%s is killed: %s", attempt.spec.owner, why)
+                attempt.fenced = why
+                attempt.process.kill()
+        if remain:
+            self._arm_fence()
+
+    def _arm_sweep(self) -> None:
+        if not self._sweep_is_armed:
+            self._sweep_is_armed = True
+            self._reactor.call_later(_SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweep_is_armed = False
+        self._runtime.sweep()
+        if self._live:
+            self._arm_sweep()

@@ -1,0 +1,195 @@
+"""One attempt as its guardian holds it: from the request to start it until it is to be forgotten."""
+
+import base64
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Protocol
+
+from iris.worker.guardian.log_writer import LogWriter
+from iris.worker.guardian.process import Process
+from iris.worker.guardian.reactor import Timer
+from iris.worker.runtime.running import Exit, ProcessSpec, StartFailed
+
+Json = dict[str, Any]
+
+
+class Phase(Enum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    REFUSED = "refused"
+    ENDED = "ended"
+
+
+class Keeper(Protocol):
+    """What an attempt tells its guardian."""
+
+    def grew(self, attempt: "HeldAttempt") -> None: ...
+
+    def ended(self, attempt: "HeldAttempt") -> None: ...
+
+
+class HeldAttempt:
+    """Listens to its process, writes its log, and knows what the worker has not been told of it."""
+
+    __slots__ = (
+        "_keeper", "_now_ms", "_tail", "_told_size", "_told_started", "at_ms", "exit", "fenced", "flush_timer",
+        "grace_due", "grace_timer", "note", "phase", "pid", "process", "refusal", "spec", "writer",
+    )  # fmt: skip
+
+    def __init__(self, spec: ProcessSpec, keeper: Keeper, now_ms: Callable[[], int]) -> None:
+        self.spec = spec
+        self.note = spec.note
+        self.phase = Phase.QUEUED
+        self.at_ms = now_ms()
+        self.pid = 0
+        self.process: Process | None = None
+        self.writer = LogWriter(spec.log) if spec.log else None
+        self.exit: Exit | None = None
+        self.refusal: StartFailed | None = None
+        self.fenced = ""
+        self.grace_timer: Timer | None = None
+        self.grace_due = 0.0
+        self.flush_timer: Timer | None = None
+        self._keeper = keeper
+        self._now_ms = now_ms
+        self._tail = b""
+        self._told_started = False
+        self._told_size = 0
+
+    @property
+    def is_live(self) -> bool:
+        return self.phase in (Phase.QUEUED, Phase.RUNNING)
+
+    @property
+    def log_size(self) -> int:
+        return self.writer.size if self.writer is not None else 0
+
+    # --- what happens to it ---
+
+    def started(self, process: Process) -> None:
+        self.process = process
+        self.pid = process.pid
+        self.phase = Phase.RUNNING
+        self.at_ms = self._now_ms()
+
+    def refused(self, error: StartFailed) -> None:
+        """It will never start; the reason is also the log's only line."""
+        self.refusal = error
+        self.phase = Phase.REFUSED
+        self.at_ms = self._now_ms()
+        if self.writer is not None:
+            self.writer.feed(True, f"{error}\n".encode(errors="replace"), self.at_ms)
+            self.writer.finish(self.at_ms)
+
+    def on_output(self, is_stderr: bool, data: bytes) -> None:
+        if self.spec.tail_bytes and (is_stderr or self.writer is None):
+            self._tail = (self._tail + data)[-self.spec.tail_bytes :]
+        if self.writer is not None:
+            self.writer.feed(is_stderr, data, self._now_ms())
+            self._keeper.grew(self)
+
+    def flush(self) -> None:
+        """Store unfinished lines, too: somebody may be waiting for a prompt."""
+        self.flush_timer = None
+        if self.writer is not None and self.is_live:
+            self.writer.flush(self._now_ms())
+            self._keeper.grew(self)
+
+    def on_exit(self, exit: Exit) -> None:
+        self.at_ms = self._now_ms()
+        if self.writer is not None:
+            self.writer.finish(self.at_ms)
+        self.phase = Phase.ENDED
+        self.process = None
+        lost = self.writer.error if self.writer is not None else ""
+        self.exit = Exit(exit.code, exit.signal, self._tail, lost, self.fenced, self.at_ms)
+        self._tail = b""
+        self.cancel_timers()
+        self._keeper.ended(self)
+
+    def cancel_timers(self) -> None:
+        for timer in (self.grace_timer, self.flush_timer):
+            if timer is not None:
+                timer.cancel()
+        self.grace_timer = self.flush_timer = None
+
+    # --- what is told of it ---
+
+    def news(self) -> list[list[Any]]:
+        """What the worker was not told yet; it counts as told then."""
+        told: list[list[Any]] = []
+        name = self.spec.owner
+        if self.refusal is not None:
+            refusal = self.refusal
+            return [["grew", name, self.log_size], ["refused", name, refusal.why, str(refusal), refusal.exit_code]]
+        if self.exit is not None:
+            return [["ended", name, self._end()]]
+        if self.process is not None and not self._told_started:
+            told.append(["started", name, self.pid, self.at_ms])
+            self._told_started = True
+        if self.log_size != self._told_size:
+            self._told_size = self.log_size
+            told.append(["grew", name, self._told_size])
+        return told
+
+    def whole(self) -> Json:
+        """All of it, for a worker process that has just come."""
+        self._told_started = self.process is not None
+        self._told_size = self.log_size
+        return {
+            "id": self.spec.owner,
+            "pid": self.pid,
+            "log": self.spec.log,
+            "log_size": self.log_size,
+            "at_ms": self.at_ms,
+            "note": self.note,
+            "refused": None if self.refusal is None else [self.refusal.why, str(self.refusal), self.refusal.exit_code],
+            "end": None if self.exit is None else self._end(),
+        }
+
+    def _end(self) -> Json:
+        exit = self.exit
+        assert exit is not None
+        end: Json = {
+            "pid": self.pid,
+            "code": exit.code,
+            "signal": exit.signal,
+            "log_size": self.log_size,
+            "at_ms": exit.at_ms,
+        }
+        if exit.tail:
+            end["tail"] = base64.b64encode(exit.tail).decode()
+        if exit.lost:
+            end["lost"] = exit.lost
+        if exit.fenced:
+            end["fenced"] = exit.fenced
+        return end
+
+
+def spec_from(fields: Json) -> ProcessSpec:
+    """What a "start" asks for. Raises KeyError, TypeError or ValueError for what cannot be run."""
+    argv = tuple(map(str, fields["argv"]))
+    env = {str(name): str(value) for name, value in fields["env"].items()}
+    if not argv:
+        raise ValueError("argv is empty")
+    return ProcessSpec(
+        owner=str(fields["id"]),
+        argv=argv,
+        env=env,
+        cwd=str(fields["cwd"]),
+        sharer=str(fields.get("sharer", "")),
+        log=str(fields.get("log", "")),
+        tail_bytes=int(fields.get("tail_bytes", 0)),
+        fence_ms=int(fields.get("fence_ms", 0)),
+        dies_with_worker=bool(fields.get("dies_with_worker", False)),
+        note=dict(fields.get("note", {})),
+    )
+
+
+def fields_of(spec: ProcessSpec) -> Json:
+    """The inverse of `spec_from`; what is empty is left out."""
+    fields: Json = {"id": spec.owner, "argv": spec.argv, "env": spec.env, "cwd": spec.cwd}
+    for name in ("sharer", "log", "tail_bytes", "fence_ms", "dies_with_worker", "note"):
+        if value := getattr(spec, name):
+            fields[name] = value
+    return fields

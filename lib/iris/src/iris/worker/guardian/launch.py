@@ -1,0 +1,91 @@
+"""Starting a guardian, and where it is found. Imports little: it comes before all that a worker imports."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+DEFAULT_LINGER_S: Final = 600.0
+"""A guardian without worker and tasks waits so long for a worker that wants to know how they ended."""
+
+_LOG_LIMIT_BYTES: Final = 1024 * 1024
+_KEPT: Final = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV", "LD_LIBRARY_PATH"})
+_KEPT_PREFIXES: Final = ("LC_", "PYTHON")
+
+
+@dataclass(frozen=True, slots=True)
+class GuardianPaths:
+    """A guardian's files in the work directory `root`."""
+
+    root: Path
+
+    @property
+    def socket(self) -> Path:
+        """Where it listens."""
+        return self.root / "guardian.sock"
+
+    @property
+    def lock(self) -> Path:
+        """Locked while it lives; holds its pid."""
+        return self.root / "guardian.lock"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "guardian.log"
+
+    @contextlib.contextmanager
+    def short_name(self) -> Iterator[str]:
+        """A name of the socket that the system takes: its path may be longer than the 107 bytes that are allowed."""
+        directory = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield f"/proc/self/fd/{directory}/{self.socket.name}"
+        finally:
+            os.close(directory)
+
+
+def launch(
+    paths: GuardianPaths, prefix: tuple[str, ...] = (), linger_s: float = DEFAULT_LINGER_S
+) -> "subprocess.Popen[bytes]":
+    """Start a guardian if there is none. The returned process ends once it listens (0) or cannot (else).
+
+    Args:
+        prefix: Goes before its command line.
+    """
+    with _open_log(paths.log) as log:
+        return subprocess.Popen(
+            [
+                *prefix,
+                *(sys.executable, "-m", "iris.worker.guardian"),
+                *("--work-dir", str(paths.root), "--linger", str(linger_s)),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd="/",
+            env=guardian_environment(os.environ),
+        )
+
+
+def guardian_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the guardian: its tasks can read them, so there is nothing that may be a secret."""
+    return {name: value for name, value in environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
+
+
+def build_of(folder: Path) -> str:
+    """Names the code of a guardian: another release, or an edit, has another."""
+    checksum = 0
+    for path in sorted(folder.glob("*.py")):
+        checksum = zlib.crc32(path.read_bytes(), checksum)
+    return f"{checksum:08x}"
+
+
+def _open_log(path: Path) -> IO[bytes]:
+    if path.exists() and path.stat().st_size > _LOG_LIMIT_BYTES:
+        os.replace(path, path.with_name(path.name + ".old"))
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")

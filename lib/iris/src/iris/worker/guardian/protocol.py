@@ -1,0 +1,103 @@
+"""What a worker and its guardian say to each other, so that each may be of another release than the other.
+
+A frame is a length (u32, big-endian) and a JSON object. The first frame of each side is its hello:
+
+    worker:    {"hello": {"versions": [oldest, newest], "pid": …, "role": "worker" | "control"}}
+    guardian:  {"hello": {"version": …, "guardian": id, "pid": …, "build": …, "descriptors": …, "held": [attempt, …]}}
+               or {"refused": why}, and the end of the connection
+
+The version is the newest that both speak. `held` is every attempt the guardian has not been told to forget. A "control"
+only reads that: it changes nothing. Then, in this order and as often as there is something to say:
+
+    worker:    {"do": [[verb, …], …]}
+               "start", {spec}      · "stop", id, grace_ms, note or null  · "forget", id
+               "contact", ms        a beat sent at this moment of CLOCK_BOOTTIME was acknowledged by the controller
+               "finish", grace_ms   stop everything, then exit
+    guardian:  {"news": [[verb, …], …]}
+               "started", id, pid, at_ms · "refused", id, why, message, exit_code
+               "grew", id, log_size     · "ended", id, {end}
+
+Verbs and fields that are not known are passed over, so a release may add some without a new version number. Version
+numbers change only when passing over would be a misunderstanding. News tell a state, not a stream: what is not sent
+because the worker is away is part of `held` when it comes back.
+"""
+
+import json
+import struct
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+OLDEST_VERSION: Final = 1
+NEWEST_VERSION: Final = 1
+
+MAX_HELLO_BYTES: Final = 64 * 1024
+MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
+_LENGTH: Final = struct.Struct(">I")
+
+Message = dict[str, Any]
+
+
+def boot_ms() -> int:
+    """Milliseconds since this machine started, those that it slept included: one clock for all of its processes."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+class ProtocolError(Exception):
+    """What came is no message of this protocol."""
+
+
+def encode(message: Message) -> bytes:
+    """The bytes of one frame."""
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return _LENGTH.pack(len(body)) + body
+
+
+class FrameReader:
+    """Cuts a stream of bytes into messages.
+
+    Attributes:
+        limit: No frame may be longer. Small until the peer has shown that it speaks the protocol.
+    """
+
+    __slots__ = ("_buffer", "limit")
+
+    def __init__(self, limit: int = MAX_HELLO_BYTES) -> None:
+        self.limit = limit
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """The messages that `data` completes. Raises ProtocolError; nothing can be read after that."""
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            if length > self.limit:
+                raise ProtocolError(f"a frame of {length} bytes; at most {self.limit} are allowed")
+            end = _LENGTH.size + length
+            if len(self._buffer) < end:
+                return
+            body = bytes(self._buffer[_LENGTH.size : end])
+            del self._buffer[:end]
+            yield _decode(body)
+
+
+def agree(theirs: object, oldest: int = OLDEST_VERSION, newest: int = NEWEST_VERSION) -> int:
+    """The newest version that both sides speak. Raises ProtocolError naming both ranges."""
+    match theirs:
+        case [int(their_oldest), int(their_newest)] if max(oldest, their_oldest) <= min(newest, their_newest):
+            return min(newest, their_newest)
+        case [int(their_oldest), int(their_newest)]:
+            raise ProtocolError(
+                f"it speaks versions {their_oldest} to {their_newest} of the protocol, this one {oldest} to {newest}"
+            )
+    raise ProtocolError(f"versions must be two numbers, not {theirs!r}")
+
+
+def _decode(body: bytes) -> Message:
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"a frame that is not JSON: {error}") from error
+    if not isinstance(message, dict):
+        raise ProtocolError("a frame that is not a JSON object")
+    return message

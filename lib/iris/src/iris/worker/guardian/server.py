@@ -1,0 +1,225 @@
+"""The guardian's socket: one worker at a time, and whoever only looks."""
+
+import logging
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from iris.worker.guardian.guardian import Guardian
+from iris.worker.guardian.protocol import (
+    MAX_FRAME_BYTES,
+    NEWEST_VERSION,
+    OLDEST_VERSION,
+    FrameReader,
+    Message,
+    ProtocolError,
+    agree,
+    encode,
+)
+from iris.worker.guardian.reactor import READ, WRITE, Reactor
+
+logger = logging.getLogger(__name__)
+
+_READ_BYTES: Final = 256 * 1024
+_MOST_CONNECTIONS: Final = 32
+_HELLO_S: Final = 10.0
+
+
+class Connection:
+    """One peer. Reads never wait, and what the peer does not take is kept here: at most one frame."""
+
+    def __init__(self, stream: socket.socket, server: "Server") -> None:
+        self.stream = stream
+        self.greeted = False
+        self.peer = ""
+        self._server = server
+        self._reader = FrameReader()
+        self._unsent = memoryview(b"")
+
+    @property
+    def is_busy(self) -> bool:
+        """The peer has not taken all of what was sent; nothing may be sent until it has."""
+        return bool(self._unsent)
+
+    def greet(self) -> None:
+        """The peer has shown that it speaks the protocol."""
+        self.greeted = True
+        self._reader.limit = MAX_FRAME_BYTES
+
+    def send(self, message: Message) -> None:
+        self._unsent = memoryview(encode(message))
+        self.write()
+
+    def on_event(self) -> None:
+        """The stream is readable, writable or hung up."""
+        if self._unsent:
+            self.write()
+        self.read()
+
+    def read(self) -> bool:
+        """Handle what is there; False when the connection is over."""
+        while True:
+            try:
+                data = self.stream.recv(_READ_BYTES)
+            except BlockingIOError:
+                return True
+            except OSError:
+                data = b""
+            if not data:
+                self._server.lost(self)
+                return False
+            try:
+                for message in self._reader.feed(data):
+                    self._server.received(self, message)
+            except ProtocolError as error:
+                logger.error("%s: %s", self.peer or "a peer that did not say who it is", error)
+                self._server.lost(self)
+                return False
+            if len(data) < _READ_BYTES:
+                return True
+
+    def write(self) -> None:
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self.stream.send(self._unsent) :]
+        except BlockingIOError:
+            self._server.want(self, READ | WRITE)
+        except OSError:
+            self._unsent = memoryview(b"")  # the read that follows finds the end
+        else:
+            self._server.want(self, READ)
+
+
+class Server:
+    """Accepts connections and speaks for the guardian.
+
+    Args:
+        hello: What the guardian says of itself.
+        is_own: Whether a process of this user id may speak with the guardian.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        guardian: Guardian,
+        listener: socket.socket,
+        hello: Message,
+        is_own: Callable[[int], bool] = lambda uid: uid in (0, os.getuid()),
+    ) -> None:
+        self._reactor = reactor
+        self._guardian = guardian
+        self._listener = listener
+        self._hello = hello
+        self._is_own = is_own
+        self._connections: dict[int, Connection] = {}
+        self._wanted: dict[int, int] = {}
+        self._worker: Connection | None = None
+        reactor.watch(listener.fileno(), self._accept)
+
+    @property
+    def has_worker(self) -> bool:
+        return self._worker is not None
+
+    def wait_s(self) -> float | None:
+        """How long there is nothing to tell; None: until something happens."""
+        if self._worker is None or self._worker.is_busy or self._guardian.news_due is None:
+            return None
+        return max(self._guardian.news_due - time.monotonic(), 0.0)
+
+    def send_news(self) -> None:
+        """Tell the worker what is due."""
+        worker, due = self._worker, self._guardian.news_due
+        if worker is None or worker.is_busy or due is None or due > time.monotonic():
+            return
+        news = self._guardian.take_news()
+        if news:
+            worker.send({"news": news})
+
+    def received(self, connection: Connection, message: Message) -> None:
+        """A message has come. Raises ProtocolError when it cannot be one."""
+        if not connection.greeted:
+            self._greet(connection, message)
+        elif connection is self._worker:
+            requests = message.get("do")
+            for request in requests if isinstance(requests, list) else ():
+                if isinstance(request, list) and request:
+                    self._guardian.do(*request)
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is over."""
+        descriptor = connection.stream.fileno()
+        if self._connections.pop(descriptor, None) is None:
+            return
+        self._reactor.unwatch(descriptor)
+        self._wanted.pop(descriptor, None)
+        connection.stream.close()
+        if connection is self._worker:
+            logger.info("%s has left; %d attempts go on", connection.peer, self._guardian.live_count)
+            self._worker = None
+            self._guardian.worker_left()
+
+    def want(self, connection: Connection, events: int) -> None:
+        descriptor = connection.stream.fileno()
+        if self._wanted.get(descriptor, READ) != events:
+            self._wanted[descriptor] = events
+            self._reactor.want(descriptor, events)
+
+    def close(self) -> None:
+        for connection in list(self._connections.values()):
+            self.lost(connection)
+        self._reactor.unwatch(self._listener.fileno())
+        self._listener.close()
+
+    def _accept(self) -> None:
+        try:
+            stream, _ = self._listener.accept()
+        except OSError:
+            return
+        stream.setblocking(False)
+        pid, uid, _ = struct.unpack("3i", stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if not self._is_own(uid) or len(self._connections) >= _MOST_CONNECTIONS:
+            stream.close()
+            return
+        connection = Connection(stream, self)
+        connection.peer = f"process {pid}"
+        self._connections[stream.fileno()] = connection
+        self._reactor.watch(stream.fileno(), connection.on_event)
+        self._reactor.call_later(_HELLO_S, lambda: None if connection.greeted else self.lost(connection))
+
+    def _greet(self, connection: Connection, message: Message) -> None:
+        hello = message.get("hello")
+        if not isinstance(hello, dict):
+            raise ProtocolError("it did not begin with hello")
+        try:
+            version = agree(hello.get("versions"), OLDEST_VERSION, NEWEST_VERSION)
+        except ProtocolError as error:
+            connection.send({"refused": str(error), "versions": [OLDEST_VERSION, NEWEST_VERSION]})
+            raise
+        answer: dict[str, Any] = {**self._hello, "version": version}
+        if hello.get("role") == "worker":
+            if not self._attach(connection):
+                return
+            answer["held"] = self._guardian.held()
+        else:
+            answer["live"] = self._guardian.live_count
+        connection.greet()
+        connection.send({"hello": answer})
+
+    def _attach(self, connection: Connection) -> bool:
+        if self._guardian.finishing:
+            connection.send({"refused": "it is ending"})
+            self.lost(connection)
+            return False
+        if self._worker is not None:
+            # A worker that died may have left requests, and its end, unread.
+            self._worker.read()
+        if self._worker is not None:
+            connection.send({"refused": f"{self._worker.peer} is its worker"})
+            self.lost(connection)
+            return False
+        self._worker = connection
+        logger.info("%s is the worker now", connection.peer)
+        return True
