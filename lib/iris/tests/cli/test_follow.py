@@ -11,7 +11,7 @@ import pytest
 PROGRAM = """
 import os, signal, sys
 from iris.cli.follow import Follower
-from iris.client import ControllerUnreachable, JobStatus
+from iris.client import ControllerUnreachable, JobStatus, Stopped
 from iris.cluster.types import JobState
 from rigging.errors import NotFound
 
@@ -27,11 +27,10 @@ class Client:
     def poll_jobs(self, ids, *, seconds):
         Client.polls += 1
         return self.poll(ids[0])
-    def terminate(self, job_id, reason):
+    def stop(self, job_id, reason):
         print("terminate", job_id, reason, flush=True)
-        return [job_id]
-    def wait_jobs(self, ids, timeout):
-        return [JobStatus(ids[0], JobState.KILLED)]
+        Client.poll = staticmethod(lambda job_id: ([JobStatus(job_id, JobState.KILLED)], True))
+        return Stopped((job_id,))
 
 def follow(poll, stops=True):
     Client.poll = staticmethod(poll)
@@ -84,7 +83,7 @@ def test_a_signal_stops_the_job(number, code):
 
 
 def test_a_second_signal_leaves_at_once_and_says_how_to_stop_it():
-    done = play("Client.terminate = lambda self, *a: os.kill(os.getpid(), 2)\nfollow(interrupted(2))")
+    done = play("Client.stop = lambda self, *a: os.kill(os.getpid(), 2)\nfollow(interrupted(2))")
     assert done.returncode == 130
     assert "`iris job stop /a/b` stops it" in done.stderr.splitlines()[-1]
 

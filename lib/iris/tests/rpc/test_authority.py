@@ -60,6 +60,7 @@ EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
     "ClusterService/Query": ("yyyy", "yyyy", "....", "...."),
     "ClusterService/Shutdown": ("yyyy", "....", "....", "...."),
     "ClusterService/CordonWorker": ("yyyy", "....", "....", "...."),
+    "ClusterService/RemoveWorker": ("yyyy", "....", "....", "...."),
     "ClusterService/UncordonWorker": ("yyyy", "....", "....", "...."),
     "ClusterService/SetBudget": ("yyyy", "....", "....", "...."),
     "ClusterService/ListBudgets": ("yyyy", "yyy.", "....", "...."),

@@ -1,4 +1,4 @@
-"""`iris cluster worker list|cordon|drain|uncordon`."""
+"""`iris cluster worker list|cordon|drain|uncordon|remove`."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -77,6 +77,21 @@ def uncordon(context: CliContext, name: str) -> None:
     with context.client() as client:
         reason = client.operator.uncordon(_find(client, name))
     say(f"worker {name} is used again (it was cordoned: {reason})" if reason else f"worker {name} was not cordoned")
+
+
+@worker.command()
+@click.argument("name", metavar="WORKER")
+@click.option("--reason", default="removed by an operator", show_default=True, help="Given as cause of what it ran.")
+@pass_context
+def remove(context: CliContext, name: str, reason: str) -> None:
+    """Say that the host of WORKER is gone with all that ran there, so that nothing waits for it any more.
+
+    Refused while WORKER is connected. Exclusive jobs start elsewhere at once: if the host lives, attempts overlap.
+    """
+    with context.client() as client:
+        lost = client.operator.remove_worker(_find(client, name), reason)
+    names = ", ".join(lost[:_SHOWN]) + (f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else "")
+    say(f"worker {name} is removed; " + (f"no longer waited for: {names}" if lost else "nothing waited for it"))
 
 
 def _find(client: "IrisClient", name: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from iris.cli import exit_codes
 from iris.cli.output import duration, say
 from iris.cli.phases import PhaseTeller
+from iris.cli.stopping import await_stop
 from iris.client import ControllerUnreachable
 from iris.client.job import LogThread
 from iris.client.log_printer import LogPrinter
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 _PENDING_POLL_SECONDS: Final = 1.0
 _RUNNING_POLL_SECONDS: Final = 30.0
 _OUTPUT_PATIENCE_SECONDS: Final = 15.0
-_STOP_PATIENCE_SECONDS: Final = 60.0
 
 
 class Interrupted(KeyboardInterrupt):
@@ -68,7 +68,7 @@ class Follower:
             if not self._client.connection.found or self._client.status(job_id).submitted_at_ms < begin_ms:
                 say("interrupted; nothing was submitted")
                 return
-            self._client.terminate(job_id, "interrupted while it was submitted")
+            self._client.stop(job_id, "interrupted while it was submitted")
             say(f"interrupted; job {job_id} stopped")
         except NotFound:
             say("interrupted; nothing was submitted")
@@ -116,10 +116,11 @@ class Follower:
             leave(code)
         try:
             say(f"stopping job {job_id} (Ctrl-C again: leave at once)")
-            self._client.terminate(job_id, f"stopped by {signal.Signals(number).name} to `iris job run`")
-            status = self._client.wait_jobs([job_id], timeout=_STOP_PATIENCE_SECONDS)[0]
-            output.join(_OUTPUT_PATIENCE_SECONDS)
-            how = "stopped" if status.state is JobState.KILLED else f"had {status.state.word}"
+            stopped = self._client.stop(job_id, f"stopped by {signal.Signals(number).name} to `iris job run`")
+            how = await_stop(self._client, stopped)
+            if not stopped.job_ids:
+                how = f"had {self._client.status(job_id).state.word}"
+            output.join(0.0 if stopped.silent else _OUTPUT_PATIENCE_SECONDS)
             say(f"job {job_id} {how}")
         except Interrupted:
             output.stop()

@@ -26,7 +26,6 @@ _STATES: Final = (
     "unschedulable",
 )
 _CHILDREN_LIMIT: Final = 1000
-_STOP_PATIENCE_SECONDS: Final = 60.0
 
 
 @click.group(cls=SuggestingGroup)
@@ -152,6 +151,7 @@ def logs(
 def stop(context: CliContext, names: tuple[str, ...], include_children: bool) -> None:
     """Stop jobs and their child jobs, and wait until they are gone."""
     from iris.cli.job_ids import find_job
+    from iris.cli.stopping import await_stop
 
     with context.client() as client:
         # All names are looked up first: a typo in the last one must not stop the others.
@@ -160,11 +160,10 @@ def stop(context: CliContext, names: tuple[str, ...], include_children: bool) ->
             if status.is_terminal:
                 say(f"job {status.job_id} had {status.state.word} before")
                 continue
-            stopped = client.terminate(status.job_id, "stopped by `iris job stop`", include_children=include_children)
-            client.wait_jobs([status.job_id], timeout=_STOP_PATIENCE_SECONDS)
-            children = len(stopped) - 1
+            stopped = client.stop(status.job_id, "stopped by `iris job stop`", include_children=include_children)
+            children = len(stopped.job_ids) - 1
             also = f" and {children} child job{'s' if children > 1 else ''}" if children > 0 else ""
-            say(f"job {status.job_id}{also} stopped")
+            say(f"job {status.job_id}{also} {await_stop(client, stopped)}")
 
 
 @job.command()
@@ -227,5 +226,7 @@ def _summary_lines(
     lines += ["", *table(("task", "state", "attempt", "worker", "duration", "error or reason"), rows)]
     causes = [f"  task {task.task_id.rpartition('/')[2]}: {cause}" for task in tasks for cause in task.causes]
     lines += ["", "ended attempts:", *causes] if causes else []
+    silent = [f"  {attempt}" for task in tasks for attempt in task.silent]
+    lines += ["", "out of reach:", *silent] if silent else []
     children = [f"{'  ' * depth}{child.job_id}  {child.state.word}" for depth, child in tree[1:]]
     return lines + (["", "child jobs:", *children] if children else [])

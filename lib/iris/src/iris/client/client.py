@@ -14,8 +14,8 @@ from iris.client.job_env import JobEnv
 from iris.client.log_stream import LogQuery, read_logs
 from iris.client.operator import Operator
 from iris.client.submission import JobLimits, JobPlan, Submitter
-from iris.client.types import ClusterStatus, JobStatus, LogLine, QueryResult, TaskStatus
-from iris.client.wire import cluster_status, job_status, query_result, task_status
+from iris.client.types import ClusterStatus, JobStatus, LogLine, QueryResult, Stopped, TaskStatus
+from iris.client.wire import cluster_status, job_status, query_result, silent_attempt, task_status
 from iris.cluster.constraints import Constraint
 from iris.cluster.types import (
     CoschedulingConfig,
@@ -233,9 +233,13 @@ class IrisClient:
 
         The decision is final when this returns; `wait_jobs` waits until the processes are gone. Raises NotFound.
         """
+        return list(self.stop(job_id, reason, include_children=include_children).job_ids)
+
+    def stop(self, job_id: str | JobName, reason: str = "", *, include_children: bool = True) -> Stopped:
+        """As `terminate`; the answer also names what may live on where it cannot be stopped now. Raises NotFound."""
         request = pb.StopJobRequest(job_id=str(job_id), reason=reason, keep_children=not include_children)
         reply = self._connection.run(lambda c: c.jobs.StopJob(request, timeout=c.timeout, metadata=c.metadata))
-        return list(reply.stopped_job_ids)
+        return Stopped(tuple(reply.stopped_job_ids), tuple(map(silent_attempt, reply.silent)))
 
     def list_jobs(self, prefix: str = "", states: Iterable[JobState] = (), limit: int = 0) -> list[JobStatus]:
         """Jobs, newest first: those below `prefix` ("/user" or "/user/job"), in one of `states`; 0: the last 200."""

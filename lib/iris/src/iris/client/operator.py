@@ -33,6 +33,16 @@ class Operator:
         )
         return reply.former_reason
 
+    def remove_worker(self, worker_id: str, reason: str) -> list[str]:
+        """Tell the cluster that a worker's host is gone with all that ran there; returns what it waited for.
+
+        Raises:
+            NotFound: No such worker. InvalidRequest: No reason. Conflict: The worker is connected.
+        """
+        request = pb.RemoveWorkerRequest(worker_id=worker_id, reason=reason)
+        reply = self._connection.run(lambda c: c.cluster.RemoveWorker(request, timeout=c.timeout, metadata=c.metadata))
+        return list(reply.lost_attempt_ids)
+
     def set_budget(self, user: str, *, max_weight: float = 0, max_band: PriorityBand = PriorityBand.PRODUCTION) -> None:
         """Say what a user may have; see `UserBudgetStatus`. Raises InvalidRequest."""
         band = pb.PriorityBand.Value(f"PRIORITY_BAND_{max_band.name}")

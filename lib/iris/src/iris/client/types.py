@@ -64,6 +64,56 @@ class JobStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class SilentAttempt:
+    """An attempt on a worker that is out of reach: it may live.
+
+    Args:
+        silent_seconds: For so long the worker was not heard.
+        is_wanted: It is its task's present attempt; else it is stopped once its host is reached.
+        fenced_in_seconds: Of an exclusive job: by then its host has ended it; None: only its host can say when.
+    """
+
+    attempt_id: str
+    worker_id: str
+    silent_seconds: float
+    is_wanted: bool = False
+    fenced_in_seconds: float | None = None
+
+    def __str__(self) -> str:
+        task_id, _, number = self.attempt_id.rpartition(":")
+        silence = f"silent for {self.silent_seconds:.0f} s"
+        who = f"attempt {number} of {task_id} on worker {self.worker_id} ({silence})"
+        fence = f"in {self.fenced_in_seconds:.0f} s" if self.fenced_in_seconds is not None else ""
+        if self.is_wanted:
+            return f"{who} may still run" + (f"; by its fence it has ended {fence} at the latest" if fence else "")
+        by = f", or by its fence, {fence} at the latest" if fence else ""
+        return f"{who} will be stopped when its host is reached{by}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "attempt_id": self.attempt_id,
+            "worker_id": self.worker_id,
+            "silent_seconds": self.silent_seconds,
+            "is_wanted": self.is_wanted,
+            "fenced_in_seconds": self.fenced_in_seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What a stop did.
+
+    Args:
+        job_ids: The job and its live children that it stopped; none: the job had ended before.
+        silent: Attempts of them that may live where nobody can be reached now.
+    """
+
+    job_ids: tuple[str, ...]
+    silent: tuple[SilentAttempt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TaskStatus:
     """A task as the controller sees it; fields as in `JobStatus`.
 
@@ -71,6 +121,7 @@ class TaskStatus:
         attempt: Number of the current or last attempt, from 0; -1 before the first.
         failures: Attempts that ended by the task's own fault. preemptions: by loss of their worker.
         causes: One line for each ended attempt, oldest first.
+        silent: Attempts of it that may live on workers that are out of reach.
     """
 
     task_id: str
@@ -86,6 +137,7 @@ class TaskStatus:
     failures: int = 0
     preemptions: int = 0
     causes: tuple[str, ...] = ()
+    silent: tuple[SilentAttempt, ...] = ()
 
     def duration_seconds(self, now_ms: int) -> float | None:
         """Seconds from start to end (to `now_ms` while it runs); None before the start."""
@@ -107,6 +159,7 @@ class TaskStatus:
             "failures": self.failures,
             "preemptions": self.preemptions,
             "causes": list(self.causes),
+            "silent": [attempt.to_json() for attempt in self.silent],
         }
 
 
@@ -153,13 +206,14 @@ class WorkerStatus:
     cordon_reason: str = ""
     strikes: int = 0
     last_seen_at_ms: int = 0
+    is_late: bool = False
 
     @property
     def state(self) -> str:
-        """ "connected", "cordoned", "away", or "away, cordoned"."""
-        words = [] if self.connected else ["away"]
+        """ "connected", or what speaks against it: "away", "late" (not heard for two heartbeats), "cordoned"."""
+        words = ["late" if self.is_late else ""] if self.connected else ["away"]
         words += ["cordoned"] if self.cordon_reason else []
-        return ", ".join(words) or "connected"
+        return ", ".join(filter(None, words)) or "connected"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -177,6 +231,7 @@ class WorkerStatus:
             "cordon_reason": self.cordon_reason,
             "strikes": self.strikes,
             "last_seen_at_ms": self.last_seen_at_ms,
+            "is_late": self.is_late,
         }
 
 

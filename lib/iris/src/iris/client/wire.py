@@ -10,6 +10,7 @@ from iris.client.types import (
     LogLine,
     QueryResult,
     QueryValue,
+    SilentAttempt,
     TaskStatus,
     UserBudgetStatus,
     WorkerStatus,
@@ -140,6 +141,17 @@ def job_status(message: pb.JobStatus) -> JobStatus:
     )
 
 
+def silent_attempt(message: pb.SilentAttempt) -> SilentAttempt:
+    """An attempt out of reach, from the wire."""
+    return SilentAttempt(
+        message.attempt_id,
+        message.worker_id,
+        message.silent_ms / 1000,
+        message.is_wanted,
+        message.fenced_in_ms / 1000 if message.fenced_in_ms else None,
+    )
+
+
 def task_status(message: pb.TaskStatus) -> TaskStatus:
     """A task's status from the wire."""
     return TaskStatus(
@@ -156,6 +168,7 @@ def task_status(message: pb.TaskStatus) -> TaskStatus:
         failures=message.failures,
         preemptions=message.preemptions,
         causes=tuple(message.causes),
+        silent=tuple(map(silent_attempt, message.silent)),
     )
 
 
@@ -201,6 +214,7 @@ def _worker_status(message: pb.WorkerInfo) -> WorkerStatus:
         cordon_reason=message.cordon_reason,
         strikes=message.strikes,
         last_seen_at_ms=message.last_seen_at_ms,
+        is_late=message.is_late,
     )
 
 

@@ -17,11 +17,11 @@ from iris.controller.waiters import JobWaiters
 from iris.core.job_rules import check_band, check_parent
 from iris.core.view import ClusterView
 from iris.domain.entities import JobSpec
-from iris.domain.events import JobSubmitted, StopRequested, WorkerCordoned, WorkerUncordoned
+from iris.domain.events import JobSubmitted, StopRequested, WorkerCordoned, WorkerGone, WorkerUncordoned
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.states import ExistingJobPolicy, JobState
 from iris.store.replicate.replicator import Replicator
-from rigging.errors import AlreadyExists, Conflict
+from rigging.errors import AlreadyExists, Conflict, InvalidRequest
 
 # A worker that went less than an hour ago may come back: what only it could run is accepted, and waits for it.
 _AWAY_MS: Final = 3_600_000
@@ -113,6 +113,22 @@ class Controller:
             worker = turn.view.workers.get(worker_id)
             turn.apply(WorkerUncordoned(worker_id))
             return worker.cordon_reason if worker is not None else ""
+
+        return await self.engine.decide(decide)
+
+    async def remove_worker(self, worker_id: WorkerId, reason: str) -> list[AttemptId]:
+        """Believe that a worker's host is gone, and forget it; return the attempts that were waited for.
+
+        Raises NotFound, InvalidRequest without a reason, Conflict while the worker is connected.
+        """
+
+        def decide(turn: Turn) -> list[AttemptId]:
+            if not reason:
+                raise InvalidRequest(f"worker {worker_id} cannot be removed without a reason")
+            waited = [booking.attempt_id for booking in turn.view.attempts_on(worker_id)]
+            turn.apply(WorkerGone(worker_id, f"worker {worker_id} was removed: {reason}"))
+            turn.forget_worker(worker_id)
+            return waited
 
         return await self.engine.decide(decide)
 

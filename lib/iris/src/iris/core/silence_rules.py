@@ -67,8 +67,8 @@ def be_gone(draft: Draft, event: WorkerGone) -> None:
     """
     worker = _known(draft, event.worker_id)
     if worker.connected:
-        raise Conflict(f"worker {event.worker_id} is connected, so its host is not gone: drain it, or stop it first")
-    _disconnect(draft, worker)
+        known = "is connected, though late" if worker.is_late else "is connected"
+        raise Conflict(f"worker {event.worker_id} {known}, so its host is not gone: drain it, or stop it first")
     for booking in list(draft.view.attempts_on(event.worker_id)):
         if not booking.stopping:
             lose_attempt(draft, booking.attempt_id, event.reason)

@@ -112,6 +112,7 @@ RULES: Final[dict[str, Rule]] = {
     "ClusterService/Query": Rule("query the database", user=Scope.ANY),
     "ClusterService/Shutdown": Rule("stop the cluster"),
     "ClusterService/CordonWorker": Rule("cordon workers"),
+    "ClusterService/RemoveWorker": Rule("remove workers"),
     "ClusterService/UncordonWorker": Rule("uncordon workers"),
     "ClusterService/SetBudget": Rule("set budgets"),
     "ClusterService/ListBudgets": Rule("see budgets", user=Scope.OWN_USER, about=_user),

@@ -20,6 +20,7 @@ from iris.domain.entities import (
 )
 from iris.domain.ids import parent_of, validate_job_id, validate_name
 from iris.domain.resources import Device, Resources
+from iris.domain.silence import SilentAttempt
 from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert_runtime import runtime_from_wire, runtime_to_wire
@@ -205,7 +206,17 @@ def job_status(job: Job, pending_reason: str = "", include_spec: bool = False) -
     )
 
 
-def task_status(task: Task, pending_reason: str = "") -> pb.TaskStatus:
+def silent_attempt(attempt: SilentAttempt) -> pb.SilentAttempt:
+    return pb.SilentAttempt(
+        attempt_id=attempt.attempt_id,
+        worker_id=attempt.worker_id,
+        silent_ms=attempt.silent_ms,
+        is_wanted=attempt.is_wanted,
+        fenced_in_ms=attempt.fenced_in_ms,
+    )
+
+
+def task_status(task: Task, pending_reason: str = "", silent: Iterable[SilentAttempt] = ()) -> pb.TaskStatus:
     return pb.TaskStatus(
         task_id=task.task_id,
         state=task_state_to_wire(task.state),
@@ -220,6 +231,7 @@ def task_status(task: Task, pending_reason: str = "") -> pb.TaskStatus:
         failures=task.failures,
         preemptions=task.preemptions,
         causes=task.causes,
+        silent=map(silent_attempt, silent),
     )
 
 

@@ -745,6 +745,7 @@ class TaskStatus(_message.Message):
     FAILURES_FIELD_NUMBER: _builtins.int
     PREEMPTIONS_FIELD_NUMBER: _builtins.int
     CAUSES_FIELD_NUMBER: _builtins.int
+    SILENT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     state: Global___TaskState.ValueType
     attempt: _builtins.int
@@ -762,6 +763,10 @@ class TaskStatus(_message.Message):
     def causes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """one line for each ended attempt, oldest first"""
 
+    @_builtins.property
+    def silent(self) -> _containers.RepeatedCompositeFieldContainer[Global___SilentAttempt]:
+        """attempts of it that may live where nobody is reached"""
+
     def __init__(
         self,
         *,
@@ -778,10 +783,11 @@ class TaskStatus(_message.Message):
         failures: _builtins.int = ...,
         preemptions: _builtins.int = ...,
         causes: _abc.Iterable[_builtins.str] | None = ...,
+        silent: _abc.Iterable[Global___SilentAttempt] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "causes", b"causes", "error", b"error", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "failures", b"failures", "finished_at_ms", b"finished_at_ms", "pending_reason", b"pending_reason", "preemptions", b"preemptions", "started_at_ms", b"started_at_ms", "state", b"state", "task_id", b"task_id", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "causes", b"causes", "error", b"error", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "failures", b"failures", "finished_at_ms", b"finished_at_ms", "pending_reason", b"pending_reason", "preemptions", b"preemptions", "silent", b"silent", "started_at_ms", b"started_at_ms", "state", b"state", "task_id", b"task_id", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -998,26 +1004,68 @@ class StopJobRequest(_message.Message):
 Global___StopJobRequest: _TypeAlias = StopJobRequest  # noqa: Y015
 
 @_typing.final
+class SilentAttempt(_message.Message):
+    """An attempt on a worker that is out of reach."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_ID_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    SILENT_MS_FIELD_NUMBER: _builtins.int
+    IS_WANTED_FIELD_NUMBER: _builtins.int
+    FENCED_IN_MS_FIELD_NUMBER: _builtins.int
+    attempt_id: _builtins.str
+    worker_id: _builtins.str
+    silent_ms: _builtins.int
+    """for so long the worker was not heard"""
+    is_wanted: _builtins.bool
+    """the task's present attempt; else it is stopped once its host is reached"""
+    fenced_in_ms: _builtins.int
+    """exclusive: by then its host has ended it; 0: nothing but its host can say when"""
+    def __init__(
+        self,
+        *,
+        attempt_id: _builtins.str = ...,
+        worker_id: _builtins.str = ...,
+        silent_ms: _builtins.int = ...,
+        is_wanted: _builtins.bool = ...,
+        fenced_in_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "fenced_in_ms", b"fenced_in_ms", "is_wanted", b"is_wanted", "silent_ms", b"silent_ms", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SilentAttempt: _TypeAlias = SilentAttempt  # noqa: Y015
+
+@_typing.final
 class StopJobResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STOPPED_JOB_IDS_FIELD_NUMBER: _builtins.int
     ALREADY_FIELD_NUMBER: _builtins.int
+    SILENT_FIELD_NUMBER: _builtins.int
     already: Global___JobState.ValueType
     """set when the job had ended before"""
     @_builtins.property
     def stopped_job_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """the job and the live children that ended with it"""
 
+    @_builtins.property
+    def silent(self) -> _containers.RepeatedCompositeFieldContainer[Global___SilentAttempt]:
+        """what may live on where it cannot be stopped now"""
+
     def __init__(
         self,
         *,
         stopped_job_ids: _abc.Iterable[_builtins.str] | None = ...,
         already: Global___JobState.ValueType = ...,
+        silent: _abc.Iterable[Global___SilentAttempt] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["already", b"already", "stopped_job_ids", b"stopped_job_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["already", b"already", "silent", b"silent", "stopped_job_ids", b"stopped_job_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1367,6 +1415,7 @@ class WorkerInfo(_message.Message):
     RUNNING_TASKS_FIELD_NUMBER: _builtins.int
     CORDON_REASON_FIELD_NUMBER: _builtins.int
     STRIKES_FIELD_NUMBER: _builtins.int
+    IS_LATE_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     connected: _builtins.bool
     last_seen_at_ms: _builtins.int
@@ -1375,6 +1424,8 @@ class WorkerInfo(_message.Message):
     """why nothing new is assigned to it; empty: it is not cordoned"""
     strikes: _builtins.int
     """attempts in a row that ended there by a fault of the host"""
+    is_late: _builtins.bool
+    """connected, but not heard for two heartbeats"""
     @_builtins.property
     def capacity(self) -> Global___Resources: ...
     @_builtins.property
@@ -1393,10 +1444,11 @@ class WorkerInfo(_message.Message):
         running_tasks: _builtins.int = ...,
         cordon_reason: _builtins.str = ...,
         strikes: _builtins.int = ...,
+        is_late: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "committed", b"committed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "capacity", b"capacity", "committed", b"committed", "connected", b"connected", "cordon_reason", b"cordon_reason", "last_seen_at_ms", b"last_seen_at_ms", "running_tasks", b"running_tasks", "strikes", b"strikes", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "capacity", b"capacity", "committed", b"committed", "connected", b"connected", "cordon_reason", b"cordon_reason", "is_late", b"is_late", "last_seen_at_ms", b"last_seen_at_ms", "running_tasks", b"running_tasks", "strikes", b"strikes", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1715,6 +1767,50 @@ class UncordonWorkerResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UncordonWorkerResponse: _TypeAlias = UncordonWorkerResponse  # noqa: Y015
+
+@_typing.final
+class RemoveWorkerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveWorkerRequest: _TypeAlias = RemoveWorkerRequest  # noqa: Y015
+
+@_typing.final
+class RemoveWorkerResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOST_ATTEMPT_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lost_attempt_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """the cluster waited for these"""
+
+    def __init__(
+        self,
+        *,
+        lost_attempt_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lost_attempt_ids", b"lost_attempt_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveWorkerResponse: _TypeAlias = RemoveWorkerResponse  # noqa: Y015
 
 @_typing.final
 class UserBudget(_message.Message):

@@ -590,6 +590,11 @@ class ClusterServiceStub(object):
                 request_serializer=iris_dot_rpc_dot_iris__pb2.UncordonWorkerRequest.SerializeToString,
                 response_deserializer=iris_dot_rpc_dot_iris__pb2.UncordonWorkerResponse.FromString,
                 _registered_method=True)
+        self.RemoveWorker = channel.unary_unary(
+                '/iris.v1.ClusterService/RemoveWorker',
+                request_serializer=iris_dot_rpc_dot_iris__pb2.RemoveWorkerRequest.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_iris__pb2.RemoveWorkerResponse.FromString,
+                _registered_method=True)
         self.SetBudget = channel.unary_unary(
                 '/iris.v1.ClusterService/SetBudget',
                 request_serializer=iris_dot_rpc_dot_iris__pb2.SetBudgetRequest.SerializeToString,
@@ -645,6 +650,13 @@ class ClusterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RemoveWorker(self, request, context):
+        """The host is gone with all that ran there; refused while the worker is connected.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetBudget(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -696,6 +708,11 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.UncordonWorker,
                     request_deserializer=iris_dot_rpc_dot_iris__pb2.UncordonWorkerRequest.FromString,
                     response_serializer=iris_dot_rpc_dot_iris__pb2.UncordonWorkerResponse.SerializeToString,
+            ),
+            'RemoveWorker': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveWorker,
+                    request_deserializer=iris_dot_rpc_dot_iris__pb2.RemoveWorkerRequest.FromString,
+                    response_serializer=iris_dot_rpc_dot_iris__pb2.RemoveWorkerResponse.SerializeToString,
             ),
             'SetBudget': grpc.unary_unary_rpc_method_handler(
                     servicer.SetBudget,
@@ -853,6 +870,33 @@ class ClusterService(object):
             '/iris.v1.ClusterService/UncordonWorker',
             iris_dot_rpc_dot_iris__pb2.UncordonWorkerRequest.SerializeToString,
             iris_dot_rpc_dot_iris__pb2.UncordonWorkerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveWorker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/iris.v1.ClusterService/RemoveWorker',
+            iris_dot_rpc_dot_iris__pb2.RemoveWorkerRequest.SerializeToString,
+            iris_dot_rpc_dot_iris__pb2.RemoveWorkerResponse.FromString,
             options,
             channel_credentials,
             insecure,

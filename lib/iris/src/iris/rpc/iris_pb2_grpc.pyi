@@ -168,6 +168,8 @@ class ClusterServiceStub:
     Query: _grpc.UnaryUnaryMultiCallable[_iris_pb2.QueryRequest, _iris_pb2.QueryResponse]
     CordonWorker: _grpc.UnaryUnaryMultiCallable[_iris_pb2.CordonWorkerRequest, _iris_pb2.CordonWorkerResponse]
     UncordonWorker: _grpc.UnaryUnaryMultiCallable[_iris_pb2.UncordonWorkerRequest, _iris_pb2.UncordonWorkerResponse]
+    RemoveWorker: _grpc.UnaryUnaryMultiCallable[_iris_pb2.RemoveWorkerRequest, _iris_pb2.RemoveWorkerResponse]
+    """The host is gone with all that ran there; refused while the worker is connected."""
     SetBudget: _grpc.UnaryUnaryMultiCallable[_iris_pb2.SetBudgetRequest, _iris_pb2.SetBudgetResponse]
     ListBudgets: _grpc.UnaryUnaryMultiCallable[_iris_pb2.ListBudgetsRequest, _iris_pb2.ListBudgetsResponse]
     Checkpoint: _grpc.UnaryUnaryMultiCallable[_iris_pb2.CheckpointRequest, _iris_pb2.CheckpointResponse]
@@ -181,6 +183,8 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     Query: _aio.UnaryUnaryMultiCallable[_iris_pb2.QueryRequest, _iris_pb2.QueryResponse]  # type: ignore[assignment]
     CordonWorker: _aio.UnaryUnaryMultiCallable[_iris_pb2.CordonWorkerRequest, _iris_pb2.CordonWorkerResponse]  # type: ignore[assignment]
     UncordonWorker: _aio.UnaryUnaryMultiCallable[_iris_pb2.UncordonWorkerRequest, _iris_pb2.UncordonWorkerResponse]  # type: ignore[assignment]
+    RemoveWorker: _aio.UnaryUnaryMultiCallable[_iris_pb2.RemoveWorkerRequest, _iris_pb2.RemoveWorkerResponse]  # type: ignore[assignment]
+    """The host is gone with all that ran there; refused while the worker is connected."""
     SetBudget: _aio.UnaryUnaryMultiCallable[_iris_pb2.SetBudgetRequest, _iris_pb2.SetBudgetResponse]  # type: ignore[assignment]
     ListBudgets: _aio.UnaryUnaryMultiCallable[_iris_pb2.ListBudgetsRequest, _iris_pb2.ListBudgetsResponse]  # type: ignore[assignment]
     Checkpoint: _aio.UnaryUnaryMultiCallable[_iris_pb2.CheckpointRequest, _iris_pb2.CheckpointResponse]  # type: ignore[assignment]
@@ -221,6 +225,14 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iris_pb2.UncordonWorkerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iris_pb2.UncordonWorkerResponse, _abc.Awaitable[_iris_pb2.UncordonWorkerResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def RemoveWorker(
+        self,
+        request: _iris_pb2.RemoveWorkerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_iris_pb2.RemoveWorkerResponse, _abc.Awaitable[_iris_pb2.RemoveWorkerResponse]]:
+        """The host is gone with all that ran there; refused while the worker is connected."""
 
     @_abc_1.abstractmethod
     def SetBudget(

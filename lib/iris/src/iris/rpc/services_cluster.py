@@ -71,6 +71,10 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
     async def UncordonWorker(self, request: pb.UncordonWorkerRequest, context: Context) -> pb.UncordonWorkerResponse:
         return pb.UncordonWorkerResponse(former_reason=await self._controller.uncordon(WorkerId(request.worker_id)))
 
+    async def RemoveWorker(self, request: pb.RemoveWorkerRequest, context: Context) -> pb.RemoveWorkerResponse:
+        lost = await self._controller.remove_worker(WorkerId(request.worker_id), request.reason)
+        return pb.RemoveWorkerResponse(lost_attempt_ids=lost)
+
     async def SetBudget(self, request: pb.SetBudgetRequest, context: Context) -> pb.SetBudgetResponse:
         await self._controller.engine.submit(BudgetSet(budget_from_wire(request.budget)))
         return pb.SetBudgetResponse()
@@ -154,6 +158,7 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             running_tasks=len(bookings),
             cordon_reason=worker.cordon_reason,
             strikes=worker.strikes,
+            is_late=worker.connected and worker.is_late,
         )
 
 

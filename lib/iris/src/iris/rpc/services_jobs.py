@@ -9,10 +9,12 @@ from typing import Any, Final
 
 from iris.controller.log_reader import Line, LogQuery, read_logs
 from iris.controller.parts import Controller
+from iris.controller.silent import silent_attempts
 from iris.core.view import ClusterView
 from iris.domain.entities import Job
 from iris.domain.events import LendCpu
-from iris.domain.ids import AttemptId, JobId, TaskId, is_task_id, parent_of, parse_task_id
+from iris.domain.ids import AttemptId, JobId, TaskId, is_task_id, parent_of, parse_attempt_id, parse_task_id
+from iris.domain.silence import SilentAttempt
 from iris.domain.states import PriorityBand, TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
@@ -23,6 +25,7 @@ from iris.rpc.convert import (
     job_state_to_wire,
     job_states_from_wire,
     job_status,
+    silent_attempt,
     spec_from_wire,
     task_status,
 )
@@ -96,9 +99,10 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         await self._controller.engine.settled()
         job_id = self._view.job(JobId(request.job_id)).job_id
         reason = self._controller.engine.reasons.get(job_id, "")
+        silent = self._silent(job_id)
         return pb.ListTasksResponse(
             tasks=[
-                task_status(task, reason if task.state is TaskState.PENDING else "")
+                task_status(task, reason if task.state is TaskState.PENDING else "", silent.get(task.task_id, ()))
                 for task in self._view.tasks[job_id]
             ]
         )
@@ -107,13 +111,15 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         await self._controller.engine.settled()
         task = self._view.task(TaskId(request.task_id))
         reason = self._controller.engine.reasons.get(task.job_id, "") if task.state is TaskState.PENDING else ""
-        return task_status(task, reason)
+        return task_status(task, reason, self._silent(task.job_id).get(task.task_id, ()))
 
     async def StopJob(self, request: pb.StopJobRequest, context: Context) -> pb.StopJobResponse:
         stopped, already = await self._controller.stop_job(JobId(request.job_id), request.reason, request.keep_children)
         if already is not None:
             return pb.StopJobResponse(already=job_state_to_wire(already))
-        return pb.StopJobResponse(stopped_job_ids=stopped)
+        await self._controller.engine.settled()
+        silent = [found for name in stopped for found in silent_attempts(self._view, self._controller.sessions, name)]
+        return pb.StopJobResponse(stopped_job_ids=stopped, silent=map(silent_attempt, silent))
 
     async def FetchLogs(self, request: pb.FetchLogsRequest, context: Context) -> AsyncGenerator[pb.LogBatch, None]:
         await self._controller.engine.settled()
@@ -138,6 +144,12 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         async with aclosing(read_logs(self._controller.hub, query)) as batches:
             async for batch in batches:
                 yield pb.LogBatch(entries=[_entry(line) for line in batch])
+
+    def _silent(self, job_id: JobId) -> dict[TaskId, list[SilentAttempt]]:
+        found: dict[TaskId, list[SilentAttempt]] = {}
+        for attempt in silent_attempts(self._view, self._controller.sessions, job_id):
+            found.setdefault(parse_attempt_id(attempt.attempt_id)[0], []).append(attempt)
+        return found
 
     def _status(self, job: Job, include_spec: bool = False) -> pb.JobStatus:
         return job_status(job, self._controller.engine.reasons.get(job.job_id, ""), include_spec)

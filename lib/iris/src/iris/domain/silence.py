@@ -1,0 +1,21 @@
+"""What may live where nobody is reached."""
+
+from dataclasses import dataclass
+
+from iris.domain.ids import AttemptId, WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class SilentAttempt:
+    """An attempt on a worker that was not heard for a while.
+
+    Args:
+        is_wanted: It is its task's present attempt; else it is stopped once its host is reached.
+        fenced_in_ms: By then its host has ended an exclusive one; 0: nothing but its host can say when.
+    """
+
+    attempt_id: AttemptId
+    worker_id: WorkerId
+    silent_ms: int
+    is_wanted: bool
+    fenced_in_ms: int

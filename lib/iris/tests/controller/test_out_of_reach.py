@@ -1,0 +1,151 @@
+"""What is said of attempts on workers that are out of reach, and what operators can do about them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from iris.rpc import iris_pb2 as pb
+from iris.testing.controller import RunningController, running_controller
+from iris.testing.worker import ScriptedWorker
+from rigging.testing import eventually
+
+RUNNING, KILLED = pb.TASK_STATE_RUNNING, pb.TASK_STATE_KILLED
+A = "/ann/a/0:0"
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[RunningController]:
+    quick = {"heartbeat_interval_s": 0.1, "worker_timeout_s": 1.0, "fence_margin_s": 0.1}
+    with running_controller(tmp_path / "state", **quick) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(admin: Any) -> Any:
+    """The calls of an operator."""
+    return admin.stubs.cluster
+
+
+def run_and_leave(controller: RunningController, user: Any, **spec: Any) -> None:
+    """A job runs on w1, which goes without a word."""
+    with ScriptedWorker(controller.address, controller.worker_token("w1")) as worker:
+        user.submit("/ann/a", **spec)
+        worker.wait_for_start(A)
+        worker.observe(A, RUNNING)
+        eventually(lambda: user.get("/ann/a").state == pb.JOB_STATE_RUNNING, "it runs")
+
+
+def silent_of(user: Any) -> list[pb.SilentAttempt]:
+    return list(user.task("/ann/a/0").silent)
+
+
+def lost(user: Any) -> bool:
+    return "was not heard for 1 s" in "".join(user.task("/ann/a/0").causes)
+
+
+def test_a_stop_names_what_may_live_on_and_so_does_the_summary(controller: RunningController, user: Any) -> None:
+    run_and_leave(controller, user)
+    (said,) = user.stop("/ann/a").silent
+    assert (said.attempt_id, said.worker_id, said.is_wanted, said.fenced_in_ms) == (A, "w1", False, 0)
+    eventually(lambda: user.wait("/ann/a", timeout_ms=0).done, "the worker is lost, and nobody waits for it")
+    (kept,) = silent_of(user)
+    assert kept.attempt_id == A
+    assert kept.silent_ms >= 1000
+    with ScriptedWorker(
+        controller.address, controller.worker_token("w1"), inventory=[pb.Observation(attempt_id=A, state=RUNNING)]
+    ) as worker:
+        worker.wait_for_stop(A)
+        worker.observe(A, KILLED)
+        worker.wait_for_forget(A)
+        eventually(lambda: not silent_of(user), "nothing of it lives")
+
+
+def test_what_was_given_up_is_named_after_a_restart_of_the_controller(tmp_path: Path, connect: Any) -> None:
+    quick = {"heartbeat_interval_s": 0.1, "worker_timeout_s": 0.5}
+    with running_controller(tmp_path / "state", **quick) as controller:
+        user = connect(controller)
+        run_and_leave(controller, user, max_retries_preemption=0)
+        user.wait_one("/ann/a")
+    with running_controller(tmp_path / "state", **quick) as controller:
+        assert [attempt.attempt_id for attempt in silent_of(connect(controller))] == [A]
+
+
+def test_a_stop_of_an_exclusive_job_says_when_its_fence_ends_it(controller: RunningController, user: Any) -> None:
+    run_and_leave(controller, user, exclusive=True, fence_after_ms=2000)
+    (running,) = silent_of(user)
+    assert running.is_wanted
+    assert 0 < running.fenced_in_ms <= 2102
+    (said,) = user.stop("/ann/a").silent
+    assert not said.is_wanted
+    assert 0 < said.fenced_in_ms <= 2102
+    assert not user.wait("/ann/a", timeout_ms=100).done, "it may live"
+    assert user.wait("/ann/a").done
+    assert not silent_of(user)
+
+
+def test_an_exclusive_job_starts_elsewhere_after_the_fence_and_not_before(
+    controller: RunningController, user: Any
+) -> None:
+    run_and_leave(controller, user, exclusive=True, fence_after_ms=2000)
+    with ScriptedWorker(controller.address, controller.worker_token("w2"), "w2") as other:
+
+        def beat() -> bool:
+            other.send(pb.WorkerMessage())
+            return any(start.attempt_id == "/ann/a/0:1" for start in other.starts)
+
+        other.wait(beat, "the second attempt")
+        cause = user.task("/ann/a/0").causes[0]
+    assert cause.startswith("attempt 0 on w1: its host had no contact for 2.")
+    assert cause.endswith("s and has ended it by now")
+
+
+def test_a_stop_of_what_is_reached_names_nothing(user: Any, controller: RunningController) -> None:
+    with ScriptedWorker(controller.address, controller.worker_token("w1")) as worker:
+        user.submit("/ann/a")
+        worker.wait_for_start(A)
+        worker.observe(A, RUNNING)
+        assert not user.stop("/ann/a").silent
+
+
+def test_a_removed_worker_is_waited_for_no_more(controller: RunningController, user: Any, cluster: Any) -> None:
+    run_and_leave(controller, user, exclusive=True)
+    with ScriptedWorker(controller.address, controller.worker_token("w2"), "w2") as other:
+        answer = cluster.RemoveWorker(pb.RemoveWorkerRequest(worker_id="w1", reason="its machine burnt"))
+        assert answer.lost_attempt_ids == [A]
+        other.wait_for_start("/ann/a/0:1")
+        assert user.task("/ann/a/0").causes[0] == "attempt 0 on w1: worker w1 was removed: its machine burnt"
+        workers = cluster.Status(pb.ClusterStatusRequest(all_workers=True)).workers
+        assert [worker.worker_id for worker in workers] == ["w2"]
+
+
+def test_a_removed_worker_that_lives_after_all_is_told_to_stop_what_it_has(
+    controller: RunningController, user: Any, cluster: Any
+) -> None:
+    run_and_leave(controller, user)
+    cluster.RemoveWorker(pb.RemoveWorkerRequest(worker_id="w1", reason="its machine burnt"))
+    with ScriptedWorker(
+        controller.address, controller.worker_token("w1"), inventory=[pb.Observation(attempt_id=A, state=RUNNING)]
+    ) as worker:
+        worker.wait_for_stop(A)
+
+
+@pytest.mark.parametrize(
+    ("worker_id", "reason", "code", "words"),
+    [
+        ("w1", "gone", grpc.StatusCode.FAILED_PRECONDITION, "worker w1 is connected, so its host is not gone"),
+        ("w9", "gone", grpc.StatusCode.NOT_FOUND, "worker w9 does not exist"),
+        ("w1", "", grpc.StatusCode.INVALID_ARGUMENT, "worker w1 cannot be removed without a reason"),
+    ],
+)
+def test_a_removal_that_cannot_be_is_refused(
+    controller: RunningController, cluster: Any, worker_id: str, reason: str, code: Any, words: str
+) -> None:
+    with (
+        ScriptedWorker(controller.address, controller.worker_token("w1")),
+        pytest.raises(grpc.RpcError, match=words) as refused,
+    ):
+        cluster.RemoveWorker(pb.RemoveWorkerRequest(worker_id=worker_id, reason=reason))
+    assert refused.value.code() is code
