@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from fray.backends.iris import IrisBackend
 from fray.testing import LONG
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
 from iris.client import IrisClient
+from iris.client.discovery import cluster_at
 from iris.testing.controller import RunningController, running_controller
 
 pytestmark = pytest.mark.e2e
@@ -59,7 +61,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IrisBackend]:
     root = tmp_path_factory.mktemp("slices")
     with running_controller(root / "state") as controller:
         hosts = [start_host(controller, root / f"{name}{n}", name, n) for name in "ab" for n in range(2)]
-        backend = IrisBackend(IrisClient.remote(str(controller.address), token=controller.user_token))
+        # Its workers are on this machine, so jobs can have the environment of this test.
+        target = replace(cluster_at(str(controller.address), token=controller.user_token), same_machine=True)
+        backend = IrisBackend(IrisClient.of(target))
         try:
             yield backend
         finally:

@@ -81,12 +81,16 @@ def test_a_copy_can_be_sent_whatever_happens_to_the_files(controller, connection
 def test_a_file_that_never_stands_still_does_not_stop_a_submission(controller, connection, workspace):
     told: list[str] = []
 
+    def notice(line):
+        if line.startswith("sent"):
+            told.append(line)
+
     def rewrite(name, request, context):
         if name == "FindMissingBlobs":
             (workspace / "pkg/a.py").write_text(str(len(controller.calls)))
 
     controller.on_call = rewrite
-    client = IrisClient(connection, workspace, user="ann", on_notice=told.append)
+    client = IrisClient(connection, workspace, user="ann", on_notice=notice, same_machine=True)
     job = client.submit(Entrypoint.from_command("true"), "job")
     assert controller.specs[job.job_id].bundle_digest in controller.blobs
     assert told == [f"sent 5 files, 4.0 MB from {workspace}"]
@@ -94,7 +98,7 @@ def test_a_file_that_never_stands_still_does_not_stop_a_submission(controller, c
     (workspace / "pkg/a.py").write_text("x")
     controller.on_call = None
     for _ in range(2):
-        again = IrisClient(connection, workspace, user="ann", on_notice=told.append)
+        again = IrisClient(connection, workspace, user="ann", on_notice=notice, same_machine=True)
         again.submit(Entrypoint.from_command("true"), "job", existing="adopt")
     assert told == [f"sent 5 files, 4.0 MB from {workspace}", f"sent 5 files, 4.0 MB (nothing new) from {workspace}"]
 

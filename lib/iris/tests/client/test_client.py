@@ -47,7 +47,12 @@ def plan(**changes) -> JobPlan:
     return JobPlan(**{**fields, **changes})
 
 
-def test_everything_asked_for_is_in_the_request(controller, client):
+def test_everything_asked_for_is_in_the_request(controller, connection, tmp_path):
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.9"\n[project.optional-dependencies]\ngpu = []\n'
+    )
+    (tmp_path / "uv.lock").write_text("version = 1\n")
+    client = IrisClient(connection, tmp_path, user="ann")
     job = client.submit(
         Entrypoint.from_command("python", "x.py"),
         "train",
@@ -140,7 +145,7 @@ def test_callables_travel_inline_when_small_and_as_blobs_when_large(controller, 
 
 def test_the_workspace_is_packed_once_for_many_jobs(controller, connection, tmp_path):
     (tmp_path / "a.py").write_text("")
-    client = IrisClient(connection, tmp_path, user="ann")
+    client = IrisClient(connection, tmp_path, user="ann", same_machine=True)
     for name in ("one", "two"):
         client.submit(TRUE, name)
     digests = {controller.specs[f"/ann/{name}"].bundle_digest for name in ("one", "two")}
@@ -150,7 +155,7 @@ def test_the_workspace_is_packed_once_for_many_jobs(controller, connection, tmp_
 
 def test_a_client_for_another_workspace_is_still_inside_its_job(controller, connection, tmp_path):
     inside = JobEnv("h:1", "/bob/parent", "/bob/parent/0", "/bob/parent/0:1", "w", "", bundle_digest="abc")
-    client = IrisClient(connection, inside=inside)
+    client = IrisClient(connection, inside=inside, same_machine=True)
     (tmp_path / "a.py").write_text("")
     job = client.with_workspace(tmp_path).submit(TRUE, "child")
     assert job.job_id == "/bob/parent/child"
@@ -180,7 +185,7 @@ def test_inside_a_job_children_get_its_name_bundle_and_packages(controller, conn
 def test_a_command_runs_in_the_directory_in_which_it_was_typed(controller, connection, tmp_path, monkeypatch):
     (tmp_path / "proj" / "sub").mkdir(parents=True)
     (tmp_path / "proj" / "sub" / "a.py").write_text("")
-    client = IrisClient(connection, tmp_path / "proj", user="ann")
+    client = IrisClient(connection, tmp_path / "proj", user="ann", same_machine=True)
 
     def working_dir(name: str, **options: str) -> str:
         return controller.specs[client.submit(TRUE, name, **options).job_id].runtime.working_dir

@@ -3,7 +3,6 @@ import pytest
 from iris.domain.runtime import (
     PackageSource,
     TaskRuntime,
-    is_python_request,
     parse_runtime,
     runtime_to_json,
     validate_runtime,
@@ -46,15 +45,3 @@ def test_what_describes_no_runtime_is_named(text: str) -> None:
 def test_what_no_job_can_have_is_refused_by_name(runtime: TaskRuntime, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
         validate_runtime(runtime)
-
-
-@pytest.mark.parametrize(
-    "text", ["3", "3.12", "3.12.4", ">=3.11", ">=3.11,<3.13", "~=3.11", "==3.12.*", ">= 3.11, != 3.12"]
-)
-def test_versions_and_specifiers_are_python_requests(text: str) -> None:
-    assert is_python_request(text)
-
-
-@pytest.mark.parametrize("text", ["", "3.", "python", "--x", ">=", "3.12;rm", "3.12 -x", ">=3.11 --help", "a/b"])
-def test_anything_else_is_none(text: str) -> None:
-    assert not is_python_request(text)

@@ -1,13 +1,13 @@
 import asyncio
 import os
 import subprocess
-import zipfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 import uv
 
+from iris.testing.packages import make_wheel
 from iris.worker.testing import FakeController, InProcessWorker
 
 Scenario = Callable[[FakeController, InProcessWorker], Awaitable[None]]
@@ -29,21 +29,6 @@ def play(tmp_path: Path) -> Callable[[Scenario], None]:
             await controller.stop()
 
     return lambda scenario: asyncio.run(run(scenario))
-
-
-def make_wheel(path: Path, name: str, version: str, files: dict[str, str]) -> None:
-    """A wheel by hand, so that no test needs a build backend or the network."""
-    dist_info = f"{name}-{version}.dist-info"
-    contents = {
-        **files,
-        f"{dist_info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        f"{dist_info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    record = "".join(f"{file},,\n" for file in [*contents, f"{dist_info}/RECORD"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as archive:
-        for file, text in {**contents, f"{dist_info}/RECORD": record}.items():
-            archive.writestr(file, text)
 
 
 ROOT = """

@@ -1,13 +1,18 @@
 """Environments built by the real uv, from a workspace that needs no network."""
 
+import importlib.util
 import json
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
+from iris.testing.packages import other_python
 from iris.worker.paths import WorkPaths
 from iris.worker.testing import FakeController, InProcessWorker, run_command
 
@@ -200,6 +205,7 @@ def test_without_a_lock_the_workers_own_environment_is_used(play: Play, workspac
 
 def test_the_same_packages_have_one_key_and_others_another(workspace_files: Files, tmp_path: Path) -> None:
     from iris.worker.environment import EnvironmentStore
+    from iris.worker.interpreters import own_interpreter
     from iris.worker.workspace import read_workspace
 
     def key(files: Files, extras: list[str], packages: list[str]) -> str:
@@ -209,8 +215,9 @@ def test_the_same_packages_have_one_key_and_others_another(workspace_files: File
             (bundle / name).write_bytes(content if isinstance(content, bytes) else content.encode())
         workspace = read_workspace(bundle)
         assert workspace is not None
-        return store.locked_key(workspace, extras, packages)
+        return store.locked_key(workspace, extras, packages, python)
 
+    python = own_interpreter()
     store = EnvironmentStore(WorkPaths(tmp_path / "work"), tools=None, base={})  # type: ignore[arg-type]
     plain = key(workspace_files, [], [])
     assert key({**workspace_files, "jobs/hello.py": "other"}, [], []) == plain
@@ -219,4 +226,91 @@ def test_the_same_packages_have_one_key_and_others_another(workspace_files: File
     assert isinstance(lock, bytes)
     others = [key(workspace_files, ["a"], []), key(workspace_files, [], ["a"])]
     others.append(key({**workspace_files, "uv.lock": lock + b"\n# changed\n"}, [], []))
-    assert len({plain, *others}) == 4
+    wheel = "vendor/third-1.0-py3-none-any.whl"
+    others.append(key({**workspace_files, wheel: b"another"}, [], []))
+    key(workspace_files, [], [])
+    others.append(key({**workspace_files, "uv.toml": "[pip]"}, [], []))
+    python = replace(python, identity="another Python")
+    others.append(key(workspace_files, [], []))
+    assert len({plain, *others}) == 7
+
+
+PICKLE = """
+import cloudpickle, sys
+def report():
+    import sys
+    print("ran on", "%d.%d" % sys.version_info[:2])
+sys.stdout.buffer.write(cloudpickle.dumps((report, (), {})))
+"""
+
+
+def pickled_by(version: str) -> bytes:
+    """A callable as the Python `version` of this machine pickles it; skips without one."""
+    folder = other_python(version)
+    if folder is None:
+        pytest.skip(f"LOUD: no Python {version} on this machine")
+    spec = importlib.util.find_spec("cloudpickle")
+    assert spec is not None
+    assert spec.origin is not None
+    env = {"PYTHONPATH": str(Path(spec.origin).parents[1])}
+    return subprocess.run([folder / "python3", "-c", PICKLE], env=env, check=True, capture_output=True).stdout
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13"])
+def test_a_callable_runs_on_the_python_that_pickled_it(play: Play, version: str) -> None:
+    payload = pickled_by(version)
+
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        request = run_command(payload=controller.add_blob(payload))
+        request.launch.runtime.CopyFrom(pb.Runtime(python=version, packages=pb.PACKAGE_SOURCE_NONE))
+        controller.send(run=[request])
+        (end,) = await controller.until_ended(JOB, timeout_s=60)
+        assert end.state == TaskState.SUCCEEDED, end.error
+        assert controller.output(JOB).decode() == f"ran on {version}\n"
+
+    play(scenario)
+
+
+def test_nothing_is_unpickled_by_another_python(play: Play) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        payload = controller.add_blob(b"never read")
+        request = run_command(payload=payload)
+        request.launch.runtime.CopyFrom(pb.Runtime(python="3.99", packages=pb.PACKAGE_SOURCE_NONE))
+        wrong = run_command(payload=payload, job_id="/user/wrong")
+        # As when the submitter's environment was made anew meanwhile.
+        wrong.launch.runtime.CopyFrom(
+            pb.Runtime(python="3.99", packages=pb.PACKAGE_SOURCE_SUBMITTER, environment_path=sys.prefix)
+        )
+        controller.send(run=[request, wrong])
+        nowhere, other = await controller.until_ended(JOB, "/user/wrong/0:0", timeout_s=60)
+        own = ".".join(map(str, sys.version_info[:3]))
+        assert nowhere.failure == FailureKind.ENVIRONMENT
+        assert f"needs Python 3.99, and this worker has {own}" in nowhere.error
+        assert "pickled by Python 3.99, and its task runs on Python" in other.error
+
+    play(scenario)
+
+
+def test_a_submitters_environment_that_is_gone_is_named(play: Play) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        request = run_command("true")
+        request.launch.runtime.CopyFrom(
+            pb.Runtime(packages=pb.PACKAGE_SOURCE_SUBMITTER, environment_path="/no/such/venv")
+        )
+        controller.send(run=[request])
+        (end,) = await controller.until_ended(JOB)
+        assert (end.state, end.failure) == (TaskState.FAILED, FailureKind.ENVIRONMENT)
+        assert "environment /no/such/venv is not on this machine" in end.error
+
+    play(scenario)
+
+
+def test_a_bare_python_has_no_packages_but_those_asked_for(play: Play, workspace_files: Files) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        request = run_command("python", "-c", "import grpc")
+        request.launch.runtime.packages = pb.PACKAGE_SOURCE_NONE
+        controller.send(run=[request])
+        await controller.until_ended(JOB, timeout_s=60)
+        assert "No module named 'grpc'" in controller.output(JOB, stderr=True).decode()
+
+    play(scenario)

@@ -5,13 +5,13 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from iris.client.connection import Connection
-from iris.client.workspace import list_workspace
+from iris.client.workspace import WorkspaceFile, list_workspace
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.manifest import MANIFEST_FORMAT
 from iris.rpc.protocol import MAX_BLOB_CHUNK_BYTES
@@ -51,10 +51,18 @@ def blob_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def make_bundle(root: Path, *, snapshot: Path | None = None) -> Bundle:
+def make_bundle(
+    root: Path,
+    *,
+    project_dir: str = "",
+    beside: Mapping[str, Path] | None = None,
+    snapshot: Path | None = None,
+) -> Bundle:
     """Pack the workspace at `root`. The same files give the same digest on any machine.
 
     Args:
+        project_dir: Where in the bundle the workspace goes; empty: at its root.
+        beside: What else goes along: files and folders, by their paths in the bundle.
         snapshot: An empty directory for a copy of what is read, from which the bundle can be sent whatever happens to
             the files meanwhile; None: files are read again when they are sent.
 
@@ -62,20 +70,39 @@ def make_bundle(root: Path, *, snapshot: Path | None = None) -> Bundle:
         InvalidRequest: See `list_workspace`, or a file cannot be read.
         Conflict: A file changed while it was read; never with `snapshot`.
     """
-    listing = list_workspace(root)
+    files, warnings = gather_files(root, project_dir, beside or {})
     manifest = pb.BundleManifest(format=MANIFEST_FORMAT)
-    packed = _Packed(snapshot, warnings=list(listing.warnings))
-    for file in listing.files:
+    packed = _Packed(snapshot, warnings=warnings)
+    for path in sorted(files):
+        source, file = files[path]
         if file.symlink_target is not None:
-            manifest.files.add(path=file.path, symlink_target=file.symlink_target)
+            manifest.files.add(path=path, symlink_target=file.symlink_target)
             continue
-        content = packed.add(root / file.path, file.path, file.size_bytes)
+        content = packed.add(source, path, file.size_bytes)
         if content is not None:
             size, digests = content
-            manifest.files.add(path=file.path, size_bytes=size, executable=file.executable, part_digests=digests)
+            manifest.files.add(path=path, size_bytes=size, executable=file.executable, part_digests=digests)
     encoded = manifest.SerializeToString(deterministic=True)
     total = sum(file.size_bytes for file in manifest.files)
     return Bundle(blob_digest(encoded), encoded, packed.parts, total, tuple(packed.warnings), len(manifest.files))
+
+
+def gather_files(
+    root: Path, project_dir: str, beside: Mapping[str, Path]
+) -> tuple[dict[str, tuple[Path, WorkspaceFile]], list[str]]:
+    """The files of a bundle by their paths in it, each with where it is; and what the user should be told."""
+    files: dict[str, tuple[Path, WorkspaceFile]] = {}
+    warnings: list[str] = []
+    for place, source in (*beside.items(), (project_dir, root)):
+        if source.is_dir():
+            listing = list_workspace(source)
+            warnings.extend(listing.warnings)
+            for file in listing.files:
+                files[f"{place}/{file.path}" if place else file.path] = (source / file.path, file)
+        else:
+            info = source.stat()
+            files[place] = (source, WorkspaceFile(place, info.st_size, bool(info.st_mode & 0o100)))
+    return files, warnings
 
 
 @dataclass(slots=True)

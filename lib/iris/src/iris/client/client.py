@@ -48,6 +48,7 @@ class IrisClient:
         on_warning: Called with each line the user should see about the workspace or a job; None: it is logged.
         on_notice: Called with what was sent of the workspace, and which environment jobs get; None: it is logged.
         inherit_workspace: False: without a workspace jobs have none inside a job, too.
+        same_machine: Whether the cluster's workers see this machine's files, as those of the local cluster do.
     """
 
     def __init__(
@@ -60,12 +61,14 @@ class IrisClient:
         on_warning: Callable[[str], None] | None = None,
         on_notice: Callable[[str], None] | None = None,
         inherit_workspace: bool = True,
+        same_machine: bool = False,
     ) -> None:
         self._connection = connection
         self._user = user
         self._inside = inside
         self._on_warning = on_warning
         self._on_notice = on_notice
+        self._same_machine = same_machine
         self._submitter = Submitter(
             connection,
             Path(workspace) if workspace is not None else None,
@@ -74,6 +77,7 @@ class IrisClient:
             warn=on_warning,
             notice=on_notice,
             inherit=inherit_workspace,
+            same_machine=same_machine,
         )
 
     @classmethod
@@ -139,6 +143,7 @@ class IrisClient:
             on_warning=on_warning,
             on_notice=on_notice,
             inherit_workspace=inherit_workspace,
+            same_machine=target.same_machine,
         )
 
     def with_workspace(self, workspace: Path | str | None) -> "IrisClient":
@@ -150,6 +155,7 @@ class IrisClient:
             inside=self._inside,
             on_warning=self._on_warning,
             on_notice=self._on_notice,
+            same_machine=self._same_machine,
         )
 
     def submit(

@@ -29,6 +29,8 @@ class ClusterTarget:
         resolve: Finds its controller.
         inside: The job of it that this process runs as.
         user: Whose token it is, where that can act for one user only; empty: not known.
+        is_local: Whether it was chosen as the user's own local cluster.
+        same_machine: Whether it is that, also when its address chose it: its workers see this machine's files.
     """
 
     name: str
@@ -36,6 +38,7 @@ class ClusterTarget:
     inside: JobEnv | None = None
     is_local: bool = False
     user: str = ""
+    same_machine: bool = False
 
     def connect(self, *, on_interrupted: Callable[[str], None] | None = None) -> Connection:
         """A connection to it, not yet opened; see `Connection`."""
@@ -92,7 +95,7 @@ def local_cluster(local: LocalCluster | None = None) -> ClusterTarget:
         record = record or read_record(cluster.paths)
         return Endpoint(record.address, record.token) if record else Endpoint("127.0.0.1:1", "")
 
-    return ClusterTarget(LOCAL, resolve, is_local=True)
+    return ClusterTarget(LOCAL, resolve, is_local=True, same_machine=True)
 
 
 def cluster_at(
@@ -125,7 +128,10 @@ def cluster_at(
         record = read_record(local_paths(environ))
         return Endpoint(target, record.token if record and record.address == target else "")
 
-    return ClusterTarget(target, resolve, inside, user=user_of_token(token or _peek(token_file)))
+    record = read_record(local_paths(environ))
+    same_machine = inside.worker_id == WORKER_ID if inside else record is not None and record.address == target
+    user = user_of_token(token or _peek(token_file))
+    return ClusterTarget(target, resolve, inside, user=user, same_machine=same_machine)
 
 
 def _local_address(inside: JobEnv) -> str:

@@ -4,23 +4,20 @@ import contextlib
 import logging
 import math
 import os
-import tempfile
-import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from iris.client.bundle import Bundle, blob_digest, make_bundle, upload_bundle, upload_messages
+from iris.client.bundle import blob_digest, upload_bundle, upload_messages
 from iris.client.connection import Connection
 from iris.client.errors import JobAlreadyExists
 from iris.client.job_env import JobEnv
+from iris.client.job_workspace import JobWorkspace
 from iris.client.names import default_user
 from iris.client.wire import JobRequest, submit_request
-from iris.client.workspace_choice import check_workspace_root, working_dir
 from iris.cluster.constraints import Constraint, validate_constraint
-from iris.cluster.sizes import short_size
 from iris.cluster.types import (
     CoschedulingConfig,
     Entrypoint,
@@ -32,7 +29,6 @@ from iris.cluster.types import (
 )
 from iris.domain.entities import MAX_FENCE_AFTER_MS
 from iris.domain.resources import Device
-from iris.domain.runtime import DEFAULT_RUNTIME, TaskRuntime, check_relative_dir
 from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts, whole_slices
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import AlreadyExists, Conflict, InvalidRequest
@@ -41,7 +37,6 @@ FORWARDED_PREFIX: Final = "MARIN_"
 """Variables that every job gets from its submitter, unless the job sets them: where data lives must not change."""
 
 INLINE_PAYLOAD_BYTES: Final = 1024 * 1024
-_WARNINGS_SHOWN: Final = 20
 _INT32_MAX: Final = 2**31 - 1
 
 logger = logging.getLogger(__name__)
@@ -121,18 +116,24 @@ class Submitter:
         warn: Callable[[str], None] | None = None,
         notice: Callable[[str], None] | None = None,
         inherit: bool = True,
+        same_machine: bool = False,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._connection = connection
-        self._workspace = workspace
         self._user = user
         self._inside = inside
         self._parent = inside if workspace is None and inherit else None
         self._warn = warn or logger.warning
-        self._notice = notice or logger.info
         self._environ = os.environ if environ is None else environ
-        self._bundle: Bundle | None = None
-        self._bundle_lock = threading.Lock()
+        self._workspace = JobWorkspace(
+            connection,
+            workspace,
+            self._parent,
+            same_machine=same_machine,
+            warn=self._warn,
+            notice=notice or logger.info,
+            environ=self._environ,
+        )
 
     def submit(self, plan: JobPlan, *, existing: ExistingJobPolicy | str, idempotency_key: str | None) -> str:
         """Send the job; returns its id. Errors as in `IrisClient.submit`."""
@@ -171,9 +172,9 @@ class Submitter:
         if payload and self._connection.missing_blobs([payload_digest]):
             self._connection.upload_blobs(lambda: upload_messages([(payload_digest, payload)]))
             sent += 1
-        if self._bundle is not None:
+        if self._workspace.bundle is not None:
             with contextlib.suppress(Conflict):  # a file has changed since: the refusal says what is wrong
-                sent += upload_bundle(self._connection, self._bundle)
+                sent += upload_bundle(self._connection, self._workspace.bundle)
         return sent > 0
 
     def _request(self, plan: JobPlan, payload_digest: str) -> JobRequest:
@@ -199,7 +200,9 @@ class Submitter:
             reserve=plan.reserve,
             exclusive=plan.exclusive,
             fence_after_ms=_fence_ms(plan),
-            runtime=self.runtime(plan),
+            runtime=self._workspace.runtime(
+                is_callable=not plan.entrypoint.argv, working_dir=plan.working_dir, extras=plan.environment.extras
+            ),
         )
 
     def _whole_slices(self, plan: JobPlan) -> int:
@@ -245,64 +248,9 @@ class Submitter:
             extras=tuple(wanted.extras) or (inherit.extras if inherit else ()),
         )
 
-    def runtime(self, plan: JobPlan) -> TaskRuntime:
-        """Where the tasks of a job run, and with which Python. Raises InvalidRequest."""
-        inherited = self._parent.runtime if self._parent else DEFAULT_RUNTIME
-        return replace(inherited, working_dir=self._working_dir(plan.working_dir))
-
-    def _working_dir(self, given: str | None) -> str:
-        if given is not None:
-            check_relative_dir(given, "working_dir")
-            if given and not self.bundle_digest():
-                raise InvalidRequest(f"working_dir {given!r}: the job has no workspace in which that could be")
-            return given
-        try:
-            here = Path.cwd()
-        except FileNotFoundError:  # it was removed under this process
-            here = Path("/")
-        if self._workspace is not None:
-            return working_dir(here, self._workspace)
-        if self._parent is None or not self._parent.bundle_digest:
-            return ""
-        own = Path(self._parent.workspace_dir) if self._parent.workspace_dir else None
-        if own is not None and here.is_relative_to(own):
-            return working_dir(here, own)
-        return self._parent.runtime.working_dir
-
     def bundle_digest(self) -> str:
         """The bundle of the workspace, sent to the cluster when it lacks it; empty without one."""
-        if self._workspace is None:
-            return self._parent.bundle_digest if self._parent else ""
-        with self._bundle_lock:
-            if self._bundle is None:
-                self._bundle = self._pack(self._workspace)
-            return self._bundle.digest
-
-    def _pack(self, workspace: Path) -> Bundle:
-        check_workspace_root(workspace, environ=self._environ)
-        bundle = self._read(workspace)
-        for warning in bundle.warnings[:_WARNINGS_SHOWN]:
-            self._warn(warning)
-        if len(bundle.warnings) > _WARNINGS_SHOWN:
-            self._warn(f"and {len(bundle.warnings) - _WARNINGS_SHOWN} more files are left out for such reasons")
-        return bundle
-
-    def _read(self, workspace: Path) -> Bundle:
-        try:
-            bundle = make_bundle(workspace)
-            self._upload(bundle, workspace)
-        except Conflict:
-            # A file was written between packing and sending. A copy cannot change, so this time it succeeds.
-            with tempfile.TemporaryDirectory(prefix="iris-workspace-") as snapshot:
-                bundle = make_bundle(workspace, snapshot=Path(snapshot))
-                self._upload(bundle, workspace)
-        return bundle
-
-    def _upload(self, bundle: Bundle, workspace: Path) -> None:
-        sent = upload_bundle(self._connection, bundle)
-        files = f"{bundle.file_count} file{'' if bundle.file_count == 1 else 's'}"
-        known = "" if sent else " (nothing new)"
-        self._notice(f"sent {files}, {short_size(bundle.size_bytes)}{known} from {workspace}")
+        return self._workspace.bundle_digest()
 
 
 def pickle_callable(entrypoint: Entrypoint) -> bytes:

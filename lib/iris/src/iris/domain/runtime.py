@@ -1,16 +1,16 @@
 """In which directory and with which Python a job's tasks run."""
 
 import json
-import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
+from iris.domain.python_version import is_python_request
 from rigging.errors import InvalidRequest
 
 _LONGEST_PATH: Final = 4096
-# "3.12", "3.12.4", or version specifiers. No option and no path: it becomes an argument of uv.
-_PYTHON: Final = re.compile(r"[0-9]+(\.[0-9]+){0,2}|((===?|~=|!=|[<>]=?)\s*[0-9][0-9A-Za-z.*+]*\s*(,\s*|$))+")
 
 
 class PackageSource(IntEnum):
@@ -72,14 +72,16 @@ def check_relative_dir(path: str, what: str) -> None:
         raise InvalidRequest(f"{what} is {path[:200]!r}; it must be a relative path without '..', such as 'sub/folder'")
 
 
-def is_python_request(text: str) -> bool:
-    """Whether `text` is a version or version specifiers of Python."""
-    return bool(_PYTHON.fullmatch(text.strip()))
-
-
-def runtime_to_json(runtime: TaskRuntime) -> dict[str, object]:
+@lru_cache(maxsize=256)  # jobs of a day differ little, and each is written twice
+def runtime_to_json(runtime: TaskRuntime) -> Mapping[str, object]:
     """Its fields that are not at their default."""
     return {name: value for name, value in asdict(runtime).items() if value}
+
+
+@lru_cache(maxsize=256)
+def runtime_text(runtime: TaskRuntime) -> str:
+    """The inverse of `parse_runtime`."""
+    return json.dumps(runtime_to_json(runtime))
 
 
 def runtime_from_json(fields: object) -> TaskRuntime:

@@ -1,5 +1,7 @@
 """Wire ↔ domain for where tasks run; used by clients, the controller and workers."""
 
+from functools import lru_cache
+
 from iris.domain.runtime import DEFAULT_RUNTIME, PackageSource, TaskRuntime
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import InvalidRequest
@@ -24,6 +26,7 @@ def runtime_from_wire(message: pb.Runtime | None) -> TaskRuntime:
     )
 
 
+@lru_cache(maxsize=256)  # shared: nobody changes a message that was built for another
 def runtime_to_wire(runtime: TaskRuntime) -> pb.Runtime | None:
     """Its wire form; None for the default."""
     if runtime == DEFAULT_RUNTIME:

@@ -295,10 +295,10 @@ def link_top_level(bundle: Path, directory: Path, links: Path) -> None:
     The symbolic links are made once, below `links` (on the same filesystem), and hard-linked for every attempt: a new
     inode for each of them can cost as much as starting the process.
     """
-    template = links / bundle.name
+    template = links / hashlib.sha256(os.fsencode(bundle)).hexdigest()[:32]
     names = os.listdir(bundle)
     if not template.exists():
-        temporary = links / f".{bundle.name}.{secrets.token_hex(4)}"
+        temporary = links / f".{template.name}.{secrets.token_hex(4)}"
         temporary.mkdir()
         for name in names:
             os.symlink(bundle / name, temporary / name)

@@ -52,10 +52,26 @@ def write_error(text: str) -> None:
         print(f"cannot write {path}: {error}", file=sys.stderr)
 
 
+def wrong_python(pickled_by: str) -> str:
+    """Why this interpreter cannot read what Python `pickled_by` ("3.12") pickled; empty when it can.
+
+    A pickled function holds bytecode, which another version would run into a crash, or worse, to another result.
+    """
+    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if not pickled_by or pickled_by == own:
+        return ""
+    return f"the callable was pickled by Python {pickled_by}, and its task runs on Python {own} ({sys.executable})"
+
+
 def main(payload_path: str) -> int:
     """Load and call the payload; 0 when it returned, 1 when it raised."""
     import pickle
 
+    reason = wrong_python(os.environ.pop("IRIS_PICKLED_BY", ""))
+    if reason:
+        print(reason, file=sys.stderr)
+        write_error(reason)
+        return 1
     # As `python -m` would: the task's own directory comes first.
     sys.path.insert(0, os.getcwd())
     try:

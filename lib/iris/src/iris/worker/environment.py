@@ -5,31 +5,44 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import secrets
 import shutil
-import sys
-import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
+from iris.domain.python_version import minor
 from iris.domain.states import FailureKind
+from iris.requirements import named_paths
+from iris.uv_tool import is_network_failure, uv_program
 from iris.worker.bundle import SingleFlight
+from iris.worker.interpreters import Interpreter, Interpreters, ToolRunner
 from iris.worker.paths import WorkPaths
 from iris.worker.types import PreparationFailed
-from iris.worker.workspace import Workspace
+from iris.worker.workspace import Workspace, tree_digest
+from rigging.errors import InvalidRequest
 
 _MARKER: Final = ".ready"
 _ERROR_BYTES: Final = 4096
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 """Part of every key: change it when environments are built in another way."""
 
+REQUIREMENTS_FILE: Final = "requirements.txt"
 
-class ToolRunner(Protocol):
-    """Runs a program to its end."""
 
-    async def run(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> tuple[bool, str]:
-        """Whether it succeeded, and the tail of its output. It is killed when the caller is cancelled."""
-        ...
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """How an environment is built: uv commands, run in `directory`."""
+
+    directory: Path
+    commands: tuple[tuple[str, ...], ...]
+    hint: str = ""
+    over: Interpreter | None = None
+    """Whose packages are seen below the environment's own."""
+    copied: Path | None = None
+    """What is copied for the time of the build, because building may write beside its sources; `directory` is in it."""
 
 
 class EnvironmentStore:
@@ -40,61 +53,117 @@ class EnvironmentStore:
     """
 
     def __init__(self, paths: WorkPaths, tools: ToolRunner, base: Mapping[str, str]) -> None:
+        self.interpreters = Interpreters(tools, base, paths.root)
         self._paths = paths
         self._tools = tools
         self._base = base
         self._flights: SingleFlight[Path] = SingleFlight()
         self._uv_version = importlib.metadata.version("uv")
 
-    def locked_key(self, workspace: Workspace, extras: Sequence[str], packages: Sequence[str]) -> str:
+    def locked_key(
+        self, workspace: Workspace, extras: Sequence[str], packages: Sequence[str], python: Interpreter
+    ) -> str:
         """Names the environment of a locked workspace; equal keys mean equal third-party packages."""
-        return self._key(workspace.lock_fingerprint(), extras, packages)
+        return self._key(workspace.lock_fingerprint(), extras, packages, python)
 
-    async def locked(self, key: str, workspace: Workspace, extras: Sequence[str], packages: Sequence[str]) -> Path:
+    async def locked(
+        self,
+        key: str,
+        workspace: Workspace,
+        bundle: Path,
+        extras: Sequence[str],
+        packages: Sequence[str],
+        python: Interpreter,
+    ) -> Path:
         """The environment of a locked workspace. Raises PreparationFailed (ENVIRONMENT) with uv's own words."""
-        sync = ["sync", "--frozen", "--no-install-workspace", "--all-packages", "--no-default-groups"]
+        sync = ["sync", "--frozen", "--no-install-workspace", "--all-packages", "--no-default-groups", "--no-editable"]
         for extra in sorted(set(extras)):
             sync += ["--extra", extra]
-        hint = f"extras of this workspace: {', '.join(workspace.extras) or 'none'}" if extras else ""
-        return await self._ready(key, workspace.root, sync, packages, hint)
+        recipe = _Recipe(
+            workspace.root,
+            ((*sync, "--python", python.program), *_install(self._paths.envs / key, packages)),
+            f"extras of this workspace: {', '.join(workspace.extras) or 'none'}" if extras else "",
+            copied=bundle if workspace.local_sources() else None,
+        )
+        return await self._ready(key, recipe)
 
-    async def overlay(self, packages: Sequence[str]) -> Path:
-        """The worker's own environment plus `packages`, for tasks without a locked workspace."""
-        key = self._key(f"overlay {sys.prefix}", (), packages)
-        return await self._ready(key, self._paths.scratch, ["venv", str(self._paths.envs / key)], packages, "")
+    def required_key(self, root: Path, packages: Sequence[str], python: Interpreter) -> str:
+        """Names the environment of the requirements.txt in `root`. Raises PreparationFailed."""
+        digest = hashlib.sha256()
+        try:
+            for path in (root / REQUIREMENTS_FILE, *(found.target for found in named_paths(root / REQUIREMENTS_FILE))):
+                digest.update(f"{os.path.relpath(path, root)}\0{tree_digest(path)}\0".encode())
+        except (InvalidRequest, OSError) as error:
+            raise PreparationFailed(FailureKind.ENVIRONMENT, f"the job's requirements: {error}") from error
+        return self._key(f"required {digest.hexdigest()} {self._settings()}", (), packages, python)
+
+    async def required(self, key: str, root: Path, bundle: Path, packages: Sequence[str], python: Interpreter) -> Path:
+        """The environment of the requirements.txt in `root`. Raises PreparationFailed (ENVIRONMENT)."""
+        path = self._paths.envs / key
+        install = ("pip", "install", "--python", str(path / "bin" / "python"), "--no-editable")
+        recipe = _Recipe(
+            root,
+            (
+                _venv(path, python),
+                (*install, "--requirements", REQUIREMENTS_FILE, "--", *sorted(set(packages))),
+            ),
+            copied=bundle,
+        )
+        return await self._ready(key, recipe)
+
+    async def plain(self, packages: Sequence[str], python: Interpreter, *, over: Interpreter | None = None) -> Path:
+        """Nothing but `packages`, on top of those of the environment `over`. Raises PreparationFailed."""
+        below = f"{over.program} {over.identity}" if over else ""
+        key = self._key(f"plain {below} {self._settings() if packages else ''}", (), packages, python)
+        path = self._paths.envs / key
+        recipe = _Recipe(self._paths.envs, (_venv(path, python), *_install(path, packages)), over=over)
+        return await self._ready(key, recipe)
 
     async def close(self) -> None:
         """Stop what is being built."""
         await self._flights.close()
 
-    def _key(self, ground: str, extras: Sequence[str], packages: Sequence[str]) -> str:
-        parts = [_FORMAT, ground, sorted(set(extras)), sorted(set(packages)), sys.version, sys.base_prefix]
+    def _key(self, ground: str, extras: Sequence[str], packages: Sequence[str], python: Interpreter) -> str:
+        parts = [_FORMAT, ground, sorted(set(extras)), sorted(set(packages)), python.identity]
         return hashlib.sha256(json.dumps([*parts, self._uv_version]).encode()).hexdigest()[:32]
 
-    async def _ready(self, key: str, cwd: Path, make: list[str], packages: Sequence[str], hint: str) -> Path:
+    def _settings(self) -> str:
+        """Digest of the variables that say where uv takes unlocked packages from."""
+        chosen = sorted((name, value) for name, value in self._base.items() if name.startswith(("UV_", "PIP_")))
+        return hashlib.sha256(json.dumps(chosen).encode()).hexdigest()
+
+    async def _ready(self, key: str, recipe: _Recipe) -> Path:
         path = self._paths.envs / key
         if (path / _MARKER).exists():
             return path
-        return await self._flights.run(key, lambda: self._build(path, cwd, make, packages, hint))
+        return await self._flights.run(key, lambda: self._build(path, recipe))
 
-    async def _build(self, path: Path, cwd: Path, make: list[str], packages: Sequence[str], hint: str) -> Path:
+    async def _build(self, path: Path, recipe: _Recipe) -> Path:
         try:
             await asyncio.to_thread(shutil.rmtree, path, True)
-            await self._uv([*make, "--python", sys.executable], path, cwd, hint)
-            if make[0] == "venv":
-                _add_own_packages(path)
-            if packages:
-                python = str(path / "bin" / "python")
-                await self._uv(["pip", "install", "--python", python, "--", *sorted(set(packages))], path, cwd, "")
+            with _working_copy(path, recipe) as place:
+                directory = recipe.directory
+                if recipe.copied is not None:
+                    await asyncio.to_thread(shutil.copytree, recipe.copied, place, symlinks=True)
+                    await asyncio.to_thread(_make_writable, place)
+                    directory = place / directory.relative_to(recipe.copied)
+                for command in recipe.commands:
+                    await self._uv(command, path, directory, recipe.hint)
+                    if command[0] == "venv" and recipe.over is not None:
+                        _add_packages(path, recipe.over)
             (path / _MARKER).touch()
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)
             raise
         return path
 
-    async def _uv(self, arguments: list[str], path: Path, cwd: Path, hint: str) -> None:
+    async def _uv(self, arguments: tuple[str, ...], path: Path, cwd: Path, hint: str) -> None:
         env = {**self._base, "UV_PROJECT_ENVIRONMENT": str(path), "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
-        succeeded, output = await self._tools.run([_uv_program(), *arguments], env, cwd)
+        program = _program()
+        succeeded, output = await self._tools.run((program, *arguments), env, cwd)
+        if not succeeded and is_network_failure(output):
+            # What is in uv's cache may be enough.
+            succeeded, _ = await self._tools.run((program, "--offline", *arguments), env, cwd)
         if succeeded:
             return
         shown = " ".join(["uv", *arguments[:2]])
@@ -103,19 +172,43 @@ class EnvironmentStore:
         raise PreparationFailed(FailureKind.ENVIRONMENT, f"{text}\n{hint}" if hint else text)
 
 
-def _uv_program() -> str:
-    import uv
-
+@contextmanager
+def _working_copy(path: Path, recipe: _Recipe) -> Iterator[Path]:
+    """A place for a copy of the sources, removed afterwards."""
+    place = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        return os.fsdecode(uv.find_uv_bin())
+        yield place
+    finally:
+        if recipe.copied is not None:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _make_writable(place: Path) -> None:
+    for folder, _, names in os.walk(place):
+        for path in (folder, *(os.path.join(folder, name) for name in names)):
+            if not os.path.islink(path):
+                os.chmod(path, os.stat(path).st_mode | 0o200)
+
+
+def _venv(path: Path, python: Interpreter) -> tuple[str, ...]:
+    return ("venv", "--no-project", "--python", python.program, str(path))
+
+
+def _install(path: Path, packages: Sequence[str]) -> list[tuple[str, ...]]:
+    if not packages:
+        return []
+    return [("pip", "install", "--python", str(path / "bin" / "python"), "--", *sorted(set(packages)))]
+
+
+def _program() -> str:
+    try:
+        return uv_program()
     except FileNotFoundError as error:
         raise PreparationFailed(FailureKind.WORKER, f"the worker's uv program is missing: {error}") from error
 
 
-def _add_own_packages(path: Path) -> None:
+def _add_packages(path: Path, over: Interpreter) -> None:
     # A .pth entry comes after the environment's own packages, so what the job asked for wins.
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    site = path / "lib" / version / "site-packages"
-    own = dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
-    lines = [f"import site; site.addsitedir({directory!r})" for directory in own]
-    (site / "_iris_worker.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    site = path / "lib" / f"python{minor(over.version)}" / "site-packages"
+    lines = [f"import site; site.addsitedir({directory!r})" for directory in dict.fromkeys(over.packages)]
+    (site / "_iris_below.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,6 +1,7 @@
 """Everything that must be in place before a command can start: bundle, environment, payload."""
 
 import asyncio
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,10 @@ from typing import Final, Protocol
 from iris.domain.states import FailureKind
 from iris.worker.bundle import BundleStore, SingleFlight
 from iris.worker.environment import EnvironmentStore
+from iris.worker.job_environment import JobEnvironments, JobSources
 from iris.worker.paths import WorkPaths
 from iris.worker.runtime.running import Exit, ProcessSpec, Runtime, StartFailed
-from iris.worker.task_env import Ground, own_ground
+from iris.worker.task_env import Ground
 from iris.worker.types import Launch, PreparationFailed
 from iris.worker.workspace import Workspace, read_workspace, write_site
 
@@ -45,15 +47,14 @@ class _Prepared:
 class BundlePreparer:
     """The real one: bundles from the controller, environments by uv."""
 
-    def __init__(self, paths: WorkPaths, bundles: BundleStore, environments: EnvironmentStore) -> None:
+    def __init__(self, paths: WorkPaths, bundles: BundleStore, store: EnvironmentStore) -> None:
         self._paths = paths
         self._bundles = bundles
-        self._environments = environments
-        self._own = own_ground()
+        self._store = store
+        self._environments = JobEnvironments(paths, store)
         self._workspaces: dict[str, Workspace | None] = {}
         self._reading: SingleFlight[Workspace | None] = SingleFlight()
         self._grounds: dict[tuple[object, ...], _Prepared] = {}
-        self._keys: dict[tuple[str, tuple[str, ...], tuple[str, ...]], str] = {}
 
     def ready(self, launch: Launch) -> Ground | None:
         prepared = self._grounds.get(_what_it_needs(launch))
@@ -64,56 +65,51 @@ class BundlePreparer:
         return prepared.ground
 
     async def prepare(self, launch: Launch) -> Ground:
-        bundle = await self._bundles.bundle(launch.bundle_digest) if launch.bundle_digest else None
+        sources = await self._sources(launch) if launch.bundle_digest else JobSources()
         payload = str(await self._bundles.blob(launch.payload_digest)) if launch.payload_digest else ""
-        workspace = await self._workspace(launch.bundle_digest, bundle) if bundle else None
-        environment = await self._environment(launch, workspace)
-        bin_dirs = self._own.bin_dirs if environment is None else (str(environment / "bin"),)
+        environment = await self._environments.find(launch, sources)
+        bin_dirs: tuple[str, ...] = (environment.bin_dir,)
         python_path: list[str] = []
-        if workspace is not None:
-            site = self._paths.sites / launch.bundle_digest
+        if sources.workspace is not None:
+            site = self._site(launch)
             bin_dirs = (*bin_dirs, str(site / "bin"))
-            python_path = [*workspace.python_path(), str(site)]
-        elif bundle is not None:
-            python_path = [str(bundle)]
+            python_path = [*sources.workspace.python_path(), str(site)]
+        elif sources.project is not None:
+            python_path = [str(sources.project)]
         ground = Ground(
             bin_dirs=bin_dirs,
             python_path=tuple(python_path),
-            bundle_dir=bundle,
-            virtual_env=self._own.virtual_env if environment is None else str(environment),
+            bundle_dir=sources.project,
+            virtual_env=environment.virtual_env,
             payload_path=payload,
         )
-        needed = [str(path) for path in (bundle, environment, payload or None) if path is not None]
+        needed = [str(sources.project)] if sources.project else []
+        needed += [path for path in (environment.bin_dir, payload) if path]
         self._grounds[_what_it_needs(launch)] = _Prepared(ground, tuple(needed))
         return ground
 
     async def close(self) -> None:
         await self._bundles.close()
         await self._reading.close()
-        await self._environments.close()
+        await self._store.close()
 
-    async def _workspace(self, digest: str, bundle: Path) -> Workspace | None:
-        if digest not in self._workspaces:
-            site = self._paths.sites / digest
-            self._workspaces[digest] = await self._reading.run(digest, lambda: asyncio.to_thread(_read, bundle, site))
-        return self._workspaces[digest]
-
-    async def _environment(self, launch: Launch, workspace: Workspace | None) -> Path | None:
-        """None: the worker's own environment will do."""
-        if workspace is None or not workspace.has_lock:
-            if launch.extras:
-                raise PreparationFailed(
-                    FailureKind.ENVIRONMENT,
-                    f"extras {', '.join(launch.extras)} were asked for, but the job's workspace has no "
-                    "pyproject.toml with a uv.lock that could define them",
-                )
-            return await self._environments.overlay(launch.pip_packages) if launch.pip_packages else None
-        asked = (launch.bundle_digest, launch.extras, launch.pip_packages)
-        if asked not in self._keys:
-            self._keys[asked] = await asyncio.to_thread(
-                self._environments.locked_key, workspace, launch.extras, launch.pip_packages
+    async def _sources(self, launch: Launch) -> JobSources:
+        bundle = await self._bundles.bundle(launch.bundle_digest)
+        project = bundle / launch.runtime.project_dir
+        if not project.is_dir():
+            reason = f"the job's bundle has no directory {launch.runtime.project_dir!r}"
+            raise PreparationFailed(FailureKind.ENVIRONMENT, reason)
+        site = self._site(launch)
+        if site.name not in self._workspaces:
+            self._workspaces[site.name] = await self._reading.run(
+                site.name, lambda: asyncio.to_thread(_read, project, site)
             )
-        return await self._environments.locked(self._keys[asked], workspace, launch.extras, launch.pip_packages)
+        return JobSources(bundle, project, self._workspaces[site.name])
+
+    def _site(self, launch: Launch) -> Path:
+        place = launch.runtime.project_dir
+        name = f"{launch.bundle_digest}-{hashlib.sha256(place.encode()).hexdigest()[:16]}" if place else ""
+        return self._paths.sites / (name or launch.bundle_digest)
 
 
 class RuntimeTools:
@@ -155,7 +151,10 @@ class _Collector:
 
 
 def _what_it_needs(launch: Launch) -> tuple[object, ...]:
-    return launch.bundle_digest, launch.payload_digest, launch.extras, launch.pip_packages
+    # Of the runtime all but the directory, which each job enters for itself.
+    runtime = launch.runtime
+    where = (runtime.project_dir, runtime.python, runtime.packages, runtime.environment_path, runtime.interpreter)
+    return launch.bundle_digest, launch.payload_digest, launch.extras, launch.pip_packages, where
 
 
 def _read(bundle: Path, site: Path) -> Workspace | None:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from iris.domain.runtime import runtime_to_json
+from iris.domain.runtime import runtime_text
 from iris.worker.guardian.orphans import ATTEMPT_VARIABLE, WORK_DIR_VARIABLE
 from iris.worker.host_env import is_passed_to_tasks
 from iris.worker.paths import WorkPaths
@@ -125,10 +125,11 @@ class TaskEnvironment:
             "IRIS_BUNDLE_DIGEST": launch.bundle_digest,
             "IRIS_EXTRAS": json.dumps(launch.extras),
             "IRIS_PIP_PACKAGES": json.dumps(launch.pip_packages),
-            "IRIS_RUNTIME": json.dumps(runtime_to_json(launch.runtime)),
+            "IRIS_RUNTIME": runtime_text(launch.runtime),
         }
         if launch.payload_digest:
             env["IRIS_CLOUDPICKLE"] = _cloudpickle_directory()
+            env["IRIS_PICKLED_BY"] = launch.runtime.python
         return env
 
     def _address_towards(self, controller_address: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from iris.domain.runtime import DEFAULT_RUNTIME, TaskRuntime
+from iris.domain.runtime import DEFAULT_RUNTIME, PackageSource, TaskRuntime
 from iris.domain.states import FailureKind, TaskState
 from rigging.errors import MarinError
 
@@ -39,7 +39,13 @@ class Launch:
     @property
     def needs_preparation(self) -> bool:
         """Whether something must be fetched or built before an attempt can start."""
-        return bool(self.bundle_digest or self.payload_digest or self.pip_packages or self.extras)
+        return bool(
+            self.bundle_digest
+            or self.payload_digest
+            or self.pip_packages
+            or self.extras
+            or self.runtime.packages is not PackageSource.UNSPECIFIED
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import secrets
 import shlex
@@ -16,7 +17,7 @@ from typing import Any, Final
 from iris.domain.states import FailureKind
 from iris.worker.types import PreparationFailed
 
-_LOCAL_SOURCE: Final = re.compile(rb'source = \{ (?:editable|directory) = "([^"]*)"')
+_LOCAL_SOURCE: Final = re.compile(rb'source = \{ (?:editable|directory|path|registry) = "((?:(?!://)[^"])*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +60,31 @@ class Workspace:
         lock = (self.root / "uv.lock").read_bytes()
         digest = hashlib.sha256(lock)
         digest.update(self.settings.encode())
-        version = self.root / ".python-version"
-        digest.update(version.read_bytes() if version.exists() else b"")
-        members = {member.directory for member in self.members}
-        if any(path.decode() not in members for path in _LOCAL_SOURCE.findall(lock)):
-            # A package built from a directory of the bundle that is no member: its content decides too.
-            digest.update(self.root.name.encode())
+        for path in (self.root / "uv.toml", *self.local_sources()):
+            digest.update(f"{os.path.relpath(path, self.root)}\0{tree_digest(path)}\0".encode())
         return digest.hexdigest()
+
+    def local_sources(self) -> list[Path]:
+        """What the lock takes from the bundle and is no member: folders and archives, whose content decides too."""
+        members = {member.directory for member in self.members}
+        paths = {path.decode() for path in _LOCAL_SOURCE.findall((self.root / "uv.lock").read_bytes())}
+        return [Path(os.path.normpath(self.root / path)) for path in sorted(paths - members)]
+
+
+def tree_digest(path: Path) -> str:
+    """Digest of a file, or of all that is below a folder; empty when there is nothing."""
+    if path.is_file():
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    if not path.is_dir():
+        return ""
+    digest = hashlib.sha256()
+    for found in sorted(path.rglob("*")):
+        if found.is_symlink():
+            digest.update(f"{found.relative_to(path)}\0{os.readlink(found)}\0".encode())
+        elif found.is_file():
+            content = hashlib.sha256(found.read_bytes()).hexdigest()
+            digest.update(f"{found.relative_to(path)}\0{content}\0".encode())
+    return digest.hexdigest()
 
 
 def read_workspace(bundle: Path) -> Workspace | None:
@@ -162,8 +181,8 @@ def _write_command(name: str, target_object: str, path: Path) -> None:
     module, _, attribute = target_object.partition("[")[0].strip().partition(":")
     function = attribute.strip() or "main"
     code = (
-        f"import sys; sys.argv[0] = {name!r}; from importlib import import_module; "
+        f"import sys; sys.path[:1] = []; sys.argv[0] = {name!r}; from importlib import import_module; "
         f"from operator import attrgetter; sys.exit(attrgetter({function!r})(import_module({module.strip()!r}))())"
     )
-    path.write_text(f'#!/bin/sh\nexec python -P -c {shlex.quote(code)} "$@"\n', encoding="utf-8")
+    path.write_text(f'#!/bin/sh\nexec python -c {shlex.quote(code)} "$@"\n', encoding="utf-8")
     path.chmod(0o555)

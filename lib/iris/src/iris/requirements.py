@@ -1,0 +1,82 @@
+"""What requirements files name by path: other requirements files, folders and archives."""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from rigging.errors import InvalidRequest
+
+_ARCHIVES: Final = (".whl", ".tar.gz", ".zip", ".tgz")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPath:
+    """A path in a requirements file.
+
+    Args:
+        written: As it is written.
+        target: Where that is.
+        origin: The file that names it, relative to the first one's directory.
+        is_file: Whether it is another requirements (or constraints) file.
+    """
+
+    written: str
+    target: Path
+    origin: str
+    is_file: bool
+
+
+def named_paths(path: Path, _seen: set[Path] | None = None, _root: Path | None = None) -> Iterator[NamedPath]:
+    """The paths that the requirements file `path` names, and those of the files that it includes.
+
+    Raises:
+        InvalidRequest: A file cannot be read.
+    """
+    seen = set() if _seen is None else _seen
+    root = path.parent if _root is None else _root
+    if path in seen:
+        return
+    seen.add(path)
+    origin = os.path.relpath(path, root)
+    try:
+        lines = path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"{origin} cannot be read: {error}") from None
+    for line in lines:
+        text = re.sub(r"(^|\s)#.*$", "", line).strip()
+        option = re.match(r"(-r|--requirements?|-c|--constraints?)(?:\s+|=|(?=[^-\s]))(\S.*)", text)
+        if option is None:
+            written = _requirement_path(text)
+            if written:  # as pip and uv do: relative to where they run
+                yield NamedPath(written, file_target(written, root), origin, False)
+        elif "://" not in option[2]:
+            target = Path(os.path.normpath(path.parent / option[2]))
+            yield NamedPath(option[2], target, origin, True)
+            if target.is_file():
+                yield from named_paths(target, seen, root)
+
+
+def file_target(written: str, directory: Path) -> Path:
+    """Where a path, or a "file:" URL, points from `directory`."""
+    if written.lower().startswith("file:"):
+        written = unquote(urlsplit(written).path)
+    return Path(os.path.normpath(directory / written))
+
+
+def _requirement_path(text: str) -> str:
+    """The path that a line of a requirements file names; empty for any other line."""
+    editable = re.match(r"(?:-e\s*|--editable(?:\s+|=))(\S.*)", text)
+    named = re.match(r"[A-Za-z0-9._-]+\s*(?:\[[^\]]*\])?\s*@\s*(\S+)", text)
+    path = (editable[1] if editable else named[1] if named else text).split(" ;")[0].strip().strip("'\"")
+    path = re.sub(r"\[[A-Za-z0-9,._\s-]*\]$", "", path)
+    if re.match(r"file:", path, re.IGNORECASE):
+        return path
+    if "://" in path or not path or path.startswith("-") or "${" in path:
+        return ""
+    if editable or path.startswith((".", "/", "~")) or path.lower().endswith(_ARCHIVES):
+        return path
+    return path if "/" in path and not re.search(r"[<>=!~;@\s]", path) else ""

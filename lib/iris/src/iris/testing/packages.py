@@ -1,0 +1,96 @@
+"""Packages made by hand, and an index that serves them: tests of environments need no build backend and no network."""
+
+import contextlib
+import os
+import threading
+import zipfile
+from collections.abc import Iterator, Mapping
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from iris.python_programs import find_python
+
+_BACKEND = """
+import pathlib, zipfile
+
+NAME, VERSION = {name!r}, {version!r}
+
+def get_requires_for_build_wheel(config_settings=None):
+    return []
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    pathlib.Path("build-litter").write_text("as setuptools leaves it")
+    info = f"{{NAME}}-{{VERSION}}.dist-info"
+    files = {{f"{{NAME}}.py": pathlib.Path("python", f"{{NAME}}.py").read_text()}}
+    files[f"{{info}}/METADATA"] = f"Metadata-Version: 2.1\\nName: {{NAME}}\\nVersion: {{VERSION}}\\n"
+    files[f"{{info}}/WHEEL"] = "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+    record = "".join(f"{{file}},,\\n" for file in [*files, f"{{info}}/RECORD"])
+    name = f"{{NAME}}-{{VERSION}}-py3-none-any.whl"
+    with zipfile.ZipFile(pathlib.Path(wheel_directory, name), "w") as archive:
+        for file, text in {{**files, f"{{info}}/RECORD": record}}.items():
+            archive.writestr(file, text)
+    return name
+
+build_editable = build_wheel
+"""
+
+
+def make_wheel(path: Path, name: str, version: str, files: Mapping[str, str]) -> None:
+    """Write a wheel with these files."""
+    dist_info = f"{name}-{version}.dist-info"
+    contents = {
+        **files,
+        f"{dist_info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{dist_info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{file},,\n" for file in [*contents, f"{dist_info}/RECORD"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in {**contents, f"{dist_info}/RECORD": record}.items():
+            archive.writestr(file, text)
+
+
+def write_package(folder: Path, name: str, version: str, code: str) -> None:
+    """Write a project whose one module, in a folder of its own layout, is only found once the project is built."""
+    (folder / "python").mkdir(parents=True, exist_ok=True)
+    (folder / "python" / f"{name}.py").write_text(code)
+    (folder / "backend.py").write_text(_BACKEND.format(name=name, version=version))
+    (folder / "pyproject.toml").write_text(
+        f'[project]\nname = "{name}"\nversion = "{version}"\nrequires-python = ">=3.9"\n\n'
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
+
+
+def write_index(folder: Path, wheels: Mapping[str, Path]) -> None:
+    """Lay out `folder` as a package index that has one wheel for each name."""
+    for name, wheel in wheels.items():
+        place = folder / "simple" / name
+        place.mkdir(parents=True, exist_ok=True)
+        (place / wheel.name).write_bytes(wheel.read_bytes())
+        (place / "index.html").write_text(f'<!DOCTYPE html><a href="{wheel.name}">{wheel.name}</a>')
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def serve_index(folder: Path, port: int = 0) -> Iterator[int]:
+    """Serve what `write_index` made, on loopback; the port. Afterwards nobody listens there."""
+    server = ThreadingHTTPServer(("127.0.0.1", port), partial(_Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def other_python(version: str) -> Path | None:
+    """The bin directory of another Python ("3.12") of this machine; None where there is none."""
+    program = find_python(version, os.environ.get("PATH", ""))
+    return Path(program).parent if program else None
