@@ -2,14 +2,17 @@
 
 import gc
 import queue
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
 from iris.actor import ActorClient, ActorServer, RemoteError
-from iris.actor.handshake import new_nonce
+from iris.actor.handshake import is_pass, new_nonce, pass_of
 from iris.actor.hosted import HostedCall
 from iris.actor.wire import Parcel, pack, unpack_client
 from iris.rpc import actor_pb2 as pb
@@ -176,3 +179,56 @@ def test_calls_of_an_actor_by_its_own_process_have_deadlines(server: ActorServer
     bench.gate.set()
     assert patient.result(WAIT_S) == 2
     assert bench.seen == ["waited", "after"]
+
+
+SERVER = """
+import sys
+from iris.actor import ActorServer
+class Echo:
+    def echo(self, value):
+        return value
+with ActorServer(key=b"k" * 32) as server:
+    server.register("echo", Echo())
+    print(server.address, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_messages_of_anyone_are_not_kept_while_they_come() -> None:
+    """gRPC gives a message away when it is whole; until then it is in the server's memory."""
+    process = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        address = process.stdout.readline().strip()
+        status = Path(f"/proc/{process.pid}/status")
+
+        def peak_mib() -> int:
+            return next(int(line.split()[1]) >> 10 for line in status.read_text().splitlines() if "VmHWM" in line)
+
+        with ActorClient.at(address, "echo", key=b"k" * 32) as before:
+            assert before.echo(1) == 1
+        at_first = peak_mib()
+        unlimited = [("grpc.max_send_message_length", -1)]
+        with grpc.insecure_channel(address, options=unlimited) as channel:
+            connect = channel.stream_stream("/iris.v1.ActorService/Connect")
+            sizes = [64 << 20] * 2 + [4_000_000] * 40
+            strangers = [connect(iter([bytes(size)])) for size in sizes]
+            # Whoever holds the key is served at once, between them.
+            with ActorClient.at(address, "echo", key=b"k" * 32) as client:
+                assert client.echo.remote(b"x" * 3_000_000).result(5) == b"x" * 3_000_000
+            codes = {stranger.code().name for stranger in strangers}
+            assert codes <= {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}
+        assert peak_mib() - at_first < 40  # of 288 MB that were sent
+    finally:
+        process.stdin.close()
+        process.wait(10)
+        process.stdout.close()
+
+
+def test_a_pass_is_of_one_key() -> None:
+    key = b"k" * 32
+    assert is_pass(pass_of(key), key)
+    assert pass_of(key) != pass_of(key)
+    for other in ("", ":", "x", pass_of(b"l" * 32), f"{pass_of(key)}0"):
+        assert not is_pass(other, key)

@@ -229,11 +229,11 @@ class Caller:
 
     async def _serve(self, place: Place) -> MarinError | None:
         """One connection, to its end; None: it was made and ended in order or broke later, else why it was not."""
-        link = Link(place, self._session, self)
+        link = Link(place, self._session, self, self._key)
         made = False
         try:
             outstanding = [number for number, call in self._calls.items() if call.sent]
-            welcome = await link.open(self._key, self._whoami, outstanding)
+            welcome = await link.open(self._whoami, outstanding)
             made = True
             if not welcome.resumed:
                 self._lose("the actor was started again")

@@ -54,13 +54,14 @@ class Link:
         last_word: When the server said something last, by `time.monotonic`.
     """
 
-    def __init__(self, place: Place, session: str, calls: Calls) -> None:
+    def __init__(self, place: Place, session: str, calls: Calls, key: bytes) -> None:
         self.place = place
         self._session = session
         self._calls = calls
         self._loop = asyncio.get_running_loop()
         self._channel = grpc.aio.insecure_channel(place.address, options=_OPTIONS)
-        self._stream = open_stream(self._channel)
+        self._stream = open_stream(self._channel, key)
+        self._key = key
         self._outbox: Outbox[pb.ClientFrames] = Outbox(pb.ClientFrames)
         self._ack_timer: asyncio.TimerHandle | None = None
         self._goodbye = ""
@@ -68,7 +69,7 @@ class Link:
         self._unasked: dict[int, int] = {}
         self.last_word = time.monotonic()
 
-    async def open(self, key: bytes, whoami: str, outstanding: list[int]) -> pb.ActorWelcome:
+    async def open(self, whoami: str, outstanding: list[int]) -> pb.ActorWelcome:
         """Prove who one is, and have it proved.
 
         Raises:
@@ -76,7 +77,7 @@ class Link:
         """
         try:
             async with asyncio.timeout(_HANDSHAKE_S):
-                return await self._shake_hands(key, whoami, outstanding)
+                return await self._shake_hands(whoami, outstanding)
         except TimeoutError:
             raise Unavailable(f"{self.place.address} did not answer within {_HANDSHAKE_S:g} s") from None
 
@@ -137,15 +138,15 @@ class Link:
         self._stream.cancel()
         await self._channel.close()
 
-    async def _shake_hands(self, key: bytes, whoami: str, outstanding: list[int]) -> pb.ActorWelcome:
+    async def _shake_hands(self, whoami: str, outstanding: list[int]) -> pb.ActorWelcome:
         nonce = new_nonce()
         hello = pb.ClientHello(protocol_version=PROTOCOL_VERSION, nonce=nonce, session=self._session, caller=whoami)
         await self._send(Parcel(pb.ClientFrames(hello=hello)))
         challenge = (await self._receive()).message.challenge
         handshake = Handshake(nonce, challenge.nonce, challenge.instance, self._session)
-        if not same(challenge.proof, handshake.server_proof(key)):
+        if not same(challenge.proof, handshake.server_proof(self._key)):
             raise Denied(f"the server at {self.place.address} is not one of this user's jobs: nothing was sent to it")
-        proof = pb.ClientProof(proof=handshake.client_proof(key), outstanding=outstanding)
+        proof = pb.ClientProof(proof=handshake.client_proof(self._key), outstanding=outstanding)
         await self._send(Parcel(pb.ClientFrames(proof=proof)))
         return (await self._receive()).message.welcome
 

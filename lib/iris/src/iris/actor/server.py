@@ -32,6 +32,12 @@ _MEMORY_BYTES: Final = 1 << 30
 _SESSION_TIMEOUT_S: Final = 600.0
 _FAREWELL_S: Final = 5.0
 
+# A caller's message has at most one whole pickle (2 MiB), a chunk and small frames: see iris.actor.outbox.
+_OPTIONS: Final = (
+    *(option for option in SERVER_OPTIONS if option[0] != "grpc.max_receive_message_length"),
+    ("grpc.max_receive_message_length", 4 * 1024 * 1024),
+)
+
 
 class ActorServer:
     """Serves actors of this process; use it as a context manager, or call `start` and `stop`. Thread-safe.
@@ -201,7 +207,7 @@ class ActorServer:
 
     async def _start(self, key: bytes) -> None:
         self._service = ActorService(uuid.uuid4().hex, key, self._actors, self._memory_bytes, self._session_timeout)
-        server = grpc.aio.server(options=SERVER_OPTIONS)
+        server = grpc.aio.server(options=_OPTIONS)
         server.add_generic_rpc_handlers((handler_of(self._service.connect),))
         try:
             port = server.add_insecure_port(f"{self._host}:{self._port}")

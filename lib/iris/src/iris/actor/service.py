@@ -10,7 +10,7 @@ from typing import Any, Final
 import grpc
 from google.protobuf.message import DecodeError
 
-from iris.actor.handshake import Handshake, new_nonce, same
+from iris.actor.handshake import PASS_KEY, Handshake, is_pass, new_nonce, same
 from iris.actor.hosted import HostedActor, HostedCall
 from iris.actor.outbox import Handoff, Outbox
 from iris.actor.session import Admission, Session
@@ -21,6 +21,7 @@ from iris.rpc.protocol import PROTOCOL_VERSION
 logger = logging.getLogger(__name__)
 
 _HANDSHAKE_S: Final = 15.0
+_UNKNOWN_AT_ONCE: Final = 2
 _UNPROVED_BYTES: Final = 128 * 1024
 """Of a message before the proof: room for the numbers, up to ten bytes each, of all calls that a client may have."""
 
@@ -64,6 +65,7 @@ class ActorService:
         self._all_closed = asyncio.Event()
         self._all_closed.set()
         self._loop = loop
+        self._unknown = asyncio.Semaphore(_UNKNOWN_AT_ONCE)
         self._stopped = ""
         self.finished: Handoff[HostedCall] = Handoff(loop, lambda call: call.owner.finish(call))
         self.begun: Handoff[HostedCall] = Handoff(loop, lambda call: call.owner.release(call))
@@ -72,7 +74,8 @@ class ActorService:
         """Serve one connection to its end."""
         try:
             async with asyncio.timeout(_HANDSHAKE_S):
-                hello, proof = await self._shake_hands(context)
+                async with await self._turn(context):
+                    hello, proof = await self._shake_hands(context)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no handshake in time")
         outbox: Outbox[pb.ServerFrames] = Outbox(pb.ServerFrames)
@@ -87,6 +90,16 @@ class ActorService:
             session.detach(outbox)
             if self._sessions.get(session.session_id) is session:
                 self._loop.call_later(self._session_timeout_s, self._expire, session, visits)
+
+    async def _turn(self, context: Context) -> "contextlib.AbstractAsyncContextManager[object]":
+        """To be held while messages are read of a caller that has proved nothing: gRPC holds each until it is whole."""
+        shown = dict(context.invocation_metadata() or ()).get(PASS_KEY, "")
+        if isinstance(shown, str) and is_pass(shown, self._key):
+            return contextlib.nullcontext()
+        # An older release, or anyone. Not even their connections are kept waiting: what they send fills buffers, too.
+        if self._unknown.locked():
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "too many callers of whom nothing is known; try again")
+        return self._unknown
 
     async def _converse(self, session: Session, outbox: "Outbox[pb.ServerFrames]", context: Context) -> None:
         self._outboxes.add(outbox)
@@ -198,6 +211,7 @@ async def _receive_unproved(context: Context) -> pb.ClientFrames | None:
         return None
     if len(data) > _UNPROVED_BYTES:
         text = f"{len(data)} bytes before the proof of the key, where {_UNPROVED_BYTES} are allowed"
+        del data  # the error's traceback holds this frame for a while
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
     try:
         message = pb.ClientFrames.FromString(data)

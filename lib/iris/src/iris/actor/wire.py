@@ -6,6 +6,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import grpc
 import grpc.aio
 
+from iris.actor.handshake import PASS_KEY, pass_of
 from iris.rpc import actor_pb2 as pb
 from rigging.errors import Unavailable
 
@@ -66,12 +67,12 @@ def next_blob(blobs: Iterator[Buffer]) -> Buffer:
     return blob
 
 
-def open_stream(channel: grpc.aio.Channel) -> Stream:
-    """Begin a connection."""
+def open_stream(channel: grpc.aio.Channel, key: bytes) -> Stream:
+    """Begin a connection, as one who holds a user's key."""
     method: grpc.aio.StreamStreamMultiCallable[Parcel[pb.ClientFrames], Parcel[pb.ServerFrames]] = (
         channel.stream_stream(f"/{_SERVICE}/{_METHOD}", request_serializer=pack, response_deserializer=unpack_server)
     )
-    return method()
+    return method(metadata=((PASS_KEY, pass_of(key)),))
 
 
 def handler_of(connect: Callable[..., Any]) -> grpc.GenericRpcHandler:

@@ -43,6 +43,10 @@ SERVER_OPTIONS: Final[tuple[ChannelOption, ...]] = (
     ("grpc.http2.max_pings_without_data", 0),
     # Clients ping at KEEPALIVE_MS; the default minimum (5 min) would answer with GOAWAY "too_many_pings".
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 4),
+    # What a call may send before anything of it is asked for. With the probe that grows to megabytes for each call, be
+    # it of a stranger, as soon as one of a connection sends much; half a MiB is enough for 16 MB/s at 30 ms.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 512 * 1024),
     # Two controllers on one port would share its connections; the second must fail to bind instead.
     ("grpc.so_reuseport", 0),
 )
