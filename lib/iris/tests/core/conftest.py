@@ -68,6 +68,7 @@ def _plant(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     elif fault == "cordon":
 
         def all_hosts(view: ClusterView) -> list[fit.Host]:
-            return [fit.Host(worker, view.loads[worker.worker_id], 0) for worker in view.workers.values()]
+            found = enumerate(view.workers.values())
+            return [fit.Host(worker, view.loads[worker.worker_id], order) for order, worker in found]
 
         monkeypatch.setattr(plan, "hosts_of", all_hosts)

@@ -55,6 +55,37 @@ class TestOrder:
         assert (plan.assignments, plan.reasons) == ([], {})
 
 
+ALL = resources(4, 16, 100, H100)
+PARTS = {
+    "cpu": (resources(3, 0), "cores"),
+    "memory": (resources(0, 12), "memory"),
+    "disk": (resources(0, 0, 80), "disk"),
+    "accelerators": (resources(0, 0, 0, Device("gpu", "H100", 3)), "H100"),
+}
+
+
+class TestWhatIsTaken:
+    @pytest.mark.parametrize(("need", "word"), PARTS.values(), ids=PARTS)
+    def test_what_an_attempt_holds_is_not_given_to_another_in_a_later_round(self, cluster, need, word):
+        cluster.connect("w", ALL)
+        cluster.submit("/u/first", need)
+        cluster.submit("/u/second", need)
+        assert placed(cluster.schedule()) == [("first/0", "w")]
+        plan = cluster.schedule()
+        assert plan.assignments == []
+        assert word in str(plan.reasons["/u/second"])
+        cluster.observe("/u/first/0:0", TaskState.SUCCEEDED)
+        assert placed(cluster.schedule()) == [("second/0", "w")]
+
+    @pytest.mark.parametrize(("need", "word"), PARTS.values(), ids=PARTS)
+    def test_what_is_left_beside_an_attempt_is_used_to_the_last(self, cluster, need, word):
+        cluster.connect("w", ALL)
+        cluster.submit("/u/first", need)
+        cluster.schedule()
+        cluster.submit("/u/rest", ALL.sub(need))
+        assert placed(cluster.schedule()) == [("rest/0", "w")]
+
+
 class TestChoice:
     def test_the_fullest_worker_that_has_room(self, cluster):
         cluster.connect("large", resources(8, 16))

@@ -65,6 +65,29 @@ def test_never_of_the_same_band_nor_upward(cluster):
     assert victims(cluster.schedule()) == []
 
 
+@pytest.mark.parametrize("band", [INTERACTIVE, BATCH])
+def test_work_of_one_band_never_takes_the_place_of_other_work_of_it(cluster, band):
+    """Also while something less urgent runs elsewhere, of which the end would not help."""
+    cluster.connect("large", resources(2, 16))
+    cluster.connect("small", resources(1, 16))
+    cluster.submit("/u/first", resources(2), band=band)
+    cluster.submit("/low/other", resources(1), band=BATCH)
+    cluster.schedule()
+    cluster.submit("/u/second", resources(2), band=band)
+    plan = cluster.schedule()
+    assert victims(plan) == []
+    assert "/u/second" in plan.reasons
+
+
+def test_interactive_work_takes_the_place_of_batch_while_production_runs_too(cluster):
+    cluster.connect("w", resources(2, 16))
+    cluster.submit("/u/prod", band=PRODUCTION)
+    cluster.submit("/low/batch", band=BATCH)
+    cluster.schedule()
+    cluster.submit("/u/interactive", band=INTERACTIVE)
+    assert victims(cluster.schedule()) == ["/low/batch/0:0"]
+
+
 def test_batch_before_interactive(cluster):
     cluster.connect("w", resources(2, 16))
     cluster.submit("/u/interactive")

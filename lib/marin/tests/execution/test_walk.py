@@ -56,6 +56,13 @@ def test_dependencies_are_not_merged_and_upstream_steps_are(make_step: MakeStep)
     assert upstream_steps(config) == [a, b]
 
 
+def test_steps_inside_versioned_values_are_upstream_too(make_step: MakeStep) -> None:
+    """They are dependencies like others: who looks for what a config needs must find them."""
+    a, b, c = make_step("a"), make_step("b"), make_step("c")
+    assert upstream_steps({"x": versioned([a / "f", {"y": b}]), "z": versioned(c)}) == [a, b, c]
+    assert upstream_steps(versioned(1)) == upstream_steps([InputName(None, "/elsewhere")]) == []
+
+
 def test_the_members_of_a_set_come_in_one_order(make_step: MakeStep) -> None:
     steps = [make_step(name) for name in "dbca"]
     assert [event.input_name.step.name for event in walk_config(set(steps))] == ["a", "b", "c", "d"]  # type: ignore[union-attr]

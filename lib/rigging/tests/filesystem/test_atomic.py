@@ -1,3 +1,4 @@
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -98,6 +99,16 @@ def test_below_a_file_there_is_nothing_and_a_directory_is_no_file(tmp_path: Path
     with pytest.raises(IsADirectoryError):
         write_bytes_atomic(tmp_path, b"")
     assert [p.name for p in tmp_path.iterdir()] == ["file"], "the temporary file was left behind"
+
+
+def test_a_kernel_that_takes_a_part_at_a_time_is_given_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux takes at most 2 GiB in one write, and less when a disk is nearly full."""
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, bytes(data)[:3]))
+    write_bytes_atomic(tmp_path / "x", b"0123456789")
+    assert (tmp_path / "x").read_bytes() == b"0123456789"
 
 
 def test_unknown_mode_is_refused(tmp_path: Path) -> None:

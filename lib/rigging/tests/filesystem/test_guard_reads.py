@@ -88,13 +88,18 @@ def in_its_loop(fs: Any, made: Callable[[], Any]) -> Any:
     return outcome[0]
 
 
+MOVES = ("mv", "move", "rename", "mv_file", "async mv_file")
+
+
 @pytest.mark.parametrize("name", READS)
 def test_each_kind_of_read_costs_what_comes_from_away(
     name: str, fs: Any, away: str, budget: TransferBudget, tmp_path: Path
 ) -> None:
     read, bytes_moved = READS[name]
-    read(fs, f"{away}/a", tmp_path)
+    found = read(fs, f"{away}/a", tmp_path)
     assert budget.bytes_used == bytes_moved
+    if name not in MOVES:
+        assert found == read(fs.unguarded, f"{away}/a", tmp_path), "the guard changes nothing but the cost"
 
 
 @pytest.mark.parametrize("name", READS)
@@ -118,5 +123,61 @@ def test_the_same_reads_in_the_region_are_free(
     name: str, fs: Any, here: str, budget: TransferBudget, tmp_path: Path
 ) -> None:
     with mirror_budget(0) as budget:
-        READS[name][0](fs, f"{here}/a", tmp_path)
+        found = READS[name][0](fs, f"{here}/a", tmp_path)
     assert budget.bytes_used == 0
+    if name not in MOVES:
+        assert found == READS[name][0](fs.unguarded, f"{here}/a", tmp_path), "the guard changes nothing but the cost"
+
+
+WHOLE_MODES = ["ab", "a+b", "r+b", "w+b", "x+b"]
+
+
+@pytest.fixture
+def opened(fs: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Modes in which files were opened below the guard, where nothing is really opened: GCS has not all of them."""
+    modes: list[str] = []
+    monkeypatch.setattr(fs.unguarded, "open", lambda path, mode, **options: modes.append(mode))
+    return modes
+
+
+@pytest.mark.parametrize("mode", WHOLE_MODES)
+def test_a_mode_that_may_read_what_is_there_costs_all_of_it_at_once(
+    mode: str, fs: Any, away: str, here: str, budget: TransferBudget, opened: list[str]
+) -> None:
+    """Appending and updating read behind the guard's back."""
+    fs.open(f"{here}/a", mode)
+    assert budget.bytes_used == 0
+    fs.open(f"{away}/a", mode)
+    assert budget.bytes_used == SIZE
+    with mirror_budget(1 / GB), pytest.raises(TransferBudgetExceeded):
+        fs.open(f"{away}/a", mode)
+    assert opened == [mode, mode], "refused before it was opened"
+
+
+@pytest.mark.parametrize("mode", ["wb", "xb"])
+def test_a_mode_that_reads_nothing_is_free(
+    mode: str, fs: Any, away: str, budget: TransferBudget, opened: list[str]
+) -> None:
+    fs.open(f"{away}/a", mode)
+    assert (budget.bytes_used, opened) == (0, [mode])
+
+
+@pytest.mark.parametrize("mode", WHOLE_MODES)
+def test_a_file_that_is_not_there_costs_nothing(
+    mode: str, fs: Any, away: str, budget: TransferBudget, opened: list[str]
+) -> None:
+    if "r" in mode:
+        with pytest.raises(FileNotFoundError):
+            fs.open(f"{away}/none", mode)
+    else:
+        fs.open(f"{away}/none", mode)
+        assert opened == [mode]
+    assert budget.bytes_used == 0
+
+
+def test_a_directory_is_taken_only_by_who_asks_for_it(
+    fs: Any, away: str, budget: TransferBudget, tmp_path: Path
+) -> None:
+    fs.get(away, str(tmp_path / "copy"))
+    assert budget.bytes_used == 0
+    assert not list(tmp_path.rglob("?"))

@@ -1,5 +1,6 @@
 """A local copy on its way in: claimed by one copier, gone on with by the next, published once."""
 
+import fcntl
 import os
 import threading
 from pathlib import Path
@@ -7,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from rigging.filesystem.mirror.part import claim_part, part_path
+from rigging.filesystem.atomic import TEMPORARY_PREFIX
+from rigging.filesystem.mirror.part import claim_part, create_part, part_path
 
 
 def test_a_part_is_claimed_by_one_and_goes_on_from_what_is_there(tmp_path: Path):
@@ -61,3 +63,82 @@ def test_a_part_that_was_published_is_never_written_again(tmp_path: Path):
     claimed.append(b"new")
     claimed.close()
     assert moved.read_bytes() == b"published"
+
+
+def test_each_version_of_each_file_has_a_part_of_its_own_beside_it() -> None:
+    """Under another's name its bytes would be appended to, and published as, another file or version."""
+    own = part_path("/data/a", "v1")
+    assert own == part_path("/data/a", "v1"), "whoever goes on with it must find it"
+    others = {part_path("/data/a", "v2"), part_path("/data/b", "v1"), part_path("/data/av", "1"), part_path("/a", "v1")}
+    assert own not in others
+    assert len(others) == 4
+    assert os.path.dirname(own) == "/data", "a rename is atomic within one filesystem only"
+    assert os.path.basename(own).startswith(TEMPORARY_PREFIX), "it must not be listed"
+
+
+def test_what_another_version_left_is_not_gone_on_with(tmp_path: Path) -> None:
+    final = str(tmp_path / "x")
+    old = claim_part(final, "v1", 60)
+    assert old is not None
+    old.append(b"of version 1")
+    old.close()
+    new = claim_part(final, "v2", 60)
+    assert new is not None
+    assert new.size == 0
+    new.append(b"2")
+    assert new.publish(final)
+    new.close()
+    assert Path(final).read_bytes() == b"2"
+
+
+def test_the_directory_of_a_part_is_made(tmp_path: Path) -> None:
+    part = claim_part(str(tmp_path / "a/b/x"), "v", 60)
+    assert part is not None
+    assert part.publish(str(tmp_path / "a/b/x"))
+    part.close()
+    assert create_part(str(tmp_path / "c/x"), "v") is None, "claim_part has to look closer"
+
+
+def test_a_part_that_vanishes_while_it_is_claimed_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its copier published it between our opening it and our lock: what we wrote would never have a name."""
+    final = str(tmp_path / "x")
+    lock, path = fcntl.flock, part_path(final, "v")
+    vanished: list[int] = []
+
+    def flock(descriptor: int, operation: int) -> None:
+        if not vanished:
+            vanished.append(descriptor)
+            os.unlink(path)
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    part = claim_part(final, "v", 60)
+    assert part is not None
+    part.append(b"1")
+    assert part.publish(final)
+    part.close()
+    assert Path(final).read_bytes() == b"1"
+
+
+def test_waiting_for_another_copier_costs_no_descriptors(tmp_path: Path) -> None:
+    final = str(tmp_path / "x")
+    first = claim_part(final, "v", 60)
+    assert first is not None
+    before = len(os.listdir("/proc/self/fd"))
+    other = claim_part(final, "v", 0.02)  # looks several times before it passes the first by
+    assert other is not None
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    other.close()
+    first.close()
+
+
+def test_a_part_that_is_there_already_is_looked_at_closer(tmp_path: Path) -> None:
+    final = str(tmp_path / "x")
+    first = create_part(final, "v")
+    assert first is not None
+    assert create_part(final, "v") is None
+    first.discard()
+    first.close()
+    Path(final).write_bytes(b"published meanwhile")
+    assert create_part(final, "v") is None
+    assert os.listdir(tmp_path) == ["x"]

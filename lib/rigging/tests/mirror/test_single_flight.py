@@ -1,0 +1,62 @@
+"""One copier of a file in a process: others wait, and a forked child waits for nobody who is not in it."""
+
+import os
+import threading
+from typing import Any
+
+from rigging.filesystem.mirror.plan import Settings
+from rigging.filesystem.mirror.root import local_root
+from rigging.filesystem.mirror.single_flight import only_copier
+
+
+def test_a_forked_child_does_not_wait_for_its_parents_threads(make_regions: Any) -> None:
+    make_regions("memory")
+    entered, leave = threading.Event(), threading.Event()
+
+    def copy() -> None:
+        with only_copier("a", local_root(), Settings()):
+            entered.set()
+            leave.wait(30)
+
+    thread = threading.Thread(target=copy)
+    thread.start()
+    assert entered.wait(30)
+    child = os.fork()
+    if not child:
+        done = threading.Event()
+
+        def copy_in_child() -> None:
+            with only_copier("a", local_root(), Settings()):
+                done.set()
+
+        threading.Thread(target=copy_in_child, daemon=True).start()
+        os._exit(0 if done.wait(10) else 1)
+    try:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        leave.set()
+        thread.join()
+
+
+def test_two_threads_copy_one_file_one_after_the_other(make_regions: Any) -> None:
+    make_regions("memory")
+    inside, most = 0, 0
+    guard, together = threading.Lock(), threading.Barrier(4, timeout=30)
+
+    def copy() -> None:
+        nonlocal inside, most
+        together.wait()
+        for _ in range(20):
+            with only_copier("a", local_root(), Settings()):
+                with guard:
+                    inside += 1
+                    most = max(most, inside)
+                with guard:
+                    inside -= 1
+
+    threads = [threading.Thread(target=copy) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
