@@ -10,7 +10,8 @@ import pytest
 from iris.client import ControllerUnreachable, IrisClient, JobAlreadyExists, JobFailedError
 from iris.client.connection import Connection, Endpoint, parse_address
 from iris.client.job_env import JobEnv
-from iris.client.submission import JobLimits, JobPlan, Submitter
+from iris.client.plan import JobLimits, JobPlan
+from iris.client.submission import Submitter
 from iris.cluster.constraints import region_constraint
 from iris.cluster.types import (
     CoschedulingConfig,
@@ -168,7 +169,7 @@ def test_inside_a_job_children_get_its_name_bundle_and_packages(controller, conn
         "h:1", "/bob/parent", "/bob/parent/0", "/bob/parent/0:1", "w", "", "", "abc", 1, ("cpu",), ("einops",)
     )
     submitter = Submitter(connection, None, inside=inside, environ={"MARIN_PREFIX": "gs://x", "HOME": "/h"})
-    child = submitter.submit(plan(name="child"), existing="fail", idempotency_key=None)
+    child = submitter.submit(plan(name="child"), existing="fail", idempotency_key=None).job_id
     assert child == "/bob/parent/child"
     spec = controller.specs[child]
     assert (spec.bundle_digest, list(spec.environment.extras)) == ("abc", ["cpu"])

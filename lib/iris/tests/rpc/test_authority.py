@@ -53,6 +53,7 @@ EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
     "JobService/GetTask": READ,
     "JobService/StopJob": ("yyyy", "yyy.", "....", "yy.."),
     "JobService/FetchLogs": READ,
+    "ClientService/Session": ("yyyy", "yyyy", "....", "yyyy"),
     "BlobService/FindMissingBlobs": ("yyyy", "yyyy", "....", "yyyy"),
     "BlobService/UploadBlobs": ("yyyy", "yyyy", "....", "yyyy"),
     "BlobService/FetchBlobs": ("yyyy", "....", "yyyy", "...."),

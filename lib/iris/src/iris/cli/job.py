@@ -11,6 +11,7 @@ from iris.cli.groups import SuggestingGroup
 from iris.cli.job_run import run
 from iris.cli.output import duration, moment, output, say, table
 from rigging.clock import unix_ms
+from rigging.errors import MarinError
 
 if TYPE_CHECKING:
     from iris.client import JobStatus, TaskStatus
@@ -150,20 +151,22 @@ def logs(
 @pass_context
 def stop(context: CliContext, names: tuple[str, ...], include_children: bool) -> None:
     """Stop jobs and their child jobs, and wait until they are gone."""
-    from iris.cli.job_ids import find_job
-    from iris.cli.stopping import await_stop
+    from iris.cli.job_ids import find_jobs
+    from iris.cli.stopping import await_stops
 
     with context.client() as client:
         # All names are looked up first: a typo in the last one must not stop the others.
-        found = [find_job(client, name) for name in names]
+        found = find_jobs(client, names)
         for status in found:
             if status.is_terminal:
                 say(f"job {status.job_id} had {status.state.word} before")
-                continue
-            stopped = client.stop(status.job_id, "stopped by `iris job stop`", include_children=include_children)
-            children = len(stopped.job_ids) - 1
-            also = f" and {children} child job{'s' if children > 1 else ''}" if children > 0 else ""
-            say(f"job {status.job_id}{also} {await_stop(client, stopped)}")
+        live = [status.job_id for status in found if not status.is_terminal]
+        results = client.stop_many(live, "stopped by `iris job stop`", include_children=include_children)
+        for job_id, line in zip(live, await_stops(client, results), strict=True):
+            say(f"job {job_id}{line}")
+        for result in results:
+            if isinstance(result, MarinError):
+                raise result
 
 
 @job.command()

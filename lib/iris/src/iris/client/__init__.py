@@ -3,9 +3,10 @@
 from iris.client.client import IrisClient
 from iris.client.context import IrisContext, get_iris_ctx, iris_ctx
 from iris.client.endpoints import Endpoint, EndpointRegistry, EndpointResolver, EndpointSet
-from iris.client.errors import ControllerUnreachable, JobAlreadyExists, JobFailedError
+from iris.client.errors import ControllerUnreachable, JobAlreadyExists, JobFailedError, SomeRefused
 from iris.client.job import Job, Task
 from iris.client.operator import Operator
+from iris.client.plan import JobLimits, JobPlan
 from iris.client.types import (
     Checkpoint,
     ClusterStatus,
@@ -33,11 +34,14 @@ __all__ = [
     "Job",
     "JobAlreadyExists",
     "JobFailedError",
+    "JobLimits",
+    "JobPlan",
     "JobStatus",
     "LogLine",
     "Operator",
     "QueryResult",
     "SilentAttempt",
+    "SomeRefused",
     "Stopped",
     "Task",
     "TaskStatus",

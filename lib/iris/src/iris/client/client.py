@@ -1,21 +1,22 @@
 """IrisClient: submit jobs, watch them, stop them."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final
 
+from iris.client.calls import JobCalls
 from iris.client.connection import Connection
 from iris.client.discovery import ClusterTarget, cluster_at, find_cluster, local_cluster
 from iris.client.endpoints import EndpointResolver
-from iris.client.job import Job
+from iris.client.job import Job, handles
 from iris.client.job_env import JobEnv
 from iris.client.log_stream import LogQuery, read_logs
 from iris.client.operator import Operator
-from iris.client.submission import JobLimits, JobPlan, Submitter
+from iris.client.plan import JobLimits, JobPlan
+from iris.client.submission import Submitter
 from iris.client.types import ClusterStatus, JobStatus, LogLine, QueryResult, Stopped, TaskStatus
-from iris.client.wire import cluster_status, job_status, query_result, silent_attempt, task_status
+from iris.client.waiting import poll_jobs, wait_jobs
+from iris.client.wire import cluster_status, job_status, query_result, stopped, task_status
 from iris.cluster.constraints import Constraint
 from iris.cluster.types import (
     CoschedulingConfig,
@@ -29,9 +30,7 @@ from iris.cluster.types import (
 )
 from iris.domain.ids import user_of
 from iris.rpc import iris_pb2 as pb
-from rigging.errors import DeadlineExceeded
-
-_LONG_POLL_SECONDS: Final = 30.0
+from rigging.errors import MarinError
 
 
 class IrisClient:
@@ -62,8 +61,10 @@ class IrisClient:
         on_notice: Callable[[str], None] | None = None,
         inherit_workspace: bool = True,
         same_machine: bool = False,
+        calls: JobCalls | None = None,
     ) -> None:
         self._connection = connection
+        self._calls = calls or JobCalls(connection, lends=connection.lends)
         self._user = user
         self._inside = inside
         self._on_warning = on_warning
@@ -78,6 +79,7 @@ class IrisClient:
             notice=on_notice,
             inherit=inherit_workspace,
             same_machine=same_machine,
+            calls=self._calls,
         )
 
     @classmethod
@@ -156,6 +158,7 @@ class IrisClient:
             on_warning=self._on_warning,
             on_notice=self._on_notice,
             same_machine=self._same_machine,
+            calls=self._calls,
         )
 
     def submit(
@@ -186,7 +189,7 @@ class IrisClient:
     ) -> Job:
         """Submit a job; when this returns it is stored by the controller and will not be lost.
 
-        `iris.client.submission.JobPlan` explains the arguments. `existing` (an ExistingJobPolicy; `adopt_existing` is
+        `iris.client.plan.JobPlan` explains the arguments. `existing` (an ExistingJobPolicy; `adopt_existing` is
         short for "adopt") is for when a live job has that name. One `idempotency_key` makes one job.
 
         Raises:
@@ -213,7 +216,18 @@ class IrisClient:
             working_dir=working_dir,
         )
         policy = ExistingJobPolicy.ADOPT if adopt_existing else existing
-        return Job(self, self._submitter.submit(plan, existing=policy, idempotency_key=idempotency_key))
+        submission = self._submitter.submit(plan, existing=policy, idempotency_key=idempotency_key)
+        return Job(self, submission.job_id, submission.key)
+
+    def submit_many(
+        self, plans: Sequence[JobPlan], *, existing: ExistingJobPolicy | str = ExistingJobPolicy.FAIL
+    ) -> list[Job]:
+        """Submit many jobs together, far cheaper than one by one; their handles, in the same order.
+
+        Raises InvalidRequest when one can never work (none was submitted), SomeRefused when the cluster refused some
+        (it has the handles of the others, which are stored), ControllerUnreachable.
+        """
+        return handles(self, self._submitter.submit_many(plans, existing=existing))
 
     @property
     def user(self) -> str:
@@ -243,9 +257,18 @@ class IrisClient:
 
     def stop(self, job_id: str | JobName, reason: str = "", *, include_children: bool = True) -> Stopped:
         """As `terminate`; the answer also names what may live on where it cannot be stopped now. Raises NotFound."""
-        request = pb.StopJobRequest(job_id=str(job_id), reason=reason, keep_children=not include_children)
-        reply = self._connection.run(lambda c: c.jobs.StopJob(request, timeout=c.timeout, metadata=c.metadata))
-        return Stopped(tuple(reply.stopped_job_ids), tuple(map(silent_attempt, reply.silent)))
+        (result,) = self.stop_many([job_id], reason, include_children=include_children)
+        if isinstance(result, MarinError):
+            raise result
+        return result
+
+    def stop_many(
+        self, job_ids: Sequence[str | JobName], reason: str = "", *, include_children: bool = True
+    ) -> list[Stopped | MarinError]:
+        """As `stop` for many jobs in one decision; for each what it did, or why it could not be."""
+        keep = not include_children
+        requests = [pb.StopJobRequest(job_id=str(job_id), reason=reason, keep_children=keep) for job_id in job_ids]
+        return [reply if isinstance(reply, MarinError) else stopped(reply) for reply in self._calls.stop(requests)]
 
     def list_jobs(self, prefix: str = "", states: Iterable[JobState] = (), limit: int = 0) -> list[JobStatus]:
         """Jobs, newest first: those below `prefix` ("/user" or "/user/job"), in one of `states`; 0: the last 200."""
@@ -293,10 +316,7 @@ class IrisClient:
         return read_logs(self._connection, query)
 
     def wait_jobs(
-        self,
-        jobs: Iterable[Job | JobName | str],
-        any: bool = False,
-        timeout: float | None = None,
+        self, jobs: Iterable[Job | JobName | str], any: bool = False, timeout: float | None = None
     ) -> list[JobStatus]:
         """Wait until all jobs (or with `any` one of them) have ended; returns their statuses in the order given.
 
@@ -309,31 +329,14 @@ class IrisClient:
             DeadlineExceeded: Time ran out; the jobs go on.
             NotFound: One does not exist.
         """
-        ids = [job.job_id if isinstance(job, Job) else str(job) for job in jobs]
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            left = _LONG_POLL_SECONDS if deadline is None else deadline - time.monotonic()
-            statuses, done = self.poll_jobs(ids, any=any, seconds=max(0.0, min(left, _LONG_POLL_SECONDS)))
-            if done:
-                return statuses
-            if deadline is not None and time.monotonic() >= deadline:
-                live = [f"{s.job_id} is {s.state.word}" for s in statuses if not s.is_terminal]
-                more = f" and {len(live) - 3} more" if len(live) > 3 else ""
-                raise DeadlineExceeded(f"not ended within {timeout:g} s: {', '.join(live[:3])}{more}")
+        wanted = [(job.job_id, job.key) if isinstance(job, Job) else (str(job), "") for job in jobs]
+        return wait_jobs(self._connection, self._calls, wanted, any_of_them=any, timeout=timeout)
 
     def poll_jobs(
-        self,
-        job_ids: Sequence[str],
-        *,
-        any: bool = False,
-        seconds: float = 0,
+        self, job_ids: Sequence[str], *, any: bool = False, seconds: float = 0
     ) -> tuple[list[JobStatus], bool]:
         """As `wait_jobs` for at most `seconds` (up to about a minute); also says whether the wait is over."""
-        request = pb.WaitJobsRequest(job_ids=job_ids, any=any, timeout_ms=max(1, round(seconds * 1000)))
-        reply = self._connection.run(
-            lambda c: c.jobs.WaitJobs(request, timeout=seconds + c.timeout, metadata=c.metadata)
-        )
-        return [job_status(status) for status in reply.jobs], reply.done
+        return poll_jobs(self._connection, job_ids, any_of_them=any, seconds=seconds)
 
     def cluster_status(self, *, all_workers: bool = False) -> ClusterStatus:
         """The controller and its workers; with `all_workers` those too that are known but gone."""

@@ -14,7 +14,7 @@ from iris.client.errors import ControllerUnreachable
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.endpoints_pb2_grpc import EndpointServiceStub
 from iris.rpc.forks import in_fork, use_grpc
-from iris.rpc.iris_pb2_grpc import BlobServiceStub, ClusterServiceStub, JobServiceStub
+from iris.rpc.iris_pb2_grpc import BlobServiceStub, ClientServiceStub, ClusterServiceStub, JobServiceStub
 from iris.rpc.protocol import CHANNEL_OPTIONS, call_metadata
 from iris.rpc.status_map import from_rpc_error
 from rigging.errors import Conflict, InvalidRequest, MarinError
@@ -59,6 +59,7 @@ class Call:
     """What one call needs from the connection as it is now."""
 
     jobs: JobServiceStub
+    clients: ClientServiceStub
     blobs: BlobServiceStub
     cluster: ClusterServiceStub
     endpoints: EndpointServiceStub
@@ -102,6 +103,11 @@ class Connection:
     def address(self) -> str:
         """Where the controller was found last."""
         return self._endpoint.address if self._endpoint else "unknown"
+
+    @property
+    def lends(self) -> bool:
+        """Whether the waits of this process lend its cpu to its children."""
+        return self._attempt_id is not None
 
     @property
     def found(self) -> bool:
@@ -209,6 +215,7 @@ class Connection:
             self._channel = grpc.insecure_channel(self._endpoint.address, options=_OPTIONS)
             self._call = Call(
                 JobServiceStub(self._channel),
+                ClientServiceStub(self._channel),
                 BlobServiceStub(self._channel),
                 ClusterServiceStub(self._channel),
                 EndpointServiceStub(self._channel),

@@ -1,14 +1,17 @@
 """Handles of jobs and tasks."""
 
 import threading
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from iris.client.errors import JobFailedError
+from iris.client.errors import JobFailedError, SomeRefused
 from iris.client.log_printer import LogPrinter
 from iris.client.types import JobStatus, LogLine, TaskStatus
 from iris.cluster.types import JobName, JobState
 from rigging.errors import MarinError
+
+if TYPE_CHECKING:
+    from iris.client.submission import Submission
 
 
 class JobClient(Protocol):
@@ -18,7 +21,7 @@ class JobClient(Protocol):
     def terminate(self, job_id: str, reason: str = "") -> list[str]: ...
     def list_tasks(self, job_id: str) -> list[TaskStatus]: ...
     def task_status(self, task_id: str) -> TaskStatus: ...
-    def wait_jobs(self, jobs: Iterable[str], any: bool = False, timeout: float | None = None) -> list[JobStatus]: ...
+    def wait_jobs(self, jobs: "Iterable[Job]", any: bool = False, timeout: float | None = None) -> list[JobStatus]: ...
     def fetch_task_logs(
         self,
         task_id: str,
@@ -51,11 +54,16 @@ class Task:
 
 
 class Job:
-    """A submitted job."""
+    """A submitted job.
 
-    def __init__(self, client: JobClient, job_id: str) -> None:
+    Args:
+        key: The idempotency key of the submission, if it was made here: its end may be known then.
+    """
+
+    def __init__(self, client: JobClient, job_id: str, key: str = "") -> None:
         self._client = client
         self.job_id = job_id
+        self.key = key
 
     def __repr__(self) -> str:
         return f"Job({self.job_id!r})"
@@ -103,12 +111,12 @@ class Job:
             DeadlineExceeded: Time ran out; the job goes on.
         """
         if not stream_logs:
-            status = self._client.wait_jobs([self.job_id], timeout=timeout)[0]
+            status = self._client.wait_jobs([self], timeout=timeout)[0]
         else:
             printer = LogPrinter(self.job_id, prefix_own=self.status().replicas > 1)
             streamer = LogThread(self._client, self.job_id, printer)
             try:
-                status = self._client.wait_jobs([self.job_id], timeout=timeout)[0]
+                status = self._client.wait_jobs([self], timeout=timeout)[0]
                 streamer.join()
             finally:
                 streamer.stop()
@@ -119,6 +127,15 @@ class Job:
     def terminate(self, reason: str = "") -> list[str]:
         """Stop it and its live children; returns the ids of those stopped."""
         return self._client.terminate(self.job_id, reason)
+
+
+def handles(client: JobClient, results: "Sequence[Submission | MarinError]") -> list[Job]:
+    """The handles of jobs that were submitted together, in order. Raises SomeRefused, which has them, too."""
+    jobs = [None if isinstance(result, MarinError) else Job(client, result.job_id, result.key) for result in results]
+    errors = {place: result for place, result in enumerate(results) if isinstance(result, MarinError)}
+    if errors:
+        raise SomeRefused(errors, jobs)
+    return [job for job in jobs if job is not None]
 
 
 class LogThread:

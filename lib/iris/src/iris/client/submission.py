@@ -4,34 +4,34 @@ import contextlib
 import logging
 import math
 import os
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from iris.client.bundle import blob_digest, upload_bundle, upload_messages
+from iris.client.calls import JobCalls
 from iris.client.connection import Connection
 from iris.client.errors import JobAlreadyExists
 from iris.client.job_env import JobEnv
 from iris.client.job_workspace import JobWorkspace
 from iris.client.names import default_user
+from iris.client.plan import JobPlan
 from iris.client.wire import JobRequest, submit_request
-from iris.cluster.constraints import Constraint, validate_constraint
+from iris.cluster.constraints import validate_constraint
 from iris.cluster.types import (
-    CoschedulingConfig,
     Entrypoint,
     EnvironmentSpec,
     ExistingJobPolicy,
     JobName,
     PriorityBand,
-    ResourceSpec,
 )
 from iris.domain.entities import MAX_FENCE_AFTER_MS
 from iris.domain.resources import Device
 from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts, whole_slices
 from iris.rpc import iris_pb2 as pb
-from rigging.errors import AlreadyExists, Conflict, InvalidRequest
+from rigging.errors import AlreadyExists, Conflict, InvalidRequest, MarinError
 
 FORWARDED_PREFIX: Final = "MARIN_"
 """Variables that every job gets from its submitter, unless the job sets them: where data lives must not change."""
@@ -43,64 +43,11 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class JobLimits:
-    """How often a job tries and how long, with the names of `IrisClient.submit`.
+class Submission:
+    """A job that is stored, and the key that finds it again."""
 
-    Args:
-        max_retries_failure: How often a task starts again after it failed.
-        max_retries_preemption: How often it does after its worker was lost.
-        timeout: Seconds from the first task's start, after which the job fails.
-        scheduling_timeout: Seconds until the first task is placed, or the job fails.
-        max_task_failures: Tasks that may fail for good before the job fails; not for gangs.
-    """
-
-    max_retries_failure: int
-    max_retries_preemption: int
-    timeout: float | None
-    scheduling_timeout: float | None
-    max_task_failures: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class JobPlan:
-    """What a job is, with the names of `IrisClient.submit`.
-
-    Args:
-        entrypoint: What each task runs.
-        name: Names the job among the live ones of its user (or of its parent job): no "/".
-        user: Instead of the client's; not inside a job.
-        resources: What each task needs.
-        environment: Extra packages and variables. Inside a job whose workspace is used on, extras and pip packages
-            that are not given are those of that job. Variables named MARIN_* are passed on from this process.
-        replicas: Number of tasks; of a gang on TPU slices, rounded up to whole slices, with a warning.
-        limits: Retries and times; see `JobLimits`.
-        constraints: On the workers' attributes.
-        coscheduling: Makes the tasks a gang.
-        ports: Names of ports to allocate; a task finds them as IRIS_PORT_<NAME>.
-        priority_band: "production", "interactive" or "batch".
-        reserve: Hold the accelerators without attaching them to the tasks.
-        exclusive: A task never has two live attempts, even when its host is out of reach: the host ends an attempt
-            `fence_after` seconds after its last contact with the controller, and the next one waits for that.
-        fence_after: Only with `exclusive`; None: 600 s.
-        working_dir: Where in the workspace the tasks run, e.g. "sub/folder"; "" is its top. None: in the directory
-            that is the current one here, when that is in the workspace, else at its top.
-    """
-
-    entrypoint: Entrypoint
-    name: str
-    user: str | None
-    resources: ResourceSpec
-    environment: EnvironmentSpec
-    replicas: int
-    limits: JobLimits
-    constraints: Sequence[Constraint]
-    coscheduling: CoschedulingConfig | None
-    ports: Sequence[str]
-    priority_band: PriorityBand | str | None
-    reserve: bool = False
-    exclusive: bool = False
-    fence_after: float | None = None
-    working_dir: str | None = None
+    job_id: str
+    key: str
 
 
 class Submitter:
@@ -118,8 +65,10 @@ class Submitter:
         inherit: bool = True,
         same_machine: bool = False,
         environ: Mapping[str, str] | None = None,
+        calls: JobCalls | None = None,
     ) -> None:
         self._connection = connection
+        self._calls = calls or JobCalls(connection)
         self._user = user
         self._inside = inside
         self._parent = inside if workspace is None and inherit else None
@@ -135,9 +84,41 @@ class Submitter:
             environ=self._environ,
         )
 
-    def submit(self, plan: JobPlan, *, existing: ExistingJobPolicy | str, idempotency_key: str | None) -> str:
-        """Send the job; returns its id. Errors as in `IrisClient.submit`."""
+    def submit(self, plan: JobPlan, *, existing: ExistingJobPolicy | str, idempotency_key: str | None) -> "Submission":
+        """Send a job. Errors as in `IrisClient.submit`."""
+        (result,) = self.submit_many([plan], existing=existing, idempotency_key=idempotency_key)
+        if isinstance(result, MarinError):
+            raise result
+        return result
+
+    def submit_many(
+        self, plans: Sequence[JobPlan], *, existing: ExistingJobPolicy | str, idempotency_key: str | None = None
+    ) -> list["Submission | MarinError"]:
+        """Send jobs; what became of each. All are checked before the first is sent.
+
+        Args:
+            idempotency_key: Of a single plan.
+
+        Raises:
+            InvalidRequest: One can never work, whatever the cluster; nothing was sent. ControllerUnreachable: Some may
+                have been submitted.
+        """
         policy = _policy(existing)
+        prepared = [self._prepare(plan, policy, idempotency_key) for plan in plans]
+        messages = [message for message, _ in prepared]
+        replies = self._calls.submit(messages)
+        if any(isinstance(reply, InvalidRequest) for reply in replies):
+            # What was uploaded before may have been removed, or damaged, on the controller since.
+            refused = [place for place, reply in enumerate(replies) if isinstance(reply, InvalidRequest)]
+            if self._upload_again([prepared[place] for place in refused]):
+                for place, reply in zip(refused, self._calls.submit([messages[n] for n in refused]), strict=True):
+                    replies[place] = reply
+        return [_result(message, reply) for message, reply in zip(messages, replies, strict=True)]
+
+    def _prepare(
+        self, plan: JobPlan, policy: ExistingJobPolicy, idempotency_key: str | None
+    ) -> tuple[pb.SubmitJobRequest, bytes]:
+        """The request, whose blobs are in the cluster or come with it, and the pickled callable."""
         for constraint in plan.constraints:
             validate_constraint(constraint)
         payload = pickle_callable(plan.entrypoint)
@@ -145,32 +126,15 @@ class Submitter:
         inline = [payload] if 0 < len(payload) <= INLINE_PAYLOAD_BYTES else []
         if payload and not inline and self._connection.missing_blobs([request.payload_digest]):
             self._connection.upload_blobs(lambda: upload_messages([(request.payload_digest, payload)]))
-        message = submit_request(
-            request,
-            idempotency_key=idempotency_key or uuid.uuid4().hex,
-            inline_blobs=inline,
-            existing=policy,
-        )
-        try:
-            return self._send(message)
-        except InvalidRequest:
-            # What was uploaded before may have been removed, or damaged, on the controller since.
-            if not self._upload_again(request.payload_digest, payload):
-                raise
-            return self._send(message)
+        key = idempotency_key or os.urandom(16).hex()
+        return submit_request(request, idempotency_key=key, inline_blobs=inline, existing=policy), payload
 
-    def _send(self, message: pb.SubmitJobRequest) -> str:
-        try:
-            reply = self._connection.run(lambda c: c.jobs.SubmitJob(message, timeout=c.timeout, metadata=c.metadata))
-        except AlreadyExists as error:
-            raise JobAlreadyExists(str(error)) from None
-        return reply.job_id
-
-    def _upload_again(self, payload_digest: str, payload: bytes) -> bool:
-        """Send what the cluster lacks of the bundle and the payload; whether that was anything."""
+    def _upload_again(self, refused: Sequence[tuple[pb.SubmitJobRequest, bytes]]) -> bool:
+        """Send what the cluster lacks of the bundle and of payloads; whether that was anything."""
         sent = 0
-        if payload and self._connection.missing_blobs([payload_digest]):
-            self._connection.upload_blobs(lambda: upload_messages([(payload_digest, payload)]))
+        payloads = {message.spec.entrypoint.callable.payload_digest: data for message, data in refused if data}
+        for digest in self._connection.missing_blobs(list(payloads)) if payloads else ():
+            self._connection.upload_blobs(partial(upload_messages, [(digest, payloads[digest])]))
             sent += 1
         if self._workspace.bundle is not None:
             with contextlib.suppress(Conflict):  # a file has changed since: the refusal says what is wrong
@@ -251,6 +215,12 @@ class Submitter:
     def bundle_digest(self) -> str:
         """The bundle of the workspace, sent to the cluster when it lacks it; empty without one."""
         return self._workspace.bundle_digest()
+
+
+def _result(message: pb.SubmitJobRequest, reply: pb.SubmitJobResponse | MarinError) -> Submission | MarinError:
+    if isinstance(reply, AlreadyExists):
+        return JobAlreadyExists(str(reply))
+    return reply if isinstance(reply, MarinError) else Submission(reply.job_id, message.idempotency_key)
 
 
 def pickle_callable(entrypoint: Entrypoint) -> bytes:

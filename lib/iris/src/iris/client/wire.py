@@ -11,6 +11,7 @@ from iris.client.types import (
     QueryResult,
     QueryValue,
     SilentAttempt,
+    Stopped,
     TaskStatus,
     UserBudgetStatus,
     WorkerStatus,
@@ -139,6 +140,11 @@ def job_status(message: pb.JobStatus) -> JobStatus:
         deciding_task_id=message.deciding_task_id,
         command=message.display_command,
     )
+
+
+def stopped(message: pb.StopJobResponse) -> Stopped:
+    """What a stop did."""
+    return Stopped(tuple(message.stopped_job_ids), tuple(map(silent_attempt, message.silent)))
 
 
 def silent_attempt(message: pb.SilentAttempt) -> SilentAttempt:

@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 import grpc.aio
 
 from iris.controller.blobs import BlobStore
+from iris.controller.client_sessions import ClientSessions
 from iris.controller.config import Address, ControllerConfig, Durability
 from iris.controller.disk_space import DiskSpace
 from iris.controller.endpoints import EndpointWatchers
@@ -34,6 +35,7 @@ from iris.rpc.authority import check_live
 from iris.rpc.interceptor import ServerInterceptor
 from iris.rpc.protocol import SERVER_OPTIONS
 from iris.rpc.services_blobs import BlobService
+from iris.rpc.services_clients import ClientService
 from iris.rpc.services_cluster import ClusterService
 from iris.rpc.services_endpoints import EndpointService
 from iris.rpc.services_jobs import JobService
@@ -135,12 +137,15 @@ class _Run:
         )
         self._waiters = JobWaiters(view)
         self._endpoints = EndpointWatchers(view)
-        self._idle = IdleWatch(config.idle_exit_s, lambda: bool(view.live_jobs), self._leave_idle)
+        self._idle = IdleWatch(config.idle_exit_s, self._in_use, self._leave_idle)
+        self._clients = ClientSessions(view, self._idle.touch)
         self._gate = None if remote is None else RemoteGate(remote, self._sessions.on_effects)
         to_workers = self._sessions.on_effects if self._gate is None else self._gate.on_effects
-        for listener in (to_workers, self._hub.on_effects, self._waiters.on_effects, self._endpoints.on_effects):
+        waiting = (self._waiters.on_effects, self._clients.on_effects, self._endpoints.on_effects)
+        for listener in (to_workers, self._hub.on_effects, *waiting):
             self._engine.listen(listener)
         self._engine.watch(self._waiters.completes)
+        self._engine.watch(self._clients.is_watched)
         self._engine.watch(self._hub.is_followed)
         blobs = BlobStore(config.state_dir / "blobs", space.take)
         blobs.remove_leftovers()
@@ -156,6 +161,7 @@ class _Run:
             hub=self._hub,
             sessions=self._sessions,
             waiters=self._waiters,
+            clients=self._clients,
             endpoints=self._endpoints,
             replicator=replicator,
             started_at_ms=unix_ms(),
@@ -186,6 +192,7 @@ class _Run:
             if on_leaving is not None:
                 on_leaving()
             self._waiters.close()
+            self._clients.close()
             self._endpoints.close()
             await self._sessions.say_goodbye(leaving.reason, leaving.workers_exit, _FAREWELL_S)
         finally:
@@ -196,6 +203,7 @@ class _Run:
             self._idle.close()
             self._sessions.stop_timers()
             self._waiters.close()
+            self._clients.close()
             self._endpoints.close()
             self._engine.close()
             self._usage.save_or_tell()
@@ -208,6 +216,7 @@ class _Run:
         )
         server = grpc.aio.server(interceptors=[interceptor], options=SERVER_OPTIONS)
         iris_pb2_grpc.add_JobServiceServicer_to_server(JobService(self._controller), server)
+        iris_pb2_grpc.add_ClientServiceServicer_to_server(ClientService(self._controller), server)
         iris_pb2_grpc.add_BlobServiceServicer_to_server(BlobService(self._controller.blobs), server)
         iris_pb2_grpc.add_ClusterServiceServicer_to_server(ClusterService(self._controller), server)
         endpoints_pb2_grpc.add_EndpointServiceServicer_to_server(EndpointService(self._controller), server)
@@ -232,6 +241,9 @@ class _Run:
     def _request_exit(self, reason: Exit) -> None:
         if not self._exit.done():
             self._exit.set_result(reason)
+
+    def _in_use(self) -> bool:
+        return bool(self._engine.view.live_jobs) or not self._clients.is_idle
 
     def _leave_idle(self) -> None:
         self._request_exit(Exit(f"idle for {self._config.idle_exit_s:g} s", workers_exit=True))

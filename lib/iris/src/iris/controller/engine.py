@@ -185,9 +185,13 @@ class Engine:
     async def decide(self, decision: Decision[Result]) -> Result:
         """Run `decision` inside the next batch, where it reads the view and applies events; return its result once
         that batch is committed. Raises what it raises; what it had applied by then stands."""
+        return await self.begin(decision)
+
+    def begin(self, decision: Decision[Result]) -> "asyncio.Future[Result]":
+        """As `decide`: many decisions that are begun in a row share a batch."""
         future: asyncio.Future[Result] = self._loop.create_future()
         self._enqueue(decision, future)  # type: ignore[arg-type]  # a future of Result is used as one of object
-        return await future
+        return future
 
     def kick(self) -> None:
         """Run a batch even if nothing happened: schedule what is pending, arm the timer."""

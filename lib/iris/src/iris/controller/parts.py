@@ -1,10 +1,12 @@
 """The running controller's parts, as the services use them, and the decisions that need several of them."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from iris.controller.blobs import BlobStore
+from iris.controller.client_sessions import Answer, ClientSessions, Stopped, Submitted
 from iris.controller.config import ControllerConfig, Durability
 from iris.controller.disk_space import DiskSpace
 from iris.controller.endpoints import EndpointWatchers
@@ -19,7 +21,7 @@ from iris.core.view import ClusterView
 from iris.domain.entities import JobSpec
 from iris.domain.events import JobSubmitted, StopRequested, WorkerCordoned, WorkerGone, WorkerUncordoned
 from iris.domain.ids import AttemptId, JobId, WorkerId
-from iris.domain.states import ExistingJobPolicy, JobState
+from iris.domain.states import ExistingJobPolicy
 from iris.store.replicate.replicator import Replicator
 from rigging.errors import AlreadyExists, Conflict, InvalidRequest
 
@@ -54,6 +56,7 @@ class Controller:
     hub: LogHub
     sessions: Sessions
     waiters: JobWaiters
+    clients: ClientSessions
     endpoints: EndpointWatchers
     replicator: Replicator | None
     started_at_ms: int
@@ -65,10 +68,12 @@ class Controller:
     def view(self) -> ClusterView:
         return self.engine.view
 
-    async def submit_job(self, spec: JobSpec, idempotency_key: str, existing: ExistingJobPolicy) -> tuple[JobId, bool]:
-        """Check and commit a job; return its id and whether it was there already.
+    async def begin_submit(
+        self, spec: JobSpec, idempotency_key: str, existing: ExistingJobPolicy
+    ) -> "asyncio.Future[Answer]":
+        """Check a job and have it decided in the next batch: the result is a `Submitted`, once it is committed.
 
-        Raises:
+        Raises, at once or in the future:
             BudgetExceeded: The controller's disk is nearly full.
             InvalidRequest: It can never run as asked. NotFound, Conflict: Its parent is unknown or has ended, or the
                 key was used for another job. AlreadyExists: A live job has the name, and the policy is to fail.
@@ -79,18 +84,22 @@ class Controller:
         validate_fence(spec, round(_LEAST_FENCE_BEATS * self.config.heartbeat_interval_s * 1000))
         if not self.uploads.is_known(spec):
             await self.uploads.check(spec)
-        answer = await self.engine.decide(lambda turn: self._admit(turn, spec, idempotency_key, existing))
+        return self.engine.begin(lambda turn: self._admit(turn, spec, idempotency_key, existing))
+
+    async def confirm(self) -> None:
+        """Return once all that is committed is as durable as the cluster promises before it answers."""
         if self.replicator is not None and self.config.durability is Durability.REMOTE:
             await self.replicator.wait()
-        return answer
 
-    async def stop_job(
-        self, job_id: JobId, reason: str, keep_children: bool = False
-    ) -> tuple[list[JobId], JobState | None]:
-        """End a job and (unless told not to) those below it; return what ended by this, or how it had ended before.
+    def begin_stop(self, job_id: JobId, reason: str, keep_children: bool = False) -> "asyncio.Future[Answer]":
+        """Have a job ended in the next batch, and (unless told not to) those below it; the result is a `Stopped`.
 
-        Raises NotFound.
+        The future raises NotFound.
         """
+        return self.engine.begin(lambda turn: _stop(turn, job_id, reason, keep_children))
+
+    async def stop_job(self, job_id: JobId, reason: str, keep_children: bool = False) -> Stopped:
+        """End a job and (unless told not to) those below it. Raises NotFound."""
         return await self.engine.decide(lambda turn: _stop(turn, job_id, reason, keep_children))
 
     async def cordon(self, worker_id: WorkerId, reason: str, drain: bool) -> list[AttemptId]:
@@ -132,17 +141,17 @@ class Controller:
 
         return await self.engine.decide(decide)
 
-    def _admit(self, turn: Turn, spec: JobSpec, key: str, existing: ExistingJobPolicy) -> tuple[JobId, bool]:
+    def _admit(self, turn: Turn, spec: JobSpec, key: str, existing: ExistingJobPolicy) -> Answer:
         view = turn.view
         known = view.job_of_key.get(key) if key else None
         if known is not None:
             if known != spec.job_id:
                 raise Conflict(f"idempotency key {key!r} was used for {known}, not for {spec.job_id}")
-            return known, True
+            return Submitted(known, adopted=True)
         job = view.jobs.get(spec.job_id)
         is_live = job is not None and not job.state.is_terminal
         if job is not None and is_live and existing is ExistingJobPolicy.ADOPT:
-            return job.job_id, True
+            return Submitted(job.job_id, adopted=True)
         if job is not None and is_live and existing is ExistingJobPolicy.FAIL:
             raise AlreadyExists(
                 f"job {spec.job_id} exists and is {job.state.word}: stop it, adopt it, replace it, or take another name"
@@ -159,13 +168,13 @@ class Controller:
         if is_live:
             turn.apply(StopRequested(spec.job_id, "replaced by a new submission"))
         turn.apply(JobSubmitted(spec, key))
-        return spec.job_id, False
+        return Submitted(spec.job_id, adopted=False)
 
 
-def _stop(turn: Turn, job_id: JobId, reason: str, keep_children: bool) -> tuple[list[JobId], JobState | None]:
+def _stop(turn: Turn, job_id: JobId, reason: str, keep_children: bool) -> Stopped:
     job = turn.view.job(job_id)
     if job.state.is_terminal:
-        return [], job.state
+        return Stopped((), job.state)
     ending, stopped = [job_id], []
     while ending:
         current = ending.pop()
@@ -173,4 +182,4 @@ def _stop(turn: Turn, job_id: JobId, reason: str, keep_children: bool) -> tuple[
         if not keep_children:
             ending += reversed(turn.view.children.get(current, {}))
     turn.apply(StopRequested(job_id, reason, keep_children))
-    return stopped, None
+    return Stopped(tuple(stopped), None)

@@ -105,6 +105,8 @@ RULES: Final[dict[str, Rule]] = {
     "JobService/GetTask": Rule("read jobs", **_OWN, about=_field("task_id")),
     "JobService/StopJob": Rule("stop jobs", user=Scope.OWN_USER, job=Scope.OWN_TREE, about=_field("job_id")),
     "JobService/FetchLogs": Rule("read logs", **_OWN, about=_field("id")),
+    # Each call in a session is subject to the rule of its own RPC, a watch to that of WaitJobs.
+    "ClientService/Session": Rule("make many calls in a stream", user=Scope.ANY, job=Scope.ANY),
     "BlobService/FindMissingBlobs": Rule("send files", user=Scope.ANY, job=Scope.ANY),
     "BlobService/UploadBlobs": Rule("send files", user=Scope.ANY, job=Scope.ANY),
     "BlobService/FetchBlobs": Rule("fetch files", worker=Scope.ANY),
@@ -144,6 +146,13 @@ def check_caller(principal: Principal, rule: Rule) -> None:
     """Raise Denied unless this kind of caller may call an RPC at all."""
     if rule.scope(principal.kind) is Scope.NOTHING:
         raise Denied(f"{principal} may not {rule.action}: {_who(rule)}")
+
+
+def authorize_all(principal: Principal, rule: Rule, request: Request) -> None:
+    """`authorize` for all that a request is about."""
+    if rule.about is not None:
+        for entity in rule.about(principal, request):
+            authorize(principal, rule, entity)
 
 
 def authorize(principal: Principal, rule: Rule, entity: str) -> None:

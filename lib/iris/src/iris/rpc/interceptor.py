@@ -16,7 +16,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from iris.rpc.auth import Principal, PrincipalKind, Unauthenticated, verify_token
-from iris.rpc.authority import Rule, as_attempt, authorize, check_caller, rule_of
+from iris.rpc.authority import Rule, as_attempt, authorize_all, check_caller, rule_of
 from iris.rpc.protocol import ATTEMPT_ID_KEY, AUTHORIZATION_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY
 from iris.rpc.status_map import to_status
 from rigging.errors import Conflict, InvalidRequest, MarinError
@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 _PRINCIPAL: Final[ContextVar[Principal]] = ContextVar("iris_principal")
 _MAX_KNOWN_TOKENS: Final = 4096
 _BETWEEN_COMPLAINTS_S: Final = 60.0
+_LASTING: Final = ("/iris.v1.WorkerService/", "/iris.v1.ClientService/")
+"""Streams that are open as long as their callers live: that one is open does not mean that anything is wanted."""
 
 # Messages and contexts are grpc's, which are untyped here.
 Context = Any
@@ -147,7 +149,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
             try:
                 if decode is not None:
                     request = decode(request)
-                    _authorize_all(rule, request)
+                    authorize_all(current_principal(), rule, request)
                 if watched:
                     self._on_client_call(True)
                 try:
@@ -167,13 +169,13 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
         rule: Rule,
         decode: Decoder | None,
     ) -> Callable[..., Awaitable[None]]:
-        watched = not method.startswith("/iris.v1.WorkerService/")
+        watched = not method.startswith(_LASTING)
 
         async def serve(request: Any, context: Context) -> None:
             try:
                 if decode is not None:
                     request = decode(request)
-                    _authorize_all(rule, request)
+                    authorize_all(current_principal(), rule, request)
                 principal = current_principal()
                 may_end = principal.kind is PrincipalKind.JOB
                 if watched:
@@ -209,14 +211,6 @@ class _Complaints:
             return
         logger.warning("%s%s", line, f" (and {self._unsaid} more such calls before)" if self._unsaid else "")
         self._next, self._unsaid = now + _BETWEEN_COMPLAINTS_S, 0
-
-
-def _authorize_all(rule: Rule, request: Any) -> None:
-    if rule.about is None:
-        return
-    principal = current_principal()
-    for entity in rule.about(principal, request):
-        authorize(principal, rule, entity)
 
 
 def _refusal(error: MarinError) -> Handler:

@@ -1170,6 +1170,186 @@ class LogBatch(_message.Message):
 Global___LogBatch: _TypeAlias = LogBatch  # noqa: Y015
 
 @_typing.final
+class ClientCall(_message.Message):
+    """---- a client's session: many calls and the ends of jobs share one stream ----
+
+    One call of a session; what it means and who may make it is as for the unary call of that request.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    SUBMIT_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.int
+    """chosen by the client, above 0, each used once in a session"""
+    @_builtins.property
+    def submit(self) -> Global___SubmitJobRequest: ...
+    @_builtins.property
+    def stop(self) -> Global___StopJobRequest: ...
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.int = ...,
+        submit: Global___SubmitJobRequest | None = ...,
+        stop: Global___StopJobRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "stop", b"stop", "submit", b"submit"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "kind", b"kind", "stop", b"stop", "submit", b"submit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["submit", "stop"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___ClientCall: _TypeAlias = ClientCall  # noqa: Y015
+
+@_typing.final
+class ClientMessage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALLS_FIELD_NUMBER: _builtins.int
+    WATCH_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    waiting: _builtins.bool
+    """somebody waits for an end now, so that the controller is not to wait for company to commit it"""
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientCall]:
+        """what arrives in one message is decided and committed together"""
+
+    @_builtins.property
+    def watch(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Jobs of which the end is to be told. That of a job submitted in this session is told anyway. A job that has ended
+        is told of at once, also when its end was told before.
+        """
+
+    def __init__(
+        self,
+        *,
+        calls: _abc.Iterable[Global___ClientCall] | None = ...,
+        watch: _abc.Iterable[_builtins.str] | None = ...,
+        waiting: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "waiting", b"waiting", "watch", b"watch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientMessage: _TypeAlias = ClientMessage  # noqa: Y015
+
+@_typing.final
+class CallError(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    code: _builtins.int
+    """of gRPC"""
+    message: _builtins.str
+    def __init__(
+        self,
+        *,
+        code: _builtins.int = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallError: _TypeAlias = CallError  # noqa: Y015
+
+@_typing.final
+class ClientReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    SUBMITTED_FIELD_NUMBER: _builtins.int
+    STOPPED_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.int
+    @_builtins.property
+    def submitted(self) -> Global___SubmitJobResponse: ...
+    @_builtins.property
+    def stopped(self) -> Global___StopJobResponse: ...
+    @_builtins.property
+    def error(self) -> Global___CallError: ...
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.int = ...,
+        submitted: Global___SubmitJobResponse | None = ...,
+        stopped: Global___StopJobResponse | None = ...,
+        error: Global___CallError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "kind", b"kind", "stopped", b"stopped", "submitted", b"submitted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "error", b"error", "kind", b"kind", "stopped", b"stopped", "submitted", b"submitted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["submitted", "stopped", "error"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___ClientReply: _TypeAlias = ClientReply  # noqa: Y015
+
+@_typing.final
+class WatchRefused(_message.Message):
+    """A watched job of which no end can be told: it does not exist, say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    @_builtins.property
+    def error(self) -> Global___CallError: ...
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        error: Global___CallError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchRefused: _TypeAlias = WatchRefused  # noqa: Y015
+
+@_typing.final
+class ClientNews(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLIES_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def replies(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientReply]: ...
+    @_builtins.property
+    def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobStatus]:
+        """ended, and nothing of them is left on any worker; after the replies"""
+
+    @_builtins.property
+    def refused(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchRefused]: ...
+    def __init__(
+        self,
+        *,
+        replies: _abc.Iterable[Global___ClientReply] | None = ...,
+        ended: _abc.Iterable[Global___JobStatus] | None = ...,
+        refused: _abc.Iterable[Global___WatchRefused] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "refused", b"refused", "replies", b"replies"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientNews: _TypeAlias = ClientNews  # noqa: Y015
+
+@_typing.final
 class FindMissingBlobsRequest(_message.Message):
     """A blob is an immutable byte string named by its SHA-256 (hex). A bundle is a blob holding a BundleManifest."""
 

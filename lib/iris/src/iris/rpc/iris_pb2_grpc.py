@@ -398,6 +398,78 @@ class JobService(object):
             _registered_method=True)
 
 
+class ClientServiceStub(object):
+    """Missing associated documentation comment in .proto file."""
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Session = channel.stream_stream(
+                '/iris.v1.ClientService/Session',
+                request_serializer=iris_dot_rpc_dot_iris__pb2.ClientMessage.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_iris__pb2.ClientNews.FromString,
+                _registered_method=True)
+
+
+class ClientServiceServicer(object):
+    """Missing associated documentation comment in .proto file."""
+
+    def Session(self, request_iterator, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_ClientServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Session': grpc.stream_stream_rpc_method_handler(
+                    servicer.Session,
+                    request_deserializer=iris_dot_rpc_dot_iris__pb2.ClientMessage.FromString,
+                    response_serializer=iris_dot_rpc_dot_iris__pb2.ClientNews.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'iris.v1.ClientService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('iris.v1.ClientService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class ClientService(object):
+    """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Session(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/iris.v1.ClientService/Session',
+            iris_dot_rpc_dot_iris__pb2.ClientMessage.SerializeToString,
+            iris_dot_rpc_dot_iris__pb2.ClientNews.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class BlobServiceStub(object):
     """Missing associated documentation comment in .proto file."""
 

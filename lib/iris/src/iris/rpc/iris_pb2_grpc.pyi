@@ -118,6 +118,28 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
+class ClientServiceStub:
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> ClientServiceAsyncStub: ...
+    Session: _grpc.StreamStreamMultiCallable[_iris_pb2.ClientMessage, _iris_pb2.ClientNews]
+
+@_typing.type_check_only
+class ClientServiceAsyncStub(ClientServiceStub):
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    Session: _aio.StreamStreamMultiCallable[_iris_pb2.ClientMessage, _iris_pb2.ClientNews]  # type: ignore[assignment]
+
+class ClientServiceServicer(metaclass=_abc_1.ABCMeta):
+    @_abc_1.abstractmethod
+    def Session(
+        self,
+        request_iterator: _MaybeAsyncIterator[_iris_pb2.ClientMessage],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_iris_pb2.ClientNews], _abc.AsyncIterator[_iris_pb2.ClientNews]]: ...
+
+def add_ClientServiceServicer_to_server(servicer: ClientServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
 class BlobServiceStub:
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...

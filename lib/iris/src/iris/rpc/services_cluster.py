@@ -6,6 +6,7 @@ import asyncio
 import os
 from typing import Any, Final
 
+from iris.controller.client_sessions import Stopped
 from iris.controller.parts import Controller, Exit
 from iris.domain.entities import UserBudget, Worker
 from iris.domain.events import BudgetSet
@@ -122,10 +123,9 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
                 f"{len(live)} live job(s): {', '.join(live[:_NAMES_SHOWN])}{more}; stop them first, or shut down with "
                 "stop_jobs"
             )
-        stopped = []
-        for job_id in live:
-            ended, _ = await controller.stop_job(job_id, "the cluster was shut down")
-            stopped += ended
+        stops = [controller.begin_stop(job_id, "the cluster was shut down") for job_id in live]
+        answers = await asyncio.gather(*stops)
+        stopped = [job_id for answer in answers if isinstance(answer, Stopped) for job_id in answer.job_ids]
         if stopped:
             try:
                 await controller.waiters.wait(stopped, False, controller.config.stop_grace_s + _STOP_MARGIN_S)

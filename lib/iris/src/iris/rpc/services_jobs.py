@@ -7,30 +7,28 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
+from iris.controller.client_sessions import Submitted
 from iris.controller.log_reader import Line, LogQuery, read_logs
 from iris.controller.parts import Controller
 from iris.controller.silent import silent_attempts
 from iris.core.view import ClusterView
 from iris.domain.entities import Job
 from iris.domain.events import LendCpu
-from iris.domain.ids import AttemptId, JobId, TaskId, is_task_id, parent_of, parse_attempt_id, parse_task_id
+from iris.domain.ids import AttemptId, JobId, TaskId, is_task_id, parse_attempt_id, parse_task_id
 from iris.domain.silence import SilentAttempt
-from iris.domain.states import PriorityBand, TaskState
+from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.authority import may_read
 from iris.rpc.convert import (
-    existing_policy_from_wire,
-    job_state_to_wire,
     job_states_from_wire,
     job_status,
-    silent_attempt,
-    spec_from_wire,
     task_status,
 )
 from iris.rpc.interceptor import current_principal
 from iris.rpc.protocol import ATTEMPT_ID_KEY
+from iris.rpc.submissions import begin_submission, stop_response
 from rigging.errors import InvalidRequest
 
 _DEFAULT_LIST_LIMIT: Final = 200
@@ -51,14 +49,10 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         return self._controller.view
 
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
-        parent_id = parent_of(JobId(request.spec.job_id))
-        parent = None if parent_id is None else self._view.jobs.get(parent_id)
-        spec = spec_from_wire(request.spec, PriorityBand.INTERACTIVE if parent is None else parent.spec.band)
-        for blob in request.inline_blobs:
-            self._controller.blobs.put(blob)
-        policy = existing_policy_from_wire(request.existing)
-        job_id, adopted = await self._controller.submit_job(spec, request.idempotency_key, policy)
-        return pb.SubmitJobResponse(job_id=job_id, adopted=adopted)
+        submitted = await (await begin_submission(self._controller, request))
+        await self._controller.confirm()
+        assert isinstance(submitted, Submitted)
+        return pb.SubmitJobResponse(job_id=submitted.job_id, adopted=submitted.adopted)
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.JobStatus:
         await self._controller.engine.settled()
@@ -114,12 +108,9 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         return task_status(task, reason, self._silent(task.job_id).get(task.task_id, ()))
 
     async def StopJob(self, request: pb.StopJobRequest, context: Context) -> pb.StopJobResponse:
-        stopped, already = await self._controller.stop_job(JobId(request.job_id), request.reason, request.keep_children)
-        if already is not None:
-            return pb.StopJobResponse(already=job_state_to_wire(already))
+        stopped = await self._controller.stop_job(JobId(request.job_id), request.reason, request.keep_children)
         await self._controller.engine.settled()
-        silent = [found for name in stopped for found in silent_attempts(self._view, self._controller.sessions, name)]
-        return pb.StopJobResponse(stopped_job_ids=stopped, silent=map(silent_attempt, silent))
+        return stop_response(self._controller, stopped)
 
     async def FetchLogs(self, request: pb.FetchLogsRequest, context: Context) -> AsyncGenerator[pb.LogBatch, None]:
         await self._controller.engine.settled()

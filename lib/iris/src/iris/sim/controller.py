@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from iris.controller.blobs import BlobStore
+from iris.controller.client_sessions import ClientSessions
 from iris.controller.config import ControllerConfig
 from iris.controller.endpoints import EndpointWatchers
 from iris.controller.engine import Engine
@@ -149,6 +150,7 @@ class Life:
             hub=hub,
             sessions=self.sessions,
             waiters=self.waiters,
+            clients=ClientSessions(view),
             endpoints=EndpointWatchers(view),
             replicator=None,
             started_at_ms=self._clock_ms(),
