@@ -12,6 +12,7 @@ from typing import Final
 from iris.worker.bundle import enter_directory, link_top_level
 from iris.worker.paths import WorkPaths, safe_name, short_name
 from iris.worker.runtime.running import StartFailed
+from iris.worker.spare_dirs import SpareDirectories
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ class AttemptDirectories:
     def __init__(self, paths: WorkPaths, run_later: Callable[[Callable[[], None]], object]) -> None:
         self._paths = paths
         self._run_later = run_later
+        self._spare = SpareDirectories(str(paths.spare))
 
     def make(self, attempt_id: str, bundle: Path | None, relative: str = "") -> str:
         """Make them; where the attempt begins.
@@ -40,10 +42,10 @@ class AttemptDirectories:
         Raises:
             StartFailed: `relative` is a file. OSError: The host cannot make them.
         """
-        os.mkdir(self._paths.temporary(attempt_id), 0o700)
+        self._spare.take(self._paths.temporary(attempt_id))
         directory = self._paths.attempt(attempt_id)
         if bundle is None:
-            directory.mkdir(mode=0o700)
+            self._spare.take(str(directory))
         else:
             link_top_level(bundle, directory, self._paths.links)
             try:
@@ -55,13 +57,13 @@ class AttemptDirectories:
     def remove(self, attempt_id: str) -> None:
         """Put them out of reach, whatever modes the task gave them, and remove them soon."""
         for path in (str(self._paths.attempt(attempt_id)), self._paths.temporary(attempt_id)):
-            if not _removed(path):
+            if not self._spare.give(path) and not _removed(path):
                 self._throw_away(path)
 
     def keep_only(self, attempt_ids: Iterable[str]) -> None:
         """Remove what no attempt of these has: a former worker left it."""
         kept = {name for attempt_id in attempt_ids for name in (safe_name(attempt_id), short_name(attempt_id))}
-        for directory in (self._paths.attempts, self._paths.temporaries):
+        for directory in (self._paths.attempts, self._paths.spare, self._paths.temporaries):
             for name in os.listdir(directory):
                 if name not in kept:
                     self._throw_away(f"{directory}/{name}")

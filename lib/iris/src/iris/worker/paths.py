@@ -7,7 +7,21 @@ from typing import Final
 
 _LONGEST_NAME: Final = 180
 _DIRECTORIES: Final = (
-    *("attempts", "blobs", "bundles", "envs", "errors", "links", "logs", "scratch", "sites", "tmp", "tokens", "trash"),
+    *(
+        "attempts",
+        "blobs",
+        "bundles",
+        "envs",
+        "errors",
+        "links",
+        "logs",
+        "scratch",
+        "sites",
+        "spare",
+        "tmp",
+        "tokens",
+        "trash",
+    ),
 )
 _PER_ATTEMPT: Final = ("errors", "links", "logs", "tokens")
 """Means nothing to the next worker, but for the attempts that its guardian still holds."""
@@ -27,11 +41,13 @@ class WorkPaths:
         self.logs = root / "logs"
         self.scratch = root / "scratch"
         self.sites = root / "sites"
+        self.spare = root / "spare"
         self.temporaries = root / "tmp"
         self.tokens = root / "tokens"
         self.trash = root / "trash"
         self.lock = root / "worker.lock"
         self._logs = str(self.logs)
+        self._tokens = str(self.tokens)
         self._errors = str(self.errors)
         self._temporaries = str(self.temporaries)
 
@@ -62,7 +78,7 @@ class WorkPaths:
     def attempt(self, attempt_id: str) -> Path:
         return self.attempts / safe_name(attempt_id)
 
-    # Three of these are asked for by every attempt, so they are plain strings: a Path costs ten times as much.
+    # Four of these are asked for by every attempt, so they are plain strings: a Path costs ten times as much.
 
     def log(self, attempt_id: str) -> str:
         return f"{self._logs}/{safe_name(attempt_id)}"
@@ -74,9 +90,9 @@ class WorkPaths:
         """Its TMPDIR; short, because programs put sockets there, whose paths must not exceed 107 bytes."""
         return f"{self._temporaries}/{short_name(attempt_id)}"
 
-    def token(self, holder: str) -> Path:
+    def token(self, holder: str) -> str:
         """Of an attempt, or of a job whose attempts share it."""
-        return self.tokens / safe_name(holder)
+        return f"{self._tokens}/{safe_name(holder)}"
 
 
 def safe_name(identifier: str) -> str:

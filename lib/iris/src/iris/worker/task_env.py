@@ -72,6 +72,7 @@ class TaskEnvironment:
         own_address: Callable[[str], str] = _nowhere,
     ) -> None:
         self._paths = paths
+        self._work_dir = str(paths.root)
         self._worker_id = worker_id
         self._base = base
         self._own_address = own_address
@@ -117,14 +118,14 @@ class TaskEnvironment:
         if ground.python_path:
             env["PYTHONPATH"] = _joined(ground.python_path, launch.env_vars.get("PYTHONPATH", ""))
         env |= {
-            WORK_DIR_VARIABLE: str(self._paths.root),
+            WORK_DIR_VARIABLE: self._work_dir,
             "IRIS_CONTROLLER_ADDRESS": controller_address,
             "IRIS_JOB_ID": launch.job_id,
             "IRIS_NUM_TASKS": str(launch.replicas),
             "IRIS_WORKER_ID": self._worker_id,
             "IRIS_BUNDLE_DIGEST": launch.bundle_digest,
-            "IRIS_EXTRAS": json.dumps(launch.extras),
-            "IRIS_PIP_PACKAGES": json.dumps(launch.pip_packages),
+            "IRIS_EXTRAS": json.dumps(launch.extras) if launch.extras else "[]",
+            "IRIS_PIP_PACKAGES": json.dumps(launch.pip_packages) if launch.pip_packages else "[]",
             "IRIS_RUNTIME": runtime_text(launch.runtime),
         }
         if launch.payload_digest:

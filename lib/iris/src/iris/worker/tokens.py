@@ -1,5 +1,6 @@
 """The token files by which tasks speak to the controller, readable by their owner only."""
 
+import contextlib
 import os
 
 from iris.rpc.auth import attempt_token
@@ -32,13 +33,14 @@ class TokenFiles:
         if written is not None and written[0] == token:
             return written[1]
         path = self._paths.token(holder)
-        temporary = path.with_name(path.name + ".tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(token if holder == request.launch.job_id else attempt_token(token, request.attempt_id))
-        temporary.rename(path)
-        self._written[holder] = (token, str(path))
-        return str(path)
+        own = token if holder == request.launch.job_id else attempt_token(token, request.attempt_id)
+        if holder == request.attempt_id:
+            _write(path, own)  # it has not started: nobody reads the file yet
+        else:
+            _write(f"{path}.tmp", own)
+            os.rename(f"{path}.tmp", path)
+        self._written[holder] = (token, path)
+        return path
 
     def release(self, request: StartRequest) -> None:
         """The attempt is forgotten; the last one that used a file removes it."""
@@ -49,7 +51,16 @@ class TokenFiles:
             return
         self._users.pop(holder, None)
         self._written.pop(holder, None)
-        self._paths.token(holder).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._paths.token(holder))
+
+
+def _write(path: str, token: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, token.encode())
+    finally:
+        os.close(descriptor)
 
 
 def _holder(request: StartRequest) -> str:

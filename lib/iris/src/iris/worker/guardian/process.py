@@ -1,6 +1,7 @@
 """Attempts as processes of this host: started, watched, read and ended, without a thread or a helper process."""
 
 import contextlib
+import errno
 import logging
 import os
 import shutil
@@ -22,6 +23,7 @@ _DRAIN_BYTES: Final = 4 * 1024 * 1024
 """More than any pipe holds: a writer that escaped us cannot keep an ended attempt from being reported."""
 _SWEEP_AGAIN_S: Final = 0.002
 _SWEEP_TRIES: Final = 500
+_HOSTS_FAULT: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 
 
 class ProcessListener(Protocol):
@@ -71,7 +73,9 @@ class ProcessRuntime:
 
     def start(self, spec: ProcessSpec, listener: ProcessListener) -> "Process":
         """Start `spec` as leader of its own session. Raises StartFailed, or OSError for lack of something."""
-        executable = find_executable(spec.argv[0], spec.env.get("PATH", ""), spec.cwd)
+        executable = spec.argv[0]
+        if not executable.startswith("/"):
+            executable = find_executable(executable, spec.env.get("PATH", ""), spec.cwd)
         out_read, out_write = os.pipe2(os.O_CLOEXEC)
         try:
             err_read, err_write = os.pipe2(os.O_CLOEXEC)
@@ -89,8 +93,9 @@ class ProcessRuntime:
             os.close(out_read)
             os.close(err_read)
             self._orphans.forget(mark)
-            if isinstance(error, BlockingIOError):  # EAGAIN: no process can be made now
+            if error.errno in _HOSTS_FAULT:
                 raise
+            find_executable(spec.argv[0], spec.env.get("PATH", ""), spec.cwd)  # says what is wrong with it
             raise StartFailed(_start_error(executable, spec, error)) from error
         finally:
             self._mark = 0

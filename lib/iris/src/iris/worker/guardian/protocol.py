@@ -34,6 +34,7 @@ NEWEST_VERSION: Final = 1
 MAX_HELLO_BYTES: Final = 64 * 1024
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 _LENGTH: Final = struct.Struct(">I")
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 Message = dict[str, Any]
 
@@ -49,7 +50,7 @@ class ProtocolError(Exception):
 
 def encode(message: Message) -> bytes:
     """The bytes of one frame."""
-    body = json.dumps(message, separators=(",", ":")).encode()
+    body = _ENCODER.encode(message).encode()
     return _LENGTH.pack(len(body)) + body
 
 

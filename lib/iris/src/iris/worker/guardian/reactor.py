@@ -54,9 +54,11 @@ class Reactor:
         self._epoll.modify(descriptor, events)
 
     def unwatch(self, descriptor: int) -> None:
-        """Stop calling the handler of `descriptor`; unknown descriptors are ignored."""
-        if self._handlers.pop(descriptor, None) is not None:
-            self._epoll.unregister(descriptor)
+        """Stop calling the handler of `descriptor`, which is to be closed now; unknown descriptors are ignored.
+
+        The kernel forgets it with the close, because no other process has it: they are closed when a program begins.
+        """
+        self._handlers.pop(descriptor, None)
 
     def call_later(self, seconds: float, work: Callable[[], None]) -> Timer:
         """Call `work` once, after so many seconds."""
