@@ -11,7 +11,8 @@ import pytest
 
 from iris.controller import load, parts, sessions
 from iris.controller.sessions import Report, Sessions, WorkerSession
-from iris.core import gang_rules, task_rules
+from iris.core import draft, gang_rules, silence_rules, task_rules
+from iris.core.contact import ContactRules
 from iris.core.draft import Draft
 from iris.core.load import Booking, WorkerLoad
 from iris.core.reconcile import Reconciliation, reconcile
@@ -181,23 +182,36 @@ def _charge_the_user_for_lost_workers(patch: Patch) -> None:
     patch.setattr(worker_rules, "lose", lose)
 
 
+def _give_up_exclusive_attempts_with_their_worker(patch: Patch) -> None:
+    """Exclusive attempts start elsewhere when their worker is lost, as others do."""
+    for module in (silence_rules, draft):
+        patch.setattr(module, "waits_for_host", lambda spec: False)
+
+
+def _fence_by_half_the_time(patch: Patch) -> None:
+    """The controller counts exclusive attempts as ended before their host has ended them."""
+    patch.setattr(ContactRules, "fenced_after_ms", lambda self, spec: spec.fence_after_ms // 2)
+
+
 PLANTED: dict[str, Planted] = {
     function.__name__.strip("_"): Planted(function, seeds)
     for function, seeds in (
-        (_believe_former_attempts, (1, 3)),
+        (_believe_former_attempts, (0, 2, 3)),
         (_answer_before_the_commit, (1, 2, 3, 4)),
         (_forget_before_the_commit, (0, 1, 2, 3)),
         (_give_back_twice, (0, 1, 2, 3)),
         (_give_back_at_once, (0, 1, 3, 4)),
         (_no_inventory, (4,)),
-        (_start_again_under_the_same_number, (75, 77, 86)),
+        (_start_again_under_the_same_number, (38, 45, 89)),
         (_restart_one_member_alone, (10, 21)),
-        (_share_hosts, (25,)),
-        (_forget_what_is_stopping, (95, 173, 199)),
-        (_forget_ends_of_tasks_that_are_no_more, (895,)),
+        (_share_hosts, (0, 17, 39)),
+        (_forget_what_is_stopping, (173, 263, 276)),
+        (_forget_ends_of_tasks_that_are_no_more, (71,)),
         (_no_idempotency, (3, 5)),
         (_charge_the_host_for_user_errors, (0,)),
         (_charge_the_user_for_lost_workers, (1, 3)),
+        (_give_up_exclusive_attempts_with_their_worker, (0, 3, 12)),
+        (_fence_by_half_the_time, (39, 42, 43)),
     )
 }
 

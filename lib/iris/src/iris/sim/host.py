@@ -30,6 +30,7 @@ from rigging.errors import NotFound
 from rigging.timing import ExponentialBackoff
 
 _KILL_TAKES_S: Final = 0.02
+_FENCE_TICK_S: Final = 1.0
 _LAST_WORDS_S: Final = 2.0
 _STOP_GRACE_S: Final = 3.0
 _EPOCH_S: Final = 1_700_000_000
@@ -61,7 +62,14 @@ class Process:
     """One pretended process; it outlives its agent unless the host dies."""
 
     def __init__(
-        self, host: "Host", attempt_id: AttemptId, program: Program, spec: JobSpec, token_file: str, log: str
+        self,
+        host: "Host",
+        attempt_id: AttemptId,
+        program: Program,
+        spec: JobSpec,
+        token_file: str,
+        log: str,
+        fence_ms: int,
     ) -> None:
         laboratory = host.laboratory
         self.attempt_id = attempt_id
@@ -74,11 +82,14 @@ class Process:
         self.running: Running = laboratory.physics.start(attempt_id, host.name, host.capacity, spec)
         self.listener: tuple[Node, Listener] | None = None
         self._log = LogWriter(log)
+        self._fence_ms = fence_ms
         self._is_over = False
         self._timer: Handle | None = None
         self._node: Node | None = None
         laboratory.world.trace.note(laboratory.world.now, host.name, f"{attempt_id} begins to run")
         host.processes[attempt_id] = self
+        if fence_ms:
+            laboratory.world.call_in(_FENCE_TICK_S, self._look_at_fence)
         if program.children and self.index == 0:
             self._node = Node(laboratory.world, f"task {attempt_id}")
             laboratory.run_children(self, self._node, Path(token_file).read_text())
@@ -100,6 +111,15 @@ class Process:
         if not self.program.ignores_term:
             laboratory.world.call_in(laboratory.source.uniform(0, 1), self._end, Exit(0, signal.SIGTERM))
         laboratory.world.call_in(grace_ms / 1000 + _KILL_TAKES_S, self._end, Exit(0, signal.SIGKILL))
+
+    def _look_at_fence(self) -> None:
+        """What the guardian does, which no agent's death or freeze hinders."""
+        if self._is_over:
+            return
+        if self.host.is_beyond_fence(self._fence_ms):
+            self._end(Exit(0, signal.SIGKILL, fenced="there was no contact with the controller"))
+        else:
+            self.host.laboratory.world.call_in(_FENCE_TICK_S, self._look_at_fence)
 
     def vanish(self) -> None:
         """The host is gone, or a new agent kills what the former one left."""
@@ -156,8 +176,11 @@ class _Runtime:
             return self._refuse(listener, StartFailed(f"command {spec.argv[0]!r} not found", NOT_FOUND))
         if laboratory.worker_fault():
             return self._refuse(listener, StartFailed("No space left on device", why=StartFailure.HOST))
+        if spec.fence_ms and self._host.is_beyond_fence(spec.fence_ms):
+            return self._refuse(listener, StartFailed("no contact", why=StartFailure.FENCED))
         what = laboratory.spec_of(job_id, number)
-        process = Process(self._host, attempt_id, program, what, spec.env["IRIS_TOKEN_FILE"], spec.log)
+        token_file = spec.env["IRIS_TOKEN_FILE"]
+        process = Process(self._host, attempt_id, program, what, token_file, spec.log, spec.fence_ms)
         process.listener = (self._node, listener)
         self._node.call_soon(listener.on_started, process.pid)
         self.processes[attempt_id] = process
@@ -173,7 +196,8 @@ class _Runtime:
     def take_up(self, owner: str, listener: Listener) -> Process:
         raise NotImplementedError(f"{owner}: an agent here begins with nothing")
 
-    def contact(self, sent_ms: int) -> None: ...
+    def contact(self, sent_ms: int) -> None:
+        self._host.contact_ms = max(sent_ms, self._host.contact_ms)
 
     def forget(self, owner: str) -> None: ...
 
@@ -243,6 +267,7 @@ class Host:
         skew_s: By how much its clock is wrong.
 
     Attributes:
+        contact_ms: When the last beat was sent that the controller acknowledged.
         crash_at_start_s: The agent dies so long after the next process starts; None: it does not.
     """
 
@@ -258,6 +283,7 @@ class Host:
         self.supervisor: Supervisor | None = None
         self.agent: Agent | None = None
         self.crash_at_start_s: float | None = None
+        self.contact_ms = 0
         self._skew_s = skew_s
         self._lives = 0
         self._runtime: _Runtime | None = None
@@ -265,6 +291,19 @@ class Host:
     @property
     def is_up(self) -> bool:
         return self.node is not None and not self.node.is_dying
+
+    def is_beyond_fence(self, fence_ms: int) -> bool:
+        """Whether the last contact with the controller is longer ago."""
+        return self.clock_ms() - self.contact_ms > fence_ms
+
+    def clock_ms(self) -> int:
+        """What contact is measured by; it is never set."""
+        return int(self.laboratory.world.now * 1000)
+
+    def freeze(self, for_s: float) -> None:
+        """The agent stands still, as by SIGSTOP; its processes and the fence do not."""
+        if self.node is not None:
+            self.node.freeze(self.laboratory.world.now + for_s)
 
     def inventory(self) -> list[Observation]:
         """What its worker knows of, if one runs."""
@@ -323,6 +362,7 @@ class Host:
             backoff=ExponentialBackoff(initial=0.05, maximum=2, factor=1.6, jitter=0.2, source=laboratory.source),
             monotonic=node.time,
             open_link=lambda address, secret: _Link(laboratory.network, node, self.name, address, secret),
+            contact_clock=self.clock_ms,
         )
         self._runtime = _Runtime(self, node)
         self.supervisor = Supervisor(

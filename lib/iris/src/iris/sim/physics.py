@@ -23,6 +23,7 @@ class Running:
     host: str
     resources: Resources
     is_gang: bool
+    is_exclusive: bool
     started_s: float
     has_lent: bool = False
 
@@ -33,8 +34,9 @@ class Physics:
 
     Attributes:
         violations: What ran and must not have.
-        excused: Attempts on workers that were declared lost while they could not be reached. Nobody can stop those
-            before the worker is reached again, so each may overlap with its successor, and only these may.
+        excused: Attempts on workers that were declared late or lost while they could not be reached. Nobody can stop
+            those before the worker is reached again, so each may overlap with its successor, and only these may; but
+            never of an exclusive job, whose host has to end them in time.
         exits: How the attempts ended that ended by themselves: exit code, or minus the signal.
     """
 
@@ -52,7 +54,9 @@ class Physics:
         """A process begins; whatever it must not meet is a violation."""
         task_id, number = parse_attempt_id(attempt_id)
         job_id, _ = parse_task_id(task_id)
-        process = Running(attempt_id, task_id, job_id, number, host, spec.resources, is_gang(spec), self.now())
+        process = Running(
+            attempt_id, task_id, job_id, number, host, spec.resources, is_gang(spec), spec.exclusive, self.now()
+        )
         self.starts += 1
         if attempt_id in self.seen:
             self._violate(f"{attempt_id} ran twice, now on {host}")
@@ -77,7 +81,8 @@ class Physics:
             self.exits[process.attempt_id] = exit
 
     def _meet(self, process: Running, other: Running, what: str) -> None:
-        if {process.attempt_id, other.attempt_id} & self.excused:
+        is_excused = {process.attempt_id, other.attempt_id} & self.excused
+        if is_excused and not (process.is_exclusive and other.is_exclusive):
             self.overlaps += 1
             return
         self._violate(

@@ -95,6 +95,7 @@ class Simulation:
             state_dir=root / "controller",
             worker_timeout_s=scenario.worker_timeout_s,
             stop_grace_s=2,
+            fence_margin_s=2,
             log_wait_s=10,
         )
         self._config.state_dir.mkdir(parents=True)
@@ -253,11 +254,17 @@ class Simulation:
                     worker_id = fault.target
                     if worker_id in self.life.view.workers:
                         self.life.node.run(self.life.engine.post, WorkerCordoned(worker_id, "drill", True))
+            case FaultKind.FREEZE:
+                host.freeze(fault.for_s)
+            case FaultKind.CONTROLLER_FREEZE:
+                if self.life is not None:
+                    self.life.node.freeze(world.now + fault.for_s)
             case FaultKind.BAD_DISK:
                 self._bad_disks[fault.target] = world.now + fault.for_s
 
     def _check_has_left(self, host: Host, node: Node) -> None:
-        if not node.is_dying:
+        was_frozen = node.busy_until > self.world.now - _LEAVING_S
+        if not node.is_dying and not was_frozen:
             self.book.violations.append(f"{host.name} was told to leave {_LEAVING_S:g} s ago and is still there")
 
     def _calm_down(self) -> None:
@@ -268,8 +275,11 @@ class Simulation:
         self._bad_disks.clear()
         for host in self.hosts.values():
             host.crash_at_start_s = None
+            if host.node is not None:
+                host.node.thaw()
         if self.life is not None:
             self.life.faults = NO_FAULTS
+            self.life.node.thaw()
         self._start_controller()
         self._uncordon()
 

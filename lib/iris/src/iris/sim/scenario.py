@@ -19,6 +19,7 @@ _GB: Final = 1 << 30
 _USERS: Final = ("ann", "bob", "eve")
 _TPU: Final = "v5p-16"  # two hosts of four chips
 _FOREVER_S: Final = 1e7
+FENCE_MS: Final = 20_000
 _SUCCEEDED: Final = frozenset({JobState.SUCCEEDED})
 _FAILED: Final = frozenset({JobState.FAILED})
 _KILLED: Final = frozenset({JobState.KILLED})
@@ -50,6 +51,8 @@ class FaultKind(StrEnum):
     CLIENT_PARTITION = "client partition"
     DRAIN = "drain"
     BAD_DISK = "disk of a host full"
+    FREEZE = "agent frozen"
+    CONTROLLER_FREEZE = "controller frozen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,11 @@ def make_scenario(seed: int) -> Scenario:
     hosts = tuple(_fleet(source))
     calm_s = source.uniform(40, 90)
     plans = tuple(_plans(source, calm_s))
-    faults = tuple(sorted(_faults(source, hosts, calm_s), key=lambda fault: fault.at_s))
+    struck = [*_faults(source, hosts, calm_s)]
+    # A source of their own, so that what is above stays the story of its seed.
+    silence = random.Random(f"silence {seed}")
+    plans = tuple(_exclusive(silence, plan) for plan in plans)
+    faults = tuple(sorted([*struck, *_freezes(silence, hosts, calm_s)], key=lambda fault: fault.at_s))
     return Scenario(
         seed,
         hosts,
@@ -177,6 +184,12 @@ def _faults(source: random.Random, hosts: tuple[HostPlan, ...], calm_s: float) -
             yield Fault(at_s + source.uniform(0, for_s), FaultKind.CONTROLLER_KILL, target, source.uniform(0.1, 5))
 
 
+def _freezes(source: random.Random, hosts: tuple[HostPlan, ...], calm_s: float) -> Iterator[Fault]:
+    for _ in range(source.choice([0, 0, 1, 2, 4])):
+        kind = source.choice([FaultKind.FREEZE, FaultKind.FREEZE, FaultKind.FREEZE, FaultKind.CONTROLLER_FREEZE])
+        yield Fault(source.uniform(0.5, calm_s), kind, source.choice(hosts).name, 10 ** source.uniform(0, 1.9))
+
+
 # ---- jobs ----
 
 
@@ -187,6 +200,17 @@ def _plans(source: random.Random, calm_s: float) -> Iterator[JobPlan]:
         user = source.choice(_USERS)
         plan = make(source, f"/{user}/{make.__name__.strip('_')}{number}")
         yield _at(plan, source.uniform(0, calm_s * 0.8), source)
+
+
+def _exclusive(source: random.Random, plan: JobPlan) -> JobPlan:
+    """The plan, for some as an exclusive job."""
+    if source.random() < 0.7 or plan.is_refused:
+        return plan
+    fence_ms = source.choice([FENCE_MS, 2 * FENCE_MS])
+    again = plan.again
+    if again is not None:
+        again = replace(again, spec=replace(again.spec, exclusive=True, fence_after_ms=fence_ms))
+    return replace(plan, spec=replace(plan.spec, exclusive=True, fence_after_ms=fence_ms), again=again)
 
 
 def _at(plan: JobPlan, submit_s: float, source: random.Random) -> JobPlan:

@@ -151,6 +151,15 @@ class Node(_Loop):  # type: ignore[misc]
             self.world.call_at(self.busy_until, self._go_on)
         self._held_up.append(handle)
 
+    def freeze(self, until_s: float) -> None:
+        """Run none of its callbacks until then, as by SIGSTOP."""
+        self.busy_until = max(self.busy_until, until_s)
+
+    def thaw(self) -> None:
+        """Let it go on now."""
+        self.busy_until = min(self.busy_until, self.world.now)
+        self._go_on()
+
     def _go_on(self) -> None:
         if not self.is_dying:
             held_up, self._held_up = self._held_up, deque()

@@ -2,12 +2,14 @@
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -36,13 +38,25 @@ def fixed_port() -> int:
 
 
 class ControllerProcess:
-    """Starts the process and waits until it answers; `kill` is kill -9."""
+    """Starts the process and waits until it answers; `kill` is kill -9.
 
-    def __init__(self, state_dir: Path, port: int = 0, remote_state_dir: str = "", durability: str = "remote") -> None:
+    Args:
+        settings: Numbers of ControllerConfig to change.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        port: int = 0,
+        remote_state_dir: str = "",
+        durability: str = "remote",
+        settings: Mapping[str, float] | None = None,
+    ) -> None:
         port = port or fixed_port()
         command = [
             *(sys.executable, "-m", "iris.testing.controller_process"),
             *(str(state_dir), str(port), remote_state_dir, durability if remote_state_dir else "local"),
+            json.dumps(dict(settings or {})),
         ]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
@@ -82,6 +96,7 @@ def main() -> None:
     parser.add_argument("port", type=int)
     parser.add_argument("remote_state_dir")
     parser.add_argument("durability", type=Durability)
+    parser.add_argument("settings", type=json.loads)
     arguments = parser.parse_args()
     config = ControllerConfig(
         state_dir=arguments.state_dir,
@@ -89,6 +104,7 @@ def main() -> None:
         remote_state_dir=arguments.remote_state_dir,
         durability=arguments.durability,
         pace=Pace(lease_timeout_s=_LEASE_TIMEOUT_S),
+        **arguments.settings,
     )
     from iris.controller.app import serve
 

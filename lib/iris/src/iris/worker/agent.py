@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from iris.worker.guardian.protocol import boot_ms
 from iris.worker.session import ControllerLink, Incompatible, Session, SessionEnd, WorkerIdentity
 from iris.worker.supervisor import Supervisor
 from rigging.errors import MarinError, Unavailable
@@ -58,6 +59,7 @@ class Agent:
     Args:
         orphan_timeout_s: Give up when no controller was reached for so long and no attempt is live.
         open_link: Makes the way to a controller, from its address and the worker's token.
+        contact_clock: As `guardian.protocol.boot_ms`: when beats are sent.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Agent:
         backoff: ExponentialBackoff | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         open_link: Callable[[str, str], Link] = ControllerLink,
+        contact_clock: Callable[[], int] = boot_ms,
     ) -> None:
         self._identity = identity
         self._resolve = resolve
@@ -75,6 +78,7 @@ class Agent:
         self._backoff = backoff or ExponentialBackoff(initial=0.02, maximum=1.0, factor=1.6, jitter=0.2)
         self._monotonic = monotonic
         self._open_link = open_link
+        self._contact_clock = contact_clock
         self._link: Link | None = None
         self._session: Session | None = None
         self._leaving = False
@@ -127,7 +131,7 @@ class Agent:
             if self._link is not None:
                 await self._link.close()
             self._link = self._open_link(connection.address, connection.token)
-            self._session = Session(self._link.open_session(), self._identity, supervisor)
+            self._session = Session(self._link.open_session(), self._identity, supervisor, self._contact_clock)
             end = await self._session.run()
         except Incompatible as error:
             logger.error("%s", error)

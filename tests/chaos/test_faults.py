@@ -1,0 +1,229 @@
+"""Jobs while controller and workers are killed, frozen and cut off: right ends, no overlap, nothing left behind.
+
+The small one runs always, the full one (350 jobs, 40 strokes with pauses up to 90 s) with `-m slow`; IRIS_CHAOS_JOBS,
+IRIS_CHAOS_STROKES, IRIS_CHAOS_PAUSE and IRIS_CHAOS_SEED change it. A failing run prints its seed and what struck when.
+"""
+
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from iris.client import IrisClient, JobStatus, LogLine, TaskStatus
+from iris.cluster.types import Entrypoint, JobState, ResourceSpec
+from iris.testing.chaos import Fleet, draw_strokes, running_fleet
+from rigging.testing import eventually
+
+pytestmark = pytest.mark.e2e
+
+# An exclusive task holds a lock from its first to its last moment: whoever finds it taken was not alone.
+SCRIPT = """
+exec 9>>{mark}.lock
+{lock}
+echo "start $IRIS_ATTEMPT_ID" >>{mark}
+i=0; while [ $i -lt {lines} ]; do echo "{name} line $i"; i=$((i+1)); sleep {pace}; done
+echo "end $IRIS_ATTEMPT_ID" >>{mark}
+exit {code}
+"""
+LOCK = 'flock -n 9 || echo "$IRIS_ATTEMPT_ID" >>{overlaps}'
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of everything.
+
+    Args:
+        heartbeat_s: Other times follow from it.
+    """
+
+    jobs: int
+    strokes: int
+    most_pause_s: float
+    heartbeat_s: float
+    workers: int = 3
+
+    @property
+    def settings(self) -> dict[str, float]:
+        return {
+            "heartbeat_interval_s": self.heartbeat_s,
+            "worker_timeout_s": 8 * self.heartbeat_s,
+            "fence_margin_s": 3.0,  # guardians look once a second
+            "stop_grace_s": 1.0,
+        }
+
+    @property
+    def fence_after_s(self) -> float:
+        return 6 * self.heartbeat_s
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What one job does and how it must end."""
+
+    name: str
+    exclusive: bool
+    lines: int
+    pace: float
+    code: int
+
+
+@dataclass
+class Story:
+    """All jobs, in the order of their submission, and what became of them."""
+
+    fleet: Fleet
+    size: Size
+    source: random.Random
+    planned: list[Planned] = field(default_factory=list)
+    acknowledged: dict[str, Planned] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def overlaps(self) -> Path:
+        return self.fleet.root / "overlaps"
+
+    def mark(self, plan: Planned) -> Path:
+        return self.fleet.root / "marks" / plan.name
+
+    def plan(self) -> None:
+        for number in range(self.size.jobs):
+            is_long = self.source.random() < 0.1
+            self.planned.append(
+                Planned(
+                    f"job-{number}",
+                    self.source.random() < 0.4,
+                    self.source.randint(3, 60),
+                    self.source.uniform(0.1, 0.3) if is_long else self.source.uniform(0.01, 0.06),
+                    3 if self.source.random() < 0.05 else 0,
+                )
+            )
+        (self.fleet.root / "marks").mkdir()
+
+    def command(self, plan: Planned) -> Entrypoint:
+        lock = LOCK.format(overlaps=self.overlaps) if plan.exclusive else ""
+        script = SCRIPT.format(
+            mark=self.mark(plan), lock=lock, lines=plan.lines, name=plan.name, pace=f"{plan.pace:.3f}", code=plan.code
+        )
+        return Entrypoint.from_command("sh", "-c", script)
+
+    def submit_all(self, client: IrisClient, struck: threading.Event, every_s: float) -> None:
+        """Submit all along while blows fall, and at once what is left when they have ended."""
+        small = ResourceSpec(cpu=0.25, memory="16MB", disk="1MB")
+        for plan in self.planned:
+            struck.wait(every_s)
+            fence = {"exclusive": True, "fence_after": self.size.fence_after_s} if plan.exclusive else {}
+            try:
+                job = client.submit(self.command(plan), plan.name, small, **fence)
+            except Exception as error:  # a refused job is one of those to be judged
+                self.errors.append(f"{plan.name} was not accepted: {error!r}")
+            else:
+                self.acknowledged[job.job_id] = plan
+
+    # ---- the judgement ----
+
+    def judge(self, client: IrisClient, ends: list[JobStatus]) -> Iterator[str]:
+        yield from self.errors
+        if self.overlaps.exists():
+            yield f"exclusive attempts overlapped: {self.overlaps.read_text().split()}"
+        for status in ends:
+            plan = self.acknowledged[status.job_id]
+            (task,) = client.list_tasks(status.job_id)
+            want = JobState.FAILED if plan.code else JobState.SUCCEEDED
+            if status.state is not want or task.exit_code != plan.code:
+                yield f"{status.job_id} ended {status.state.word} ({status.error}), code {task.exit_code}"
+                continue
+            yield from self._judge_runs(plan, task)
+            yield from self._judge_lines(plan, task, list(client.fetch_task_logs(task.task_id)))
+
+    def _judge_runs(self, plan: Planned, task: TaskStatus) -> Iterator[str]:
+        marks = [line.split() for line in self.mark(plan).read_text().splitlines()]
+        starts = Counter(name for word, name in marks if word == "start")
+        ends = [name for word, name in marks if word == "end"]
+        last = f"{task.task_id}:{task.attempt}"
+        if last not in ends:
+            yield f"{last} counts, and has not come to its end: {marks}"
+        if max(starts.values()) > 1:
+            yield f"an attempt of {task.task_id} ran twice: {starts}"
+        if task.failures != bool(plan.code):
+            yield f"{task.task_id} was charged with {task.failures} failures: {task.causes}"
+
+    def _judge_lines(self, plan: Planned, task: TaskStatus, lines: list[LogLine]) -> Iterator[str]:
+        expected = [f"{plan.name} line {number}" for number in range(plan.lines)]
+        for attempt in sorted({line.attempt for line in lines}):
+            texts = [line.text for line in lines if line.attempt == attempt and not line.note and not line.partial]
+            marked = any(line.note for line in lines if line.attempt == attempt)
+            if max(Counter(texts).values(), default=1) > 1 or texts != [text for text in expected if text in texts]:
+                yield f"{task.task_id}:{attempt} has lines twice or in disorder: {texts}"
+            if attempt == task.attempt and texts != expected and not marked:
+                yield f"{task.task_id}:{attempt} lacks lines without a mark: {len(texts)} of {len(expected)}"
+        if task.attempt not in {line.attempt for line in lines}:
+            yield f"{task.task_id}:{task.attempt} has no output at all"
+
+
+def play(size: Size, root: Path, seed: int) -> str:
+    """Run one story; returns its figures in a line. Raises AssertionError with all that went wrong."""
+    source = random.Random(seed)
+    began = time.monotonic()
+    with running_fleet(root, size.workers, size.settings) as fleet:
+        story = Story(fleet, size, source)
+        story.plan()
+        strokes = draw_strokes(source, fleet.targets, size.strokes, size.most_pause_s)
+        per_target = Counter[str]()
+        for stroke in strokes:
+            per_target[stroke.target] += stroke.rest_s + stroke.pause_s
+        struck = threading.Event()
+        with IrisClient.remote(str(fleet.address), token=fleet.user_token) as client:
+            every_s = 0.9 * max(per_target.values()) / size.jobs
+            submitter = threading.Thread(target=story.submit_all, args=(client, struck, every_s))
+            submitter.start()
+            fleet.strike_all(strokes)
+            struck.set()
+            submitter.join()
+            ends = client.wait_jobs(list(story.acknowledged), timeout=300)
+            found = list(story.judge(client, ends))
+            eventually(lambda: not fleet.processes(), "no task is left", timeout=60, instead=fleet.processes)
+            tasks = [client.list_tasks(status.job_id)[0] for status in ends]
+        assert not found, "\n".join([f"seed {seed}", *fleet.struck, *found])
+        repeated = sum(task.attempt > 0 for task in tasks)
+        exclusive = [plan.exclusive for plan in story.planned].count(True)
+        kinds = Counter(
+            f"{stroke.blow} of {'controller' if stroke.target == 'controller' else 'workers'}" for stroke in strokes
+        )
+        return (
+            f"seed {seed}: {len(ends)} jobs ({exclusive} exclusive), {len(strokes)} strokes ({dict(kinds)}), "
+            f"{repeated} jobs tried again, {sum(task.attempt for task in tasks)} further attempts, "
+            f"{time.monotonic() - began:.0f} s"
+        )
+
+
+def _setting(name: str, default: float) -> float:
+    return float(os.environ.get(f"IRIS_CHAOS_{name}", default))
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients wait for a controller that is away for long."""
+    monkeypatch.setenv("IRIS_RECONNECT_TIMEOUT", "600")
+
+
+@pytest.mark.timeout(120)
+def test_some_faults(tmp_path: Path, patient: None) -> None:
+    print(play(Size(jobs=24, strokes=7, most_pause_s=3, heartbeat_s=0.25), tmp_path, random.randrange(2**32)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_faults(tmp_path: Path, patient: None) -> None:
+    size = Size(
+        jobs=int(_setting("JOBS", 350)),
+        strokes=int(_setting("STROKES", 40)),
+        most_pause_s=_setting("PAUSE", 90),
+        heartbeat_s=1,
+    )
+    print(play(size, tmp_path, int(_setting("SEED", random.randrange(2**32)))))
