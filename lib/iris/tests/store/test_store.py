@@ -183,7 +183,7 @@ def test_a_database_of_a_newer_release_is_refused_naming_both_versions(tmp_path:
 
 def test_a_file_that_is_no_database_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / DATABASE_NAME).write_bytes(b"not a database at all" * 100)
-    with pytest.raises(MarinError, match=f"cannot use the database {tmp_path / DATABASE_NAME}"):
+    with pytest.raises(MarinError, match=f"the database {tmp_path / DATABASE_NAME} is damaged: its beginning is not"):
         Store.open(tmp_path)
 
 

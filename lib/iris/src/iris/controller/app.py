@@ -40,6 +40,7 @@ from iris.rpc.services_cluster import ClusterService
 from iris.rpc.services_endpoints import EndpointService
 from iris.rpc.services_jobs import JobService
 from iris.rpc.services_worker import WorkerService
+from iris.store.damage import DatabaseDamaged
 from iris.store.replicate.begin import Reign, begin
 from iris.store.replicate.replicator import Replicator
 from iris.store.store import Store
@@ -76,18 +77,25 @@ async def serve(
 
     Raises:
         Conflict: The port is taken, another controller uses the state directory, or a newer release wrote it.
-        MarinError: The state directory is damaged.
+        DatabaseDamaged: Its database is damaged; the message names the commands that help.
     """
     space = DiskSpace(config.state_dir, config.disk_reserve_bytes)
     space.give_way(lambda wanted: shed(config.state_dir / "logs", wanted))
     reign = None
     if config.remote_state_dir:
         reign = await asyncio.to_thread(begin, config.remote_state_dir, config.state_dir, config.pace.lease_timeout_s)
-    store, replicator = _open(config, reign)
+    try:
+        store, replicator = _open(config, reign)
+    except DatabaseDamaged as error:
+        raise DatabaseDamaged(error.database, error.what, config.remote_state_dir) from None
     try:
         if replicator is not None:
             await asyncio.to_thread(replicator.start)
-        await _Run(config, store, replicator, space, on_worker or _ignore).serve(on_ready, stop, on_leaving)
+        try:
+            run = _Run(config, store, replicator, space, on_worker or _ignore)
+        except DatabaseDamaged as error:
+            raise DatabaseDamaged(error.database, error.what, config.remote_state_dir) from None
+        await run.serve(on_ready, stop, on_leaving)
     finally:
         if replicator is not None:
             await asyncio.to_thread(replicator.close)

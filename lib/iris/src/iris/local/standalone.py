@@ -14,8 +14,9 @@ from iris.local.controller import local_config
 from iris.local.start import LocalCluster
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.store.replicate.rewind import rewind
+from iris.store.salvage import Salvaged, damage_of, salvage
 from iris.worker.host_env import hide_own_environment
-from rigging.errors import InvalidRequest
+from rigging.errors import InvalidRequest, NotFound
 from rigging.filesystem import write_bytes_atomic
 from rigging.log_setup import configure_logging
 
@@ -30,6 +31,14 @@ class Restored:
     remote_state_dir: str
     sequence: int
     moved_to: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What is wrong with the database in a directory; empty: nothing was found."""
+
+    state_dir: Path
+    damage: str
 
 
 def serve_standalone(
@@ -70,6 +79,22 @@ def serve_standalone(
         await serve(config, tell, stop)
 
     asyncio.run(run())
+
+
+def salvage_state(config_path: Path | None, *, state_dir: Path | None, check_only: bool) -> Salvaged | Checked:
+    """Make a controller's damaged database again from what can be read of it, or only tell what is wrong with it.
+
+    Without a config file and a directory it is the local cluster's.
+
+    Raises:
+        Conflict: A controller runs on it, or nothing is wrong with it. MarinError: Nothing can be read.
+    """
+    if config_path is None and state_dir is None:
+        state_dir = LocalCluster().paths.root
+    directory = controller_config(config_path, Given(state_dir)).state_dir
+    if not directory.is_dir():
+        raise NotFound(f"there is no state directory {directory}")
+    return Checked(directory, damage_of(directory)) if check_only else salvage(directory)
 
 
 def restore_state(

@@ -6,10 +6,12 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
+from iris.store.damage import DATABASE_NAME, DatabaseDamaged, content_damage, file_damage, is_corruption
 from rigging.errors import Conflict, MarinError
 
+__all__ = ["DATABASE_NAME", "SchemaTooNew", "connect", "lock", "migrate_to", "migrations", "schema_version"]
+
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
-DATABASE_NAME: Final = "iris.db"
 _LOCK_NAME: Final = "iris.db.lock"
 
 
@@ -44,25 +46,54 @@ def lock(state_dir: Path) -> int:
 def connect(state_dir: Path) -> sqlite3.Connection:
     """Open the database in `state_dir`, made 0600 when new, and bring its schema to this release.
 
-    Raises SchemaTooNew, and MarinError when the file is not a database of ours.
+    Raises SchemaTooNew, DatabaseDamaged, and MarinError when it cannot be used for another reason.
     """
     path = state_dir / DATABASE_NAME
-    # Created here, as SQLite would follow the umask; its -wal file takes over the mode of the main file.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    os.chmod(path, 0o600)
+    damage = file_damage(path)
+    if damage:
+        raise DatabaseDamaged(path, damage)
+    if not path.exists():
+        _make(path)
     connection = sqlite3.connect(path, isolation_level=None, cached_statements=64)
     try:
-        connection.execute("PRAGMA journal_mode=WAL")
+        os.chmod(path, 0o600)
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA busy_timeout=10000")
+        damage = content_damage(connection, path)
+        if damage:
+            raise DatabaseDamaged(path, damage)
+        connection.execute("PRAGMA journal_mode=WAL")
         _migrate(connection, path)
     except sqlite3.DatabaseError as error:
         connection.close()
+        if is_corruption(error):
+            raise DatabaseDamaged(path, str(error)) from error
         raise MarinError(f"cannot use the database {path}: {error}") from error
     except MarinError:
         connection.close()
         raise
     return connection
+
+
+def _make(path: Path) -> None:
+    """Make an empty database, at once: what is found there later without its tables is damaged, not new."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.unlink(missing_ok=True)
+    # Created here, as SQLite would follow the umask; its -wal file takes over the mode of the main file.
+    os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    connection = sqlite3.connect(fresh, isolation_level=None)
+    try:
+        migrate_to(connection, len(migrations()))
+    except sqlite3.Error as error:
+        raise MarinError(f"cannot make the database {path}: {error}") from error
+    finally:
+        connection.close()
+    os.replace(fresh, path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def schema_version(connection: sqlite3.Connection) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from iris.store.damage import DatabaseDamaged, is_corruption
 from iris.store.db import DATABASE_NAME
 from iris.store.views import READABLE, VIEWS, view_for
 from rigging.errors import BudgetExceeded, Denied, InvalidRequest
@@ -80,6 +81,8 @@ def run_query(
             raise BudgetExceeded(
                 f"the query took longer than {time_limit_s:g} s and was ended; ask for less, e.g. for one user or job"
             ) from None
+        if isinstance(error, sqlite3.Error) and is_corruption(error):
+            raise DatabaseDamaged(state_dir / DATABASE_NAME, str(error)) from None
         raise _explain(error) from None
     finally:
         connection.close()

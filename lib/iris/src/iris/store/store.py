@@ -2,7 +2,9 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,6 +15,7 @@ from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, W
 from iris.domain.errors import StorageUnavailable
 from iris.domain.ids import AttemptId, JobId
 from iris.domain.states import JobState
+from iris.store.damage import DatabaseDamaged
 from iris.store.db import DATABASE_NAME, connect, lock
 from iris.store.journal import Entry, Journal
 from iris.store.ops import Delete, Op, execute, upsert
@@ -127,8 +130,9 @@ class Store:
         self._journal = journal
         self._lock = lock_descriptor
         self._spec_of_sequence: dict[JobId, int] = {}
-        for job_id, sequence in connection.execute("SELECT job_id, sequence FROM jobs"):
-            self._spec_of_sequence[job_id] = sequence
+        with self._reading("the list of jobs"):
+            for job_id, sequence in connection.execute("SELECT job_id, sequence FROM jobs"):
+                self._spec_of_sequence[job_id] = sequence
 
     @classmethod
     def open(cls, state_dir: Path, generation: int = 0, clock_ms: Callable[[], int] = unix_ms) -> "Store":
@@ -220,9 +224,34 @@ class Store:
         """Read all records.
 
         Args:
-            lean: Without the env_vars of jobs that have ended, and without their tasks, which `tasks_of` gives one
-                job at a time.
+            lean: As a controller starts: without the env_vars of jobs that have ended, and without their tasks, which
+                `tasks_of` gives one job at a time; and with a check that those of live jobs are all there.
+
+        Raises DatabaseDamaged.
         """
+        with self._reading("the records of jobs, tasks and workers"):
+            found = self._load(lean)
+            (specs,) = self._connection.execute("SELECT count(*) FROM job_specs").fetchone()
+        if specs != len(found.jobs):
+            raise DatabaseDamaged(self._path, f"it has {specs} descriptions of jobs, and {len(found.jobs)} whole jobs")
+        counts = Counter(task.job_id for task in found.tasks)
+        for job in found.jobs if lean else ():
+            if not job.state.is_terminal and counts[job.job_id] != job.spec.replicas:
+                what = f"{job.job_id} has {counts[job.job_id]} of its {job.spec.replicas} tasks"
+                raise DatabaseDamaged(self._path, what)
+        return found
+
+    @contextmanager
+    def _reading(self, what: str) -> Iterator[None]:
+        # The errors themselves are not told: they show what they could not read, which may be secret.
+        try:
+            yield
+        except (sqlite3.Error, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _MAY_PASS:
+                raise StorageUnavailable(f"{self._path}: {error}") from error
+            raise DatabaseDamaged(self._path, f"{what} cannot be read ({type(error).__name__})") from None
+
+    def _load(self, lean: bool) -> Stored:
         execute = self._connection.execute
         specs = SpecReader()
         only_live = f" AND jobs.state < {int(JobState.SUCCEEDED)}" if lean else ""
@@ -247,7 +276,8 @@ class Store:
 
     def tasks_of(self, job_id: JobId) -> list[Task]:
         """The committed tasks of a job, in order of index; empty when there is no such job."""
-        return [task_of(row) for row in self._connection.execute(_SELECT_TASKS_OF_JOB, (job_id,))]
+        with self._reading(f"the tasks of {job_id}"):
+            return [task_of(row) for row in self._connection.execute(_SELECT_TASKS_OF_JOB, (job_id,))]
 
     def close(self) -> None:
         """Close the database and let another process have it."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from iris.store.db import DATABASE_NAME
+from iris.store.damage import DATABASE_NAME, DatabaseDamaged, database_damage
 from iris.store.replicate.layout import Generation, Listing, plan_restore
 from iris.store.replicate.remote import RemoteState, first_waiting, position
 from iris.store.replicate.restore import restore, set_aside
@@ -37,8 +37,12 @@ def begin(url: str, state_dir: Path, lease_timeout_s: float = LEASE_TIMEOUT_S) -
     """Take the lease and make the local state the newest there is; blocks.
 
     Raises:
+        DatabaseDamaged: The local database is, so it cannot be told which is the newer.
         Conflict: Another controller holds the lease, or the local database is no part of the remote history.
     """
+    damage = database_damage(state_dir / DATABASE_NAME)
+    if damage:
+        raise DatabaseDamaged(state_dir / DATABASE_NAME, damage, url)
     remote = RemoteState(url)
     lock = create_lock(remote.lease_url, heartbeat_timeout=lease_timeout_s)
     acquire(lock, url, lease_timeout_s)

@@ -80,9 +80,9 @@ def _replay(remote: RemoteState, plan: Plan, database: Path) -> int:
     return int(head)
 
 
-def set_aside(state_dir: Path, name: str) -> Path:
+def set_aside(state_dir: Path, name: str, kind: str = "superseded") -> Path:
     """Move the database away, so that it can be looked at; return where it is."""
-    place = state_dir / f"superseded-{name}"
+    place = state_dir / f"{kind}-{name}"
     place.mkdir(mode=0o700, exist_ok=True)
     for suffix in ("", "-wal", "-shm"):
         path = state_dir / (DATABASE_NAME + suffix)

@@ -2,10 +2,12 @@
 
 import os
 import sqlite3
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from iris.store.db import DATABASE_NAME, lock
+from iris.store.damage import DATABASE_NAME, database_damage
+from iris.store.db import lock
 from iris.store.replicate.begin import LEASE_TIMEOUT_S, acquire
 from iris.store.replicate.layout import Generation, plan_restore
 from iris.store.replicate.remote import RemoteState, position
@@ -50,16 +52,23 @@ def rewind(url: str, state_dir: Path, at_ms: int | None, lease_timeout_s: float 
         lease.release()
 
 
+def _place_for(database: Path) -> tuple[str, str]:
+    if database_damage(database):
+        return "damaged", time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    generation, sequence = position(database)
+    return "superseded", f"{generation}-{sequence}"
+
+
 def _make_room(state_dir: Path) -> Path | None:
     database = state_dir / DATABASE_NAME
     if not database.exists():
         return None
     descriptor = lock(state_dir)
     try:
-        generation, sequence = position(database)
-        place = state_dir / f"superseded-{generation}-{sequence}"
+        kind, name = _place_for(database)
+        place = state_dir / f"{kind}-{name}"
         if place.exists():
             raise Conflict(f"{place} is there already; move it away, then restore again")
-        return set_aside(state_dir, f"{generation}-{sequence}")
+        return set_aside(state_dir, name, kind)
     finally:
         os.close(descriptor)

@@ -1,0 +1,99 @@
+"""Telling a damaged database from a fresh directory, and saying how to get the state back."""
+
+import shlex
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from iris.store.wal import wal_damage
+from rigging.errors import Conflict
+
+DATABASE_NAME: Final = "iris.db"
+_MAGIC: Final = b"SQLite format 3\x00"
+_MOST_CHECKED_BYTES: Final = 256 * 1024 * 1024
+"""A larger database is not read as a whole at a start; what is damaged in it is told when it is read."""
+_SHOWN: Final = 3
+_CORRUPT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+class DatabaseDamaged(Conflict):
+    """The controller's database cannot be trusted; the message says what is wrong with it and which command helps.
+
+    Args:
+        database: The file. what: Is wrong with it. remote: Where the state is kept off the machine; empty: nowhere.
+    """
+
+    def __init__(self, database: Path, what: str, remote: str = "") -> None:
+        where = f"--state-dir {shlex.quote(str(database.parent))}"
+        salvage = f"`iris cluster controller salvage {where}` keeps what can be read of it"
+        if remote:
+            restore = f"`iris cluster controller restore {where} --remote-state-dir {shlex.quote(remote)}`"
+            remedy = f"{restore} gets the state back from there; {salvage}"
+        else:
+            remedy = f"{salvage}; if it is kept off the machine, `iris cluster controller restore {where}` gets it back"
+        super().__init__(f"the database {database} is damaged: {what}. Nothing was changed. {remedy}")
+        self.database = database
+        self.what = what
+
+
+def is_corruption(error: sqlite3.Error) -> bool:
+    """Whether this error says that the file itself is damaged."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _CORRUPT
+
+
+def database_damage(database: Path) -> str:
+    """What is wrong with a database that is there, without changing it; empty: nothing was found."""
+    if not database.exists():
+        return ""
+    found = file_damage(database)
+    if found:
+        return found
+    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+    try:
+        return content_damage(connection, database)
+    finally:
+        connection.close()
+
+
+def file_damage(database: Path) -> str:
+    """What is wrong with the files of a database that nobody has open; empty: nothing that their form tells."""
+    if not database.exists():
+        return _lost(database)
+    size = database.stat().st_size
+    with database.open("rb") as file:
+        header = file.read(100)
+    if not size:
+        return "the file is empty (0 bytes)"
+    if not header.startswith(_MAGIC):
+        return "its beginning is not that of a database"
+    page_size = int.from_bytes(header[16:18], "big")
+    page_size = 65536 if page_size == 1 else page_size
+    if page_size < 512 or size % page_size:
+        return f"it was cut: {size} bytes are no whole number of its pages"
+    return wal_damage(database)
+
+
+def content_damage(connection: sqlite3.Connection, database: Path) -> str:
+    """What SQLite's own check finds; empty: nothing. Large databases are not checked."""
+    if database.stat().st_size > _MOST_CHECKED_BYTES:
+        return ""
+    try:
+        found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(20)")]
+        tables = {str(row[0]) for row in connection.execute("SELECT name FROM sqlite_schema")}
+    except sqlite3.Error as error:
+        return str(error)
+    if found != ["ok"]:
+        lines = [line.strip() for text in found for line in text.splitlines() if not line.startswith("***")]
+        more = f" and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+        return "; ".join(lines[:_SHOWN]) + more
+    return "" if "schema_version" in tables else "it has none of the tables of a controller"
+
+
+def _lost(database: Path) -> str:
+    wal = database.with_name(database.name + "-wal")
+    if wal.exists() and wal.stat().st_size:
+        return f"the file is gone, but its write-ahead log {wal} is there"
+    logs = database.parent / "logs"
+    if logs.is_dir() and any(path.is_file() for path in logs.rglob("~*")):
+        return f"the file is gone, but the logs of its jobs are in {logs} (to begin anew, remove them, too)"
+    return ""

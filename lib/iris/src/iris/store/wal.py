@@ -1,0 +1,116 @@
+"""Whether a database's write-ahead log is whole: SQLite itself takes a damaged one for a shorter one, without a word.
+
+The format is that of https://www.sqlite.org/walformat.html. A commit was acknowledged when its frames were synced, so
+a frame that cannot be read before such a commit is damage; behind the last commit it is only what a crash cut off. How
+many frames there were is told by the index (`-shm`) that a killed process leaves behind.
+"""
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_HEADER: Final = 32
+_FRAME_HEADER: Final = 24
+_MAGIC: Final = {0x377F0682: "<", 0x377F0683: ">"}
+_INDEX: Final = struct.Struct("=IIIBBHII8s8s8s")
+_MOST_BYTES: Final = 64 * 1024 * 1024
+"""A longer one is not read twice at a start."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """What the index says: how many frames were committed, how many of them are in the database, and their salt."""
+
+    committed: int
+    copied: int
+    salt: bytes
+
+
+def wal_damage(database: Path) -> str:
+    """What is wrong with the write-ahead log of a database that nobody has open; empty: nothing that can be told."""
+    wal = database.with_name(database.name + "-wal")
+    index = _read_index(database.with_name(database.name + "-shm"))
+    size = wal.stat().st_size if wal.exists() else 0
+    missing = index.committed - index.copied if index is not None else 0
+    if size <= _HEADER:
+        return f"{wal} is gone or empty, and {missing} pages of commits were in it alone" if missing > 0 else ""
+    if size > _MOST_BYTES:
+        return ""
+    content = wal.read_bytes()
+    state = _header_checksum(content)
+    if state is None:
+        return f"the beginning of {wal} is damaged, so none of the commits in it can be read"
+    order, checksum = state
+    page_size = struct.unpack_from(">I", content, 8)[0]
+    salt = content[16:24]
+    frames = (size - _HEADER) // (_FRAME_HEADER + page_size)
+    readable, committed = _readable_frames(content, order, checksum, page_size, frames)
+    if index is not None and index.salt == salt and committed < index.committed and index.copied < index.committed:
+        lost = index.committed - max(committed, index.copied)
+        return f"{wal} is damaged: {lost} of its {index.committed} pages cannot be read"
+    later = [
+        number
+        for number in range(readable + 1, frames)
+        if _frame(content, number, page_size)[2:4] == struct.unpack(">II", salt)
+        and _frame(content, number, page_size)[1]
+    ]
+    # One commit behind the gap may be that which a loss of power cut off; two cannot.
+    if len(later) > 1:
+        return f"{wal} is damaged: page {readable + 1} of {later[-1] + 1} cannot be read, nor can what follows it"
+    return ""
+
+
+def _frame(content: bytes, number: int, page_size: int) -> tuple[int, ...]:
+    found: tuple[int, ...] = struct.unpack_from(">6I", content, _HEADER + number * (_FRAME_HEADER + page_size))
+    return found
+
+
+def _header_checksum(content: bytes) -> tuple[str, tuple[int, int]] | None:
+    magic, _, page_size = struct.unpack_from(">III", content)
+    order = _MAGIC.get(magic)
+    if order is None or page_size < 512 or page_size & (page_size - 1):
+        return None
+    checksum = _checksum(order, content[:24], (0, 0))
+    return (order, checksum) if checksum == struct.unpack_from(">II", content, 24) else None
+
+
+def _readable_frames(
+    content: bytes, order: str, checksum: tuple[int, int], page_size: int, frames: int
+) -> tuple[int, int]:
+    """How many frames are intact from the first on, and how many of them are committed."""
+    salt = struct.unpack_from(">II", content, 16)
+    committed = 0
+    for number in range(frames):
+        start = _HEADER + number * (_FRAME_HEADER + page_size)
+        _, commit, salt1, salt2, sum1, sum2 = struct.unpack_from(">6I", content, start)
+        if (salt1, salt2) != salt:
+            return number, committed
+        checksum = _checksum(order, content[start : start + 8], checksum)
+        checksum = _checksum(order, content[start + _FRAME_HEADER : start + _FRAME_HEADER + page_size], checksum)
+        if checksum != (sum1, sum2):
+            return number, committed
+        if commit:
+            committed = number + 1
+    return frames, committed
+
+
+def _checksum(order: str, data: bytes, start: tuple[int, int]) -> tuple[int, int]:
+    first, second = start
+    for one, two in struct.iter_unpack(f"{order}II", data):
+        first = (first + one + second) & 0xFFFFFFFF
+        second = (second + two + first) & 0xFFFFFFFF
+    return first, second
+
+
+def _read_index(path: Path) -> _Index | None:
+    try:
+        with path.open("rb") as file:
+            content = file.read(100)
+    except FileNotFoundError:
+        return None
+    if len(content) < 100 or content[:48] != content[48:96]:
+        return None
+    fields = _INDEX.unpack_from(content)
+    _, _, _, is_initialised, _, _, committed, _, _, salt, _ = fields
+    return _Index(committed, struct.unpack_from("=I", content, 96)[0], salt) if is_initialised else None

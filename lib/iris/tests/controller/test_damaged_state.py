@@ -1,0 +1,98 @@
+"""A controller on a damaged state directory: no traceback, no empty cluster, but the command that helps."""
+
+from pathlib import Path
+
+import pytest
+
+from iris.cli.main import run
+from iris.testing.controller_process import ControllerProcess
+from rigging.errors import MarinError
+
+from .conftest import User, job_spec  # noqa: F401 - the fixtures' own
+
+
+def used(state: Path, remote: Path | None = None) -> None:
+    from iris.rpc import iris_pb2 as pb
+    from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
+    from iris.rpc.protocol import call_metadata
+    from iris.testing.controller import Stubs
+
+    process = ControllerProcess(state, remote_state_dir=str(remote) if remote else "")
+    token = make_token(load_or_create_secret(state / "secret"), PrincipalKind.USER, "ann")
+    stubs = Stubs(process.address, call_metadata(token))
+    for number in range(20):
+        stubs.jobs.SubmitJob(pb.SubmitJobRequest(spec=job_spec(f"/ann/j{number}")))
+    stubs.close()
+    process.kill()
+
+
+def damage(state: Path) -> None:
+    (state / "iris.db").write_bytes(b"")
+    for suffix in ("-wal", "-shm"):
+        (state / f"iris.db{suffix}").unlink(missing_ok=True)
+
+
+def test_the_start_says_what_is_damaged_and_which_command_salvages(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "state"
+    used(state)
+    wal = state / "iris.db-wal"
+    data = bytearray(wal.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 4096] = bytes(4096)
+    wal.write_bytes(data)
+    with pytest.raises(MarinError, match=f"is damaged.*`iris cluster controller salvage --state-dir {state}`"):
+        ControllerProcess(state)
+    assert "Traceback" not in capfd.readouterr().err
+    where = ["--state-dir", str(state)]
+    assert run(["cluster", "controller", "salvage", "--check", *where]) == 1
+    assert "pages cannot be read" in capfd.readouterr().err
+    assert run(["cluster", "controller", "salvage", *where]) == 0
+    said = capfd.readouterr().err
+    assert f"the damaged files are in {state}/damaged-" in said
+    assert "the new database has " in said
+    assert run(["cluster", "controller", "salvage", "--check", *where]) == 0
+    assert "nothing is wrong" in capfd.readouterr().err
+    ControllerProcess(state).kill()
+
+
+def test_with_a_remote_state_the_command_that_restores_is_named_and_works(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    state, remote = tmp_path / "state", tmp_path / "remote"
+    used(state, remote)
+    damage(state)
+    with pytest.raises(MarinError) as told:
+        ControllerProcess(state, remote_state_dir=str(remote))
+    command = f"iris cluster controller restore --state-dir {state} --remote-state-dir {remote}"
+    assert f"`{command}` gets the state back" in str(told.value)
+    capfd.readouterr()
+    assert run(command.split()[1:]) == 0
+    assert f"{state}/damaged-" in capfd.readouterr().err
+    process = ControllerProcess(state, remote_state_dir=str(remote))
+    process.kill()
+    from iris.store.store import Store
+
+    store = Store.open(state, generation=99)
+    assert len(store.load().jobs) == 20
+    store.close()
+
+
+def test_the_local_cluster_says_it_to_whoever_wants_to_list_jobs(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    used(state)
+    damage(state)
+    monkeypatch.setenv("IRIS_STATE_DIR", str(state))
+    assert run(["job", "list"]) == 5
+    said = capfd.readouterr()
+    assert "iris.db is damaged: the file is empty (0 bytes)" in said.err
+    assert f"`iris cluster controller salvage --state-dir {state}`" in said.err
+    assert "Traceback" not in said.err
+    assert "no jobs" not in said.err
+
+
+def test_salvaging_what_is_not_there(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["cluster", "controller", "salvage", "--state-dir", str(tmp_path / "none")]) == 4
+    assert "there is no state directory" in capfd.readouterr().err
