@@ -79,3 +79,63 @@ def test_a_thawed_worker_is_used_again_and_what_it_should_not_run_is_stopped(
     user.stop("/ann/late")
     assert user.wait_one("/ann/late").state == pb.JOB_STATE_KILLED
     assert not living()
+
+
+class TestGivenUp:
+    """Workers that stay frozen until they are lost, on hosts whose guardians go on."""
+
+    @pytest.fixture
+    def controller(self, tmp_path: Path) -> Iterator[RunningController]:
+        quick = {"heartbeat_interval_s": 0.5, "worker_timeout_s": 2, "fence_margin_s": 2}
+        with running_controller(tmp_path / "state", **quick) as running:
+            yield running
+
+    def test_what_was_superseded_is_stopped_when_the_worker_thaws(self, join: Any, user: Any, tmp_path: Path) -> None:
+        worker = join("w1")
+        user.submit("/ann/a", cpu_millis=100, argv=("sh", "-c", f"echo $$ >> {tmp_path}/pids; exec sleep 60"))
+        eventually((tmp_path / "pids").exists, "the first attempt runs")
+        eventually(lambda: user.get("/ann/a").state == pb.JOB_STATE_RUNNING, "the controller knows")
+        worker.freeze()
+        join("w2")
+        eventually(lambda: len(pids(tmp_path)) == 2, "the second attempt runs")
+        assert user.task("/ann/a/0").causes[0] == "attempt 0 on w1: worker w1 was not heard for 2 s"
+        (lost,) = user.task("/ann/a/0").silent
+        assert lost.attempt_id == "/ann/a/0:0"
+        worker.thaw()
+        eventually(lambda: len(living(tmp_path)) == 1, "the first attempt is stopped", instead=lambda: living(tmp_path))
+        assert living(tmp_path) == pids(tmp_path)[1:]
+        eventually(lambda: not user.task("/ann/a/0").silent, "nothing is out of reach")
+
+    def test_an_exclusive_attempt_has_ended_before_the_next_one_begins(
+        self, join: Any, user: Any, tmp_path: Path
+    ) -> None:
+        worker = join("w1")
+        script = f"exec 9>>{tmp_path}/lock; flock -n 9 || exit 9; echo $$ >> {tmp_path}/pids; exec sleep 60"
+        user.submit("/ann/a", cpu_millis=100, argv=("sh", "-c", script), exclusive=True, fence_after_ms=3000)
+        eventually((tmp_path / "pids").exists, "the first attempt runs")
+        eventually(lambda: user.get("/ann/a").state == pb.JOB_STATE_RUNNING, "the controller knows")
+        worker.freeze()
+        join("w2")
+        eventually(lambda: not living(tmp_path), "the guardian ends it, though its worker is frozen")
+        assert user.task("/ann/a/0").attempt == 0, "it was given up before it was fenced"
+        eventually(lambda: len(pids(tmp_path)) == 2, "the second attempt runs")
+        task = user.task("/ann/a/0")
+        assert (task.attempt, task.worker_id, task.failures) == (1, "w2", 0)
+        assert "had no contact for" in task.causes[0]
+        worker.thaw()
+        eventually(lambda: worker_is_heard(user), "the first worker is back")
+        assert len(living(tmp_path)) == 1
+
+
+def pids(directory: Path) -> list[int]:
+    """What the attempts wrote of themselves, in the order in which they began."""
+    return [int(line) for line in (directory / "pids").read_text().split()]
+
+
+def living(directory: Path) -> list[int]:
+    return [pid for pid in pids(directory) if Path(f"/proc/{pid}").exists()]
+
+
+def worker_is_heard(user: Any) -> bool:
+    workers = user.cluster.Status(pb.ClusterStatusRequest(all_workers=True)).workers
+    return all(worker.connected and not worker.is_late for worker in workers)

@@ -6,6 +6,7 @@ from iris.core import job_rules
 from iris.core.draft import Draft
 from iris.core.task_rules import evict
 from iris.core.worker_rules import lose_attempt
+from iris.domain.effects import StopAttempt
 from iris.domain.entities import LostAttempt, Worker, waits_for_host
 from iris.domain.events import AttemptFenced, WorkerGone, WorkerHeard, WorkerLate, WorkerLost
 from iris.domain.ids import WorkerId
@@ -77,10 +78,14 @@ def be_gone(draft: Draft, event: WorkerGone) -> None:
 
 
 def fence(draft: Draft, event: AttemptFenced) -> None:
-    """The attempt has been ended by its host; one that has ended by now is left alone."""
+    """The attempt has been ended by its host; one that has ended by now is left alone.
+
+    A worker that is only frozen may have its start still to carry out: it must find the stop before it is heard again.
+    """
     booking = draft.view.bookings.get(event.attempt_id)
     if booking is None:
         return
+    draft.effects.append(StopAttempt(event.attempt_id, booking.worker_id, event.reason))
     if booking.stopping:
         draft.release(event.attempt_id, booking.job_id)
     else:

@@ -392,6 +392,24 @@ def test_an_exclusive_command_is_killed_when_contact_is_too_old_and_not_started_
     play(scenario)
 
 
+def test_what_is_beyond_its_fence_when_the_host_wakes_is_not_saved_by_a_contact(play: Play) -> None:
+    """Asleep until then, it may have been started elsewhere; the worker is sometimes quicker than the fence's timer."""
+
+    async def scenario(bench: Bench) -> None:
+        guardian, seen = await bench.attach(), Seen()
+        guardian.contact(boot_ms())
+        guardian.start(bench.spec("a", "exec sleep 1000", fence_ms=500), seen)
+        await seen.pid
+        os.kill(bench.pid(), signal.SIGSTOP)
+        began = boot_ms()
+        await soon(lambda: boot_ms() - began > 700, "the fence is over")
+        guardian.contact(boot_ms())
+        os.kill(bench.pid(), signal.SIGCONT)
+        assert (await seen.end).fenced
+
+    play(scenario)
+
+
 def test_acknowledged_beats_put_the_fence_off(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         guardian, seen = await bench.attach(), Seen()

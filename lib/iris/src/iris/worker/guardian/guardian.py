@@ -91,6 +91,8 @@ class Guardian:
                 case "forget":
                     self._forget(*details)
                 case "contact":
+                    # What is beyond its fence by now stays so, although this machine has been asleep until now.
+                    self._kill_fenced()
                     # What claims to be of the future would put the fence off.
                     self._contact_ms = max(self._contact_ms, min(int(details[0]), self._contact_clock()))
                 case "finish":
@@ -233,6 +235,11 @@ class Guardian:
 
     def _fence(self) -> None:
         self._fence_is_armed = False
+        if self._kill_fenced():
+            self._arm_fence()
+
+    def _kill_fenced(self) -> bool:
+        """Kill what is beyond its fence; whether anything has one."""
         remain = False
         for attempt in list(self._live.values()):
             if not attempt.spec.fence_ms or attempt.process is None:
@@ -242,8 +249,7 @@ class Guardian:
                 logger.warning("%s is killed: %s", attempt.spec.owner, why)
                 attempt.fenced = why
                 attempt.process.kill()
-        if remain:
-            self._arm_fence()
+        return remain
 
     def _arm_sweep(self) -> None:
         if not self._sweep_is_armed:
