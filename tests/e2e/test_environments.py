@@ -147,6 +147,9 @@ def test_a_warm_cache_is_enough_when_the_index_is_gone(cluster, folder, tmp_path
         cluster.iris("cluster", "stop", "--force")
         ran = cluster.iris("job", "run", "--", "python", "a.py", cwd=folder, env=env)
         assert (ran.code, ran.out) == (0, "1\n"), ran.text
+        wrong = cluster.iris("job", "run", "--pip", "pack-a==7", "--", "true", cwd=folder, env=env)
+        assert "no version of pack-a==7" in wrong.err, wrong.text
+        assert "the newest there is: pack-a==1.0" in wrong.err, wrong.text
     (folder / "requirements.txt").write_text("pack-a  # again\n")
     ran = cluster.iris("job", "run", "--", "python", "a.py", cwd=folder, env=env)
     assert (ran.code, ran.out) == (0, "1\n"), ran.text

@@ -49,7 +49,11 @@ def named_paths(path: Path, _seen: set[Path] | None = None, _root: Path | None =
     for line in lines:
         text = re.sub(r"(^|\s)#.*$", "", line).strip()
         option = re.match(r"(-r|--requirements?|-c|--constraints?)(?:\s+|=|(?=[^-\s]))(\S.*)", text)
-        if option is None:
+        links = re.match(r"(?:-f|--find-links)(?:\s+|=)(\S.*)", text)
+        if links is not None:
+            if "://" not in links[1] or links[1].lower().startswith("file:"):
+                yield NamedPath(links[1], file_target(links[1], root), origin, False)
+        elif option is None:
             written = _requirement_path(text)
             if written:  # as pip and uv do: relative to where they run
                 yield NamedPath(written, file_target(written, root), origin, False)

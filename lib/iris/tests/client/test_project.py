@@ -87,16 +87,18 @@ def test_a_lock_names_what_it_takes_from_where(root):
 
 def test_requirements_name_files_and_folders(root):
     (root.parent / "x").mkdir()
+    (root.parent / "wheels").mkdir()
     (root / "local").mkdir()
     write(root.parent, "common.txt", "-c limits.txt\nnumpy>=2 ; python_version < '3.13'\n")
     write(root.parent, "limits.txt", "")
     write(
         root,
         "requirements.txt",
-        "# a comment\n-r ../common.txt\n-e ../x[all]  # ours\n./local\ngit+https://host/a/b.git@v1\n"
+        "# a comment\n--find-links ../wheels\n-f https://host/wheels\n-r ../common.txt\n-e ../x[all]  # ours\n./local\ngit+https://host/a/b.git@v1\n"
         "pkg @ https://host/p.whl\n--index-url https://host/simple\nrequests[socks]==2.*\n",
     )
     assert [found.written for found in read_project(root).dependencies] == [
+        "../wheels",
         "../common.txt",
         "limits.txt",
         "../x",

@@ -1,10 +1,11 @@
 import os
+import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
-from iris.worker.probe import cgroup_limits, probe_attributes, probe_resources
+from iris.worker.probe import cgroup_limits, probe_attributes, probe_resources, python_versions
 
 
 def write(root: Path, files: dict[str, str]) -> None:
@@ -51,3 +52,13 @@ def test_version_one_of_control_groups(tmp_path: Path) -> None:
 @pytest.mark.parametrize("own", ["", "0::/\n", "0::/../../somewhere\n", "nonsense\n"])
 def test_no_limit(tmp_path: Path, own: str) -> None:
     assert cgroup_limits(tmp_path, own) == (None, None)
+
+
+def test_the_pythons_of_this_machine_are_told_by_their_names(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("python3.77", "python3", "python3.77-config"):
+        (tmp_path / "bin" / name).write_text("")
+    (tmp_path / "uv" / "python" / "cpython-3.78.1-linux-x86_64-gnu").mkdir(parents=True)
+    found = python_versions({"PATH": str(tmp_path / "bin"), "XDG_DATA_HOME": str(tmp_path)})
+    assert f"{sys.version_info[0]}.{sys.version_info[1]}" in found
+    assert found[-2:] == ["3.77", "3.78"]

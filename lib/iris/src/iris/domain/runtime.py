@@ -47,6 +47,7 @@ class TaskRuntime:
 DEFAULT_RUNTIME: Final = TaskRuntime()
 
 
+@lru_cache(maxsize=256)
 def validate_runtime(runtime: TaskRuntime) -> None:
     """Check it by itself. Raises InvalidRequest naming the field, the value and what is allowed."""
     for name in ("working_dir", "project_dir"):

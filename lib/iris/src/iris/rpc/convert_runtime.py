@@ -9,8 +9,12 @@ from rigging.errors import InvalidRequest
 
 def runtime_from_wire(message: pb.Runtime | None) -> TaskRuntime:
     """The runtime; None: the default. Raises InvalidRequest for a package source that this release does not know."""
-    if message is None:
-        return DEFAULT_RUNTIME
+    return DEFAULT_RUNTIME if message is None else _read(message.SerializeToString())
+
+
+@lru_cache(maxsize=256)  # the jobs of a day have few different ones, and to look one up takes a tenth of reading it
+def _read(encoded: bytes) -> TaskRuntime:
+    message = pb.Runtime.FromString(encoded)
     try:
         packages = PackageSource(message.packages)
     except ValueError:

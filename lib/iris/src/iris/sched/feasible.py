@@ -11,6 +11,7 @@ from iris.domain.tpu import tpu_mistake
 from iris.sched.explain import amount_of, amount_text, explain_constraints, explain_device
 from iris.sched.fit import has_device
 from iris.sched.gang import group_size
+from iris.sched.pythons import explain_python
 
 WorkerCapacity = tuple[WorkerId, Resources, Mapping[str, str]]
 
@@ -38,6 +39,10 @@ def impossible_reason(
     if unmet is not None:
         return unmet
     willing = [worker for worker in worker_capacities if evaluate(spec.constraints, worker[2])]
+    if not scale_groups:
+        unmet = explain_python(spec.runtime, [attributes for _, _, attributes in willing])
+        if unmet is not None:
+            return unmet
     absent = explain_device(spec.resources, [capacity for _, capacity, _ in willing])
     if absent is not None:
         return absent

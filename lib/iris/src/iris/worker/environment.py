@@ -5,6 +5,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ _MARKER: Final = ".ready"
 _ERROR_BYTES: Final = 4096
 _FORMAT: Final = 2
 """Part of every key: change it when environments are built in another way."""
+
+_NO_VERSION: Final = re.compile(r"there (?:is|are) no versions? of\s+([A-Za-z0-9][A-Za-z0-9._-]*)")
 
 REQUIREMENTS_FILE: Final = "requirements.txt"
 
@@ -169,7 +172,18 @@ class EnvironmentStore:
         shown = " ".join(["uv", *arguments[:2]])
         words = output.strip()[-_ERROR_BYTES:] or "it said nothing"
         text = f"the environment could not be built ({shown}): {words}"
+        hint = hint or await self._newest(output, path, cwd, env)
         raise PreparationFailed(FailureKind.ENVIRONMENT, f"{text}\n{hint}" if hint else text)
+
+    async def _newest(self, output: str, path: Path, cwd: Path, env: Mapping[str, str]) -> str:
+        """Of a package that has no such version: the newest it has; empty when that is not what failed."""
+        match = _NO_VERSION.search(output)
+        if match is None or not (path / "bin" / "python").exists():
+            return ""
+        ask = ("pip", "install", "--dry-run", "--no-deps", "--python", str(path / "bin" / "python"), "--", match[1])
+        succeeded, said = await self._tools.run((_program(), *ask), env, cwd)
+        newest = re.search(rf"\+ ({re.escape(match[1])}==\S+)", said)
+        return f"the newest there is: {newest[1]}" if succeeded and newest else ""
 
 
 @contextmanager

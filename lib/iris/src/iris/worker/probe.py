@@ -2,13 +2,17 @@
 
 import os
 import platform
+import re
 import shutil
 import socket
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from iris.domain.resources import Resources
+from iris.python_programs import python_programs
+from iris.sched.pythons import PYTHON_VERSIONS_ATTRIBUTE
 from iris.worker.evidence import oom_counters
 
 _CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
@@ -39,7 +43,23 @@ def probe_attributes() -> dict[str, str]:
         "hostname": socket.gethostname(),
         "os": platform.system().lower(),
         "arch": platform.machine(),
+        PYTHON_VERSIONS_ATTRIBUTE: ",".join(python_versions(os.environ)),
     }
+
+
+def python_versions(environ: Mapping[str, str]) -> list[str]:
+    """Major.minor versions of Python that are installed here, by their names; none of them is tried.
+
+    Besides those on the PATH these are the ones that uv installed.
+    """
+    data = environ.get("XDG_DATA_HOME") or os.path.join(environ.get("HOME", ""), ".local", "share")
+    managed = Path(environ.get("UV_PYTHON_INSTALL_DIR") or os.path.join(data, "uv", "python"))
+    found = {program.rpartition("python")[2] for program in python_programs("", environ.get("PATH", ""))}
+    found |= {
+        match[1] for path in managed.glob("cpython-*") if (match := re.match(r"cpython-([0-9]+\.[0-9]+)", path.name))
+    }
+    found.add(f"{sys.version_info[0]}.{sys.version_info[1]}")
+    return sorted(found, key=lambda version: [int(number) for number in version.split(".")])
 
 
 def cgroup_limits(root: Path, own: str) -> tuple[int | None, int | None]:

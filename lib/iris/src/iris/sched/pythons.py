@@ -1,0 +1,40 @@
+"""Whether the Python that a job asks for is on any worker."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from iris.domain.python_version import fits, minor
+from iris.domain.runtime import PackageSource, TaskRuntime
+
+PYTHON_VERSIONS_ATTRIBUTE: Final = "python-versions"
+"""Major.minor versions that a worker has, with commas; a worker that has none such may have any."""
+
+
+def explain_python(runtime: TaskRuntime, attributes: Sequence[Mapping[str, str]]) -> str | None:
+    """Why no worker has the Python of a job, or None when one may have it.
+
+    Args:
+        attributes: Of each worker that the job could run on.
+    """
+    # The submitter's own environment or interpreter may be on the same machine, wherever that keeps it.
+    if not runtime.python or runtime.packages is PackageSource.SUBMITTER or runtime.interpreter:
+        return None
+    known = [found[PYTHON_VERSIONS_ATTRIBUTE] for found in attributes if PYTHON_VERSIONS_ATTRIBUTE in found]
+    if not known or len(known) < len(attributes):
+        return None
+    versions = sorted({version for text in known for version in text.split(",")}, key=_numbers)
+    if any(_may_fit(version, runtime.python) for version in versions):
+        return None
+    return f"needs Python {runtime.python}; the workers have {', '.join(versions)}"
+
+
+def _may_fit(version: str, request: str) -> bool:
+    """Whether some patch release of "3.12" is asked for."""
+    if re.fullmatch(r"[0-9.]+", request):
+        return fits(version, minor(request))
+    return any(fits(f"{version}.{patch}", request) for patch in range(100))
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"[0-9]+", version)]
