@@ -13,6 +13,7 @@ import pytest
 from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.worker.attempt_dirs import AttemptDirectories, remove_tree
+from iris.worker.isolation.plan import IsolationMode
 from iris.worker.paths import WorkPaths
 from iris.worker.testing import FakeController, InProcessWorker, run_command
 
@@ -131,7 +132,7 @@ def test_modes_depth_links_and_sockets_are_no_obstacles(tmp_path: Path) -> None:
 def test_what_a_former_worker_left_is_removed_but_for_what_goes_on(tmp_path: Path) -> None:
     paths = WorkPaths(tmp_path)
     paths.make()
-    directories = AttemptDirectories(paths, lambda work: work())
+    directories = AttemptDirectories(paths, IsolationMode.OVERLAY, lambda work: work())
     for name in ("/a/gone/0:0", "/a/stays/0:0"):
         (Path(directories.make(name, None)) / "file").touch()
     (paths.trash / "half").mkdir()

@@ -30,8 +30,8 @@ def test_a_task_sees_the_bundle_and_its_writes_stay_its_own(play: Play) -> None:
         assert (end.state, controller.output(JOB)) == (TaskState.SUCCEEDED, b"in\n"), end.error
         root = worker.paths.bundles / bundle
         assert sorted(os.listdir(root)) == ["data", "empty", "run.sh"]
-        assert (root / "data/in.txt").stat().st_mode & 0o777 == 0o444
-        assert (root / "run.sh").stat().st_mode & 0o777 == 0o555
+        assert (root / "data/in.txt").stat().st_mode & 0o777 == 0o644
+        assert (root / "run.sh").stat().st_mode & 0o777 == 0o755
         assert list(worker.paths.attempts.iterdir()) == []
 
     play(scenario)

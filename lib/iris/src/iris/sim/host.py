@@ -20,6 +20,7 @@ from iris.sim.programs import Program
 from iris.sim.world import Handle, Node, World
 from iris.worker.agent import Agent, Connection
 from iris.worker.guardian.log_writer import LogWriter
+from iris.worker.isolation.plan import IsolationMode
 from iris.worker.paths import WorkPaths
 from iris.worker.runtime.running import NOT_FOUND, Exit, Held, Listener, ProcessSpec, StartFailed, StartFailure
 from iris.worker.session import WorkerIdentity
@@ -156,6 +157,7 @@ class _Runtime:
     """Stands in for the guardian."""
 
     most_live = 1_000_000
+    isolation = IsolationMode.OVERLAY
 
     def __init__(self, host: "Host", node: Node) -> None:
         self._host = host

@@ -14,15 +14,14 @@ from typing import Final
 
 from iris.domain.resources import Resources
 from iris.worker.agent import Agent, AgentEnd, Resolver, cancel_and_wait
-from iris.worker.bundle import BundleStore
-from iris.worker.environment import EnvironmentStore
 from iris.worker.evidence import OomKills
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths
 from iris.worker.host_env import hide_own_environment
+from iris.worker.isolation.plan import IsolationMode, variables_of
 from iris.worker.paths import WorkPaths
 from iris.worker.preemption import GceHost, Platform
-from iris.worker.prepare import BundlePreparer, RuntimeTools
+from iris.worker.prepare import BundlePreparer
 from iris.worker.probe import own_oom_counters, probe_attributes, probe_resources
 from iris.worker.reachable import address_towards
 from iris.worker.session import WorkerIdentity
@@ -49,6 +48,7 @@ class WorkerConfig:
         stop_grace_s: What tasks are given between SIGTERM and SIGKILL when the worker itself must go.
         platform: What the host stands on; one that says so when it takes the host away makes the worker leave at once,
             and its attempts count as preempted.
+        isolation: The best way of keeping tasks from changing what others share that is tried.
         guardian_linger_s: How long a guardian without worker and tasks waits for a worker to tell their ends to.
     """
 
@@ -60,6 +60,7 @@ class WorkerConfig:
     stop_grace_s: float = 3.0
     platform: Platform = Platform.NONE
     guardian_linger_s: float = DEFAULT_LINGER_S
+    isolation: IsolationMode = IsolationMode.OVERLAY
 
 
 def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
@@ -83,7 +84,9 @@ def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
 async def _serve(config: WorkerConfig, paths: WorkPaths, resolve: Resolver) -> int:
     outside = _Outside(config.platform, asyncio.get_running_loop())
     while True:
-        guardian = await attach(GuardianPaths(paths.root), linger_s=config.guardian_linger_s)
+        guardian = await attach(
+            GuardianPaths(paths.root), linger_s=config.guardian_linger_s, isolation=config.isolation
+        )
         code = await _serve_guardian(config, paths, resolve, outside, guardian)
         if code is not None:
             return code
@@ -101,12 +104,11 @@ async def _serve_guardian(
         logger.info("took up %d attempts from guardian %s (process %d)", len(held), guardian.guardian_id, guardian.pid)
     agent = Agent(_identity(config, paths, guardian.guardian_id), resolve, config.orphan_timeout_s)
     base = base_variables(os.environ)
-    environments = EnvironmentStore(paths, RuntimeTools(guardian), base)
     supervisor = Supervisor(
         paths,
         guardian,
-        BundlePreparer(paths, BundleStore(paths, agent), environments),
-        TaskEnvironment(paths, config.worker_id, base, _own_address),
+        BundlePreparer.over(paths, agent, guardian, base),
+        TaskEnvironment(paths, config.worker_id, base | variables_of(guardian.isolation), _own_address),
         controller_address=agent.address,
         oom_kills=OomKills(own_oom_counters()),
     )

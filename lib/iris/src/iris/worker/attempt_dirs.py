@@ -1,18 +1,24 @@
 """The directories of attempts: each has its own, and nothing is left of them once it has ended."""
 
-import contextlib
+import asyncio
 import itertools
 import logging
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from iris.worker.bundle import enter_directory, link_top_level
+from iris.worker.isolation.plan import IsolationMode, Mount, mounts_of, private_copy
+from iris.worker.isolation.seals import copy_tree
 from iris.worker.paths import WorkPaths, safe_name, short_name
+from iris.worker.removal import move_away, remove_tree
 from iris.worker.runtime.running import StartFailed
 from iris.worker.spare_dirs import SpareDirectories
+from iris.worker.task_env import Ground, own_ground
 
 logger = logging.getLogger(__name__)
 
@@ -21,16 +27,54 @@ _REMOVED_AT_ONCE: Final = 200
 
 
 class AttemptDirectories:
-    """A working directory and a TMPDIR for every attempt.
+    """A working directory and a TMPDIR for every attempt, and what it has of its bundle and environment for itself.
 
     Args:
+        mode: How attempts are kept apart.
         run_later: Runs a function outside of the loop: removing what a task has left can take minutes.
     """
 
-    def __init__(self, paths: WorkPaths, run_later: Callable[[Callable[[], None]], object]) -> None:
+    def __init__(
+        self, paths: WorkPaths, mode: IsolationMode, run_later: Callable[[Callable[[], None]], object]
+    ) -> None:
         self._paths = paths
+        self._mode = mode
         self._run_later = run_later
         self._spare = SpareDirectories(str(paths.spare))
+        self._own_environment = own_ground().virtual_env
+
+    def needs_copy(self, ground: Ground) -> bool:
+        """Whether `copy` must come before an attempt can start on this ground."""
+        return self._mode is not IsolationMode.OVERLAY and ground.bundle_dir is not None
+
+    async def copy(self, attempt_id: str, ground: Ground) -> Ground:
+        """Copy the bundle for one attempt; the ground that it starts on. Raises OSError."""
+        if ground.bundle_dir is None or not self.needs_copy(ground):
+            return ground
+        bundle = self._paths.bundle_of(ground.bundle_dir)
+        directory = self._paths.layer(attempt_id)
+        given_up = threading.Event()
+        try:
+            await asyncio.to_thread(_copy_unless, given_up, bundle, directory)
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
+        if self._mode is IsolationMode.BIND:
+            return ground
+        return _moved(ground, str(bundle), private_copy(directory))
+
+    def mounts(self, attempt_id: str, ground: Ground) -> tuple[Mount, ...]:
+        """What the attempt is to see in place of what is shared. Raises OSError."""
+        if self._mode is IsolationMode.COPY:
+            return ()
+        bundle = "" if ground.bundle_dir is None else str(self._paths.bundle_of(ground.bundle_dir))
+        # The worker's own environment cannot be written anyway; a job without files needs no namespace for that.
+        environment = ground.virtual_env if bundle or ground.virtual_env != self._own_environment else ""
+        directory = self._paths.layer(attempt_id)
+        mounts = mounts_of(self._mode, bundle, environment, directory)
+        if mounts and self._mode is IsolationMode.OVERLAY:
+            os.mkdir(directory, 0o700)
+        return mounts
 
     def make(self, attempt_id: str, bundle: Path | None, relative: str = "") -> str:
         """Make them; where the attempt begins.
@@ -47,7 +91,8 @@ class AttemptDirectories:
         if bundle is None:
             self._spare.take(str(directory))
         else:
-            link_top_level(bundle, directory, self._paths.links)
+            is_shared = bundle.is_relative_to(self._paths.bundles)
+            link_top_level(bundle, directory, self._paths.links if is_shared else None)
             try:
                 return str(enter_directory(directory, relative))
             except (FileExistsError, NotADirectoryError) as error:
@@ -59,11 +104,13 @@ class AttemptDirectories:
         for path in (str(self._paths.attempt(attempt_id)), self._paths.temporary(attempt_id)):
             if not self._spare.give(path) and not _removed(path):
                 self._throw_away(path)
+        if not _removed(layer := self._paths.layer(attempt_id)):
+            self._throw_away(layer)
 
     def keep_only(self, attempt_ids: Iterable[str]) -> None:
         """Remove what no attempt of these has: a former worker left it."""
         kept = {name for attempt_id in attempt_ids for name in (safe_name(attempt_id), short_name(attempt_id))}
-        for directory in (self._paths.attempts, self._paths.spare, self._paths.temporaries):
+        for directory in (self._paths.attempts, self._paths.layers, self._paths.spare, self._paths.temporaries):
             for name in os.listdir(directory):
                 if name not in kept:
                     self._throw_away(f"{directory}/{name}")
@@ -73,7 +120,7 @@ class AttemptDirectories:
     def _throw_away(self, path: str) -> None:
         target = f"{self._paths.trash}/{secrets.token_hex(8)}"
         try:
-            _move(path, target)
+            move_away(path, target)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -85,51 +132,27 @@ class AttemptDirectories:
         self._run_later(lambda: remove_tree(path))
 
 
-def remove_tree(path: str) -> None:
-    """Remove a file, or a directory of any depth and with any modes; what cannot be removed is logged and stays.
-
-    Directories are moved beside `path` before they are emptied, so that neither depth nor the length of paths matters.
-    """
-    if os.path.islink(path) or not os.path.isdir(path):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        return
-    waiting = [path]
-    names = (f"{path}.{number}" for number in itertools.count())
-    while waiting:
-        directory = waiting.pop()
-        try:
-            waiting += _empty(directory, names)
-            os.rmdir(directory)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            logger.warning("%s cannot be removed: %s", directory, error)
+def _copy_unless(given_up: threading.Event, bundle: Path, directory: str) -> None:
+    """Copy a bundle, and leave nothing of it if that was given up meanwhile. Raises OSError."""
+    if not given_up.is_set():
+        os.mkdir(directory, 0o700)
+        copy_tree(bundle, Path(private_copy(directory)))
+    if given_up.is_set():
+        remove_tree(directory)
 
 
-def _empty(directory: str, names: Iterable[str]) -> list[str]:
-    """Unlink the files of a directory and move its directories to `names`; where these are now."""
-    os.chmod(directory, 0o700)
-    moved = []
-    with os.scandir(directory) as entries:
-        for entry in list(entries):
-            if entry.is_dir(follow_symlinks=False):
-                target = next(iter(names))
-                _move(entry.path, target)
-                moved.append(target)
-            else:
-                os.unlink(entry.path)
-    return moved
+def _moved(ground: Ground, bundle: str, copy: str) -> Ground:
+    """The same with a copy of the bundle in the bundle's place."""
 
+    def moved(path: str) -> str:
+        return copy + path[len(bundle) :] if path == bundle or path.startswith(f"{bundle}/") else path
 
-def _move(path: str, target: str) -> None:
-    try:
-        os.rename(path, target)
-    except PermissionError:
-        if os.path.islink(path):
-            raise
-        os.chmod(path, 0o700)  # moving a directory writes to it: to its ".."
-        os.rename(path, target)
+    return replace(
+        ground,
+        bin_dirs=tuple(map(moved, ground.bin_dirs)),
+        python_path=tuple(map(moved, ground.python_path)),
+        bundle_dir=None if ground.bundle_dir is None else Path(moved(str(ground.bundle_dir))),
+    )
 
 
 def _removed(path: str) -> bool:

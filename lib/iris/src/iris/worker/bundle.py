@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from iris.domain.states import FailureKind
 from iris.rpc.manifest import BundleEntry, check_entries, parse_manifest
+from iris.worker.isolation.seals import Seals
 from iris.worker.paths import WorkPaths
 from iris.worker.types import PreparationFailed
 from rigging.errors import MarinError, Unavailable
@@ -71,12 +72,16 @@ class BundleStore:
 
     Args:
         patience_s: How long a controller that cannot be reached is asked again.
+        seals: Where tasks could change bundles: those that were changed are unpacked anew.
     """
 
-    def __init__(self, paths: WorkPaths, source: BlobSource, patience_s: float = 60.0) -> None:
+    def __init__(
+        self, paths: WorkPaths, source: BlobSource, patience_s: float = 60.0, seals: Seals | None = None
+    ) -> None:
         self._paths = paths
         self._source = source
         self._patience_s = patience_s
+        self._seals = seals
         self._flights: SingleFlight[Path] = SingleFlight()
         self._seen_right: dict[str, Signature] = {}
 
@@ -90,7 +95,7 @@ class BundleStore:
     async def bundle(self, digest: str) -> Path:
         """The directory of bundle `digest`, complete. Raises PreparationFailed."""
         path = self._paths.bundles / digest
-        if _marker(path).exists():
+        if _marker(path).exists() and (self._seals is None or await asyncio.to_thread(self._seals.is_intact, path)):
             return path
         return await self._flights.run(f"bundle {digest}", lambda: self._unpack(digest))
 
@@ -136,6 +141,8 @@ class BundleStore:
         except OSError as error:
             kind = FailureKind.START if error.errno == errno.ENAMETOOLONG else FailureKind.WORKER
             raise PreparationFailed(kind, f"{what} cannot be unpacked to {target}: {error.strerror}") from error
+        if self._seals is not None:
+            await asyncio.to_thread(self._seals.seal, target)
         return target
 
     async def _fetch_missing(self, parts: set[str], what: str) -> None:
@@ -219,7 +226,8 @@ class BundleStore:
                 if hashlib.sha256(data).hexdigest() != part:
                     raise _Damaged(f"blob {part} is damaged on this host")
                 file.write(data)
-            os.fchmod(file.fileno(), 0o555 if entry.executable else 0o444)
+            mode = 0o755 if entry.executable else 0o644  # a task may write into its own view
+            os.fchmod(file.fileno(), mode if self._seals is None else mode & 0o555)
 
 
 class _Damaged(OSError, MarinError):
@@ -289,12 +297,17 @@ class _BlobWriter:
         self._temporary.unlink(missing_ok=True)
 
 
-def link_top_level(bundle: Path, directory: Path, links: Path) -> None:
+def link_top_level(bundle: Path, directory: Path, links: Path | None) -> None:
     """Make `directory` with links to the bundle's top-level entries: what a task writes beside them stays its own.
 
     The symbolic links are made once, below `links` (on the same filesystem), and hard-linked for every attempt: a new
-    inode for each of them can cost as much as starting the process.
+    inode for each of them can cost as much as starting the process. None: the bundle is this attempt's alone.
     """
+    if links is None:
+        directory.mkdir()
+        for name in os.listdir(bundle):
+            os.symlink(bundle / name, directory / name)
+        return
     template = links / hashlib.sha256(os.fsencode(bundle)).hexdigest()[:32]
     names = os.listdir(bundle)
     if not template.exists():

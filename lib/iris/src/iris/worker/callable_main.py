@@ -89,8 +89,9 @@ def main(payload_path: str) -> int:
 def serve(descriptor: int) -> str:
     """Fork for every request that comes over the socket; returns, in each fork, the path of its payload.
 
-    A request is the length of its body, with three descriptors (gate, stdout, stderr), and the body: payload, directory
-    and variables, with NUL between them. The answer is the fork's pid, which goes on when it reads "g" from the gate.
+    A request is the length of its body, with descriptors (gate, stdout, stderr, and perhaps the mount namespace that
+    the fork is to enter), and the body: payload, directory and variables, with NUL between them. The answer is the
+    fork's pid, which goes on when it reads "g" from the gate.
     """
     import gc
     import importlib.util
@@ -106,7 +107,7 @@ def serve(descriptor: int) -> str:
     connection = socket.socket(fileno=descriptor)
     connection.sendall(b"R")
     while True:
-        header, descriptors, _, _ = socket.recv_fds(connection, 4, 3)
+        header, descriptors, _, _ = socket.recv_fds(connection, 4, 4)
         if len(header) < 4:
             os._exit(0)
         (size,) = struct.unpack("!I", header)
@@ -194,10 +195,11 @@ def _sibling_fork() -> "Callable[[], int] | None":
 
 def _become(body: bytes, descriptors: "list[int]") -> str:
     """Take on the variables, directory and output of an attempt, once the worker says so; the path of its payload."""
-    gate, out, err = descriptors
+    gate, out, err, *namespace = descriptors
     if os.read(gate, 1) != b"g":
         os._exit(75)
     os.close(gate)
+    _enter(namespace)
     for descriptor, number in ((out, 1), (err, 2)):
         os.dup2(descriptor, number)
         os.close(descriptor)
@@ -208,6 +210,27 @@ def _become(body: bytes, descriptors: "list[int]") -> str:
     os.chdir(directory)
     sys.argv = [sys.argv[0], payload]
     return payload
+
+
+def _enter(namespace: "list[int]") -> None:
+    """Go into a mount namespace, if there is one, and give up the capabilities that this took."""
+    is_root = os.geteuid() == 0
+    if is_root and not namespace:
+        return
+    import ctypes
+    import struct
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    mount_namespace, ambient, clear_all = 0x20000, 47, 4
+    for descriptor in namespace:
+        if libc.setns(descriptor, mount_namespace) != 0:
+            # Without it the call would see, and could change, what is shared with other tasks.
+            os.write(2, f"cannot enter the task's view of its files: {os.strerror(ctypes.get_errno())}\n".encode())
+            os._exit(75)
+        os.close(descriptor)
+    if not is_root:
+        libc.prctl(ambient, clear_all, 0, 0, 0)
+        libc.capset(struct.pack("=Ii", 0x20080522, 0), bytes(24))
 
 
 def leave(code: object) -> None:

@@ -20,6 +20,7 @@ from iris.requirements import named_paths
 from iris.uv_tool import is_network_failure, uv_program
 from iris.worker.bundle import SingleFlight
 from iris.worker.interpreters import Interpreter, Interpreters, ToolRunner
+from iris.worker.isolation.seals import Seals
 from iris.worker.paths import WorkPaths
 from iris.worker.types import PreparationFailed
 from iris.worker.workspace import Workspace, tree_digest
@@ -53,13 +54,17 @@ class EnvironmentStore:
 
     Args:
         base: The variables that uv runs with (`task_env.base_variables`).
+        seals: Where tasks could change environments: those that were changed are made anew.
     """
 
-    def __init__(self, paths: WorkPaths, tools: ToolRunner, base: Mapping[str, str]) -> None:
+    def __init__(
+        self, paths: WorkPaths, tools: ToolRunner, base: Mapping[str, str], seals: Seals | None = None
+    ) -> None:
         self.interpreters = Interpreters(tools, base, paths.root)
         self._paths = paths
         self._tools = tools
         self._base = base
+        self._seals = seals
         self._flights: SingleFlight[Path] = SingleFlight()
         self._uv_version = importlib.metadata.version("uv")
 
@@ -137,7 +142,7 @@ class EnvironmentStore:
 
     async def _ready(self, key: str, recipe: _Recipe) -> Path:
         path = self._paths.envs / key
-        if (path / _MARKER).exists():
+        if (path / _MARKER).exists() and (self._seals is None or await asyncio.to_thread(self._seals.is_intact, path)):
             return path
         return await self._flights.run(key, lambda: self._build(path, recipe))
 
@@ -155,13 +160,19 @@ class EnvironmentStore:
                     if command[0] == "venv" and recipe.over is not None:
                         _add_packages(path, recipe.over)
             (path / _MARKER).touch()
+            if self._seals is not None:
+                await asyncio.to_thread(self._seals.seal, path)
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)
             raise
         return path
 
     async def _uv(self, arguments: tuple[str, ...], path: Path, cwd: Path, hint: str) -> None:
-        env = {**self._base, "UV_PROJECT_ENVIRONMENT": str(path), "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+        # Tasks cannot keep what Python compiles for them, so it is done once.
+        env = {"UV_COMPILE_BYTECODE": "1", **self._base, "UV_PROJECT_ENVIRONMENT": str(path)}
+        env |= {"UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+        if self._seals is not None:
+            env["UV_LINK_MODE"] = "copy"  # what a task writes must not go through a link into uv's cache
         program = _program()
         succeeded, output = await self._tools.run((program, *arguments), env, cwd)
         if not succeeded and is_network_failure(output):

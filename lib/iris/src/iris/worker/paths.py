@@ -7,21 +7,8 @@ from typing import Final
 
 _LONGEST_NAME: Final = 180
 _DIRECTORIES: Final = (
-    *(
-        "attempts",
-        "blobs",
-        "bundles",
-        "envs",
-        "errors",
-        "links",
-        "logs",
-        "scratch",
-        "sites",
-        "spare",
-        "tmp",
-        "tokens",
-        "trash",
-    ),
+    *("attempts", "blobs", "bundles", "envs", "errors", "layers", "links", "logs"),
+    *("scratch", "sites", "spare", "tmp", "tokens", "trash"),
 )
 _PER_ATTEMPT: Final = ("errors", "links", "logs", "tokens")
 """Means nothing to the next worker, but for the attempts that its guardian still holds."""
@@ -37,6 +24,7 @@ class WorkPaths:
         self.bundles = root / "bundles"
         self.envs = root / "envs"
         self.errors = root / "errors"
+        self.layers = root / "layers"
         self.links = root / "links"
         self.logs = root / "logs"
         self.scratch = root / "scratch"
@@ -78,6 +66,10 @@ class WorkPaths:
     def attempt(self, attempt_id: str) -> Path:
         return self.attempts / safe_name(attempt_id)
 
+    def layer(self, attempt_id: str) -> str:
+        """What it changes of its bundle and environment, or its copies of them."""
+        return f"{self.layers}/{short_name(attempt_id)}"
+
     # Four of these are asked for by every attempt, so they are plain strings: a Path costs ten times as much.
 
     def log(self, attempt_id: str) -> str:
@@ -89,6 +81,10 @@ class WorkPaths:
     def temporary(self, attempt_id: str) -> str:
         """Its TMPDIR; short, because programs put sockets there, whose paths must not exceed 107 bytes."""
         return f"{self._temporaries}/{short_name(attempt_id)}"
+
+    def bundle_of(self, path: Path) -> Path:
+        """The directory of the whole bundle that `path` is in."""
+        return self.bundles / path.relative_to(self.bundles).parts[0]
 
     def token(self, holder: str) -> str:
         """Of an attempt, or of a job whose attempts share it."""

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from iris.domain.states import FailureKind
-from iris.worker.bundle import BundleStore, SingleFlight
+from iris.worker.bundle import BlobSource, BundleStore, SingleFlight
 from iris.worker.environment import EnvironmentStore
+from iris.worker.isolation.plan import IsolationMode
+from iris.worker.isolation.seals import Seals
 from iris.worker.job_environment import JobEnvironments, JobSources
 from iris.worker.paths import WorkPaths
+from iris.worker.removal import remove_tree
 from iris.worker.runtime.running import Exit, ProcessSpec, Runtime, StartFailed
 from iris.worker.task_env import Ground
 from iris.worker.types import Launch, PreparationFailed
@@ -47,16 +50,29 @@ class _Prepared:
 class BundlePreparer:
     """The real one: bundles from the controller, environments by uv."""
 
-    def __init__(self, paths: WorkPaths, bundles: BundleStore, store: EnvironmentStore) -> None:
+    def __init__(
+        self, paths: WorkPaths, bundles: BundleStore, store: EnvironmentStore, seals: Seals | None = None
+    ) -> None:
         self._paths = paths
         self._bundles = bundles
         self._store = store
+        self._seals = seals
         self._environments = JobEnvironments(paths, store)
         self._workspaces: dict[str, Workspace | None] = {}
         self._reading: SingleFlight[Workspace | None] = SingleFlight()
         self._grounds: dict[tuple[object, ...], _Prepared] = {}
 
+    @classmethod
+    def over(cls, paths: WorkPaths, source: BlobSource, runtime: Runtime, base: Mapping[str, str]) -> "BundlePreparer":
+        """With caches in `paths`, filled from `source` by tools that `runtime` runs."""
+        seals = Seals() if runtime.isolation is IsolationMode.COPY else None
+        tools = RuntimeTools(runtime)
+        store = EnvironmentStore(paths, tools, base, seals)
+        return cls(paths, BundleStore(paths, source, seals=seals), store, seals)
+
     def ready(self, launch: Launch) -> Ground | None:
+        if self._seals is not None:
+            return None  # it may have been changed since
         prepared = self._grounds.get(_what_it_needs(launch))
         if prepared is None or not all(map(os.path.exists, prepared.needed)):
             return None
@@ -104,6 +120,9 @@ class BundlePreparer:
             self._workspaces[site.name] = await self._reading.run(
                 site.name, lambda: asyncio.to_thread(_read, project, site)
             )
+        workspace = self._workspaces[site.name]
+        if self._seals is not None and workspace is not None:
+            await asyncio.to_thread(_mend_site, workspace, site, self._seals)
         return JobSources(bundle, project, self._workspaces[site.name])
 
     def _site(self, launch: Launch) -> Path:
@@ -155,6 +174,14 @@ def _what_it_needs(launch: Launch) -> tuple[object, ...]:
     runtime = launch.runtime
     where = (runtime.project_dir, runtime.python, runtime.packages, runtime.environment_path, runtime.interpreter)
     return launch.bundle_digest, launch.payload_digest, launch.extras, launch.pip_packages, where
+
+
+def _mend_site(workspace: Workspace, site: Path, seals: Seals) -> None:
+    """Write the metadata anew if a task may have changed it."""
+    if not seals.is_intact(site):
+        remove_tree(str(site))
+        write_site(workspace, site)
+        seals.seal(site)
 
 
 def _read(bundle: Path, site: Path) -> Workspace | None:

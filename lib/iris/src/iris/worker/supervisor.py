@@ -89,7 +89,9 @@ class Supervisor:
         self._starts: deque[Attempt] = deque()
         self._turn: asyncio.Handle | None = None
         self._tokens = TokenFiles(paths)
-        self._directories = AttemptDirectories(paths, lambda work: self._loop.run_in_executor(None, work))
+        self._directories = AttemptDirectories(
+            paths, runtime.isolation, lambda work: self._loop.run_in_executor(None, work)
+        )
         self._leaving = ""  # why this worker goes away
         self._idle = asyncio.Event()
         self._idle.set()
@@ -161,7 +163,8 @@ class Supervisor:
             self._advance(attempt, StopAsked(self._leaving, 0, leaving=True, preempted=True))
             return
         if request.launch.needs_preparation:
-            attempt.ground = self._preparer.ready(request.launch)
+            ground = self._preparer.ready(request.launch)
+            attempt.ground = None if ground is None or self._directories.needs_copy(ground) else ground
         self._advance(attempt, Accepted(prepare=request.launch.needs_preparation and attempt.ground is None))
 
     def _add(self, request: StartRequest) -> Attempt:
@@ -281,7 +284,8 @@ class Supervisor:
     async def _prepare(self, attempt: Attempt) -> None:
         launch = attempt.request.launch
         try:
-            attempt.ground = await self._preparer.prepare(launch)
+            ground = await self._preparer.prepare(launch)
+            attempt.ground = await self._directories.copy(attempt.attempt_id, ground)
         except PreparationFailed as error:
             self._write_log(attempt, str(error))
             self._advance(attempt, PrepareFailed(error.kind, str(error)))
@@ -341,6 +345,7 @@ class Supervisor:
             tail_bytes=TAIL_BYTES if launch.has_accelerator else 0,
             fence_ms=launch.fence_after_ms if launch.exclusive else 0,
             note=attempt.note(),
+            mounts=self._directories.mounts(attempt.attempt_id, ground),
         )
 
     # --- small things ---

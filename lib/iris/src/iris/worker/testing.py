@@ -16,12 +16,11 @@ from iris.rpc import iris_pb2_grpc
 from iris.rpc.logformat import Record, decode_all
 from iris.rpc.protocol import PROTOCOL_VERSION, SERVER_OPTIONS
 from iris.worker.agent import Agent, AgentEnd, Connection, cancel_and_wait
-from iris.worker.bundle import BundleStore
-from iris.worker.environment import EnvironmentStore
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.launch import GuardianPaths
+from iris.worker.isolation.plan import IsolationMode, variables_of
 from iris.worker.paths import WorkPaths
-from iris.worker.prepare import BundlePreparer, RuntimeTools
+from iris.worker.prepare import BundlePreparer
 from iris.worker.session import WorkerIdentity
 from iris.worker.supervisor import Supervisor
 from iris.worker.task_env import TaskEnvironment, base_variables
@@ -253,22 +252,24 @@ class InProcessWorker:
         self.supervisor = Supervisor(
             self.paths,
             guardian,
-            BundlePreparer(
-                self.paths,
-                BundleStore(self.paths, self.agent),
-                EnvironmentStore(self.paths, RuntimeTools(guardian), base),
-            ),
-            TaskEnvironment(self.paths, "w1", base),
+            BundlePreparer.over(self.paths, self.agent, guardian, base),
+            TaskEnvironment(self.paths, "w1", base | variables_of(guardian.isolation)),
             self.agent.address,
         )
         self.serving: asyncio.Task[AgentEnd] = asyncio.create_task(self.agent.run(self.supervisor))
 
     @classmethod
-    async def start(cls, work_dir: Path, controller: FakeController, environ: dict[str, str]) -> "InProcessWorker":
+    async def start(
+        cls,
+        work_dir: Path,
+        controller: FakeController,
+        environ: dict[str, str],
+        isolation: IsolationMode = IsolationMode.OVERLAY,
+    ) -> "InProcessWorker":
         """Begin to serve, with the guardian of `work_dir`, which is started if there is none."""
         paths = WorkPaths(work_dir)
         paths.make()
-        return cls(paths, await attach(GuardianPaths(work_dir), linger_s=1.0), controller, environ)
+        return cls(paths, await attach(GuardianPaths(work_dir), linger_s=1.0, isolation=isolation), controller, environ)
 
     async def abandon(self) -> None:
         """Be gone without a word, as after kill -9; the guardian goes on."""

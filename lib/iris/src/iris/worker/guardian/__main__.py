@@ -25,6 +25,8 @@ from iris.worker.guardian.orphans import Marks, OrphanReaper, become_subreaper
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.reactor import Reactor
 from iris.worker.guardian.server import Server
+from iris.worker.isolation.plan import IsolationMode
+from iris.worker.isolation.views import open_views
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.write(ready_write, b"R")
     os.close(ready_write)
     try:
-        serve(paths, listener, options.linger)
+        serve(paths, listener, options.linger, IsolationMode(options.isolation))
     finally:
         if group is not None:
             cgroup.leave(group, paths.root)
@@ -67,11 +69,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def serve(paths: GuardianPaths, listener: socket.socket, linger_s: float) -> None:
+def serve(paths: GuardianPaths, listener: socket.socket, linger_s: float, isolation: IsolationMode) -> None:
     """Guard until told to finish, or until there was neither worker nor task for `linger_s` seconds."""
+    views = open_views(paths.root, isolation)
     reactor = Reactor()
     os.chdir("/")
-    runtime = ProcessRuntime(reactor, OrphanReaper(Marks(paths.root), adopt_unmarked=True), own_cwd="/", warm=True)
+    runtime = ProcessRuntime(
+        reactor, OrphanReaper(Marks(paths.root), adopt_unmarked=True), own_cwd="/", warm=True, views=views
+    )
     guardian = Guardian(reactor, runtime)
     server = Server(
         reactor,
@@ -80,6 +85,7 @@ def serve(paths: GuardianPaths, listener: socket.socket, linger_s: float) -> Non
         {
             "guardian": uuid.uuid4().hex,
             "pid": os.getpid(),
+            "isolation": views.mode,
             "build": build_of(Path(__file__).parent),
             "descriptors": _raise_descriptor_limit(),
         },
@@ -148,6 +154,7 @@ def _raise_descriptor_limit() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m iris.worker.guardian")
     parser.add_argument("--work-dir", type=Path, required=True)
+    parser.add_argument("--isolation", choices=list(IsolationMode), default=IsolationMode.OVERLAY)
     parser.add_argument("--linger", type=float, default=DEFAULT_LINGER_S, help="how long to wait for a worker (s)")
     return parser
 

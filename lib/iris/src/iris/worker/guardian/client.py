@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from iris.worker.guardian.protocol import (
     ProtocolError,
     encode,
 )
+from iris.worker.isolation.plan import IsolationMode
 from iris.worker.runtime.running import Exit, Held, Listener, ProcessSpec, StartFailed, StartFailure
 from rigging.errors import Conflict, Unavailable
 
@@ -62,6 +64,7 @@ class GuardianClient(asyncio.Protocol):
         self.pid = int(hello["pid"])
         self.version = int(hello["version"])
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.isolation = _isolation(hello.get("isolation"))
         self._most_live = max(1, (int(hello.get("descriptors", 1024)) - _DESCRIPTORS_KEPT) // _DESCRIPTORS_PER_ATTEMPT)
         self._held: dict[str, Json] = {str(fields["id"]): fields for fields in hello.get("held", [])}
         self._reader = reader
@@ -231,12 +234,14 @@ async def attach(
     start: Callable[[], Any] | None = None,
     linger_s: float = DEFAULT_LINGER_S,
     patience_s: float = _PATIENCE_S,
+    isolation: IsolationMode = IsolationMode.OVERLAY,
 ) -> GuardianClient:
     """Connect to the guardian of a work directory as its worker; start it if there is none.
 
     Args:
         versions: The oldest and the newest version of the protocol that are spoken.
         start: As `launch.launch`, which is the default.
+        isolation: The best way of keeping tasks apart that a new one tries.
 
     Raises:
         Conflict: It speaks another version. Unavailable: It cannot be started, or has another worker.
@@ -247,7 +252,7 @@ async def attach(
         try:
             stream = await asyncio.to_thread(_connect, paths)
         except (FileNotFoundError, ConnectionRefusedError) as error:
-            process = await asyncio.to_thread(start) if start else await asyncio.to_thread(launch, paths, (), linger_s)
+            process = await asyncio.to_thread(start or partial(launch, paths, (), linger_s, isolation))
             if await asyncio.to_thread(process.wait) != 0:
                 raise Unavailable(f"the guardian of {paths.root} did not start; its log: {paths.log}") from error
             continue
@@ -263,6 +268,11 @@ async def attach(
             raise
         return client
     raise Unavailable(f"the guardian of {paths.root} does not take this worker: {why or 'it does not listen'}")
+
+
+def _isolation(name: object) -> IsolationMode:
+    """What a guardian says of itself; one of a release that says nothing, or something new, keeps nothing apart."""
+    return next((mode for mode in IsolationMode if mode == name), IsolationMode.COPY)
 
 
 def _connect(paths: GuardianPaths) -> socket.socket:

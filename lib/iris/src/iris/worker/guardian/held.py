@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.guardian.process import Process
 from iris.worker.guardian.reactor import Timer
+from iris.worker.isolation.plan import mounts_from
 from iris.worker.runtime.running import Exit, ProcessSpec, StartFailed
 
 Json = dict[str, Any]
@@ -183,6 +184,7 @@ def spec_from(fields: Json) -> ProcessSpec:
         fence_ms=int(fields.get("fence_ms", 0)),
         dies_with_worker=bool(fields.get("dies_with_worker", False)),
         note=dict(fields.get("note", {})),
+        mounts=mounts_from(fields.get("mounts", ())),
     )
 
 
@@ -192,4 +194,6 @@ def fields_of(spec: ProcessSpec) -> Json:
     for name in ("sharer", "log", "tail_bytes", "fence_ms", "dies_with_worker", "note"):
         if value := getattr(spec, name):
             fields[name] = value
+    if spec.mounts:
+        fields["mounts"] = [mount.words() for mount in spec.mounts]
     return fields

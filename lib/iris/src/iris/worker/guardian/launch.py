@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from iris.worker.isolation.plan import IsolationMode
+
 DEFAULT_LINGER_S: Final = 600.0
 """A guardian without worker and tasks waits so long for a worker that wants to know how they ended."""
 
@@ -49,19 +51,23 @@ class GuardianPaths:
 
 
 def launch(
-    paths: GuardianPaths, prefix: tuple[str, ...] = (), linger_s: float = DEFAULT_LINGER_S
+    paths: GuardianPaths,
+    prefix: tuple[str, ...] = (),
+    linger_s: float = DEFAULT_LINGER_S,
+    isolation: IsolationMode = IsolationMode.OVERLAY,
 ) -> "subprocess.Popen[bytes]":
     """Start a guardian if there is none. The returned process ends once it listens (0) or cannot (else).
 
     Args:
         prefix: Goes before its command line.
+        isolation: How it keeps tasks apart, if the host allows that.
     """
     with _open_log(paths.log) as log:
         return subprocess.Popen(
             [
                 *prefix,
                 *(sys.executable, "-m", "iris.worker.guardian"),
-                *("--work-dir", str(paths.root), "--linger", str(linger_s)),
+                *("--work-dir", str(paths.root), "--linger", str(linger_s), "--isolation", isolation),
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -13,8 +13,10 @@ import os
 import signal
 import socket
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
+
+from iris.worker.isolation.plan import Mount
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +42,10 @@ class Host(Protocol):
         """Start a helper with `descriptor` as its descriptor 3; its pid. Raises OSError."""
         ...
 
+    def namespace(self, mounts: Sequence[Mount]) -> int | None:
+        """A descriptor of a namespace with `mounts`; None: there are none. Raises OSError."""
+        ...
+
     def adopt(self, pid: int) -> None:
         """`pid` is a child that was started on purpose."""
         ...
@@ -60,13 +66,22 @@ class Nursery:
         self._helpers: dict[Kind, _Helper] = {}
 
     def start(
-        self, sharer: str, executable: str, argv: tuple[str, ...], env: Mapping[str, str], cwd: str, out: int, err: int
+        self,
+        sharer: str,
+        executable: str,
+        argv: tuple[str, ...],
+        env: Mapping[str, str],
+        cwd: str,
+        out: int,
+        err: int,
+        mounts: Sequence[Mount] = (),
     ) -> int | None:
         """Start the callable by a helper; its pid, or None: start it in the usual way.
 
         Args:
             sharer: Whose helpers may do it.
             argv: Of the usual way; the last word is the payload's path.
+            mounts: What it sees in place of what is shared.
         """
         shared = {name: value for name, value in env.items() if name in _KEPT or not _is_own(name)}
         kind = (sharer, executable, argv[:-1], frozenset(shared.items()))
@@ -77,13 +92,24 @@ class Nursery:
         # The one that was used last goes last.
         self._helpers[kind] = self._helpers.pop(kind)
         try:
+            if not helper.is_ready():
+                return None
             own = {name: value for name, value in env.items() if name not in shared}
-            pid = helper.fork(argv[-1], own, cwd, out, err, self._host.adopt)
+            with self._namespace(mounts) as namespace:
+                return helper.fork(argv[-1], own, cwd, (out, err, *namespace), self._host.adopt)
         except (OSError, struct.error) as error:
             logger.warning("a warm interpreter of %s does not answer (%s); starting cold", sharer, error)
             self._drop(kind)
             return None
-        return pid
+
+    @contextlib.contextmanager
+    def _namespace(self, mounts: Sequence[Mount]) -> Iterator[tuple[int, ...]]:
+        descriptor = self._host.namespace(mounts)
+        try:
+            yield () if descriptor is None else (descriptor,)
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
 
     def close(self) -> None:
         """Let every helper end."""
@@ -146,22 +172,26 @@ class _Helper:
         self._ready = False
 
     def fork(
-        self, payload: str, env: Mapping[str, str], cwd: str, out: int, err: int, adopt: Callable[[int], None]
-    ) -> int | None:
-        """The pid of a fork that has begun; None: the helper is still starting. Raises OSError when it is broken.
+        self,
+        payload: str,
+        env: Mapping[str, str],
+        cwd: str,
+        descriptors: tuple[int, ...],
+        adopt: Callable[[int], None],
+    ) -> int:
+        """The pid of a fork that has begun. Raises OSError when the helper is broken. Only when it is ready.
 
         Args:
             env: What the helper itself does not have.
+            descriptors: Of stdout, stderr and perhaps the mount namespace that it is to enter.
         """
-        if not self._is_ready():
-            return None
         self.forks += 1
         words = [payload, cwd, *(f"{name}={value}" for name, value in env.items())]
         body = b"\0".join(map(os.fsencode, words))
         gate_read, gate_write = os.pipe2(os.O_CLOEXEC)
         try:
             try:
-                socket.send_fds(self._connection, [struct.pack("!I", len(body))], [gate_read, out, err])
+                socket.send_fds(self._connection, [struct.pack("!I", len(body))], [gate_read, *descriptors])
             finally:
                 os.close(gate_read)
             self._connection.sendall(body)
@@ -179,7 +209,8 @@ class _Helper:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
+        """Whether it has started. Raises OSError when it is broken."""
         if not self._ready:
             self._connection.setblocking(False)
             try:

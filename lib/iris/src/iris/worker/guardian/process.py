@@ -7,14 +7,16 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Final, Protocol
 
 from iris.worker.guardian.nursery import HELPER_SOCKET, Nursery
 from iris.worker.guardian.orphans import OrphanReaper
 from iris.worker.guardian.reactor import Reactor
-from iris.worker.runtime.running import NOT_FOUND, Exit, ProcessSpec, StartFailed
+from iris.worker.isolation.plan import Mount
+from iris.worker.isolation.views import TaskViews, ViewFailed, no_views
+from iris.worker.runtime.running import NOT_FOUND, Exit, ProcessSpec, StartFailed, StartFailure
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ class ProcessRuntime:
             by posix_spawn, which costs half of what subprocess does but cannot change directory: this process steps
             into the command's directory for that moment.
         warm: Keep warm interpreters for callables; only in a subreaper with `own_cwd`.
+        views: What tasks see of the file system; None: what this process sees.
     """
 
     def __init__(
@@ -56,10 +59,12 @@ class ProcessRuntime:
         orphans: OrphanReaper,
         own_cwd: str | None = None,
         warm: bool = False,
+        views: TaskViews | None = None,
     ) -> None:
         self._reactor = reactor
         self._orphans = orphans
         self._own_cwd = own_cwd
+        self._views = views or no_views()
         if own_cwd is not None:
             _keep_descriptors_private()  # subprocess closes them in the child; posix_spawn cannot
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -93,6 +98,8 @@ class ProcessRuntime:
             os.close(out_read)
             os.close(err_read)
             self._orphans.forget(mark)
+            if isinstance(error, ViewFailed):
+                raise StartFailed(error.strerror or str(error), why=StartFailure.HOST) from error
             if error.errno in _HOSTS_FAULT:
                 raise
             find_executable(spec.argv[0], spec.env.get("PATH", ""), spec.cwd)  # says what is wrong with it
@@ -150,20 +157,24 @@ class ProcessRuntime:
         process.finish()
 
     def spawn_helper(self, executable: str, argv: tuple[str, ...], env: Mapping[str, str], descriptor: int) -> int:
-        pid = os.posix_spawn(  # without a mark: an orphan of its own would be nobody's
-            executable,
-            argv,
-            env,
-            file_actions=[
-                *((os.POSIX_SPAWN_DUP2, self._null, number) for number in range(3)),
-                (os.POSIX_SPAWN_DUP2, descriptor, HELPER_SOCKET),
-            ],
-            setsid=True,
-            setsigmask=[],
-            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM],
-        )
+        with self._views.inside(), self._views.may_enter_namespaces():
+            pid = os.posix_spawn(  # without a mark: an orphan of its own would be nobody's
+                executable,
+                argv,
+                env,
+                file_actions=[
+                    *((os.POSIX_SPAWN_DUP2, self._null, number) for number in range(3)),
+                    (os.POSIX_SPAWN_DUP2, descriptor, HELPER_SOCKET),
+                ],
+                setsid=True,
+                setsigmask=[],
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM],
+            )
         self._orphans.add_own(pid)
         return pid
+
+    def namespace(self, mounts: Sequence[Mount]) -> int | None:
+        return self._views.namespace(mounts) if mounts else None
 
     def adopt(self, pid: int) -> None:
         self._orphans.mark(pid, self._mark)
@@ -187,10 +198,12 @@ class ProcessRuntime:
 
     def _spawn(self, executable: str, spec: ProcessSpec, out: int, err: int) -> int:
         if self._nursery is not None and spec.sharer:
-            pid = self._nursery.start(spec.sharer, executable, spec.argv, spec.env, spec.cwd, out, err)
+            pid = self._nursery.start(spec.sharer, executable, spec.argv, spec.env, spec.cwd, out, err, spec.mounts)
             if pid is not None:
                 return pid
-        with self._orphans.marking(self._mark):
+        # Tools of the worker make what tasks share.
+        view = contextlib.nullcontext() if spec.dies_with_worker else self._views.inside(spec.mounts)
+        with view, self._orphans.marking(self._mark):
             if self._own_cwd is not None:
                 return self._spawn_from_own_cwd(self._own_cwd, executable, spec, out, err)
             return self._spawn_by_subprocess(executable, spec, out, err)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from iris.worker.isolation.plan import IsolationMode, Mount
 from rigging.errors import MarinError
 
 NOT_EXECUTABLE: Final = 126
@@ -57,9 +58,11 @@ class ProcessSpec:
     fence_ms: int = 0
     """Not 0: it is killed, or not started, when contact with the controller is older than this."""
     dies_with_worker: bool = False
-    """It is a tool of the worker's process and means nothing to the next one."""
+    """It is a tool of the worker's process and means nothing to the next one. It may write what tasks share."""
     note: Mapping[str, Any] = field(default_factory=dict)
     """What the next worker process is to know of it, in JSON's types."""
+    mounts: tuple[Mount, ...] = ()
+    """What it sees in place of what is shared; see `isolation.plan`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,11 @@ class Runtime(Protocol):
     @property
     def live_count(self) -> int:
         """Commands that were handed over and have not ended."""
+        ...
+
+    @property
+    def isolation(self) -> IsolationMode:
+        """How it keeps tasks apart, or that it cannot."""
         ...
 
     @property

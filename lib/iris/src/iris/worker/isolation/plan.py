@@ -1,0 +1,70 @@
+"""What an attempt sees in place of what is shared; decided here, done by `views` and `attempt_dirs`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class IsolationMode(StrEnum):
+    """How a task is kept from changing what others share, best first."""
+
+    OVERLAY = "overlay"
+    """Shared directories are read-only; an attempt's bundle and environment have a layer on top for its writes."""
+    BIND = "bind"
+    """Shared directories are read-only; an attempt has a copy of its bundle, mounted in the bundle's place."""
+    COPY = "copy"
+    """The host allows no mounts: an attempt has a copy of its bundle; environments are verified before each use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """What an attempt sees at `target` instead of what is there.
+
+    Args:
+        source: What it sees. With a layer it is never written; without one it is the attempt's own, or, where it is
+            `target` itself, read-only.
+        layer: A directory that will be made for what it writes.
+    """
+
+    target: str
+    source: str
+    layer: str = ""
+
+    def words(self) -> list[str]:
+        """For JSON."""
+        return [self.target, self.source, self.layer]
+
+
+def mounts_from(words: Sequence[Sequence[Any]]) -> tuple[Mount, ...]:
+    """What `Mount.words` gave. Raises TypeError, ValueError."""
+    return tuple(Mount(*map(str, mount)) for mount in words)
+
+
+def mounts_of(mode: IsolationMode, bundle: str, environment: str, own_directory: str) -> tuple[Mount, ...]:
+    """The mounts of one attempt.
+
+    Args:
+        bundle: The directory of its whole bundle; empty: none.
+        environment: Its virtual environment, if that is not read-only for all tasks already.
+        own_directory: Of the attempt; `private_copy` of it has the copy of the bundle, where that is needed.
+    """
+    targets = [path for path in (bundle, environment) if path]
+    match mode:
+        case IsolationMode.OVERLAY:
+            return tuple(Mount(path, path, f"{own_directory}/{number}") for number, path in enumerate(targets))
+        case IsolationMode.BIND:
+            copies = [Mount(bundle, private_copy(own_directory))] if bundle else []
+            return (*copies, *([Mount(environment, environment)] if environment else []))
+    return ()
+
+
+def variables_of(mode: IsolationMode) -> dict[str, str]:
+    """Variables of all tasks."""
+    # What Python compiles on its way would count as a change of the environment.
+    return {"PYTHONDONTWRITEBYTECODE": "1"} if mode is IsolationMode.COPY else {}
+
+
+def private_copy(own_directory: str) -> str:
+    """Where an attempt's copy of its bundle is."""
+    return f"{own_directory}/copy"

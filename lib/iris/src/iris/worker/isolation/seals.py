@@ -1,0 +1,84 @@
+"""Noticing that a directory was changed, where nothing can be mounted that would keep tasks from it."""
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+from iris.worker.removal import remove_tree
+
+
+class Seals:
+    """Remembers how directories looked when they were finished; what it does not know counts as changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, bytes] = {}
+
+    def seal(self, path: Path) -> None:
+        """Take `path` as it is now for right. Raises OSError."""
+        self._known[str(path)] = tree_state(path)
+
+    def is_intact(self, path: Path) -> bool:
+        """Whether nothing below `path` was written, removed, added, or given another mode since it was sealed."""
+        known = self._known.get(str(path))
+        if known is None:
+            return False
+        try:
+            return tree_state(path) == known
+        except OSError:
+            return False
+
+
+def tree_state(path: Path) -> bytes:
+    """A digest of names, numbers, sizes, modes and times of change of all that is below `path`.
+
+    No write leaves it as it was: a file's time of change (ctime) cannot be set. Costs a stat a file. Raises OSError.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    waiting = [str(path)]
+    while waiting:
+        directory = waiting.pop()
+        _add(digest, directory, os.stat(directory))
+        with os.scandir(directory) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                status = entry.stat(follow_symlinks=False)
+                _add(digest, entry.name, status)
+                if stat.S_ISDIR(status.st_mode):
+                    waiting.append(entry.path)
+    return digest.digest()
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copy a bundle to `target`, which must not exist, so that its owner can change all of it. Raises OSError."""
+    try:
+        target.mkdir(mode=0o700)
+        with os.scandir(source) as entries:
+            for entry in entries:
+                copy = target / entry.name
+                if entry.is_symlink():
+                    copy.symlink_to(os.readlink(entry.path))
+                elif entry.is_dir():
+                    copy_tree(Path(entry.path), copy)
+                else:
+                    _copy_file(entry.path, copy)
+    except OSError:
+        remove_tree(str(target))
+        raise
+
+
+def _copy_file(source: str, target: Path) -> None:
+    with open(source, "rb") as file, open(target, "xb") as copy:
+        status = os.fstat(file.fileno())
+        left = status.st_size
+        while left:
+            sent = os.sendfile(copy.fileno(), file.fileno(), None, left)
+            if not sent:
+                break
+            left -= sent
+        os.fchmod(copy.fileno(), stat.S_IMODE(status.st_mode) | stat.S_IWUSR)
+        os.utime(copy.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))  # what is compiled of it stays valid
+
+
+def _add(digest: hashlib.blake2b, name: str, status: os.stat_result) -> None:
+    state = (status.st_ino, status.st_size, status.st_mode, status.st_mtime_ns, status.st_ctime_ns)
+    digest.update(f"{name}\0{state}\n".encode(errors="surrogateescape"))

@@ -1,0 +1,245 @@
+"""Mount namespaces in which tasks start: what they share cannot be written, or only into a layer of the attempt's own.
+
+The process that starts tasks (the guardian) has one thread. It keeps two mount namespaces: its own, in which tools of
+the worker run, and the tasks' one, in which what they share is read-only. For an attempt with mounts of its own it
+makes one from the latter, starts the attempt in it, and goes home; the kernel removes it with the last process in it.
+"""
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from iris.worker.isolation import syscalls
+from iris.worker.isolation.plan import IsolationMode, Mount
+from iris.worker.removal import remove_tree
+
+logger = logging.getLogger(__name__)
+
+_PROTECTED: Final = ("blobs", "bundles", "envs", "links", "sites")
+_HIDDEN: Final = "trash"
+_EMPTY: Final = "empty"
+
+
+@dataclass(frozen=True, slots=True)
+class _Ability:
+    """What the host allows."""
+
+    mode: IsolationMode
+    options: str = ""
+    """Of every overlay."""
+
+
+class ViewFailed(OSError):
+    """The kernel refused a mount: the host's failure, not the task's."""
+
+
+class TaskViews:
+    """The namespaces of one guardian. Only for a process with one thread, which it changes."""
+
+    def __init__(self, ability: _Ability, home: int, shared: int, in_user_namespace: bool) -> None:
+        self.mode = ability.mode
+        self.in_user_namespace = in_user_namespace
+        """Then this process has capabilities that what it starts loses."""
+        self._options = ability.options
+        self._home = home
+        self._shared = shared
+
+    @contextlib.contextmanager
+    def inside(self, mounts: Sequence[Mount] = ()) -> Iterator[None]:
+        """What is started in this context sees the tasks' view with `mounts`. Raises ViewFailed.
+
+        The working directory is "/" at the beginning and afterwards.
+        """
+        if self.mode is IsolationMode.COPY:
+            yield
+            return
+        try:
+            self._enter(mounts)
+            yield
+        finally:
+            syscalls.setns(self._home, syscalls.CLONE_NEWNS)
+
+    def _enter(self, mounts: Sequence[Mount]) -> None:
+        try:
+            syscalls.setns(self._shared, syscalls.CLONE_NEWNS)
+            if mounts:
+                syscalls.unshare(syscalls.CLONE_NEWNS)
+            for mount in mounts:
+                _apply(mount, self._options)
+        except OSError as error:
+            raise ViewFailed(error.errno, f"the host cannot show the task its files: {error.strerror}") from error
+
+    def namespace(self, mounts: Sequence[Mount]) -> int:
+        """A descriptor of a new namespace with `mounts`. Raises ViewFailed, OSError."""
+        with self.inside(mounts):
+            return os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+
+    @contextlib.contextmanager
+    def may_enter_namespaces(self) -> Iterator[None]:
+        """What is started in this context can enter what `namespace` returns."""
+        if self.mode is IsolationMode.COPY or not self.in_user_namespace:
+            yield
+            return
+        syscalls.raise_ambient((syscalls.CAP_SYS_ADMIN, syscalls.CAP_SYS_CHROOT))
+        try:
+            yield
+        finally:
+            syscalls.clear_ambient()
+
+
+def no_views() -> TaskViews:
+    """For where nothing can be mounted."""
+    return TaskViews(_Ability(IsolationMode.COPY), -1, -1, False)
+
+
+def open_views(work_dir: Path, best: IsolationMode = IsolationMode.OVERLAY) -> TaskViews:
+    """Find out what the host allows, say so in the log, and prepare it in this process.
+
+    Args:
+        work_dir: The worker's; what tasks share is below it.
+        best: Nothing better is tried.
+    """
+    ability, reasons = _find_ability(work_dir, best)
+    logger.info("tasks are isolated by %s%s", ability.mode, f" ({'; '.join(reasons)})" if reasons else "")
+    if ability.mode is IsolationMode.COPY:
+        return no_views()
+    in_user_namespace = os.geteuid() != 0
+    _enter_own_namespace(in_user_namespace)
+    home = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    syscalls.unshare(syscalls.CLONE_NEWNS)
+    for name in (*_PROTECTED, _HIDDEN):
+        (work_dir / name).mkdir(mode=0o700, exist_ok=True)
+    empty = work_dir / _EMPTY
+    empty.mkdir(mode=0o500, exist_ok=True)
+    for path in shared_paths(work_dir):
+        syscalls.bind(path, path, read_only=True)
+    syscalls.bind(str(empty), str(work_dir / _HIDDEN), read_only=True)
+    shared = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    syscalls.setns(home, syscalls.CLONE_NEWNS)
+    return TaskViews(ability, home, shared, in_user_namespace)
+
+
+def shared_paths(work_dir: Path) -> list[str]:
+    """What all tasks of a worker use and none may change: caches, the worker's own environment and its packages."""
+    found = [str(work_dir / name) for name in _PROTECTED]
+    if sys.prefix != sys.base_prefix:
+        found.append(sys.prefix)
+    else:
+        # A system's Python has no directory of its own but these.
+        found += dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
+    for name in ("iris", "rigging"):
+        module = sys.modules.get(name)
+        for directory in getattr(module, "__path__", ()):
+            if not any(os.path.commonpath((directory, path)) == path for path in found):
+                found.append(directory)  # an editable installation
+    return [path for path in found if os.path.isdir(path)]
+
+
+def _apply(mount: Mount, options: str) -> None:
+    if not mount.layer:
+        syscalls.bind(mount.source, mount.target, read_only=mount.source == mount.target)
+        return
+    # A layer can be mounted once: if a start is given up and made again, it needs another.
+    layer = f"{mount.layer}.{secrets.token_hex(2)}" if os.path.exists(mount.layer) else mount.layer
+    upper, work = f"{layer}/upper", f"{layer}/work"
+    for directory in (layer, upper, work):
+        os.mkdir(directory, 0o755)
+    names = ((name, _escaped(path)) for name, path in (("lower", mount.source), ("upper", upper), ("work", work)))
+    directories = ",".join(f"{name}dir={path}" for name, path in names)
+    syscalls.mount("overlay", mount.target, "overlay", 0, f"{directories}{options}")
+
+
+def _escaped(path: str) -> str:
+    for character in ("\\", ",", ":"):
+        path = path.replace(character, f"\\{character}")
+    return path
+
+
+def _enter_own_namespace(in_user_namespace: bool) -> None:
+    """Leave the host's mount namespace; what is mounted there later still appears here."""
+    uid, gid = os.geteuid(), os.getegid()
+    if in_user_namespace:
+        syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS)
+        # Everybody is who they were, and the only one there is.
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+                file.write(text)
+    else:
+        syscalls.unshare(syscalls.CLONE_NEWNS)
+    syscalls.mount("", "/", "", syscalls.MS_REC | syscalls.MS_SLAVE)
+
+
+def _find_ability(work_dir: Path, best: IsolationMode) -> tuple[_Ability, list[str]]:
+    """The best that works here, and why nothing better does."""
+    reasons: list[str] = []
+    if best is IsolationMode.COPY:
+        return _Ability(IsolationMode.COPY), ["nothing better is wanted"]
+    if best is IsolationMode.OVERLAY:
+        own = ",userxattr" if os.geteuid() != 0 else ""
+        # Without "volatile" the end of an attempt would wait until the whole disk is written out.
+        for options in (f"{own},volatile", own):
+            reason = _tried(work_dir, partial(_try_overlay, options=options))
+            if not reason:
+                return _Ability(IsolationMode.OVERLAY, options), reasons
+            reasons.append(f"no overlay with options {options!r}: {reason}")
+    reason = _tried(work_dir, _try_bind)
+    if not reason:
+        return _Ability(IsolationMode.BIND), reasons
+    return _Ability(IsolationMode.COPY), [*reasons, f"no mounts: {reason}"]
+
+
+def _tried(work_dir: Path, work: Callable[[Path], None]) -> str:
+    """Run `work` in a fork with a namespace and a directory of its own; why it failed, empty when it did not."""
+    place = work_dir / f".probe-{secrets.token_hex(4)}"
+    place.mkdir()
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _enter_own_namespace(os.geteuid() != 0)
+            work(place)
+        except BaseException as error:
+            os.write(write_end, (str(error) or repr(error)).encode(errors="replace"))
+        os._exit(0)
+    os.close(write_end)
+    with open(read_end, "rb") as answer:
+        reason = answer.read().decode(errors="replace")
+    os.waitpid(pid, 0)
+    remove_tree(str(place))
+    return reason
+
+
+def _try_overlay(place: Path, options: str) -> None:
+    """What tasks do to files, on this very file system. Raises OSError."""
+    lower, seen, layer = place / "lower", place / "seen", place / "layer"
+    for directory in (lower, lower / "folder", seen):
+        directory.mkdir()
+    for name in ("changed", "removed", "folder/file"):
+        (lower / name).write_text("lower")
+    _apply(Mount(str(seen), str(lower), str(layer)), options)
+    (seen / "changed").write_text("upper")
+    (seen / "removed").unlink()
+    shutil.rmtree(seen / "folder")
+    (seen / "folder").mkdir()
+    if os.listdir(seen / "folder") or (seen / "removed").exists() or (seen / "changed").read_text() != "upper":
+        raise OSError("what a task changes does not stay changed")
+    if os.listdir(lower / "folder") != ["file"] or (lower / "changed").read_text() != "lower":
+        raise OSError("what a task changes reaches the shared directory")
+
+
+def _try_bind(place: Path) -> None:
+    syscalls.bind(str(place), str(place), read_only=True)
+    try:
+        (place / "file").touch()
+    except OSError:
+        return
+    raise OSError("a read-only mount can be written")
