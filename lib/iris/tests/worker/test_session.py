@@ -257,6 +257,19 @@ def test_a_later_attempt_of_the_task_is_another_one(play: Play) -> None:
     play(scenario)
 
 
+def test_a_later_attempt_waits_until_the_one_that_it_supersedes_is_gone(play: Play, tmp_path: Path) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        mark = tmp_path / "former"
+        controller.send(run=[sh(f"echo $$ > {mark}; trap '' TERM; while :; do sleep 0.02; done")])
+        await asyncio.to_thread(eventually, lambda: mark.exists() and mark.read_text(), "it has begun")
+        controller.send(run=[sh(f"kill -0 $(cat {mark}) && echo beside || echo alone", attempt=1)])
+        former, _ = await controller.until_ended(JOB, "/user/job/0:1")
+        assert (former.state, former.error) == (TaskState.KILLED, "superseded by /user/job/0:1")
+        assert controller.output("/user/job/0:1") == b"alone\n"
+
+    play(scenario)
+
+
 def test_a_stop_for_something_unknown_is_answered_so_that_nothing_waits_for_it(play: Play) -> None:
     async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
         controller.send(stop=[pb.StopAttempt(attempt_id="/user/gone/0:3", reason="parent ended")])

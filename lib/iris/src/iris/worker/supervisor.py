@@ -46,6 +46,7 @@ _STARTS_PER_TURN: Final = 50
 _QUIET_BUILD_S: Final = 0.02
 """That preparing has begun is not reported at once: mostly it is done by then."""
 _ERROR_BYTES: Final = 8192
+_SUPERSEDED_GRACE_MS: Final = 1000
 _REFUSALS: Final = {
     StartFailure.COMMAND: FailureKind.START,
     StartFailure.HOST: FailureKind.WORKER,
@@ -87,6 +88,8 @@ class Supervisor:
         self._attempts: dict[str, Attempt] = {}
         self._live: dict[str, None] = {}  # an ordered set: the order of what follows is always the same
         self._starts: deque[Attempt] = deque()
+        self._started: dict[str, Attempt] = {}  # by task: one at a time
+        self._parked: dict[str, list[Attempt]] = {}  # by task: wait until the one before is gone
         self._turn: asyncio.Handle | None = None
         self._tokens = TokenFiles(paths)
         self._directories = AttemptDirectories(
@@ -180,6 +183,7 @@ class Supervisor:
         self._live[attempt.attempt_id] = None
         self._tokens.hold(attempt.request)
         self._idle.clear()
+        self._started[attempt.request.task_id] = attempt
         attempt.process = self._runtime.take_up(attempt.attempt_id, attempt)
 
     def _stop(self, stop: StopRequest) -> None:
@@ -260,6 +264,9 @@ class Supervisor:
 
     def _ended(self, attempt: Attempt) -> None:
         self._live.pop(attempt.attempt_id, None)
+        if self._started.get(attempt.request.task_id) is attempt:
+            del self._started[attempt.request.task_id]
+            self._starts.extend(self._parked.pop(attempt.request.task_id, ()))
         attempt.cancel_timer()
         self._directories.remove(attempt.attempt_id)
         attempt.log.finish()
@@ -311,10 +318,20 @@ class Supervisor:
             if not self._starts or self._runtime.live_count >= self._runtime.most_live:
                 return
             attempt = self._starts.popleft()
-            if not attempt.ended:  # stopped while it waited
+            if not attempt.ended and not self._park(attempt):  # stopped while it waited
                 self._start(attempt)
         if self._starts:
             self._schedule_turn()
+
+    def _park(self, attempt: Attempt) -> bool:
+        """Whether another attempt of the task is still here: it has been superseded, and must be gone first."""
+        task_id = attempt.request.task_id
+        former = self._started.get(task_id)
+        if former is None:
+            return False
+        self._parked.setdefault(task_id, []).append(attempt)
+        self._advance(former, StopAsked(f"superseded by {attempt.attempt_id}", _SUPERSEDED_GRACE_MS))
+        return True
 
     def _start(self, attempt: Attempt) -> None:
         try:
@@ -326,6 +343,7 @@ class Supervisor:
         except OSError as error:
             self._advance(attempt, SpawnFailed(FailureKind.WORKER, f"the worker cannot start it: {error}"))
             return
+        self._started[attempt.request.task_id] = attempt
         self._advance(attempt, Handed())
         attempt.process = self._runtime.start(spec, attempt)
 
