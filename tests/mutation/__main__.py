@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.mutation.contexts import Record, is_isolated, record_package
+from tests.mutation.contexts import Record, changed_modules, is_isolated, record_package
 from tests.mutation.report import indented, summary, text
 from tests.mutation.sample import PACKAGES, sample
 from tests.mutation.sandbox import Sandbox
@@ -73,14 +73,20 @@ def show(chosen: Sequence[Mutation]) -> None:
 
 
 def recorded(scratch: Path, sandbox: Sandbox, package: str, anew: bool) -> Record:
-    """The record of a package's tests, made when there is none."""
+    """What the tests of a package execute: as recorded earlier, but for files of tests that have changed since."""
     path = scratch / f"record-{package}.json"
     if anew or not path.exists():
         print(f"recording what the fast tests of {package} execute", flush=True)
         record = record_package(sandbox, package)
         record.save(path)
-        print(f"{len(record.tests)} tests of {package} passed, {len(record.failed)} failed", flush=True)
-    return Record.load(path)
+    record = Record.load(path)
+    changed = changed_modules(record, sandbox.tree, package)
+    if changed:
+        print(f"recording {len(changed)} new or changed files of tests of {package}", flush=True)
+        record = record.replaced(changed, record_package(sandbox, package, changed))
+        record.save(path)
+    print(f"{package}: {len(record.tests)} tests take part, {len(record.failed)} fail here", flush=True)
+    return record
 
 
 def run(

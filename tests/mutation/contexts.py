@@ -7,10 +7,10 @@ environment. Functions are remembered by name, so a record outlives most changes
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import coverage
 
@@ -37,18 +37,20 @@ class Record:
     """What the fast tests of one package execute.
 
     Args:
-        tests: Node ids of those that passed. seconds: How long each took.
+        tests: Node ids of those that passed. seconds: How long each took. failed: Those that did not pass.
+        files: What is executed, by source file. modules: The `sha` of each file of tests as it was recorded.
     """
 
     tests: list[str]
     seconds: list[float]
     files: dict[str, FileRecord]
     failed: list[str]
+    modules: dict[str, str] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         files = {name: [item.sha, item.lines, item.functions] for name, item in self.files.items()}
         content = {"tests": self.tests, "seconds": self.seconds, "files": files, "failed": self.failed}
-        path.write_text(json.dumps(content))
+        path.write_text(json.dumps({**content, "modules": self.modules}))
 
     @classmethod
     def load(cls, path: Path) -> "Record":
@@ -57,7 +59,50 @@ class Record:
             name: FileRecord(sha, {int(line): tests for line, tests in lines.items()}, functions)
             for name, (sha, lines, functions) in content["files"].items()
         }
-        return cls(content["tests"], content["seconds"], files, content["failed"])
+        return cls(content["tests"], content["seconds"], files, content["failed"], content.get("modules", {}))
+
+    def replaced(self, modules: Collection[str], newer: "Record") -> "Record":
+        """This record with what is newer known of some files of tests."""
+        kept = [number for number, name in enumerate(self.tests) if _module_of(name) not in modules]
+        moved = {old: new for new, old in enumerate(kept)}
+        merged: dict[str, FileRecord] = {}
+        for name, item in newer.files.items():
+            before = self.files.get(name, FileRecord(item.sha))
+            same = before.sha == item.sha
+            merged[name] = FileRecord(
+                item.sha if same else "",
+                _merged(before.lines, item.lines, moved) if same else {},
+                _merged(before.functions, item.functions, moved),
+            )
+        return Record(
+            [self.tests[number] for number in kept] + newer.tests,
+            [self.seconds[number] for number in kept] + newer.seconds,
+            merged,
+            [name for name in self.failed if _module_of(name) not in modules] + newer.failed,
+            {**self.modules, **newer.modules},
+        )
+
+
+_Key = TypeVar("_Key", int, str)
+
+
+def _merged(old: dict[_Key, list[int]], new: dict[_Key, list[int]], moved: dict[int, int]) -> dict[_Key, list[int]]:
+    """Both tables; tests of the old one have the numbers that `moved` gives them, those of the new one come behind."""
+    merged = {key: [moved[number] for number in numbers if number in moved] for key, numbers in old.items()}
+    for key, numbers in new.items():
+        merged[key] = merged.get(key, []) + [len(moved) + number for number in numbers]
+    return merged
+
+
+def _module_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def changed_modules(record: Record, tree: Path, package: str) -> list[str]:
+    """The files of a package's tests that are not as they were recorded."""
+    here = sorted((tree / "lib" / package / "tests").rglob("test_*.py"))
+    found = {str(path.relative_to(tree)): _sha(path.read_bytes()) for path in here}
+    return [name for name, sha in found.items() if record.modules.get(name) != sha]
 
 
 def select_tests(record: Record, mutation: Mutation, source: bytes, budget_s: float) -> list[str]:
@@ -91,8 +136,7 @@ def _covering(record: Record, mutation: Mutation, source: bytes) -> set[int]:
 def _nearness(file: str, test: str) -> int:
     """How many folders (and the module's name) the path of a test shares with that of a source file."""
     inner = Path(file).with_suffix("").parts[4:]  # without lib/<package>/src/<package>
-    path, _, _ = test.partition("::")
-    theirs = [part.removeprefix("test_") for part in Path(path).with_suffix("").parts[3:]]
+    theirs = [part.removeprefix("test_") for part in Path(_module_of(test)).with_suffix("").parts[3:]]
     shared = 0
     for mine, other in zip(inner[:-1], theirs[:-1], strict=False):
         if mine != other:
@@ -106,8 +150,8 @@ def _sha(source: bytes) -> str:
     return hashlib.sha256(source).hexdigest()[:16]
 
 
-def record_package(sandbox: Sandbox, package: str) -> Record:
-    """Run the fast tests of a package once, recording; minutes."""
+def record_package(sandbox: Sandbox, package: str, modules: Sequence[str] = ()) -> Record:
+    """Run the fast tests of a package, or of some files of them, once, recording; minutes."""
     place = sandbox.place / "record"
     place.mkdir(exist_ok=True)
     for old in place.iterdir():
@@ -119,14 +163,16 @@ def record_package(sandbox: Sandbox, package: str) -> Record:
         f"data_file = {place}/data\ncontext = ${{{TEST_VARIABLE}-}}\n"
     )
     environment = {"COVERAGE_PROCESS_START": str(config), "MUTATION_RESULT": str(result)}
-    ended = sandbox.run([*PYTEST, f"--timeout={300}", f"lib/{package}/tests"], environment, _RECORDING_S)
+    ended = sandbox.run([*PYTEST, "--timeout=300", *(modules or [f"lib/{package}/tests"])], environment, _RECORDING_S)
     if not result.exists():
         raise RuntimeError(f"the tests of {package} could not be run:\n{ended.output}")
     results = json.loads(result.read_text())
     names = [name for name, entry in results.items() if entry["outcome"] == "passed"]
     failed = [name for name, entry in results.items() if entry["outcome"] == "failed"]
     files = _read_files(sandbox, package, place, {name: number for number, name in enumerate(names)})
-    return Record(names, [results[name]["seconds"] for name in names], files, failed)
+    ran = modules or {_module_of(name) for name in results}
+    shas = {name: _sha((sandbox.tree / name).read_bytes()) for name in ran}
+    return Record(names, [results[name]["seconds"] for name in names], files, failed, shas)
 
 
 def _read_files(sandbox: Sandbox, package: str, place: Path, numbers: dict[str, int]) -> dict[str, FileRecord]:

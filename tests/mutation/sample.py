@@ -50,5 +50,5 @@ def sample(root: Path, packages: Sequence[str], seed: int, count: int) -> list[M
             break
         here = by_line[line]
         chance.shuffle(here)
-        chosen += [item for item in here if item.compiles(sources[item.file])][:1]
+        chosen += [item for item in here if item.changes_program(sources[item.file])][:1]
     return chosen

@@ -4,6 +4,7 @@ Code with a mistake in it may kill processes, delete files or call a cluster. So
 (Linux, `unshare`): it sees no process but its own, no network but its own loopback, and can write to the copy only.
 """
 
+import functools
 import os
 import shutil
 import signal
@@ -20,7 +21,8 @@ _PACKAGES: Final = ("rigging", "fray", "iris", "marin")
 _PRELUDE: Final = """
 mount --make-rprivate / && mount --bind "$0" "$0" && mount -o remount,ro,bind / && cd "$0/tree" || exit 96
 ip link set lo up 2>/dev/null
-exec "$@"
+mount -t overlay overlay -o lowerdir="$CACHE",upperdir="$0/cache",workdir="$0/cache-work" "$CACHE" 2>/dev/null
+exec env --default-signal "$@"
 """
 
 
@@ -30,6 +32,13 @@ class Ended:
 
     status: int | None
     output: str
+
+
+@functools.cache
+def _uv_cache() -> str:
+    """The directory of uv's cache, which commands may read and seem to write."""
+    found = subprocess.run(["uv", "cache", "dir"], check=False, capture_output=True, text=True)
+    return found.stdout.strip() or str(Path.home() / ".cache/uv")
 
 
 class Sandbox:
@@ -87,7 +96,7 @@ class Sandbox:
 
     def run(self, argv: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> Ended:
         """Run a command of the copy's Python in namespaces of its own; whatever it started ends with it."""
-        for name in ("tmp", "home"):
+        for name in ("tmp", "home", "cache", "cache-work"):
             shutil.rmtree(self.place / name, ignore_errors=True)
             (self.place / name).mkdir(mode=0o700)
         own = {
@@ -96,12 +105,15 @@ class Sandbox:
             "TMPDIR": str(self.place / "tmp"),
             "IRIS_STATE_DIR": str(self.place / "home/iris"),
             "MARIN_PREFIX": str(self.place / "home/marin"),
-            "XDG_CACHE_HOME": str(self.place / "home/cache"),
+            "CACHE": _uv_cache(),
         }
         dropped = ("PYTHONPATH", "PYTEST_ADDOPTS", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "XDG_RUNTIME_DIR")
         inherited = {name: value for name, value in os.environ.items() if name not in dropped}
         users = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+        # Should this process be killed, what runs in the copy is to end with it.
+        bound = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
         command = [
+            *bound,
             "unshare", *users, "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc",
             "sh", "-c", _PRELUDE, str(self.place), str(self.tree / ".venv/bin/python"), *argv,
         ]  # fmt: skip

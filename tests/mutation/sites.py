@@ -72,13 +72,14 @@ class Mutation:
         lines = list(difflib.unified_diff(before, after, lineterm="", n=0))
         return "\n".join(lines[2:])
 
-    def compiles(self, source: bytes) -> bool:
-        """Whether the file with the mistake is still a program (`break` outside of a loop is not)."""
+    def changes_program(self, source: bytes) -> bool:
+        """Whether the file with the mistake is another program (`break` outside of a loop is none, `''` is `""`)."""
+        changed = self.apply(source)
         try:
-            compile(self.apply(source), self.file, "exec", dont_inherit=True)
+            compile(changed, self.file, "exec", dont_inherit=True)
         except (SyntaxError, ValueError):
             return False
-        return True
+        return ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source))
 
     def key(self, source: bytes) -> str:
         """Equal for the same mistake in the same text only."""

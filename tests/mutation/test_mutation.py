@@ -125,6 +125,19 @@ def test_what_no_test_is_known_to_execute_meets_the_nearest_tests() -> None:
     assert chosen(record_with({}, {}), "Load.add") == [NEAR]
 
 
+def test_a_record_is_brought_up_to_date_file_of_tests_by_file() -> None:
+    old = record_with({3: [0, 2], 6: [1]}, {"Load.add": [0, 2]}, sha="one")
+    newer = Record([NEAR + "2"], [1.0], {FILE: FileRecord("one", {3: [0]}, {"Load.add": [0]})}, [], {"a": "b"})
+    both = old.replaced(["lib/iris/tests/core/test_load.py"], newer)
+    assert both.tests == [FAR, SLOW, NEAR + "2"]
+    assert both.seconds == [1.0, 50.0, 1.0]
+    assert both.files[FILE] == FileRecord("one", {3: [0, 2], 6: [1]}, {"Load.add": [0, 2]})
+    assert both.modules == {"a": "b"}
+    other = old.replaced([], Record([], [], {FILE: FileRecord("two", {9: []}, {})}, []))
+    assert other.files[FILE].lines == {}, "lines of two texts are not the same lines"
+    assert other.files[FILE].functions == {"Load.add": [0, 2]}
+
+
 def test_functions_are_known_by_qualified_names() -> None:
     assert list(functions_of(SOURCE)) == [("Load.add", 2, 3), ("Load.other", 5, 6)]
 

@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,24 @@ def test_a_pool_takes_turns_and_follows_its_members(cluster: Cluster) -> None:
             cluster.worker.observe(f"/ann/p/{index}:0", pb.TASK_STATE_KILLED)
         with pytest.raises(Unavailable, match=r"no actor '/ann/p/member' will answer: job /ann/p failed"):
             pool.wait_for_size(1, WAIT_S)
+
+
+def test_who_waits_for_actors_is_told_that_the_pool_was_closed(cluster: Any) -> None:
+    pool = ActorPool("/ann/none/bench", client=cluster.client())
+    told: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            pool.wait_for_size(1, 10 * WAIT_S)
+        except Conflict as error:
+            told.append(error)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    eventually(lambda: pool._changed._waiters, "it waits")  # type: ignore[attr-defined]
+    pool.close()
+    waiting.join(WAIT_S)
+    assert "was closed" in str(told[0])
 
 
 def test_outside_of_a_job_one_says_which_cluster() -> None:

@@ -49,3 +49,24 @@ def test_nobody_gets_in_beyond_the_room() -> None:
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     assert (now, most <= 3) == (0, True)
+
+
+def test_one_who_leaves_makes_room_for_one() -> None:
+    gate = Gate(2)
+    gate.enter()
+    gate.enter()
+    gate.leave()
+    gate.enter()
+    inside = threading.Event()
+
+    def go_in() -> None:
+        gate.enter()
+        inside.set()
+
+    thread = threading.Thread(target=go_in, daemon=True)
+    thread.start()
+    eventually(lambda: gate._waiting == 1, "it waits: two are inside again")
+    assert not inside.is_set()
+    gate.leave()
+    assert inside.wait(20)
+    thread.join()

@@ -13,12 +13,9 @@ import pytest
 
 from iris.actor import ActorClient, ActorServer
 from iris.actor.handshake import Handshake, new_nonce
-from iris.actor.hosted import HostedCall
-from iris.actor.outbox import Outbox
-from iris.actor.payload import Pickle, dump_arguments
+from iris.actor.payload import dump_arguments
 from iris.actor.service import ActorService
-from iris.actor.session import Admission, Session
-from iris.actor.wire import Parcel, pack, unpack_server
+from iris.actor.wire import unpack_server
 from iris.rpc import actor_pb2 as pb
 from iris.rpc.protocol import CHANNEL_OPTIONS, PROTOCOL_VERSION
 from iris.testing.proxy import TcpProxy, tcp_proxy
@@ -259,41 +256,3 @@ def test_a_call_that_was_cancelled_while_the_client_was_away_does_not_run(
     bench.gate.set()
     assert running.result(WAIT_S) == 1
     assert through.noted() == ["waited"]
-
-
-class Queue:
-    """Stands in for a hosted actor of which the test is the thread."""
-
-    def __init__(self) -> None:
-        self.calls: list[HostedCall] = []
-
-    def has_method(self, name: str) -> bool:
-        return bool(name)
-
-    def submit(self, call: HostedCall) -> None:
-        call.begun = True
-        self.calls.append(call)
-
-    def drop(self, call: HostedCall) -> bool:
-        return not call.begun
-
-
-def test_an_end_that_is_there_before_the_loop_has_heard_of_it_is_told_once() -> None:
-    async def ends() -> tuple[list[int], int]:
-        actor, first, second = Queue(), Outbox(pb.ServerFrames), Outbox(pb.ServerFrames)
-        session = Session("session", "a test", {"bench": actor}, Admission(1))  # type: ignore[dict-item]
-        session.attach(first, [])
-        session.take(Parcel(pb.ClientFrames(starts=[start(7, "make")])))
-        (call,) = actor.calls
-        call.end_data, call.end = Pickle(bytes(3_000_000)), pb.CallEnd(call=7)
-        assert session.attach(second, [7]) == [7]
-        session.finish(call)
-        second.close()
-        told, size = [], 0
-        while (parcel := await second.next()) is not None:
-            there = unpack_server(pack(parcel))
-            told += [end.call for end in there.message.ends]
-            size += sum(map(len, there.blobs))
-        return told, size
-
-    assert asyncio.run(ends()) == ([7], 3_000_000)

@@ -19,6 +19,8 @@ def test_job_ids_pass(text):
         ("/ann//train", "'' is not a valid job name part"),
         ("/ann/a b", "'a b' is not a valid job name part"),
         ("/ann/train/7", "not digits alone"),
+        ("/7/train", "not digits alone"),
+        ("/a b/train", "'a b' is not a valid job name part"),
         ("/ann/..", "'..' is not a valid job name part"),
         ("/ann/" + "x" * 129, "1 to 128"),
         ("/ann/a\n", "is not a valid job name part"),

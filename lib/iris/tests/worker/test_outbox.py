@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -117,3 +117,83 @@ def test_forgotten_attempts_are_not_sent(outbox: Outbox, write: Write, logs: Log
     del logs["a"]
     outbox.forget("a")
     assert not outbox.take()
+
+
+Within = Callable[..., bool]
+
+
+@pytest.fixture
+def within() -> Iterator[Within]:
+    """Whether something that can be awaited returns soon."""
+    with asyncio.Runner() as runner:
+
+        def returns(awaitable: Callable[[], Awaitable[None]], seconds: float = 0.05) -> bool:
+            async def wait() -> bool:
+                try:
+                    async with asyncio.timeout(seconds):
+                        await awaitable()
+                except TimeoutError:
+                    return False
+                return True
+
+            return runner.run(wait())
+
+        yield returns
+
+
+def test_last_words_are_delivered_before_a_worker_leaves(within: Within, outbox: Outbox, write: Write) -> None:
+    """Else the ends of its tasks, and what they printed last, go down with it."""
+    outbox.delivered()
+    assert within(outbox.wait_until_delivered, 10), "there is nothing to be said"
+    write("a", ATTEMPT_LOG_BYTES + 5000)
+    outbox.observe(seen("a", TaskState.WORKER_FAILED))
+    assert not within(outbox.wait_until_delivered)
+    outbox.take()
+    assert not within(outbox.wait_until_delivered), "what was taken may not have been sent yet"
+    outbox.delivered()
+    assert not within(outbox.wait_until_delivered), "the end of the log and the end of the task are still here"
+    outbox.take()
+    outbox.delivered()
+    assert within(outbox.wait_until_delivered, 10)
+
+
+def test_an_observation_alone_is_waited_for_too(within: Within, outbox: Outbox) -> None:
+    outbox.delivered()
+    outbox.observe(seen("a", TaskState.KILLED))
+    assert not within(outbox.wait_until_delivered)
+    outbox.delivered()  # of what was taken before
+    assert not within(outbox.wait_until_delivered)
+    outbox.take()
+    outbox.delivered()
+    assert within(outbox.wait_until_delivered, 10)
+
+
+def test_that_a_worker_leaves_is_news_of_its_own(within: Within, outbox: Outbox) -> None:
+    assert not outbox.leaving
+    assert not within(outbox.wait)
+    outbox.leave()
+    assert within(outbox.wait, 10)
+    assert outbox.leaving
+    assert not outbox.take()
+    outbox.clear()
+    assert outbox.leaving, "the next session says so in its first words"
+
+
+def test_a_new_session_begins_without_the_news_of_the_former(within: Within, outbox: Outbox, write: Write) -> None:
+    """Its first words are the whole inventory: what is older would contradict it."""
+    write("a", 100)
+    outbox.observe(seen("a", TaskState.RUNNING))
+    outbox.clear()
+    assert not within(outbox.wait)
+    assert not outbox.take()
+
+
+def test_a_great_many_observations_go_in_several_messages(within: Within, outbox: Outbox) -> None:
+    for number in range(4500):
+        outbox.observe(seen(f"a{number}", TaskState.SUCCEEDED))
+    sizes = []
+    while within(outbox.wait):
+        sizes.append(len(outbox.take().observations))
+    assert sum(sizes) == 4500
+    assert len(sizes) > 1
+    assert max(sizes) <= 2000

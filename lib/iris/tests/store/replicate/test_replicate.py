@@ -388,3 +388,21 @@ def test_commits_go_on_and_leave_the_machine_while_a_snapshot_is_being_written(
         life.end()
 
     with_loop(test)
+
+
+def test_commits_are_gathered_again_once_nobody_waits(tmp_path: Path) -> None:
+    """Else one who waited once would make an object of every commit from then on."""
+    url = str(tmp_path / "remote")
+
+    async def test() -> None:
+        life = Life(url, tmp_path / "a", replace(PACE, gather_s=30.0))
+        life.store.commit(Changes.of([job(1)], [task(1)]))
+        await life.replicator.wait()
+        before = len(RemoteState(url).listing().segments)
+        for number in range(2, 6):
+            life.store.commit(Changes.of([job(number)], [task(number)]))
+            await asyncio.sleep(0.01)  # time in which one that does not gather would write
+        life.end()
+        assert len(RemoteState(url).listing().segments) == before + 1
+
+    with_loop(test)

@@ -1,0 +1,181 @@
+"""The server's side of one client without a connection: what it takes, keeps and forgets."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any
+
+from iris.actor.hosted import HostedCall
+from iris.actor.outbox import Outbox
+from iris.actor.payload import Pickle, dump_arguments
+from iris.actor.pending import PendingCall
+from iris.actor.session import Admission, Session
+from iris.actor.wire import Parcel, pack, unpack_server
+from iris.rpc import actor_pb2 as pb
+
+
+def start(number: int, method: str, *args: Any) -> pb.CallStart:
+    return pb.CallStart(call=number, actor="bench", method=method, inline=bytes(dump_arguments(args, {}).whole))
+
+
+class Queue:
+    """Stands in for a hosted actor of which the test is the thread."""
+
+    def __init__(self) -> None:
+        self.calls: list[HostedCall] = []
+
+    def has_method(self, name: str) -> bool:
+        return bool(name)
+
+    def submit(self, call: HostedCall) -> None:
+        call.begun = True
+        self.calls.append(call)
+
+    def drop(self, call: HostedCall) -> bool:
+        return not call.begun
+
+
+def test_an_end_that_is_there_before_the_loop_has_heard_of_it_is_told_once() -> None:
+    async def ends() -> tuple[list[int], int]:
+        actor, first, second = Queue(), Outbox(pb.ServerFrames), Outbox(pb.ServerFrames)
+        session = Session("session", "a test", {"bench": actor}, Admission(1))  # type: ignore[dict-item]
+        session.attach(first, [])
+        session.take(Parcel(pb.ClientFrames(starts=[start(7, "make")])))
+        (call,) = actor.calls
+        call.end_data, call.end = Pickle(bytes(3_000_000)), pb.CallEnd(call=7)
+        assert session.attach(second, [7]) == [7]
+        session.finish(call)
+        second.close()
+        told, size = [], 0
+        while (parcel := await second.next()) is not None:
+            there = unpack_server(pack(parcel))
+            told += [end.call for end in there.message.ends]
+            size += sum(map(len, there.blobs))
+        return told, size
+
+    assert asyncio.run(ends()) == ([7], 3_000_000)
+
+
+LARGE = bytes(dump_arguments((bytes(1000),), {}).whole)
+
+
+def take(session: Session, *blobs: bytes, **frames: Any) -> None:
+    session.take(Parcel(pb.ClientFrames(**frames), blobs))
+
+
+def in_session(test: Callable[[Session, Queue, Admission], None], limit: int = 10_000) -> None:
+    """Run a test with a session that a connection serves; what it says is thrown away."""
+
+    async def run() -> None:
+        actor, admission = Queue(), Admission(limit)
+        session = Session("session", "a test", {"bench": actor}, admission)  # type: ignore[dict-item]
+        session.attach(Outbox(pb.ServerFrames), [])
+        test(session, actor, admission)
+
+    asyncio.run(run())
+
+
+def begin(session: Session, *numbers: int) -> None:
+    for number in numbers:
+        take(session, starts=[pb.CallStart(call=number, actor="bench", method="size", size=len(LARGE))])
+
+
+def test_chunks_of_a_call_that_was_cancelled_are_thrown_away_and_those_of_others_are_not() -> None:
+    """They were under way when it was: to take them for a fault would end all calls of the connection."""
+
+    def test(session: Session, actor: Queue, admission: Admission) -> None:
+        begin(session, 1, 2)
+        take(session, LARGE[:500], LARGE[:500], chunks=[pb.Chunk(call=1), pb.Chunk(call=2)])
+        take(session, cancels=[1])
+        take(session, LARGE[500:], LARGE[500:], chunks=[pb.Chunk(call=1), pb.Chunk(call=2)])
+        assert [call.number for call in actor.calls] == [2]
+        assert bytes(actor.calls[0].data or b"") == LARGE
+        session.release(actor.calls[0])
+        assert admission.used == 0, "what was cancelled leaves its room to others"
+
+    in_session(test)
+
+
+def test_a_call_waits_for_those_that_its_client_made_before() -> None:
+    def test(session: Session, actor: Queue, admission: Admission) -> None:
+        begin(session, 1, 2)
+        take(session, starts=[start(3, "note", 3)])
+        take(session, LARGE, chunks=[pb.Chunk(call=2)])
+        assert actor.calls == []
+        take(session, cancels=[1])
+        assert [call.number for call in actor.calls] == [2, 3]
+
+    in_session(test)
+
+
+def test_large_arguments_are_let_in_as_there_is_room_in_their_order() -> None:
+    def test(session: Session, actor: Queue, admission: Admission) -> None:
+        begin(session, 1, 2, 3)
+        assert admission.used == 2 * len(LARGE)
+        take(session, LARGE, chunks=[pb.Chunk(call=3)])  # not let in yet
+        take(session, LARGE, LARGE, chunks=[pb.Chunk(call=2), pb.Chunk(call=1)])
+        assert [call.number for call in actor.calls] == [1, 2]
+        session.release(actor.calls[0])
+        assert admission.used == 2 * len(LARGE), "the third has come in for the first"
+        session.release(actor.calls[1])
+        take(session, LARGE, chunks=[pb.Chunk(call=3)])
+        session.release(actor.calls[2])
+        assert admission.used == 0
+
+    in_session(test, limit=2 * len(LARGE))
+
+
+def test_an_argument_larger_than_the_limit_is_let_in_alone() -> None:
+    def test(session: Session, actor: Queue, admission: Admission) -> None:
+        begin(session, 1, 2)
+        assert admission.used == len(LARGE)
+        take(session, cancels=[1])
+        assert admission.used == len(LARGE), "now the second"
+        session.detach(session.outbox)  # type: ignore[arg-type]
+        assert admission.used == 0
+
+    in_session(test, limit=10)
+
+
+def test_what_a_client_does_not_wait_for_any_more_is_forgotten() -> None:
+    """It has the result, and its word of that was lost with the connection: to keep it would be for ever."""
+
+    def test(session: Session, actor: Queue, admission: Admission) -> None:
+        take(session, starts=[start(1, "make"), start(2, "make")])
+        for call in actor.calls:
+            call.end_data, call.end = Pickle(b"result"), pb.CallEnd(call=call.number)
+            session.finish(call)
+        assert session.attach(Outbox(pb.ServerFrames), [2]) == [2]
+        assert session.attach(Outbox(pb.ServerFrames), [1, 2]) == [2]
+
+    in_session(test)
+
+
+def test_a_call_that_did_not_begin_keeps_no_arguments() -> None:
+    def test(session: Session, actor: Queue, admission: Admission) -> None:
+        begin(session, 1, 2)
+        take(session, LARGE, chunks=[pb.Chunk(call=2)])
+        waiting = session._calls[2]
+        assert waiting.data is not None
+        take(session, cancels=[2])
+        assert waiting.data is None
+
+    in_session(test)
+
+
+def test_many_calls_are_spread_over_messages() -> None:
+    """A message may have 64 MB, and one that holds up the others for long should not be made at all."""
+
+    async def sizes() -> list[int]:
+        outbox = Outbox(pb.ClientFrames)
+        for _ in range(100):
+            outbox.put(PendingCall("note", dump_arguments((os.urandom(15_000),), {}), None, 0, lambda: None))
+        outbox.close()
+        found = []
+        while (parcel := await outbox.next()) is not None:
+            found.append(len(pack(parcel)))
+        return found
+
+    found = asyncio.run(sizes())
+    assert sum(found) > 1_500_000
+    assert max(found) < 300_000
