@@ -40,7 +40,9 @@ def test_a_task_sees_no_secrets_of_the_shell_that_started_its_cluster(own_cluste
 
 
 def test_a_second_user_of_a_cluster_acts_for_nobody_else(own_cluster: Cluster, workspace: Path, tmp_path: Path) -> None:
-    alive = own_cluster.iris("job", "run", "--no-wait", "--job-name", "long", "--", "sleep", "600", cwd=workspace)
+    alive = own_cluster.iris(
+        "job", "run", "--no-workspace", "--no-wait", "--job-name", "long", "--", "sleep", "600", cwd=workspace
+    )
     assert alive.code == 0, alive.text
     long = alive.out.strip()
     address = json.loads((own_cluster.state_dir / "cluster.json").read_text())["address"]
@@ -54,14 +56,14 @@ def test_a_second_user_of_a_cluster_acts_for_nobody_else(own_cluster: Cluster, w
         env = {"IRIS_TOKEN_FILE": str(token), "IRIS_STATE_DIR": str(tmp_path / "none")}
         return own_cluster.iris("--controller-url", address, *arguments, cwd=workspace, env=env)
 
-    done = bob("job", "run", "--job-name", "mine", "--", "sh", "-c", "echo hello of $IRIS_JOB_ID")
+    done = bob("job", "run", "--no-workspace", "--job-name", "mine", "--", "sh", "-c", "echo hello of $IRIS_JOB_ID")
     assert (done.code, done.out) == (0, "hello of /bob/mine\n"), done.text
     owner = long.split("/")[1]
     for arguments, reason in (
         (("job", "stop", long), f"of {long}: only user {owner} and admins may"),
         (("job", "logs", long), f"of {long}: only user {owner} and admins may"),
         (("job", "summary", long), f"user bob may not read jobs of {long}: only"),
-        (("job", "run", "--user", owner, "--", "true"), "user bob may not submit jobs of"),
+        (("job", "run", "--no-workspace", "--user", owner, "--", "true"), "user bob may not submit jobs of"),
         (("cluster", "worker", "cordon", "local"), "user bob may not cordon workers: only an admin"),
         (("user", "budget", "set", "bob", "--max-weight", "0"), "user bob may not set budgets: only an admin"),
         (("user", "token", "create", "eve"), "user bob may not make tokens: only an admin"),
@@ -75,5 +77,5 @@ def test_a_second_user_of_a_cluster_acts_for_nobody_else(own_cluster: Cluster, w
     asked = bob("query", "SELECT job_id, command FROM jobs ORDER BY job_id", "-f", "json")
     assert [row["command"] is None for row in json.loads(asked.out)] == [False, True]
     # The owner of the state directory may do all that.
-    assert own_cluster.iris("job", "run", "--user", "bob", "--", "true", cwd=workspace).code == 0
+    assert own_cluster.iris("job", "run", "--no-workspace", "--user", "bob", "--", "true", cwd=workspace).code == 0
     assert own_cluster.iris("job", "stop", long).code == 0

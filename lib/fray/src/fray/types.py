@@ -10,6 +10,7 @@ from fray.checks import check_amount, check_count, check_list, check_name, check
 from fray.devices import CpuConfig, DeviceConfig, DeviceKind, GpuConfig, TpuConfig
 from fray.sizes import parse_size
 from rigging.errors import InvalidRequest
+from rigging.quantities import check_unit
 from rigging.topology import TpuTopologyInfo, get_tpu_topology
 
 __all__ = [
@@ -66,7 +67,7 @@ class ResourceConfig:
 
     Args:
         cpu: Processors of one replica; fractions are allowed.
-        ram: Memory of one replica, e.g. "4g" (see `parse_size`).
+        ram: Memory of one replica, e.g. "4g" (see `parse_size`), at least "1m".
         disk: Scratch disk of one replica.
         device: The accelerator, or `CpuConfig()`.
         preemptible: Whether it may run on capacity that can be taken away.
@@ -95,6 +96,7 @@ class ResourceConfig:
                 parse_size(text)
             except InvalidRequest as error:
                 raise InvalidRequest(f"ResourceConfig: {name}: {error}") from None
+            check_unit(text, f"ResourceConfig: {name}")
         check_count("ResourceConfig: replicas", self.replicas)
         check_list("ResourceConfig: regions", self.regions)
         check_list("ResourceConfig: device_alternatives", self.device_alternatives)

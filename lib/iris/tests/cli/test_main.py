@@ -1,9 +1,12 @@
 """The frame of the command line: quick help, typos answered, errors in one sentence, exit codes."""
 
+import errno
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -46,6 +49,20 @@ def test_help_loads_nothing_heavy(words):
         (["job", "run", "-e", "NOT_SET_ANYWHERE", "--", "true"], "NOT_SET_ANYWHERE is not set"),
         (["job", "run", "--tpu", "v4-8", "--gpu", "1", "--", "true"], "--tpu and --gpu"),
         (["job", "run", "--priority", "urgent", "--", "true"], "production"),
+        (["job", "run", "--scheduling-timeout", "1e18", "--", "true"], "is not in the range 0<x<="),
+        (["job", "run", "--scheduling-timeout", "nan", "--", "true"], "'nan' is not a number"),
+        (["job", "run", "--timeout", "-1", "--", "true"], "is not in the range 0<x<="),
+        (["job", "run", "--cpu", "nan", "--", "true"], "'nan' is not a number"),
+        (["job", "run", "--job-name", "", "--", "true"], "--job-name': it is empty"),
+        (["job", "run", "--user", " ", "--", "true"], "--user': it is empty"),
+        (["job", "list", "--user", ""], "--user': it is empty"),
+        (["job", "list", "-n", "99999999999999"], "is not in the range 1<=x<=10000"),
+        (["job", "logs", "x", "--since-seconds", "nan"], "'nan' is not a number"),
+        (["job", "logs", "x", "--since-seconds", "-5"], "is not in the range 0<=x<="),
+        (["job", "logs", "x", "--since-seconds", "inf"], "is not in the range 0<=x<="),
+        (["job", "logs", "x", "--max-lines", "99999999999999"], "is not in the range 1<=x<="),
+        (["cluster", "start", "--local", "--idle-timeout", "nan"], "'nan' is not a number"),
+        (["user", "budget", "set", "ann", "--max-weight", "nan"], "'nan' is not a number"),
         (["cluster", "start"], "iris cluster start --local"),
         (["job", "logs"], "JOB|TASK"),
     ],
@@ -63,6 +80,22 @@ def test_a_usage_error_says_what_to_write(words, named, capsys, tmp_path):
         (["--controller-url", "nonsense", "job", "list"], 3, "must be host:port"),
         (["--controller-url", "h:1", "--cluster", "local", "job", "list"], 3, "both name a cluster"),
         (["job", "run", "--memory", "lots", "--", "true"], 3, "memory 'lots' is not a size"),
+        (
+            ["job", "run", "--memory", "2", "--", "true"],
+            3,
+            "memory '2' is 2 bytes, below the least of 1MB; write a unit",
+        ),
+        (
+            ["job", "run", "--memory", "99999999999999999999GB", "--", "true"],
+            3,
+            "is not a size: it must be below 8192p",
+        ),
+        (["job", "run", "--disk", "7", "--", "true"], 3, "disk '7' is 7 bytes, below the least of 1MB"),
+        (
+            ["cluster", "controller", "serve", "--state-dir", "/proc/x"],
+            3,
+            "cannot keep the state in /proc/x (--state-dir)",
+        ),
         (["job", "run", "--tpu", "v5p-9", "--", "true"], 3, "v5p-8"),
         (["job", "run", "--job-name", "a/b", "--", "true"], 3, "a/b"),
         (["cluster", "status"], 5, "no local cluster runs"),
@@ -77,6 +110,40 @@ def test_an_error_is_one_sentence_and_a_code(words, code, named, capsys, monkeyp
     assert err.startswith("iris: ")
     assert "Traceback" not in err
     assert not (tmp_path / "state").exists(), "what is refused here starts nothing"
+
+
+def test_what_the_system_refuses_is_told_with_the_place(monkeypatch, capsys):
+    def refuse(*args, **kwargs):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/etc/hidden")
+
+    monkeypatch.setattr("iris.cli.main.cli.main", refuse)
+    assert run(["job", "list"]) == 1
+    assert capsys.readouterr().err == "iris: /etc/hidden: Permission denied\n"
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.08, 0.11, 0.15, 0.2, 0.3])
+def test_ctrl_c_at_any_moment_shows_no_traceback(delay):
+    # From where Python itself is ready: what it does before is beyond anybody's reach.
+    program = "import os; from iris.cli import entry; os.write(2, b'!'); entry.main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "--cluster", "nowhere", "job", "list"], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    assert process.stderr.read(1) == "!"
+    time.sleep(delay - 0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert "Traceback" not in err
+    assert process.returncode in (-signal.SIGINT, 130, 4), err
+
+
+def test_a_shell_that_ignores_ctrl_c_has_it_ignored():
+    program = "import signal; from iris.cli import entry; print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)"
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv(sys.executable, sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", ignoring, sys.executable, "-c", program]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"
 
 
 def test_a_controller_that_cannot_be_reached_has_a_code_of_its_own(capsys, monkeypatch):

@@ -97,7 +97,7 @@ def test_everything_asked_for_is_in_the_request(controller, connection, tmp_path
     [
         ({"name": "a/b"}, "a/b"),
         ({"name": "17"}, "17"),
-        ({"replicas": 0}, "replicas must be a whole number from 1 up, not 0"),
+        ({"replicas": 0}, "replicas must be a whole number from 1 to 2147483647, not 0"),
         ({"limits": replace(NO_LIMITS, max_retries_failure=-1)}, "max_retries_failure"),
         ({"limits": replace(NO_LIMITS, timeout=0)}, "timeout must be a number of seconds above 0"),
         ({"fence_after": 60.0}, "fence_after is 60.0, but the job is not exclusive"),

@@ -82,8 +82,8 @@ def test_a_command_is_words_and_a_callable_is_callable():
 
 
 def test_resources_in_the_units_of_the_scheduler():
-    resources = ResourceSpec(cpu=0.1, memory="1GB", disk=5)
-    assert (resources.cpu_millis, resources.memory_bytes, resources.disk_bytes) == (100, 2**30, 5)
+    resources = ResourceSpec(cpu=0.1, memory="1GB", disk=5 << 20)
+    assert (resources.cpu_millis, resources.memory_bytes, resources.disk_bytes) == (100, 2**30, 5 << 20)
 
 
 @pytest.mark.parametrize("wrong", [{"cpu": -1}, {"cpu": float("nan")}, {"memory": "lots"}, {"disk": -5}])

@@ -29,7 +29,11 @@ def test_nothing_is_known_to_be_impossible_without_workers():
         (resources(16, 4), None),
         (resources(64), "needs 64 cores; the largest worker (large) has 16"),
         (resources(1, 9), "needs 9 GiB of memory; the largest worker (local) has 8 GiB"),
-        (resources(1, 1, 51), "needs 51 GiB of disk; the largest worker (local) has 50 GiB"),
+        (
+            resources(1, 1, 51),
+            "needs 51 GiB of disk; the largest worker (local) has 50 GiB: ask for less with --disk or "
+            "ResourceSpec(disk=...), 0 for none",
+        ),
         (resources(device=Device("gpu", "h100", 4)), None),
         (resources(device=Device("gpu", "", 8)), "needs 8 x gpu; the largest worker (large) has 4"),
         (resources(device=Device("gpu", "A100", 1)), "needs 1 x gpu A100; there are gpu H100"),

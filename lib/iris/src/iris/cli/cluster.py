@@ -11,6 +11,7 @@ from iris.cli.cluster_worker import worker
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
 from iris.cli.output import duration, output, say, table
+from iris.cli.params import SECONDS_OR_ZERO
 from iris.cluster.sizes import format_size
 from rigging.clock import unix_ms
 from rigging.errors import MarinError
@@ -31,7 +32,7 @@ def cluster() -> None:
 
 @cluster.command()
 @click.option("--local", is_flag=True, help="Your own cluster on this machine.")
-@click.option("--idle-timeout", type=click.FloatRange(min=0), metavar="SECONDS", help=_IDLE_HELP)
+@click.option("--idle-timeout", type=SECONDS_OR_ZERO, metavar="SECONDS", help=_IDLE_HELP)
 @click.option("--foreground", is_flag=True, help="Stay in this terminal and log here; Ctrl-C ends it.")
 @click.option("--remote-state-dir", metavar="URL", help=_REMOTE_HELP)
 @click.option("--durability", type=click.Choice(["local", "remote"]), help="Where an acknowledged submit is.")

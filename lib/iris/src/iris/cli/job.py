@@ -10,6 +10,7 @@ from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
 from iris.cli.job_run import run
 from iris.cli.output import duration, moment, output, say, table
+from iris.cli.params import COUNT, LISTED, NAME, SECONDS_OR_ZERO
 from rigging.clock import unix_ms
 from rigging.errors import MarinError
 
@@ -43,8 +44,8 @@ job.add_command(run)
 @job.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--state", "states", type=click.Choice(_STATES), multiple=True, help="Only jobs in this state.")
-@click.option("--user", help="Only this user's jobs.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
+@click.option("--user", type=NAME, help="Only this user's jobs.")
+@click.option("-n", "--limit", type=LISTED, default=50, show_default=True, help="At most so many.")
 @pass_context
 def list_command(context: CliContext, as_json: bool, states: tuple[str, ...], user: str | None, limit: int) -> None:
     """List jobs, newest first, children below their parents."""
@@ -108,8 +109,8 @@ def tasks_text(status: "JobStatus") -> str:
 @job.command()
 @click.argument("name", metavar="JOB|TASK")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
-@click.option("--since-seconds", type=float, metavar="N", help="Only what was printed in the last N seconds.")
-@click.option("--max-lines", type=click.IntRange(min=1), metavar="N", help="Only the last N lines.")
+@click.option("--since-seconds", type=SECONDS_OR_ZERO, metavar="N", help="Only what was printed in the last N seconds.")
+@click.option("--max-lines", type=COUNT, metavar="N", help="Only the last N lines.")
 @click.option("--no-tail", is_flag=True, help="With --max-lines: the first N lines.")
 @click.option(
     "--include-children/--no-include-children", " /--no-children", "include_children", default=True,

@@ -12,6 +12,7 @@ import click
 
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import echo, say
+from iris.cli.params import NAME, SECONDS, Number
 from iris.cli.run_words import (
     ENV_OPTION,
     default_job_name,
@@ -97,9 +98,9 @@ class RunOptions:
     cls=RunCommand,
     epilog="MARIN_* of your environment are passed on, and when set " + ", ".join(FORWARDED) + ".",
 )
-@click.option("--cpu", type=float, default=0.1, show_default=True, help="Cores of each task.")
-@click.option("--memory", default="1GB", show_default=True, help="Memory of each task.")
-@click.option("--disk", default="5GB", show_default=True, help="Scratch space of each task.")
+@click.option("--cpu", type=Number(min=0, max=1e6), default=0.1, show_default=True, help="Cores of each task.")
+@click.option("--memory", default="1GB", show_default=True, help="Memory of each task, with a unit.")
+@click.option("--disk", default="5GB", show_default=True, help="Scratch space of each task; 0: none.")
 @click.option("--tpu", metavar="TYPE[,TYPE...]", help="TPU slice, e.g. v5p-8; further types would do as well.")
 @click.option("--gpu", metavar="[TYPEx]N", help="GPUs of each task, e.g. 2 or H100x8.")
 @click.option("--extra", "extras", metavar="GROUP", multiple=True, help="Optional-dependency group to install.")
@@ -119,7 +120,7 @@ class RunOptions:
     "--max-task-failures", type=int, default=0, show_default=True, help="So many tasks may fail before the job does."
 )
 @click.option(
-    "--scheduling-timeout", type=float, metavar="SECONDS", help="End the job when no task was placed for so long."
+    "--scheduling-timeout", type=SECONDS, metavar="SECONDS", help="End the job when no task was placed for so long."
 )
 @click.option(
     "--existing",
@@ -132,7 +133,7 @@ class RunOptions:
 @click.option("--exclusive", is_flag=True, help="Never two live attempts of a task, whatever becomes of hosts.")
 @click.option(
     "--fence-after",
-    type=float,
+    type=SECONDS,
     metavar="SECONDS",
     help="With --exclusive: an attempt ends so long after its host lost contact (default: 600).",
 )
@@ -140,12 +141,12 @@ class RunOptions:
     "--workspace", metavar="DIR", help="Folder whose files go along; your project or current folder otherwise."
 )
 @click.option("--no-workspace", is_flag=True, help="Send no files.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Fail the job when it runs longer.")
+@click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Fail the job when it runs longer.")
 @click.option("--region", "regions", metavar="REGION", multiple=True, help="Region to run in; several: any of them.")
 @click.option("--zone", help="Zone to run in.")
 @click.option("--priority", type=click.Choice(["production", "interactive", "batch"]), help="Priority band.")
-@click.option("--job-name", metavar="NAME", help="Name of the job; made from the command otherwise.")
-@click.option("--user", help="Who the job belongs to: admins may say. [default: you]")
+@click.option("--job-name", type=NAME, metavar="NAME", help="Name of the job; made from the command otherwise.")
+@click.option("--user", type=NAME, help="Who the job belongs to: admins may say. [default: you]")
 @click.option("--preemptible/--no-preemptible", default=None, help="Only on capacity that can (not) be taken away.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Follow the job, or print its id and go.")
 @click.option(

@@ -80,12 +80,23 @@ def run(argv: Sequence[str]) -> int:
     except MarinError as error:
         _explain(error, context.verbose)
         return exit_codes.exit_code_of(error)
+    except OSError as error:
+        say(_words_of(error))
+        if context.verbose:
+            raise
+        return exit_codes.FAILURE
     except Exception as error:
         say(f"internal error: {type(error).__name__}: {error} (run `iris -v ...` for the traceback)")
         if context.verbose:
             show_traceback(error)
         return exit_codes.FAILURE
     return result if isinstance(result, int) else exit_codes.OK
+
+
+def _words_of(error: OSError) -> str:
+    """What the system refused, and where."""
+    place = f"{error.filename}: " if error.filename else ""
+    return f"{place}{error.strerror or error}"
 
 
 def _explain(error: MarinError, verbose: bool) -> None:

@@ -9,7 +9,8 @@ import click
 
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
-from iris.cli.output import output, say, table
+from iris.cli.output import echo, output, say, table
+from iris.cli.params import Number
 from rigging.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def create(context: CliContext, name: str, place: Path | None) -> None:
     with context.client() as client:
         made = client.operator.create_token(name)
     if place is None:
-        click.echo(made)
+        echo(made)
         return
     write_private(place, made)
     say(f"the token of user {name} is in {place}; IRIS_TOKEN_FILE={place} iris --controller-url {client.address} ...")
@@ -68,7 +69,7 @@ def budget() -> None:
 
 @budget.command("set")
 @click.argument("name", metavar="USER")
-@click.option("--max-weight", type=click.FloatRange(min=0), metavar="N", help="0: no limit. [default: as it is]")
+@click.option("--max-weight", type=Number(min=0, max=1e12), metavar="N", help="0: no limit. [default: as it is]")
 @click.option("--max-band", type=click.Choice(_BANDS), help="The most urgent band allowed. [default: as it is]")
 @pass_context
 def set_command(context: CliContext, name: str, max_weight: float | None, max_band: str | None) -> None:

@@ -31,6 +31,7 @@ from iris.cluster.types import (
 from iris.domain.ids import user_of
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import MarinError
+from rigging.quantities import check_count, check_seconds
 
 
 class IrisClient:
@@ -273,7 +274,7 @@ class IrisClient:
     def list_jobs(self, prefix: str = "", states: Iterable[JobState] = (), limit: int = 0) -> list[JobStatus]:
         """Jobs, newest first: those below `prefix` ("/user" or "/user/job"), in one of `states`; 0: the last 200."""
         wanted = [pb.JobState.Value(f"JOB_STATE_{state.name}") for state in states]
-        request = pb.ListJobsRequest(prefix=prefix, states=wanted, limit=limit)
+        request = pb.ListJobsRequest(prefix=prefix, states=wanted, limit=check_count(limit, "limit"))
         reply = self._connection.run(lambda c: c.jobs.ListJobs(request, timeout=c.timeout, metadata=c.metadata))
         return [job_status(job) for job in reply.jobs]
 
@@ -312,7 +313,9 @@ class IrisClient:
         Raises:
             NotFound: At the first line asked for.
         """
-        query = LogQuery(str(task_id), include_children, round(since * 1000), max_lines, from_start, follow)
+        since_ms = round(check_seconds(since, "since", zero=True) * 1000)
+        count = check_count(max_lines, "max_lines")
+        query = LogQuery(str(task_id), include_children, since_ms, count, from_start, follow)
         return read_logs(self._connection, query)
 
     def wait_jobs(
@@ -354,7 +357,7 @@ class IrisClient:
         Raises:
             InvalidRequest: It is no valid SELECT. Denied: It is not a mere SELECT. BudgetExceeded: It took too long.
         """
-        request = pb.QueryRequest(sql=sql, max_rows=max_rows)
+        request = pb.QueryRequest(sql=sql, max_rows=check_count(max_rows, "max_rows"))
         return query_result(
             self._connection.run(lambda c: c.cluster.Query(request, timeout=c.timeout, metadata=c.metadata))
         )

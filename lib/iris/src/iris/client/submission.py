@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,12 +31,12 @@ from iris.domain.resources import Device
 from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts, whole_slices
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import AlreadyExists, Conflict, InvalidRequest, MarinError
+from rigging.quantities import check_count, check_seconds
 
 FORWARDED_PREFIX: Final = "MARIN_"
 """Variables that every job gets from its submitter, unless the job sets them: where data lives must not change."""
 
 INLINE_PAYLOAD_BYTES: Final = 1024 * 1024
-_INT32_MAX: Final = 2**31 - 1
 
 logger = logging.getLogger(__name__)
 
@@ -152,15 +151,15 @@ class Submitter:
             environment=self.environment(plan.environment),
             bundle_digest=self.bundle_digest(),
             replicas=self._whole_slices(plan),
-            max_retries_failure=_count(limits.max_retries_failure, "max_retries_failure"),
-            max_retries_preemption=_count(limits.max_retries_preemption, "max_retries_preemption"),
+            max_retries_failure=check_count(limits.max_retries_failure, "max_retries_failure"),
+            max_retries_preemption=check_count(limits.max_retries_preemption, "max_retries_preemption"),
             timeout_ms=_to_ms(limits.timeout, "timeout"),
             scheduling_timeout_ms=_to_ms(limits.scheduling_timeout, "scheduling_timeout"),
             constraints=plan.constraints,
             coscheduling=plan.coscheduling,
             ports=plan.ports,
             band=_band(plan.priority_band),
-            max_task_failures=_count(limits.max_task_failures, "max_task_failures"),
+            max_task_failures=check_count(limits.max_task_failures, "max_task_failures"),
             reserve=plan.reserve,
             exclusive=plan.exclusive,
             fence_after_ms=_fence_ms(plan),
@@ -171,7 +170,7 @@ class Submitter:
 
     def _whole_slices(self, plan: JobPlan) -> int:
         """The number of tasks; for a gang on TPU slices, that of whole slices."""
-        replicas = _count(plan.replicas, "replicas", least=1)
+        replicas = check_count(plan.replicas, "replicas", least=1)
         wanted, group = plan.resources.device, plan.coscheduling
         if wanted is None:
             return replicas
@@ -191,6 +190,8 @@ class Submitter:
 
     def job_name(self, name: str, user: str | None = None) -> JobName:
         """The full name: below the job this process runs in, or the user's."""
+        if "" in (user, self._user):
+            raise InvalidRequest("user is empty; give a name, or None for the own one")
         if self._inside is None:
             return JobName.root(user or self._user or default_user(), name)
         parent = JobName.from_string(self._inside.job_id)
@@ -241,18 +242,10 @@ def pickle_callable(entrypoint: Entrypoint) -> bytes:
     return payload
 
 
-def _count(value: int, name: str, least: int = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _INT32_MAX:
-        raise InvalidRequest(f"{name} must be a whole number from {least} up, not {value!r}")
-    return value
-
-
 def _to_ms(seconds: float | None, name: str) -> int:
     if seconds is None:
         return 0
-    if not seconds > 0 or math.isinf(seconds):
-        raise InvalidRequest(f"{name} must be a number of seconds above 0, not {seconds!r} (None for no limit)")
-    return max(1, round(seconds * 1000))
+    return max(1, round(check_seconds(seconds, name) * 1000))
 
 
 def _fence_ms(plan: JobPlan) -> int:

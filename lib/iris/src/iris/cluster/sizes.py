@@ -1,32 +1,8 @@
 """Sizes as people write them: "1GB", "512MiB", 2048."""
 
-import re
-from typing import Final
+from rigging.quantities import parse_size
 
-from rigging.errors import InvalidRequest
-
-_UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
-_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgtp]?)(?:i?b)?\s*", re.IGNORECASE)
-
-
-def parse_size(size: str | int, what: str = "size") -> int:
-    """Bytes of a size; every unit is a power of 1024, so "1g", "1GB" and "1GiB" are all 2**30.
-
-    Args:
-        size: A number of bytes, or a number with a unit of k, m, g, t or p.
-        what: Name of the parameter, for the error.
-
-    Raises:
-        InvalidRequest: Not a size, or below 0.
-    """
-    if isinstance(size, int) and not isinstance(size, bool):
-        if size < 0:
-            raise InvalidRequest(f"{what} {size} is below 0")
-        return size
-    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    if match is None:
-        raise InvalidRequest(f"{what} {size!r} is not a size; write a number with a unit, e.g. '512MB' or '4g'")
-    return round(float(match[1]) * _UNITS[match[2].lower()])
+__all__ = ["format_size", "parse_size", "short_size"]
 
 
 def format_size(size_bytes: int) -> str:

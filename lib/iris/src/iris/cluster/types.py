@@ -9,6 +9,7 @@ from iris.cluster.job_name import JobName
 from iris.cluster.sizes import parse_size
 from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
 from rigging.errors import InvalidRequest
+from rigging.quantities import check_unit
 from rigging.topology import get_tpu_topology
 
 __all__ = [
@@ -139,7 +140,7 @@ class ResourceSpec:
 
     Args:
         cpu: Cores; fractions down to a thousandth are allowed, 0 takes none.
-        memory: Bytes, or text such as "4GB" (units are powers of 1024).
+        memory: Bytes, or text such as "4GB" (units are powers of 1024); 0, or at least 1 MB.
         disk: Scratch space, like `memory`.
         device: Accelerators; None for none.
     """
@@ -153,8 +154,8 @@ class ResourceSpec:
         # Written so that NaN is refused too.
         if not 0 <= self.cpu <= 1e6:
             raise InvalidRequest(f"cpu {self.cpu!r}: give a number of cores from 0 up")
-        parse_size(self.memory, "memory")
-        parse_size(self.disk, "disk")
+        check_unit(self.memory, "memory")
+        check_unit(self.disk, "disk")
 
     @property
     def cpu_millis(self) -> int:

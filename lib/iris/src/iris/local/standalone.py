@@ -1,7 +1,9 @@
 """A controller on this machine that is not the user's local cluster: serving as it, and restoring its state."""
 
 import asyncio
+import errno
 import logging
+import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,6 +63,7 @@ def serve_standalone(
     config = controller_config(
         config_path, Given(state_dir, port, remote_state_dir=remote_state_dir, durability=durability)
     )
+    _make(config.state_dir)
     configure_logging(logging.INFO)
     hide_own_environment(storage=True)
 
@@ -95,6 +98,16 @@ def salvage_state(config_path: Path | None, *, state_dir: Path | None, check_onl
     if not directory.is_dir():
         raise NotFound(f"there is no state directory {directory}")
     return Checked(directory, damage_of(directory)) if check_only else salvage(directory)
+
+
+def _make(state_dir: Path) -> None:
+    """Make the directory if need be. Raises InvalidRequest where that cannot be."""
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(state_dir, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise InvalidRequest(f"cannot keep the state in {state_dir} (--state-dir): {error.strerror}") from None
 
 
 def restore_state(

@@ -95,4 +95,7 @@ def _too_large(need: Resources, workers: Sequence[WorkerCapacity]) -> str | None
     name, most, _ = max(workers, key=lambda worker: amount_of(worst.dimension, worker[1]))
     if any(all(item.dimension != worst.dimension for item in found) for found in lacking):
         return f"needs {worst.need} with all else it asks for on one worker; no worker has all of that together"
-    return f"needs {worst.need}; the largest worker ({name}) has {amount_text(worst.dimension, most)}"
+    reason = f"needs {worst.need}; the largest worker ({name}) has {amount_text(worst.dimension, most)}"
+    # Most jobs ask for disk only because they did not say otherwise.
+    hint = ": ask for less with --disk or ResourceSpec(disk=...), 0 for none" if worst.dimension == "disk" else ""
+    return reason + hint

@@ -1,0 +1,40 @@
+"""Kinds of values on the command line that click does not have; what cannot be is refused before anything is done."""
+
+import math
+from typing import Any, Final
+
+import click
+
+from rigging.quantities import MAX_COUNT, MAX_SECONDS
+
+
+class Number(click.FloatRange):
+    """A number in a range; unlike click's own never "nan"."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
+
+class Name(click.types.StringParamType):
+    """Text that is not empty: left out it means something else than given as nothing."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text = super().convert(value, param, ctx)
+        if not text.strip():
+            self.fail("it is empty; give a name, or leave the option out.", param, ctx)
+        return text
+
+
+SECONDS: Final = Number(min=0, min_open=True, max=MAX_SECONDS)
+SECONDS_OR_ZERO: Final = Number(min=0, max=MAX_SECONDS)
+COUNT: Final = click.IntRange(min=1, max=MAX_COUNT)
+NAME: Final = Name()
+LISTED: Final = click.IntRange(min=1, max=10_000)
+"""Jobs; the controller lists no more."""

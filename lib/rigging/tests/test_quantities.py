@@ -1,0 +1,66 @@
+import math
+
+import pytest
+
+from rigging.errors import InvalidRequest
+from rigging.quantities import MAX_SECONDS, check_count, check_seconds, check_unit, parse_size
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("99999999999999999999GB", r"memory '99999999999999999999GB' is not a size: it must be below 8192p"),
+        ("9" * 400, r"memory '9{40}' is not a size: it must be below 8192p"),
+        (2**63, "must be below 8192p"),
+        (10**400, "must be below 8192p"),
+        ("8192p", "must be below 8192p"),
+        ("-1GB", "memory '-1GB' is not a size; write a number with a unit"),
+        ("", "memory '' is not a size"),
+        (True, "memory True is not a size"),
+        (-1, "memory -1 is below 0"),
+        ("nan", "memory 'nan' is not a size"),
+    ],
+)
+def test_what_is_no_size_is_refused_in_words(given: str | int, reason: str) -> None:
+    with pytest.raises(InvalidRequest, match=reason):
+        parse_size(given, "memory")
+
+
+def test_the_largest_size() -> None:
+    assert parse_size("8191p") == 8191 * 2**50
+    assert parse_size(2**62) == 2**62
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("2", "memory '2' is 2 bytes, below the least of 1MB; write a unit, e.g. '2GB'"),
+        (4, "memory '4' is 4 bytes, below the least of 1MB; write a unit, e.g. '4GB'"),
+        ("512", "e.g. '512MB'"),
+        ("4k", "memory '4k' is 4096 bytes, below the least of 1MB; write a unit, e.g. '64MB'"),
+        ("1048575", "e.g. '64MB'"),
+    ],
+)
+def test_less_than_a_megabyte_lacks_its_unit(given: str | int, hint: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        check_unit(given, "memory")
+    assert hint in str(refused.value)
+    assert check_unit("1MB", "memory") == check_unit(2**20, "memory") == 2**20
+    assert check_unit(0, "disk") == 0
+
+
+@pytest.mark.parametrize("given", [math.nan, math.inf, -5, 1e18, True, "5"])
+def test_seconds_are_a_number_that_fits(given: float) -> None:
+    with pytest.raises(InvalidRequest, match="timeout must be a number of seconds above 0, at most 3153600000, not"):
+        check_seconds(given, "timeout")
+    assert check_seconds(MAX_SECONDS, "timeout") == MAX_SECONDS
+    with pytest.raises(InvalidRequest, match="above 0"):
+        check_seconds(0, "timeout")
+    assert check_seconds(0, "since", zero=True) == 0
+
+
+@pytest.mark.parametrize("given", [-1, 2**31, 1.5, True])
+def test_counts_are_whole_numbers_that_fit(given: int) -> None:
+    with pytest.raises(InvalidRequest, match="limit must be a whole number from 0 to 2147483647, not"):
+        check_count(given, "limit")
+    assert check_count(2**31 - 1, "limit") == 2**31 - 1
