@@ -3,7 +3,7 @@
 import pytest
 
 from iris.domain.constraints import Constraint, ConstraintOp
-from iris.domain.events import Assigned, WorkerCordoned, WorkerLost, WorkerUncordoned
+from iris.domain.events import Assigned, WorkerCordoned, WorkerGone, WorkerUncordoned
 from iris.domain.ids import TaskId, WorkerId
 from iris.domain.resources import Device
 from iris.domain.states import FailureKind, TaskState
@@ -121,7 +121,7 @@ def test_a_gang_that_lost_a_host_restarts_whole_elsewhere(slices):
     gang(slices)
     slices.schedule()
     slices.observe("/u/job/0:0", TaskState.SUCCEEDED)  # provisional until the gang is done
-    slices.do(WorkerLost(WorkerId("s1-1"), "slice s1 preempted"))
+    slices.do(WorkerGone(WorkerId("s1-1"), "slice s1 preempted"))
     tasks = slices.view.tasks["/u/job"]
     assert [task.state for task in tasks] == [TaskState.PENDING] * 2
     why = "attempt 0 on s1-0: taken back: gang restarted because task 1 lost worker s1-1: slice s1 preempted"
