@@ -3,6 +3,7 @@
 import getpass
 import os
 import re
+from functools import lru_cache
 
 
 def default_user() -> str:
@@ -11,6 +12,11 @@ def default_user() -> str:
         name = getpass.getuser()
     except (KeyError, OSError, ImportError):
         name = ""
+    return _as_name(name)
+
+
+@lru_cache(maxsize=8)
+def _as_name(name: str) -> str:
     cleaned = re.sub(r"[^A-Za-z0-9_.@+=-]", "-", name)[:128]
     if not cleaned.strip(".-"):
         return f"uid{os.getuid()}"

@@ -2,8 +2,11 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Final
 
 from iris.domain.ids import AttemptId, JobId
+
+_COMPANY_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Outbox:
     def __init__(self) -> None:
         self._pending = Outgoing()
         self._wake = asyncio.Event()
+        self._later: asyncio.TimerHandle | None = None
         self._closed = False
 
     @property
@@ -64,11 +68,11 @@ class Outbox:
     def forget(self, attempt: AttemptId) -> None:
         self._pending.stop.pop(attempt, None)
         self._pending.forget[attempt] = None
-        self._wake.set()
+        self._wake_later()
 
     def acknowledge_log(self, attempt: AttemptId, size: int) -> None:
         self._pending.log_acks[attempt] = size
-        self._wake.set()
+        self._wake_later()
 
     def acknowledge_beat(self, beat: int) -> None:
         self._pending.beat_ack = max(beat, self._pending.beat_ack)
@@ -84,15 +88,28 @@ class Outbox:
         self._closed = True
         self._wake.set()
 
+    def _wake_later(self) -> None:
+        # The worker is in no hurry for these, and a message of their own would cost more than all else about them.
+        if self._later is None and not self._wake.is_set():
+            self._later = asyncio.get_running_loop().call_later(_COMPANY_S, self._wake.set)
+
     async def take(self, timeout_s: float) -> Outgoing | None:
-        """All that is pending, as soon as there is something; None after `timeout_s`, or when closed."""
-        if self._pending.is_empty and not self._closed:
+        """All that is pending, as soon as there is something; None after `timeout_s`, or when closed.
+
+        What ended attempts leave to be said waits a moment for company.
+        """
+        if not self._wake.is_set():
             try:
                 async with asyncio.timeout(timeout_s):
                     await self._wake.wait()
             except TimeoutError:
                 return None
         self._wake.clear()
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        if self._closed:
+            self._wake.set()
         if self._closed or self._pending.is_empty:
             return None
         taken, self._pending = self._pending, Outgoing()

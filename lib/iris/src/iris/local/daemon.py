@@ -16,6 +16,7 @@ from iris.local import WORKER_ID
 from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, daemon_environment, open_log
 from iris.local.state import LocalPaths, held_lock, read_record
 from iris.local.stop import stop_worker
+from iris.rpc.daemon import tune_process
 from iris.worker.host_env import hide_own_environment
 from rigging.errors import MarinError, Unavailable
 
@@ -25,6 +26,7 @@ _LOCK_PATIENCE: Final = 2.0
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one of the two processes until it ends; returns its exit code."""
     options = _parser().parse_args(argv)
+    tune_process()
     paths = LocalPaths(options.state_dir)
     hide_own_environment(storage=options.process == "controller")
     if not options.foreground and os.fork():

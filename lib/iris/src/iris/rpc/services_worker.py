@@ -9,7 +9,8 @@ from typing import Any, Final
 from iris.controller.outbox import Outgoing
 from iris.controller.parts import Controller
 from iris.controller.sessions import Greeting, Report, WorkerSession
-from iris.domain.ids import AttemptId, WorkerId
+from iris.domain.entities import JobSpec
+from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind, make_token
@@ -22,6 +23,7 @@ from rigging.errors import Conflict, InvalidRequest
 from rigging.printable import is_printable_line
 
 _FAREWELL_S: Final = 10.0
+_LAUNCHES_KEPT: Final = 64
 
 Context = Any  # grpc's own, which is untyped here
 
@@ -34,6 +36,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
+        self._launches: dict[JobId, tuple[JobSpec, pb.Launch]] = {}
 
     async def Session(
         self, request_iterator: AsyncIterator[pb.WorkerMessage], context: Context
@@ -118,12 +121,22 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
     def _message(self, session: WorkerSession, outgoing: Outgoing) -> pb.ControllerMessage:
         run = []
         for job_id, attempts in outgoing.start.items():
-            job = self._controller.view.jobs[job_id]
-            token = make_token(self._controller.secret, PrincipalKind.JOB, job_id)
-            run.append(run_attempts_to_wire(launch_to_wire(job.spec, token), attempts))
+            run.append(run_attempts_to_wire(self._launch(self._controller.view.jobs[job_id].spec), attempts))
         session.revision += 1
         grace_ms = round(self._controller.config.stop_grace_s * 1000)
         return outgoing_to_wire(outgoing, run, session.revision, grace_ms)
+
+    def _launch(self, spec: JobSpec) -> pb.Launch:
+        """What an attempt of a job needs to start; made once for the attempts of a job that start in a row."""
+        known = self._launches.get(spec.job_id)
+        if known is not None and known[0] is spec:
+            return known[1]
+        launch = launch_to_wire(spec, make_token(self._controller.secret, PrincipalKind.JOB, spec.job_id))
+        if len(self._launches) >= _LAUNCHES_KEPT:
+            self._launches.clear()
+        if spec.replicas > 1:
+            self._launches[spec.job_id] = (spec, launch)
+        return launch
 
 
 def _report(message: pb.Observation, worker_id: WorkerId) -> Report:

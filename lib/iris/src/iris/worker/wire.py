@@ -1,6 +1,7 @@
 """Between the wire and the worker's own types; with `session`, the only file here that knows protobuf."""
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from iris.domain.resources import Device, Resources
 from iris.rpc import iris_pb2 as pb
@@ -12,7 +13,9 @@ def desired_from_wire(message: pb.Desired) -> DesiredChange:
     """What the controller wants changed."""
     start = []
     for run in message.run:
-        launch = launch_from_wire(run.launch)
+        # The attempts of one job come in many messages; each needs the same, and is known by it.
+        one = run.launch
+        launch = _shared(one.SerializeToString(deterministic=True)) if one.replicas > 1 else launch_from_wire(one)
         job_id = launch.job_id
         for ref in run.attempts:
             task_id = f"{job_id}/{ref.task_index}"
@@ -23,6 +26,11 @@ def desired_from_wire(message: pb.Desired) -> DesiredChange:
         stop=tuple(StopRequest(stop.attempt_id, stop.grace_ms, stop.reason) for stop in message.stop),
         forget=tuple(message.forget),
     )
+
+
+@lru_cache(maxsize=64)
+def _shared(data: bytes) -> Launch:
+    return launch_from_wire(pb.Launch.FromString(data))
 
 
 def launch_from_wire(message: pb.Launch) -> Launch:
