@@ -1,5 +1,7 @@
 import asyncio
 
+import pytest
+
 from iris.controller.outbox import Farewell, Outbox
 from iris.domain.ids import AttemptId, JobId
 
@@ -67,5 +69,35 @@ def test_a_waiting_writer_wakes_for_news_and_for_the_end() -> None:
         outbox.close()
         assert await writer is None
         assert outbox.closed
+
+    asyncio.run(main())
+
+
+def test_what_ended_attempts_leave_to_be_said_goes_with_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris.controller.outbox._COMPANY_S", 3600)
+
+    async def main() -> None:
+        outbox = Outbox()
+        writer = asyncio.ensure_future(outbox.take(10))
+        await asyncio.sleep(0)
+        outbox.forget(A)
+        outbox.acknowledge_log(A, 7)
+        await asyncio.sleep(0)
+        assert not writer.done()
+        outbox.start(JobId("/ann/b"), 0, 0)
+        taken = await writer
+        assert taken is not None
+        assert (list(taken.start), list(taken.forget), taken.log_acks) == (["/ann/b"], [A], {A: 7})
+
+    asyncio.run(main())
+
+
+def test_it_goes_by_itself_after_a_moment() -> None:
+    async def main() -> None:
+        outbox = Outbox()
+        outbox.forget(A)
+        taken = await outbox.take(10)
+        assert taken is not None
+        assert list(taken.forget) == [A]
 
     asyncio.run(main())

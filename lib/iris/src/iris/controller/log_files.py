@@ -10,7 +10,7 @@ import io
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
@@ -241,7 +241,7 @@ class LogFiles:
 def _moved(record: Record, by: int) -> Record:
     if not by:
         return record
-    return replace(record, end=record.end + by)
+    return record._replace(end=record.end + by)
 
 
 class _Joined(io.RawIOBase):

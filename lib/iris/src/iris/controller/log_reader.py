@@ -88,6 +88,8 @@ def _lines(hub: LogHub, key: LogKey, since_ms: int, positions: dict[LogKey, int]
 
 
 def _merged(hub: LogHub, keys: list[LogKey], since_ms: int, positions: dict[LogKey, int]) -> Iterator[Line]:
+    if len(keys) == 1:
+        return _lines(hub, keys[0], since_ms, positions)
     sources = (_lines(hub, key, since_ms, positions) for key in keys)
     if len(keys) > _MAX_MERGED:
         return (line for source in sources for line in source)

@@ -90,8 +90,13 @@ class Outbox:
 
     def _wake_later(self) -> None:
         # The worker is in no hurry for these, and a message of their own would cost more than all else about them.
-        if self._later is None and not self._wake.is_set():
-            self._later = asyncio.get_running_loop().call_later(_COMPANY_S, self._wake.set)
+        if self._later is None:
+            self._later = asyncio.get_running_loop().call_later(_COMPANY_S, self._wake_late)
+
+    def _wake_late(self) -> None:
+        self._later = None
+        if not self._pending.is_empty:
+            self._wake.set()
 
     async def take(self, timeout_s: float) -> Outgoing | None:
         """All that is pending, as soon as there is something; None after `timeout_s`, or when closed.
@@ -105,9 +110,6 @@ class Outbox:
             except TimeoutError:
                 return None
         self._wake.clear()
-        if self._later is not None:
-            self._later.cancel()
-            self._later = None
         if self._closed:
             self._wake.set()
         if self._closed or self._pending.is_empty:

@@ -16,8 +16,7 @@ import re
 import struct
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 _HEADER: Final = struct.Struct("<BQI")
 _TRAILER: Final = struct.Struct("<I")
@@ -38,8 +37,7 @@ _READ_BYTES: Final = 256 * 1024
 _START: Final = re.compile(rb"(?=[\x00-\x07].{5}[\x01-\x03]\x00\x00.{2}[\x00-\x10]\x00)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One line, or a piece of one when `partial` (the line goes on in the next record of the same stream)."""
 
     is_stderr: bool
@@ -165,6 +163,13 @@ class _Reader:
 
     def next(self) -> Record | None:
         """The next record, or the note of a hole; None at the end, or at a record that is not complete yet."""
+        offset = self.position - self._base
+        if self._next is None and 0 <= offset < len(self._buffer) - RECORD_OVERHEAD:
+            # Nearly every record: whole, in the buffer, and as it should be.
+            known = _record_at(self._buffer, offset, self._base)
+            if known is not None and not known.at_ms < _EARLIEST_MS < self._at_ms:
+                self.position, self._at_ms = known.end, known.at_ms
+                return known
         if self._next is not None:
             record, self._next = self._next, None
         else:

@@ -3,7 +3,7 @@
 # ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
 
 import heapq
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
@@ -134,7 +134,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         )
         async with aclosing(read_logs(self._controller.hub, query)) as batches:
             async for batch in batches:
-                yield pb.LogBatch(entries=[_entry(line) for line in batch])
+                yield pb.LogBatch(entries=_entries(batch))
 
     def _silent(self, job_id: JobId) -> dict[TaskId, list[SilentAttempt]]:
         found: dict[TaskId, list[SilentAttempt]] = {}
@@ -180,14 +180,19 @@ def _is_under(job_id: JobId, prefix: str) -> bool:
     return not prefix or job_id == prefix or job_id.startswith(prefix + "/")
 
 
-def _entry(line: Line) -> pb.LogEntry:
-    (job_id, index, attempt), record = line
-    return pb.LogEntry(
-        task_id=f"{job_id}/{index}",
-        attempt=attempt,
-        is_stderr=record.is_stderr,
-        at_ms=record.at_ms,
-        data=record.data,
-        partial=record.partial,
-        note=record.note,
-    )
+def _entries(lines: Sequence[Line]) -> list[pb.LogEntry]:
+    entries = []
+    last, task_id, attempt = None, "", 0
+    for key, record in lines:
+        if key is not last:
+            last, task_id, attempt = key, f"{key[0]}/{key[1]}", key[2]
+        entry = pb.LogEntry(task_id=task_id, attempt=attempt, at_ms=record.at_ms, data=record.data)
+        # Most lines have none of these.
+        if record.is_stderr:
+            entry.is_stderr = True
+        if record.partial:
+            entry.partial = True
+        if record.note:
+            entry.note = True
+        entries.append(entry)
+    return entries
