@@ -335,11 +335,35 @@ def test_an_interrupt_of_the_run_leaves_true_statuses(make_step: MakeStep, make_
     threading.Thread(target=interrupt).start()
     executor = make_executor()
     with pytest.raises(KeyboardInterrupt):
-        executor.run([make_step("a", fn=work)])
-    path = next(iter(executor.output_paths.values()))
-    assert statuses(executor) == {"a": STATUS_FAILED}
-    assert not StatusFile(path).has_active_lock()
+        executor.run([make_step("a", make_step("before"), fn=work)])
+    assert statuses(executor) == {"before": STATUS_SUCCESS, "a": STATUS_FAILED}
+    assert not any(StatusFile(path).has_active_lock() for path in executor.output_paths.values())
     go_on.set()
+
+
+def test_threads_that_waited_for_work_all_take_it_up_again(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    """Wide, narrow and wide again, often: whoever counts them wrong ends with too few, and steps wait for nothing."""
+    gates = [threading.Barrier(12, timeout=20) for _ in range(4)]
+    step = make_step("start")
+    for index, gate in enumerate(gates):
+        wide = [make_step(f"w{index}-{number}", step, fn=lambda _, gate=gate: gate.wait()) for number in range(12)]
+        step = make_step(f"narrow{index}", wide)
+    executor = make_executor()
+    executor.run([step])
+    assert set(statuses(executor).values()) == {STATUS_SUCCESS}
+
+
+def test_steps_are_found_by_the_text_of_their_versions(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    a = make_step("a", versioned(1))
+    b, again = make_step("b", a), make_step("a", versioned(1))
+    executor = make_executor()
+    executor.run([b, again])
+    assert len(executor.version_str_to_step) == 2
+    assert {step.name: executor.version_strs[step] for step in (a, b)} == {
+        step.name: text for text, step in executor.version_str_to_step.items()
+    }
+    with pytest.raises(KeyError):
+        executor.version_str_to_step["{}"]
 
 
 def test_threads_end_with_the_run(make_step: MakeStep, make_executor: MakeExecutor) -> None:

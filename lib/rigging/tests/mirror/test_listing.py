@@ -92,3 +92,15 @@ def test_empty_directories_are_listed(make_regions: Any):
     assert regions.fs.ls("d/empty") == []
     assert regions.fs.find("d", withdirs=True) == ["d", "d/empty"]
     assert regions.fs.isdir("d/empty")
+
+
+def test_what_marks_a_version_is_of_the_region_that_has_the_file(make_regions: Any):
+    regions = make_regions("local", "local")
+    regions.put(0, "d/here", b"1")
+    regions.put(1, "d/there", b"12")
+    for region, name in ((0, "d/here"), (1, "d/there")):
+        raw, path = regions.raw(region), f"{regions.prefixes[region]}/{name}"
+        for mark in ("created", "modified", "checksum", "ukey"):
+            assert getattr(regions.fs, mark)(name) == getattr(raw, mark)(path) is not None, mark
+    with pytest.raises(FileNotFoundError, match="d/none"):
+        regions.fs.modified("d/none")
