@@ -140,6 +140,10 @@ def test_a_warm_cache_is_enough_when_the_index_is_gone(cluster, folder, tmp_path
     make_wheel(tmp_path / "w" / "pack_a-1.0-py3-none-any.whl", "pack_a", "1.0", {"pack_a.py": "V = 1\n"})
     write_index(tmp_path / "index", {"pack-a": tmp_path / "w" / "pack_a-1.0-py3-none-any.whl"})
     (folder / "requirements.txt").write_text("pack-a\n")
+    project = folder.parent / "project"
+    project.mkdir()
+    (project / "pyproject.toml").write_text(PROJECT.format(dependencies='"pack-a"'))
+    words = ("--", "python", "-c", "import pack_a; print(pack_a.V)")
     (folder / "a.py").write_text("import pack_a; print(pack_a.V)\n")
     # Of a worker with a cache of its own, so that the second environment is built and not found.
     with serve_index(tmp_path / "index") as port:
@@ -147,11 +151,15 @@ def test_a_warm_cache_is_enough_when_the_index_is_gone(cluster, folder, tmp_path
         cluster.iris("cluster", "stop", "--force")
         ran = cluster.iris("job", "run", "--", "python", "a.py", cwd=folder, env=env)
         assert (ran.code, ran.out) == (0, "1\n"), ran.text
+        assert cluster.iris("job", "run", *words, cwd=project, env=env).out == "1\n"
         wrong = cluster.iris("job", "run", "--pip", "pack-a==7", "--", "true", cwd=folder, env=env)
         assert "no version of pack-a==7" in wrong.err, wrong.text
         assert "the newest there is: pack-a==1.0" in wrong.err, wrong.text
     (folder / "requirements.txt").write_text("pack-a  # again\n")
     ran = cluster.iris("job", "run", "--", "python", "a.py", cwd=folder, env=env)
+    assert (ran.code, ran.out) == (0, "1\n"), ran.text
+    (project / "pyproject.toml").write_text(PROJECT.format(dependencies='"pack-a>=1"'))
+    ran = cluster.iris("job", "run", *words, cwd=project, env=env)
     assert (ran.code, ran.out) == (0, "1\n"), ran.text
     (folder / "requirements.txt").write_text("")
     ran = cluster.iris("job", "run", "--pip", "pack-a", "--", "python", "a.py", cwd=folder, env=env)

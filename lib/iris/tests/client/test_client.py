@@ -204,6 +204,19 @@ def test_a_command_runs_in_the_directory_in_which_it_was_typed(controller, conne
         IrisClient(connection, user="ann").submit(TRUE, "none", working_dir="sub")
 
 
+def test_nothing_is_sent_of_what_is_refused(controller, connection, tmp_path):
+    (tmp_path / "a.py").write_text("")
+    client = IrisClient(connection, tmp_path, user="ann")
+    with pytest.raises(InvalidRequest, match=r"does not say which packages its jobs need: add a uv\.lock"):
+        client.submit(TRUE, "job")
+    (tmp_path / "requirements.txt").write_text("")
+    with pytest.raises(InvalidRequest, match="extra 'gpu'"):
+        IrisClient(connection, tmp_path, user="ann").submit(TRUE, "job", environment=EnvironmentSpec(extras=["gpu"]))
+    assert controller.calls == []
+    runtime = controller.specs[IrisClient(connection, tmp_path, user="ann").submit(TRUE, "job").job_id].runtime
+    assert (runtime.packages, runtime.environment_path, runtime.interpreter) == (pb.PACKAGE_SOURCE_REQUIREMENTS, "", "")
+
+
 def test_a_child_runs_where_its_parent_is(controller, connection, tmp_path, monkeypatch):
     (tmp_path / "attempt" / "sub" / "deep").mkdir(parents=True)
     inside = JobEnv(

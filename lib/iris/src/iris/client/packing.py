@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from iris.python_programs import find_python
 from rigging.errors import Conflict, InvalidRequest
 
 _WARNINGS_SHOWN: Final = 20
+_SLOW_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,15 @@ class WorkspacePacker:
 
     def send(self, project: Project) -> PackedWorkspace:
         """Pack it, locked, and send what the cluster lacks. Raises InvalidRequest."""
+        slow = threading.Timer(_SLOW_SECONDS, self._notice, [f"preparing the workspace {self._shown}"])
+        slow.daemon = True
+        slow.start()
+        try:
+            return self._send(project)
+        finally:
+            slow.cancel()
+
+    def _send(self, project: Project) -> PackedWorkspace:
         layout = lay_out(project)
         beside = dict(layout.beside)
         if project.packages is PackageSource.LOCK and not project.locked:

@@ -143,6 +143,10 @@ class Submitter:
     def _request(self, plan: JobPlan, payload_digest: str) -> JobRequest:
         """What is sent for a plan; its bundle is in the cluster when this returns."""
         limits = plan.limits
+        # Before anything is sent: it may be refused.
+        runtime = self._workspace.runtime(
+            is_callable=not plan.entrypoint.argv, working_dir=plan.working_dir, extras=plan.environment.extras
+        )
         return JobRequest(
             job_id=str(self.job_name(plan.name, plan.user)),
             entrypoint=plan.entrypoint,
@@ -163,9 +167,7 @@ class Submitter:
             reserve=plan.reserve,
             exclusive=plan.exclusive,
             fence_after_ms=_fence_ms(plan),
-            runtime=self._workspace.runtime(
-                is_callable=not plan.entrypoint.argv, working_dir=plan.working_dir, extras=plan.environment.extras
-            ),
+            runtime=runtime,
         )
 
     def _whole_slices(self, plan: JobPlan) -> int:
