@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from iris.rpc import iris_pb2 as pb
+from iris.rpc.auth import PrincipalKind
 from iris.testing.controller import RunningController, running_controller
 from iris.testing.worker import ScriptedWorker
 from rigging.testing import eventually
@@ -108,6 +109,31 @@ def test_a_stop_of_what_is_reached_names_nothing(user: Any, controller: RunningC
         worker.wait_for_start(A)
         worker.observe(A, RUNNING)
         assert not user.stop("/ann/a").silent
+
+
+def test_exclusive_jobs_go_only_to_hosts_that_fence(controller: RunningController, user: Any) -> None:
+    """A worker of an earlier release would take the start for one like any other."""
+    with ScriptedWorker(controller.address, controller.worker_token("w1"), attributes={}) as older:
+        user.submit("/ann/plain")
+        older.wait_for_start("/ann/plain/0:0")
+        user.submit("/ann/a", exclusive=True, cpu_millis=100)
+        reason = "no worker has iris-fence exists; none has the attribute 'iris-fence'"
+        eventually(lambda: user.get("/ann/a").pending_reason == reason, "the job says what it lacks")
+        with ScriptedWorker(controller.address, controller.worker_token("w2"), "w2") as newer:
+            newer.wait_for_start(A)
+
+
+def test_what_was_given_up_is_forgotten_with_its_worker(tmp_path: Path, connect: Any) -> None:
+    quick = {"heartbeat_interval_s": 0.1, "worker_timeout_s": 0.5}
+    with running_controller(tmp_path / "state", **quick) as controller:
+        user = connect(controller)
+        run_and_leave(controller, user, max_retries_preemption=0)
+        user.wait_one("/ann/a")
+        admin = connect(controller, PrincipalKind.ADMIN, "root")
+        admin.stubs.cluster.RemoveWorker(pb.RemoveWorkerRequest(worker_id="w1", reason="gone"))
+        assert not silent_of(user)
+    with running_controller(tmp_path / "state", **quick) as controller:
+        assert not silent_of(connect(controller))
 
 
 def test_a_removed_worker_is_waited_for_no_more(controller: RunningController, user: Any, cluster: Any) -> None:

@@ -38,7 +38,7 @@ from iris.domain.effects import (
 )
 from iris.domain.errors import StorageUnavailable
 from iris.domain.events import Assigned, Event
-from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.ids import JobId, WorkerId
 from iris.sched.plan import pause_ms, plan_round
 from rigging.errors import MarinError, Unavailable
 
@@ -80,7 +80,7 @@ class Turn:
         busy = job_id in changes.jobs or job_id in view.children
         if busy or job_id not in view.jobs or not view.is_settled(job_id):
             return False
-        self._forget_lost(view.lost_of(job_id))
+        changes.lost.update(dict.fromkeys(view.lost_of(job_id)))
         view.forget_job(job_id)
         changes.forgotten_jobs.add(job_id)
         self.batch.effects.append(JobForgotten(job_id))
@@ -93,15 +93,10 @@ class Turn:
         busy = worker is None or worker.connected or worker_id in changes.workers
         if busy or any(view.attempts_on(worker_id)):
             return False
-        self._forget_lost(view.lost_on(worker_id))
+        changes.lost.update(dict.fromkeys(view.lost_on(worker_id)))
         view.forget_worker(worker_id)
         changes.forgotten_workers.add(worker_id)
         return True
-
-    def _forget_lost(self, names: Sequence[AttemptId]) -> None:
-        gone = Changes(lost=dict.fromkeys(names), at_ms=self.now_ms)
-        self.view.apply(gone)
-        self.batch.changes.lost.update(gone.lost)
 
 
 Decision = Callable[[Turn], Result]

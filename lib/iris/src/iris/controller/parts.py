@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from iris.controller.blobs import BlobStore
@@ -18,6 +18,7 @@ from iris.controller.validate import validate_fence, validate_place, validate_sp
 from iris.controller.waiters import JobWaiters
 from iris.core.job_rules import check_band, check_parent
 from iris.core.view import ClusterView
+from iris.domain.constraints import FENCE_ATTRIBUTE, Constraint, ConstraintOp
 from iris.domain.entities import JobSpec
 from iris.domain.events import JobSubmitted, StopRequested, WorkerCordoned, WorkerGone, WorkerUncordoned
 from iris.domain.ids import AttemptId, JobId, WorkerId
@@ -167,8 +168,15 @@ class Controller:
         validate_place(spec, offers, self.config.scale_groups)
         if is_live:
             turn.apply(StopRequested(spec.job_id, "replaced by a new submission"))
-        turn.apply(JobSubmitted(spec, key))
+        turn.apply(JobSubmitted(_on_fencing_hosts(spec), key))
         return Submitted(spec.job_id, adopted=False)
+
+
+def _on_fencing_hosts(spec: JobSpec) -> JobSpec:
+    """An exclusive job only runs where its attempts are fenced: an older worker would not know that it is to."""
+    if not spec.exclusive:
+        return spec
+    return replace(spec, constraints=(*spec.constraints, Constraint(FENCE_ATTRIBUTE, ConstraintOp.EXISTS)))
 
 
 def _stop(turn: Turn, job_id: JobId, reason: str, keep_children: bool) -> Stopped:

@@ -205,6 +205,8 @@ class ClusterView:
 
     def forget_job(self, job_id: JobId) -> None:
         """Know nothing more of a job that has settled; those below it are to be forgotten first."""
+        for name in self.lost_of(job_id):
+            del self.lost[name]
         job = self.jobs.pop(job_id)
         if dict.__contains__(self.tasks, job_id):
             del self.tasks[job_id]
@@ -214,6 +216,8 @@ class ClusterView:
 
     def forget_worker(self, worker_id: WorkerId) -> None:
         """Know nothing more of a worker on which nothing is booked."""
+        for name in self.lost_on(worker_id):
+            del self.lost[name]
         del self.workers[worker_id]
         del self.loads[worker_id]
 

@@ -32,6 +32,8 @@ _SIGNS = {
 }
 # Attributes that say where a worker is.
 PLACE_KEYS = frozenset({"region", "zone"})
+# Workers have it whose hosts end exclusive attempts by themselves; those of earlier releases do not.
+FENCE_ATTRIBUTE = "iris-fence"
 _ORDERED = frozenset({ConstraintOp.GT, ConstraintOp.GE, ConstraintOp.LT, ConstraintOp.LE})
 
 

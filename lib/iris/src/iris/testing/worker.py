@@ -9,6 +9,7 @@ from typing import Any, Final
 import grpc
 
 from iris.controller.config import Address
+from iris.domain.constraints import FENCE_ATTRIBUTE
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.protocol import CHANNEL_OPTIONS, PROTOCOL_VERSION, call_metadata
@@ -76,7 +77,7 @@ class ScriptedWorker:
             worker_id=worker_id,
             instance_id=instance_id,
             capacity=capacity or pb.Resources(cpu_millis=2000, memory_bytes=8 * GIB, disk_bytes=100 * GIB),
-            attributes=attributes or {},
+            attributes={FENCE_ATTRIBUTE: "true"} if attributes is None else attributes,
             protocol_version=protocol_version,
             inventory=inventory,
         )
