@@ -89,6 +89,21 @@ def test_a_token_ends_with_its_attempt(
         denied(lambda: late.get("/ann/b"), "job /ann/a has ended (killed)")  # noqa: B023
 
 
+def test_a_wait_that_outlives_its_attempt_tells_it_nothing(
+    controller: RunningController, user: User, holder: Any, worker: ScriptedWorker
+) -> None:
+    for job_id in ("/ann/a", "/ann/b"):
+        user.submit(job_id)
+        worker.wait_for_start(f"{job_id}/0:0")
+    request = pb.WaitJobsRequest(job_ids=["/ann/b"], timeout_ms=10_000)
+    waiting = holder(controller.attempt_token("/ann/a/0:0"), "/ann/a/0:0").jobs.WaitJobs.future(request)
+    worker.wait(lambda: user.task("/ann/a/0").state != pb.TASK_STATE_PENDING, "the wait is there before the stop")
+    user.stop("/ann/a")
+    user.stop("/ann/b")
+    worker.observe("/ann/b/0:0", pb.TASK_STATE_KILLED)
+    denied(waiting.result, "job /ann/a has ended (killed)")
+
+
 def test_a_stream_ends_with_the_attempt_that_reads_it(
     controller: RunningController, user: User, holder: Any, worker: ScriptedWorker
 ) -> None:

@@ -20,7 +20,7 @@ from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind
-from iris.rpc.authority import may_read
+from iris.rpc.authority import check_live, may_read
 from iris.rpc.convert import (
     job_states_from_wire,
     job_status,
@@ -66,8 +66,9 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         await self._controller.engine.settled()
         with self._lending(context):
             done = await self._controller.waiters.wait(job_ids, request.any, timeout_s)
-        # Those that the wait was not for may have moved meanwhile.
+        # Those that the wait was not for may have moved meanwhile, and so may the job that waited.
         await self._controller.engine.settled()
+        check_live(current_principal(), self._view)
         return pb.WaitJobsResponse(jobs=[self._status(self._view.job(job_id)) for job_id in job_ids], done=done)
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
