@@ -276,6 +276,27 @@ def test_the_workers_own_environment_and_payloads_cannot_be_written(open_path: P
     asyncio.run(scenario())
 
 
+def test_what_python_compiles_of_a_bundle_is_there_for_later_attempts_but_never_stale(open_path: Path) -> None:
+    look = "import sub.m as m, os; print(m.V, os.path.exists(m.__cached__))"
+
+    async def scenario() -> None:
+        async with place(open_path, OVERLAY, as_root=os.geteuid() == 0) as here:
+            bundle = here.controller.add_bundle({"sub/m.py": "V = 1\n", "bad.py": "V = = 1\n"})
+            argv = ("env", "PYTHONDONTWRITEBYTECODE=1", "python", "-c")
+            seen = [await here.run("ann", *argv, look, bundle=bundle) for _ in range(2)]
+            assert seen == ["1 False\n"] * 2
+            async with asyncio.timeout(20):
+                while await here.run("ann", *argv, look, bundle=bundle) != "1 True\n":
+                    pass
+            edit = f"open('sub/m.py', 'w').write('V = 3'); {look}"
+            assert await here.run("ann", *argv, edit, bundle=bundle) == "3 True\n"
+            assert await here.run("bob", *argv, look, bundle=bundle) == "1 True\n"
+            await here.run("bob", "sh", "-c", "for file in sub/__pycache__/*; do echo 666 > $file; done", bundle=bundle)
+            assert await here.run("ann", *argv, look, bundle=bundle) == "1 True\n"
+
+    asyncio.run(scenario())
+
+
 def test_the_log_says_which_way_is_used_and_why_nothing_better(open_path: Path) -> None:
     async def scenario() -> None:
         async with place(open_path, COPY, as_root=os.geteuid() == 0) as here:

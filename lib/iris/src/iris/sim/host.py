@@ -232,6 +232,10 @@ class _Preparer:
             raise PreparationFailed(FailureKind.ENVIRONMENT, "no such package")
         return Ground()
 
+    def compiled(self, bundle: Path, python: str) -> str:
+        del bundle, python
+        return ""
+
     async def close(self) -> None: ...
 
 

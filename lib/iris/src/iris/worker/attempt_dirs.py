@@ -32,14 +32,20 @@ class AttemptDirectories:
     Args:
         mode: How attempts are kept apart.
         run_later: Runs a function outside of the loop: removing what a task has left can take minutes.
+        compiled: Finds what was compiled of a bundle for a `python`; empty: nothing.
     """
 
     def __init__(
-        self, paths: WorkPaths, mode: IsolationMode, run_later: Callable[[Callable[[], None]], object]
+        self,
+        paths: WorkPaths,
+        mode: IsolationMode,
+        run_later: Callable[[Callable[[], None]], object],
+        compiled: Callable[[Path, str], str] = lambda bundle, python: "",  # noqa: ARG005
     ) -> None:
         self._paths = paths
         self._mode = mode
         self._run_later = run_later
+        self._compiled = compiled
         self._spare = SpareDirectories(str(paths.spare))
         self._own_environment = own_ground().virtual_env
 
@@ -71,7 +77,10 @@ class AttemptDirectories:
         # The worker's own environment cannot be written anyway; a job without files needs no namespace for that.
         environment = ground.virtual_env if bundle or ground.virtual_env != self._own_environment else ""
         directory = self._paths.layer(attempt_id)
-        mounts = mounts_of(self._mode, bundle, environment, directory)
+        compiled = ""
+        if bundle and self._mode is IsolationMode.OVERLAY and ground.bin_dirs:
+            compiled = self._compiled(Path(bundle), f"{ground.bin_dirs[0]}/python")
+        mounts = mounts_of(self._mode, bundle, environment, directory, compiled)
         if mounts and self._mode is IsolationMode.OVERLAY:
             os.mkdir(directory, 0o700)
         return mounts

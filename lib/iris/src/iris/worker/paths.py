@@ -7,7 +7,7 @@ from typing import Final
 
 _LONGEST_NAME: Final = 180
 _DIRECTORIES: Final = (
-    *("attempts", "blobs", "bundles", "envs", "errors", "layers", "links", "logs"),
+    *("attempts", "blobs", "bundles", "compiled", "envs", "errors", "layers", "links", "logs"),
     *("scratch", "sites", "spare", "tmp", "tokens", "trash"),
 )
 _PER_ATTEMPT: Final = ("errors", "links", "logs", "tokens")
@@ -22,6 +22,7 @@ class WorkPaths:
         self.attempts = root / "attempts"
         self.blobs = root / "blobs"
         self.bundles = root / "bundles"
+        self.compiled = root / "compiled"
         self.envs = root / "envs"
         self.errors = root / "errors"
         self.layers = root / "layers"

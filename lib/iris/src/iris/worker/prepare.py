@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from iris.domain.states import FailureKind
 from iris.worker.bundle import BlobSource, BundleStore, SingleFlight
 from iris.worker.environment import EnvironmentStore
+from iris.worker.isolation.compiled import CompiledBundles
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.isolation.seals import Seals
 from iris.worker.job_environment import JobEnvironments, JobSources
@@ -35,6 +36,10 @@ class Preparer(Protocol):
         """Fetch and build what is lacking. Raises PreparationFailed."""
         ...
 
+    def compiled(self, bundle: Path, python: str) -> str:
+        """The directory with what `python` compiled of a bundle; empty: there is none (yet)."""
+        ...
+
     async def close(self) -> None:
         """Stop what is being fetched and built."""
         ...
@@ -51,11 +56,17 @@ class BundlePreparer:
     """The real one: bundles from the controller, environments by uv."""
 
     def __init__(
-        self, paths: WorkPaths, bundles: BundleStore, store: EnvironmentStore, seals: Seals | None = None
+        self,
+        paths: WorkPaths,
+        bundles: BundleStore,
+        store: EnvironmentStore,
+        compiled: CompiledBundles,
+        seals: Seals | None = None,
     ) -> None:
         self._paths = paths
         self._bundles = bundles
         self._store = store
+        self._compiled = compiled
         self._seals = seals
         self._environments = JobEnvironments(paths, store)
         self._workspaces: dict[str, Workspace | None] = {}
@@ -68,7 +79,8 @@ class BundlePreparer:
         seals = Seals() if runtime.isolation is IsolationMode.COPY else None
         tools = RuntimeTools(runtime)
         store = EnvironmentStore(paths, tools, base, seals)
-        return cls(paths, BundleStore(paths, source, seals=seals), store, seals)
+        bundles = BundleStore(paths, source, seals=seals)
+        return cls(paths, bundles, store, CompiledBundles(paths, tools, base), seals)
 
     def ready(self, launch: Launch) -> Ground | None:
         if self._seals is not None:
@@ -104,7 +116,11 @@ class BundlePreparer:
         self._grounds[_what_it_needs(launch)] = _Prepared(ground, tuple(needed))
         return ground
 
+    def compiled(self, bundle: Path, python: str) -> str:
+        return self._compiled.over(bundle, python)
+
     async def close(self) -> None:
+        await self._compiled.close()
         await self._bundles.close()
         await self._reading.close()
         await self._store.close()

@@ -93,7 +93,7 @@ class Supervisor:
         self._turn: asyncio.Handle | None = None
         self._tokens = TokenFiles(paths)
         self._directories = AttemptDirectories(
-            paths, runtime.isolation, lambda work: self._loop.run_in_executor(None, work)
+            paths, runtime.isolation, lambda work: self._loop.run_in_executor(None, work), preparer.compiled
         )
         self._leaving = ""  # why this worker goes away
         self._idle = asyncio.Event()

@@ -25,15 +25,17 @@ class Mount:
         source: What it sees. With a layer it is never written; without one it is the attempt's own, or, where it is
             `target` itself, read-only.
         layer: A directory that will be made for what it writes.
+        over: With a layer: a directory whose files are seen over those of `source`, and never written either.
     """
 
     target: str
     source: str
     layer: str = ""
+    over: str = ""
 
     def words(self) -> list[str]:
         """For JSON."""
-        return [self.target, self.source, self.layer]
+        return [self.target, self.source, self.layer, self.over]
 
 
 def mounts_from(words: Sequence[Sequence[Any]]) -> tuple[Mount, ...]:
@@ -41,18 +43,21 @@ def mounts_from(words: Sequence[Sequence[Any]]) -> tuple[Mount, ...]:
     return tuple(Mount(*map(str, mount)) for mount in words)
 
 
-def mounts_of(mode: IsolationMode, bundle: str, environment: str, own_directory: str) -> tuple[Mount, ...]:
+def mounts_of(
+    mode: IsolationMode, bundle: str, environment: str, own_directory: str, compiled: str = ""
+) -> tuple[Mount, ...]:
     """The mounts of one attempt.
 
     Args:
         bundle: The directory of its whole bundle; empty: none.
         environment: Its virtual environment, if that is not read-only for all tasks already.
         own_directory: Of the attempt; `private_copy` of it has the copy of the bundle, where that is needed.
+        compiled: What was compiled of the bundle; empty: nothing.
     """
-    targets = [path for path in (bundle, environment) if path]
     match mode:
         case IsolationMode.OVERLAY:
-            return tuple(Mount(path, path, f"{own_directory}/{number}") for number, path in enumerate(targets))
+            targets = ((bundle, "bundle", compiled), (environment, "environment", ""))
+            return tuple(Mount(path, path, f"{own_directory}/{name}", over) for path, name, over in targets if path)
         case IsolationMode.BIND:
             copies = [Mount(bundle, private_copy(own_directory))] if bundle else []
             return (*copies, *([Mount(environment, environment)] if environment else []))

@@ -24,7 +24,7 @@ from iris.worker.removal import remove_tree
 
 logger = logging.getLogger(__name__)
 
-_PROTECTED: Final = ("blobs", "bundles", "envs", "links", "sites")
+_PROTECTED: Final = ("blobs", "bundles", "compiled", "envs", "links", "sites")
 _HIDDEN: Final = "trash"
 _EMPTY: Final = "empty"
 
@@ -149,12 +149,12 @@ def _apply(mount: Mount, options: str) -> None:
         syscalls.bind(mount.source, mount.target, read_only=mount.source == mount.target)
         return
     # A layer can be mounted once: if a start is given up and made again, it needs another.
-    layer = f"{mount.layer}.{secrets.token_hex(2)}" if os.path.exists(mount.layer) else mount.layer
-    upper, work = f"{layer}/upper", f"{layer}/work"
-    for directory in (layer, upper, work):
+    upper = f"{mount.layer}.{secrets.token_hex(2)}" if os.path.exists(mount.layer) else mount.layer
+    work = f"{upper}.work"
+    for directory in (upper, work):
         os.mkdir(directory, 0o755)
-    names = ((name, _escaped(path)) for name, path in (("lower", mount.source), ("upper", upper), ("work", work)))
-    directories = ",".join(f"{name}dir={path}" for name, path in names)
+    lower = ":".join(_escaped(path) for path in (mount.over, mount.source) if path)
+    directories = f"lowerdir={lower},upperdir={_escaped(upper)},workdir={_escaped(work)}"
     syscalls.mount("overlay", mount.target, "overlay", 0, f"{directories}{options}")
 
 

@@ -1,0 +1,59 @@
+"""Compiles the Python files of a bundle: `python -I compile_bundle.py BUNDLE PARTS TARGET`.
+
+A script of its own, run by the interpreter of the tasks, of whatever version. What it makes belongs over the bundle:
+TARGET has the `__pycache__` directories, and is there only when all of them are. PARTS keeps what was compiled by the
+digest of its source, for the next bundle, which mostly differs in few files.
+"""
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import py_compile
+import shutil
+import sys
+
+_MOST_BYTES = 1024 * 1024
+"""Larger files are data that happens to be Python."""
+
+
+def compile_bundle(bundle: str, parts: str, target: str) -> int:
+    """Make `target`; how many files it has. Raises OSError."""
+    parts = os.path.join(parts, sys.implementation.cache_tag or "none")
+    os.makedirs(parts, exist_ok=True)
+    temporary = f"{target}.{os.getpid()}"
+    count = 0
+    try:
+        for directory, folders, names in os.walk(bundle):
+            folders[:] = [name for name in folders if name != "__pycache__"]
+            for name in names:
+                path = os.path.join(directory, name)
+                if name.endswith(".py") and not os.path.islink(path) and os.path.getsize(path) <= _MOST_BYTES:
+                    compiled = _compiled(path, parts)
+                    if compiled:
+                        place = importlib.util.cache_from_source(os.path.join(temporary, os.path.relpath(path, bundle)))
+                        os.makedirs(os.path.dirname(place), exist_ok=True)
+                        os.link(compiled, place)
+                        count += 1
+        os.makedirs(temporary, exist_ok=True)
+        os.rename(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return count
+
+
+def _compiled(path: str, parts: str) -> str:
+    """The file with the code of `path`; empty when it cannot be compiled."""
+    with open(path, "rb") as file:
+        part = os.path.join(parts, hashlib.sha256(file.read()).hexdigest() + ".pyc")
+    if not os.path.exists(part):
+        # Python compares a hash of the source, not its time: a task that edits its own view must not run old code.
+        mode = py_compile.PycInvalidationMode.CHECKED_HASH
+        with contextlib.suppress(py_compile.PyCompileError, ValueError, RecursionError):
+            py_compile.compile(path, cfile=part, doraise=True, invalidation_mode=mode)
+    return part if os.path.exists(part) else ""
+
+
+if __name__ == "__main__":
+    os.nice(10)
+    compile_bundle(*sys.argv[1:])
