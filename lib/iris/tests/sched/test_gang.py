@@ -3,7 +3,7 @@
 import pytest
 
 from iris.domain.constraints import Constraint, ConstraintOp
-from iris.domain.events import Assigned, WorkerCordoned, WorkerGone, WorkerUncordoned
+from iris.domain.events import Assigned, WorkerCordoned, WorkerDisconnected, WorkerGone, WorkerUncordoned
 from iris.domain.ids import TaskId, WorkerId
 from iris.domain.resources import Device
 from iris.domain.states import FailureKind, TaskState
@@ -121,6 +121,7 @@ def test_a_gang_that_lost_a_host_restarts_whole_elsewhere(slices):
     gang(slices)
     slices.schedule()
     slices.observe("/u/job/0:0", TaskState.SUCCEEDED)  # provisional until the gang is done
+    slices.do(WorkerDisconnected(WorkerId("s1-1"), "a"))
     slices.do(WorkerGone(WorkerId("s1-1"), "slice s1 preempted"))
     tasks = slices.view.tasks["/u/job"]
     assert [task.state for task in tasks] == [TaskState.PENDING] * 2
