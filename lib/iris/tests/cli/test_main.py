@@ -183,3 +183,15 @@ def test_old_moments_have_a_date():
     assert moment(0, 5) == "-"
     assert len(moment(1_000_000_000_000, 1_000_000_000_001)) == len("12:00:00")
     assert moment(1_000_000_000_000, 1_100_000_000_000).startswith("2001-09-")
+
+
+def test_a_local_cluster_of_another_release_can_be_ended(monkeypatch, capsys):
+    from iris.local.start import LocalCluster
+
+    def refuse(cluster):
+        raise Conflict("it speaks protocol 1, this client speaks 2; stop it with `iris cluster stop --force`")
+
+    monkeypatch.setattr(LocalCluster, "find", refuse)
+    assert run(["cluster", "stop"]) == 3
+    assert "iris cluster stop --force" in capsys.readouterr().err
+    assert run(["cluster", "stop", "--force"]) == 0

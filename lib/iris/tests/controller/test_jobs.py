@@ -10,6 +10,7 @@ import pytest
 
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
+from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.testing.controller import RunningController, running_controller
 from iris.testing.worker import ScriptedWorker, succeed_at_once
 
@@ -308,7 +309,7 @@ def test_status_tells_what_there_is(user: Any, worker: ScriptedWorker) -> None:
     worker.observe("/ann/a/1:0", SUCCEEDED)
     worker.wait_for_start("/ann/a/2:0")
     status = user.cluster.Status(pb.ClusterStatusRequest())
-    assert (status.protocol_version, status.pending_tasks, status.running_tasks) == (1, 0, 1)
+    assert (status.protocol_version, status.pending_tasks, status.running_tasks) == (PROTOCOL_VERSION, 0, 1)
     (info,) = status.workers
     assert (info.worker_id, info.connected, info.committed.cpu_millis, info.running_tasks) == ("w1", True, 2000, 2)
 

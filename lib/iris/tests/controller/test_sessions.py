@@ -209,7 +209,7 @@ def test_the_end_of_an_attempt_waits_for_a_lost_log_only_so_long(tmp_path: Path,
 @pytest.mark.parametrize(
     ("settings", "code", "reason"),
     [
-        ({"protocol_version": 99}, "FAILED_PRECONDITION", "speaks protocol version 99, this controller 1"),
+        ({"protocol_version": 99}, "FAILED_PRECONDITION", "speaks protocol version 99, this controller 2"),
         (
             {"worker_id": "w2"},
             "PERMISSION_DENIED",
@@ -244,7 +244,7 @@ def test_calls_without_the_right_token_or_version_are_refused(controller: Runnin
     good = ("authorization", f"Bearer {controller.user_token}")
     code, details = refusal(good, ("iris-protocol-version", "7"))
     assert (code, details[:58]) == (
-        grpc.StatusCode.FAILED_PRECONDITION, "the caller speaks protocol version 7, this controller 1: u",
+        grpc.StatusCode.FAILED_PRECONDITION, "the caller speaks protocol version 7, this controller 2: u",
     )  # fmt: skip
     stranger = connect(controller, PrincipalKind.JOB, "/ann/a")
     for call in (lambda: stranger.get("/bob/x"), lambda: stranger.stop("/bob/x"), lambda: stranger.submit("/ann/b")):

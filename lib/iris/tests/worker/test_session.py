@@ -12,6 +12,7 @@ import pytest
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import attempt_token
+from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.worker.agent import AgentEnd
 from iris.worker.testing import FakeController, InProcessWorker, run_command
 from rigging.testing import eventually
@@ -34,7 +35,7 @@ def alive(pid: int) -> bool:
 def test_hello_says_who_the_worker_is(play: Play) -> None:
     async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
         (hello,) = controller.hellos
-        assert (hello.worker_id, hello.protocol_version) == ("w1", 1)
+        assert (hello.worker_id, hello.protocol_version) == ("w1", PROTOCOL_VERSION)
         assert hello.capacity.cpu_millis == 2000
         assert dict(hello.attributes) == {"os": "linux"}
 
@@ -324,7 +325,7 @@ def test_a_controller_of_another_version_is_refused_naming_both(play: Play, capl
         controller.protocol_version = 99
         await controller.start()
         assert await asyncio.wait_for(worker.serving, 10) is AgentEnd.INCOMPATIBLE
-        assert "protocol version 99, this worker speaks 1" in caplog.text
+        assert "protocol version 99, this worker speaks 2" in caplog.text
 
     play(scenario)
 

@@ -154,8 +154,8 @@ def stop(context: CliContext, force: bool) -> None:
 
     target = context.target()
     paths = LocalCluster().paths
-    if target.is_local and LocalCluster().find() is None:
-        # Nothing answers: at most remains of a cluster are left.
+    if target.is_local and not _answers(force):
+        # At most remains of a cluster are left, or one of another release, with which nothing can be agreed.
         _stop_remains(force)
         return
     with IrisClient.of(target) as client:
@@ -180,6 +180,19 @@ def stop(context: CliContext, force: bool) -> None:
 
 cluster.add_command(worker)
 cluster.add_command(controller)
+
+
+def _answers(force: bool) -> bool:
+    """Whether a local cluster is there to be asked. Raises Conflict for one of another release, without `force`."""
+    from iris.local.start import LocalCluster
+    from rigging.errors import Conflict
+
+    try:
+        return LocalCluster().find() is not None
+    except Conflict:
+        if not force:
+            raise
+        return False
 
 
 def _stop_remains(force: bool) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -143,17 +143,13 @@ class Submitter:
     def _request(self, plan: JobPlan, payload_digest: str) -> JobRequest:
         """What is sent for a plan; its bundle is in the cluster when this returns."""
         limits = plan.limits
-        # Before anything is sent: it may be refused.
-        runtime = self._workspace.runtime(
-            is_callable=not plan.entrypoint.argv, working_dir=plan.working_dir, extras=plan.environment.extras
-        )
-        return JobRequest(
+        request = JobRequest(
             job_id=str(self.job_name(plan.name, plan.user)),
             entrypoint=plan.entrypoint,
             payload_digest=payload_digest,
             resources=plan.resources,
             environment=self.environment(plan.environment),
-            bundle_digest=self.bundle_digest(),
+            bundle_digest="",
             replicas=self._whole_slices(plan),
             max_retries_failure=check_count(limits.max_retries_failure, "max_retries_failure"),
             max_retries_preemption=check_count(limits.max_retries_preemption, "max_retries_preemption"),
@@ -167,8 +163,12 @@ class Submitter:
             reserve=plan.reserve,
             exclusive=plan.exclusive,
             fence_after_ms=_fence_ms(plan),
-            runtime=runtime,
         )
+        # Last, because it sends the workspace: what can be refused without that is refused by now.
+        runtime = self._workspace.runtime(
+            is_callable=not plan.entrypoint.argv, working_dir=plan.working_dir, extras=plan.environment.extras
+        )
+        return replace(request, runtime=runtime, bundle_digest=self.bundle_digest())
 
     def _whole_slices(self, plan: JobPlan) -> int:
         """The number of tasks; for a gang on TPU slices, that of whole slices."""

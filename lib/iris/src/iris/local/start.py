@@ -85,7 +85,8 @@ class LocalCluster:
         if record.protocol_version != PROTOCOL_VERSION:
             raise Conflict(
                 f"the local cluster at {record.address} is iris {record.version} and speaks protocol "
-                f"{record.protocol_version}, this client speaks {PROTOCOL_VERSION}; stop it with `iris cluster stop`"
+                f"{record.protocol_version}, this client speaks {PROTOCOL_VERSION}; stop it, with its jobs, with "
+                "`iris cluster stop --force`"
             )
         return record if _listens(record.address) else None
 

@@ -2,8 +2,12 @@
 
 from typing import Final
 
-PROTOCOL_VERSION: Final = 1
-"""Grows when an old peer could misunderstand a new one (see iris.proto)."""
+PROTOCOL_VERSION: Final = 2
+"""Grows when an old peer could misunderstand a new one (see iris.proto).
+
+2: a job says in which directory and with which Python and packages it runs (`Runtime`), and whether it is exclusive;
+a peer that does not know that would run it elsewhere, with other packages, or twice.
+"""
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 MAX_REQUEST_BYTES: Final = 16 * 1024 * 1024
