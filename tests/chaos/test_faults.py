@@ -93,13 +93,15 @@ class Story:
 
     def plan(self) -> None:
         for number in range(self.size.jobs):
-            is_long = self.source.random() < 0.1
+            is_long = self.source.random() < 0.3
             self.planned.append(
                 Planned(
                     f"job-{number}",
                     self.source.random() < 0.4,
                     self.source.randint(3, 60),
-                    self.source.uniform(0.1, 0.3) if is_long else self.source.uniform(0.01, 0.06),
+                    self.source.uniform(0.1, 0.4) * self.size.heartbeat_s
+                    if is_long
+                    else self.source.uniform(0.01, 0.06),
                     3 if self.source.random() < 0.05 else 0,
                 )
             )

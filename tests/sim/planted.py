@@ -205,7 +205,7 @@ PLANTED: dict[str, Planted] = {
         (_start_again_under_the_same_number, (38, 45, 89)),
         (_restart_one_member_alone, (10, 21)),
         (_share_hosts, (0, 17, 39)),
-        (_forget_what_is_stopping, (173, 263, 276)),
+        (_forget_what_is_stopping, (263, 276, 316)),
         (_forget_ends_of_tasks_that_are_no_more, (71,)),
         (_no_idempotency, (3, 5)),
         (_charge_the_host_for_user_errors, (0,)),
