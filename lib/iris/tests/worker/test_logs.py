@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from iris.rpc.logformat import decode_all
+from iris.worker.guardian.log_room import stored_bytes
 from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.logs import AttemptLog
 
@@ -45,3 +46,35 @@ def test_acknowledgements_move_forward_and_a_standstill_means_send_again(log: At
     assert (log.acked, log.sent) == (40, log.size)
     log.acknowledge(40)
     assert log.sent == 40
+
+
+def test_words_that_found_no_room_come_after_the_file(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"abc")
+    log = AttemptLog(tmp_path / "log")
+    log.grew(3)
+    log.append_words(b"words")
+    log.append_words(b"again")  # told twice, by a guardian that was asked again
+    assert log.size == 8
+    assert b"".join(log.read(offset, 2) for offset in (0, 2, 3, 5, 7)) == b"abcwords"
+    assert log.read(8, 5) == b""
+
+
+@pytest.mark.parametrize("is_short", [True, False])
+def test_the_disk_gets_back_what_the_controller_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_short: bool
+) -> None:
+    monkeypatch.setattr("iris.worker.logs._LOOK_EVERY_BYTES", 4096)
+    monkeypatch.setattr("iris.worker.logs.is_short", lambda path: is_short)
+    monkeypatch.setattr("iris.worker.logs._KEPT_BYTES", 40_000)
+    path = tmp_path / "log"
+    path.write_bytes(b"x" * 100_000)
+    log = AttemptLog(path)
+    log.grew(100_000)
+    with path.open("rb") as file:
+        before = stored_bytes(file.fileno())
+        log.acknowledge(80_000)
+        if stored_bytes(file.fileno()) == before:
+            pytest.skip("this file system has no holes")
+    kept_from = 80_000 if is_short else 40_000
+    assert log.read(kept_from, 100_000 - kept_from) == b"x" * (100_000 - kept_from)
+    assert (b"x" in log.read(39_000, 38_000)) != is_short

@@ -13,6 +13,7 @@ from iris.cli.output import duration, moment, output, say, table
 from iris.cli.params import COUNT, LISTED, NAME, SECONDS_OR_ZERO
 from rigging.clock import unix_ms
 from rigging.errors import MarinError
+from rigging.printable import printable_line
 
 if TYPE_CHECKING:
     from iris.client import JobStatus, TaskStatus
@@ -206,7 +207,7 @@ def _summary_lines(
     facts = [
         ("job", status.job_id),
         ("state", status.state.word),
-        ("command", status.command),
+        ("command", printable_line(status.command)),
         ("submitted", moment(status.submitted_at_ms, now)),
         ("started", moment(status.started_at_ms, now)),
         ("finished", moment(status.finished_at_ms, now)),

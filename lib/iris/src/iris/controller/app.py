@@ -133,7 +133,7 @@ class _Run:
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         view = load_view(store, ClusterView)
         self._engine = Engine(view, store, unix_ms, _die, space.release)
-        self._hub = LogHub(view, LogStore(config.state_dir / "logs", config.log_limit_bytes, space.take))
+        self._hub = LogHub(view, LogStore(config.state_dir / "logs", config.log_limit_bytes, space.take, space.spare))
         remote = replicator if config.durability is Durability.REMOTE else None
         self._sessions = Sessions(
             self._engine,

@@ -1,8 +1,9 @@
 """Room for the database: a reserve that nothing else may touch, and who has to stop before it is touched.
 
-The controller's disk fills in this order: new jobs, logs and blobs are refused while less than `margin` is free beside
-the reserve file; the database goes on into that margin; when even that is gone, the reserve file is given up for it. A
-controller that starts on a full disk gives the reserve up first, so it can always open its database.
+The controller's disk fills in this order: logs and blobs stop when one and a half of `margin` is free beside the
+reserve file, new jobs are refused below `margin`; the database goes on into that; when even that is gone, the reserve
+file (of the same size) is given up for it. A controller that starts on a full disk gives the reserve up first, so it
+can always open its database.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ RESERVE_NAME: Final = "reserve"
 DEFAULT_RESERVE_BYTES: Final = 64 * 1024 * 1024
 _SHARE: Final = 10
 """Of a small file system no more than the tenth part is reserved."""
+_SPARED_BYTES: Final = 16 * 1024
 _LOOK_EVERY_S: Final = 0.25
 _ENOUGH_TO_START: Final = 1024 * 1024
 _LEFTOVERS: Final = ("blobs/upload.*", "iris.db.restoring", "iris.db.snapshot", "*.log.old")
@@ -107,6 +109,18 @@ class DiskSpace:
             self.tend()
         return held
 
+    def spare(self) -> bool:
+        """Take a few blocks from the reserve, for what must be said of bytes that are lost; a half of it stays."""
+        size = self._size() - _SPARED_BYTES
+        if not self._wanted or size < self._margin // 2:
+            return False
+        self._held = False  # to be made whole when there is room
+        try:
+            os.truncate(self._file, size)
+        except OSError:
+            return False
+        return True
+
     def tend(self) -> None:
         """Look at the disk, and have the reserve (again) when there is room for it."""
         if not self._wanted:
@@ -150,8 +164,10 @@ class DiskSpace:
         return True
 
     def _has(self, count: int) -> bool:
-        # A reserve that was given up comes first.
-        return self._free - count >= (self._margin if self._held else 3 * self._margin)
+        # They stop before new jobs are refused, and leave room for a reserve that was given up: else what they wrote
+        # could keep jobs out for ever.
+        kept = self._margin + self._margin // 2
+        return self._free - count >= (kept if self._held else kept + self._margin)
 
     def _reason(self) -> str:
         free = f"{format_bytes(self._free)} free in {self._root}"

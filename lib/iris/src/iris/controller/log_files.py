@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-from iris.rpc.logformat import Record, hole, last_complete, lost_output, read_from, read_tail
+from iris.rpc.logformat import Record, decode_all, hole, last_complete, lost_output, read_from, read_tail
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 FILE_MARK: Final = "~"
 _SUFFIX: Final = ".log"
 _FILES_PER_LOG: Final = 16
+_LONGEST_NOTE: Final = 1024
 _SMALLEST_FILE: Final = 64 * 1024
 _LARGEST_FILE: Final = 1024 * 1024
 
@@ -45,10 +46,15 @@ def parse_file_name(name: str) -> tuple[int, int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """How much of one attempt's log is kept, and whether the disk has room for so many bytes more."""
+    """How much of one attempt's log is kept, and whether the disk has room for so many bytes more.
+
+    Args:
+        spare: Makes room for a few bytes at any cost: for what is said of other bytes that are lost.
+    """
 
     limit_bytes: int
     has_room: Callable[[int], bool]
+    spare: Callable[[], bool] = lambda: False
 
     @property
     def file_bytes(self) -> int:
@@ -88,7 +94,8 @@ class LogFiles:
         count = len(data)
         while self.stored + count > limits.limit_bytes and self._drop_middle():
             pass
-        if self.stored + count > limits.limit_bytes or not self._make_room(count, limits):
+        has_room = self.stored + count <= limits.limit_bytes and self._make_room(count, limits)
+        if not has_room and not (_is_note(data) and limits.spare()):
             self.drop(count)
             return
         if not self.files or self._end_of_last() != self.size or self.files[-1][1] >= limits.file_bytes:
@@ -236,6 +243,17 @@ class LogFiles:
         self.path(start).unlink(missing_ok=True)
         self.stored -= size
         return size
+
+
+def _is_note(data: memoryview) -> bool:
+    """Whether this is nothing but a note, which may be all that tells of much more."""
+    if len(data) > _LONGEST_NOTE:
+        return False
+    try:
+        records = list(decode_all(bytes(data)))
+    except ValueError:
+        return False
+    return bool(records) and records[-1].end == len(data) and all(record.note for record in records)
 
 
 def _moved(record: Record, by: int) -> Record:

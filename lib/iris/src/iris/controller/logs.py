@@ -26,7 +26,7 @@ class LogStore:
 
     Args:
         limit_bytes: So much of an attempt's log is kept: its beginning, and what is newest.
-        has_room: Whether the disk has room for so many bytes more.
+        has_room: Whether the disk has room for so many bytes more. spare: Makes room for a note at any cost.
     """
 
     def __init__(
@@ -34,9 +34,10 @@ class LogStore:
         root: Path,
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
         has_room: Callable[[int], bool] = lambda count: count >= 0,
+        spare: Callable[[], bool] = lambda: False,
     ) -> None:
         self._root = root
-        self._limits = LogLimits(limit_bytes, has_room)
+        self._limits = LogLimits(limit_bytes, has_room, spare)
         self._logs: dict[LogKey, LogFiles] = {}
         self._listed: dict[str, dict[tuple[int, int], list[int]]] = {}  # with where the files of each begin
 

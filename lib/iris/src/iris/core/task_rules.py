@@ -157,7 +157,7 @@ def _succeed(draft: Draft, task: Task, event: AttemptObserved) -> Task:
         task.preemptions,
         event.exit_code,
         event.exit_signal,
-        "",
+        event.error,  # nothing, or how much of its output is not in its log
         task.started_at_ms or finished,
         finished,
         task.causes,

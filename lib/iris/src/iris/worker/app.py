@@ -18,6 +18,7 @@ from iris.worker.agent import Agent, AgentEnd, Resolver, cancel_and_wait
 from iris.worker.evidence import OomKills
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths
+from iris.worker.guardian.log_room import DEFAULT_LIMIT_BYTES
 from iris.worker.host_env import hide_own_environment
 from iris.worker.isolation.plan import IsolationMode, variables_of
 from iris.worker.paths import WorkPaths
@@ -50,6 +51,7 @@ class WorkerConfig:
         platform: What the host stands on; one that says so when it takes the host away makes the worker leave at once,
             and its attempts count as preempted.
         isolation: The best way of keeping tasks from changing what others share that is tried.
+        log_limit_bytes: So much of an attempt's log may wait on this host's disk for the controller.
         guardian_linger_s: How long a guardian without worker and tasks waits for a worker to tell their ends to.
     """
 
@@ -62,6 +64,7 @@ class WorkerConfig:
     platform: Platform = Platform.NONE
     guardian_linger_s: float = DEFAULT_LINGER_S
     isolation: IsolationMode = IsolationMode.OVERLAY
+    log_limit_bytes: int = DEFAULT_LIMIT_BYTES
 
 
 def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
@@ -112,6 +115,7 @@ async def _serve_guardian(
         TaskEnvironment(paths, config.worker_id, base | variables_of(guardian.isolation), _own_address),
         controller_address=agent.address,
         oom_kills=OomKills(own_oom_counters()),
+        log_limit_bytes=config.log_limit_bytes,
     )
     serving = asyncio.create_task(agent.run(supervisor))
     waiting = asyncio.create_task(outside.told_to_stop.wait())

@@ -74,6 +74,8 @@ class Exited:
     failure: FailureKind = FailureKind.USER
     fenced: str = ""
     """Why the guardian killed it for lack of contact; empty when it did not."""
+    lost: str = ""
+    """How much of its output is not in its log; said whatever the end was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,7 @@ def _exited(life: Life, event: Exited) -> Step:
         state, error, failure = TaskState.WORKER_FAILED, event.fenced, FailureKind.PREEMPTED
     elif event.code or event.signal:
         state, error, failure = TaskState.FAILED, event.error, event.failure
+    error = f"{error}\n{event.lost}".strip()
     return (
         Life(Phase.ENDED, state, life.stop, life.pid, event.code, event.signal, error, failure),
         _REPORT,

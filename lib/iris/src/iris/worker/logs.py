@@ -3,6 +3,12 @@
 import contextlib
 import os
 from pathlib import Path
+from typing import Final
+
+from iris.worker.guardian.log_room import is_short, punch
+
+_LOOK_EVERY_BYTES: Final = 256 * 1024
+_KEPT_BYTES: Final = 16 * 1024 * 1024
 
 
 class AttemptLog:
@@ -11,12 +17,15 @@ class AttemptLog:
     `size` is what was written; `sent` and `acked` are how far the controller was sent it and said to have it.
     """
 
-    __slots__ = ("_descriptor", "_finished", "_path", "acked", "sent", "size")
+    __slots__ = ("_descriptor", "_finished", "_given_back", "_looked_at", "_path", "_words", "acked", "sent", "size")
 
     def __init__(self, path: str | Path) -> None:
         self._path = path
         self._descriptor: int | None = None
         self._finished = False
+        self._words = b""  # what the file has no room for: it comes after the file
+        self._given_back = 0
+        self._looked_at = 0
         self.size = 0
         self.sent = 0
         self.acked = 0
@@ -35,7 +44,16 @@ class AttemptLog:
         """At most `count` bytes from `offset`, fewer only at the end."""
         if offset >= self.size:
             return b""
-        return os.pread(self._open(), min(count, self.size - offset), offset)
+        in_file = self.size - len(self._words)
+        if offset >= in_file:
+            return self._words[offset - in_file :][:count]
+        return os.pread(self._open(), min(count, in_file - offset), offset)
+
+    def append_words(self, records: bytes) -> None:
+        """Add records that could not be written any more; they are kept in memory."""
+        if not self._words:
+            self._words = records
+            self.size += len(records)
 
     def acknowledge(self, offset: int) -> None:
         """The controller has everything before `offset`.
@@ -48,6 +66,22 @@ class AttemptLog:
             self.sent = offset
         self.acked = offset
         self.sent = max(self.sent, offset)
+        if offset - self._looked_at >= _LOOK_EVERY_BYTES:
+            self._looked_at = offset
+            with contextlib.suppress(OSError):
+                self._give_back(offset)
+
+    def _give_back(self, offset: int) -> None:
+        """Let the disk have what the controller holds; where there is room, the newest of it stays for a while."""
+        kept = 0 if is_short(self._path) else _KEPT_BYTES
+        if offset - self._given_back < kept + _LOOK_EVERY_BYTES:
+            return
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            punch(descriptor, offset - kept)
+        finally:
+            os.close(descriptor)
+        self._given_back = offset - kept
 
     def rewind(self, offset: int) -> None:
         """A new session: the controller has everything before `offset`; ship from there."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from iris.domain.ids import user_of
 from iris.domain.states import FailureKind, TaskState
+from iris.rpc.logformat import encode
 from iris.worker.attempt import Attempt, adopted, free_ports
 from iris.worker.attempt_dirs import AttemptDirectories
 from iris.worker.attempt_machine import (
@@ -63,6 +64,7 @@ class Supervisor:
         runtime: Holds what runs; attempts beyond what it can hold wait for their start.
         oom_kills: What the kernel killed for lack of memory.
         now: Unix time in seconds.
+        log_limit_bytes: So much of an attempt's log may be on this disk; 0: the default.
     """
 
     def __init__(
@@ -74,7 +76,9 @@ class Supervisor:
         controller_address: Callable[[], str],
         oom_kills: OomKills | None = None,
         now: Callable[[], float] = time.time,
+        log_limit_bytes: int = 0,
     ) -> None:
+        self._log_limit = log_limit_bytes
         self.outbox = Outbox(self._log_of)
         self._paths = paths
         self._runtime = runtime
@@ -236,9 +240,10 @@ class Supervisor:
             launch = attempt.request.launch
             kind, why = judge(exit, exit.tail, launch.has_accelerator, self._oom_kills.claim)
             error = why or self._own_words(attempt) or exit.text()
-        if exit.lost:
-            error = f"{error}\n{exit.lost}".strip()
-        self._advance(attempt, Exited(exit.code, exit.signal, error, kind, exit.fenced), exit.at_ms)
+        if exit.unmarked:
+            attempt.log.append_words(encode(True, exit.at_ms, exit.unmarked.encode(), note=True))
+            self.outbox.log_grew(attempt.attempt_id)
+        self._advance(attempt, Exited(exit.code, exit.signal, error, kind, exit.fenced, exit.lost), exit.at_ms)
 
     def _advance(self, attempt: Attempt, event: Event, at_ms: int = 0) -> None:
         before = attempt.life.state
@@ -360,6 +365,7 @@ class Supervisor:
             cwd=self._directories.make(attempt.attempt_id, ground.bundle_dir, launch.runtime.working_dir),
             sharer=user_of(launch.job_id) if launch.payload_digest else "",
             log=attempt.log_path,
+            log_limit=self._log_limit,
             tail_bytes=TAIL_BYTES if launch.has_accelerator else 0,
             fence_ms=launch.fence_after_ms if launch.exclusive else 0,
             note=attempt.note(),
@@ -370,7 +376,7 @@ class Supervisor:
 
     def _write_log(self, attempt: Attempt, text: str) -> None:
         """The last words on an attempt that never came to its guardian."""
-        writer = LogWriter(attempt.log_path)
+        writer = LogWriter(attempt.log_path, self._log_limit)
         writer.feed(True, f"{text}\n".encode(errors="replace"), int(self._now() * 1000))
         writer.finish(int(self._now() * 1000))
         self.log_grew(attempt, writer.size)

@@ -314,7 +314,8 @@ def test_a_full_disk_does_not_touch_the_ends(play: Play) -> None:
         guardian.start(ProcessSpec("a", spec.argv, spec.env, spec.cwd, log="/dev/full"), seen)
         exit = await seen.end
         assert exit.code == 5
-        assert "No space left on device" in exit.lost
+        assert exit.lost == "5 bytes of output lost: no space left on the worker's disk"
+        assert exit.unmarked == exit.lost, "where nothing can be written the log cannot say it either"
 
     play(scenario)
 

@@ -1,9 +1,12 @@
+import errno
+import os
 import random
 from pathlib import Path
 
 import pytest
 
 from iris.rpc.logformat import Record, decode_all
+from iris.worker.guardian.log_room import punch, stored_bytes
 from iris.worker.guardian.log_writer import PIECE_BYTES, LineSplitter, LogWriter
 
 
@@ -78,8 +81,74 @@ def test_no_output_makes_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_loses_output_loudly_and_keeps_what_was_promised(tmp_path: Path) -> None:
+def texts(path: Path) -> list[tuple[bytes, bool]]:
+    return [(record.data, record.note) for record in decode_all(path.read_bytes())]
+
+
+def test_output_that_cannot_be_written_is_counted_and_what_was_promised_stays(tmp_path: Path) -> None:
     log = LogWriter(tmp_path / "missing" / "log")
-    log.feed(False, b"line\n", 1)
+    log.feed(False, b"line\nanother\n", 1)
     assert log.size == 0
-    assert "output was lost" in log.error
+    log.finish(2)
+    assert log.lost == "13 bytes of output lost: it cannot be written on the worker's disk (No such file or directory)"
+    assert log.unmarked == log.lost
+
+
+def test_the_hole_of_a_full_disk_is_marked_once_there_is_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = LogWriter(tmp_path / "log")
+    log.feed(False, b"before\n", 1)
+    write = os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        if len(data) > 10:
+            return write(descriptor, data[:10])  # a part still fits
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.write", full)
+        for number in range(5):
+            log.feed(True, b"lost %d\n" % number, 2)
+    log.feed(False, b"after\n", 3)
+    log.finish(4)
+    assert texts(tmp_path / "log") == [
+        (b"before", False),
+        (b"35 bytes of output lost: no space left on the worker's disk", True),
+        (b"after", False),
+    ]
+    assert (tmp_path / "log").stat().st_size == log.size
+    assert log.lost == "35 bytes of output lost: no space left on the worker's disk"
+    assert log.unmarked == ""
+
+
+def test_beyond_the_limit_the_last_words_are_kept(tmp_path: Path) -> None:
+    log = LogWriter(tmp_path / "log", limit_bytes=2 * 2**20)
+    line = b"x" * 999 + b"\n"
+    for _ in range(10_000):
+        log.feed(False, line, 1)
+    log.feed(False, b"the last line\n", 2)
+    log.finish(3)
+    found = texts(tmp_path / "log")
+    (note,) = [text for text, is_note in found if is_note]
+    assert found[-1] == (b"the last line", False)
+    kept = sum(len(text) + 1 for text, is_note in found if not is_note)
+    lost = 10_000 * 1000 + 14 - kept
+    assert note == f"{lost:,} bytes of output lost: ".encode() + note.partition(b"lost: ")[2]
+    assert b"more than 2,097,152 bytes waited on the worker's disk for the controller" in note
+    assert log.size < 2.5 * 2**20
+
+
+def test_what_the_reader_gives_back_makes_room_for_more(tmp_path: Path) -> None:
+    log = LogWriter(tmp_path / "log", limit_bytes=2 * 2**20)
+    line = b"x" * 999 + b"\n"
+    for number in range(10_000):
+        log.feed(False, line, 1)
+        if number % 500 == 0:
+            with (tmp_path / "log").open("r+b") as file:
+                if not punch(file.fileno(), log.size - 4096):
+                    pytest.skip("this file system has no holes: what the controller has stays on the disk")
+    log.finish(3)
+    assert log.lost == ""
+    with (tmp_path / "log").open("rb") as file:
+        assert stored_bytes(file.fileno()) < 2 * 2**20 < log.size

@@ -53,7 +53,7 @@ def test_without_a_common_version_both_ranges_are_named() -> None:
 def test_a_spec_travels_whole_and_unknown_fields_are_passed_over() -> None:
     mounts = (Mount("/b", "/b", "/l"), Mount("/e", "/e"))
     spec = ProcessSpec(
-        "/a/b/0:0", ("echo", "x"), {"A": "\udcff"}, "/", "ann", "/log", 7, 8000, True, {"task": "/a/b/0"}, mounts
+        "/a/b/0:0", ("echo", "x"), {"A": "\udcff"}, "/", "ann", "/log", 7, 8000, True, {"task": "/a/b/0"}, mounts, 9
     )
     assert spec_from(fields_of(spec) | {"of_the_next_release": 1}) == spec
     assert spec_from(fields_of(ProcessSpec("o", ("true",), {}, "/"))) == ProcessSpec("o", ("true",), {}, "/")

@@ -224,6 +224,7 @@ def _exit_from(end: Json) -> Exit:
         lost=str(end.get("lost", "")),
         fenced=str(end.get("fenced", "")),
         at_ms=int(end.get("at_ms", 0)),
+        unmarked=str(end.get("unmarked", "")),
     )
 
 

@@ -44,7 +44,7 @@ class HeldAttempt:
         self.at_ms = now_ms()
         self.pid = 0
         self.process: Process | None = None
-        self.writer = LogWriter(spec.log) if spec.log else None
+        self.writer = LogWriter(spec.log, spec.log_limit) if spec.log else None
         self.exit: Exit | None = None
         self.refusal: StartFailed | None = None
         self.fenced = ""
@@ -102,8 +102,8 @@ class HeldAttempt:
             self.writer.finish(self.at_ms)
         self.phase = Phase.ENDED
         self.process = None
-        lost = self.writer.error if self.writer is not None else ""
-        self.exit = Exit(exit.code, exit.signal, self._tail, lost, self.fenced, self.at_ms)
+        lost, unmarked = (self.writer.lost, self.writer.unmarked) if self.writer is not None else ("", "")
+        self.exit = Exit(exit.code, exit.signal, self._tail, lost, self.fenced, self.at_ms, unmarked)
         self._tail = b""
         self.cancel_timers()
         self._keeper.ended(self)
@@ -162,6 +162,8 @@ class HeldAttempt:
             end["tail"] = base64.b64encode(exit.tail).decode()
         if exit.lost:
             end["lost"] = exit.lost
+        if exit.unmarked:
+            end["unmarked"] = exit.unmarked
         if exit.fenced:
             end["fenced"] = exit.fenced
         return end
@@ -180,6 +182,7 @@ def spec_from(fields: Json) -> ProcessSpec:
         cwd=str(fields["cwd"]),
         sharer=str(fields.get("sharer", "")),
         log=str(fields.get("log", "")),
+        log_limit=int(fields.get("log_limit", 0)),
         tail_bytes=int(fields.get("tail_bytes", 0)),
         fence_ms=int(fields.get("fence_ms", 0)),
         dies_with_worker=bool(fields.get("dies_with_worker", False)),
@@ -191,7 +194,7 @@ def spec_from(fields: Json) -> ProcessSpec:
 def fields_of(spec: ProcessSpec) -> Json:
     """The inverse of `spec_from`; what is empty is left out."""
     fields: Json = {"id": spec.owner, "argv": spec.argv, "env": spec.env, "cwd": spec.cwd}
-    for name in ("sharer", "log", "tail_bytes", "fence_ms", "dies_with_worker", "note"):
+    for name in ("sharer", "log", "log_limit", "tail_bytes", "fence_ms", "dies_with_worker", "note"):
         if value := getattr(spec, name):
             fields[name] = value
     if spec.mounts:

@@ -1,13 +1,21 @@
 """Writing a task's output: a growing file of log records, one a line, made with the first byte."""
 
+import contextlib
+import errno
 import os
+from collections import deque
 from pathlib import Path
 from typing import Final
 
-from iris.rpc.logformat import encode
+from iris.rpc.logformat import decode_all, encode, lost_output
+from iris.worker.guardian.log_room import DEFAULT_LIMIT_BYTES, is_nearly_full, stored_bytes
 
 PIECE_BYTES: Final = 64 * 1024
 """A line longer than this is stored in pieces."""
+NO_SPACE: Final = "no space left on the worker's disk"
+
+_LOOK_EVERY_BYTES: Final = 256 * 1024
+_LAST_BYTES: Final = 64 * 1024
 
 
 class LineSplitter:
@@ -66,36 +74,69 @@ class LineSplitter:
 
 
 class LogWriter:
-    """Appends one attempt's output to its log. `size` bytes are written; a reader may have all of them at once."""
+    """Appends one attempt's output to its log. `size` bytes are written; a reader may have all of them at once.
 
-    __slots__ = ("_descriptor", "_path", "_stderr", "_stdout", "error", "size")
+    What the disk or the limit has no room for is counted, and a note in the log says how much it was as soon as
+    something can be written again; of the last of it `_LAST_BYTES` are written when the streams end.
 
-    def __init__(self, path: str | Path) -> None:
+    Args:
+        limit_bytes: So much may be on the disk at a time, without what a reader has given back.
+    """
+
+    __slots__ = (
+        "_checked_at", "_descriptor", "_last", "_limit", "_path", "_pending", "_pending_why", "_stderr", "_stdout",
+        "_totals", "_why", "size",
+    )  # fmt: skip
+
+    def __init__(self, path: str | Path, limit_bytes: int = 0) -> None:
         self._path = path
+        self._limit = limit_bytes or DEFAULT_LIMIT_BYTES
         self._descriptor: int | None = None
         self._stdout = LineSplitter(False)
         self._stderr = LineSplitter(True)
+        self._checked_at = 0  # size at which the room was looked at last
+        self._why = ""  # nothing can be written at present
+        self._pending = 0  # bytes of output of which the log does not say yet that they are lost
+        self._pending_why = ""
+        self._last: deque[bytes] = deque()  # the newest of them
+        self._totals: dict[str, int] = {}
         self.size = 0
-        self.error = ""
-        """Why output was lost; empty as long as none was."""
 
     @property
     def has_rest(self) -> bool:
         return self._stdout.has_rest or self._stderr.has_rest
 
+    @property
+    def lost(self) -> str:
+        """How much output is not in the log, and why; empty when all of it is."""
+        return "; ".join(lost_output(count, why).decode() for why, count in self._totals.items() if count)
+
+    @property
+    def unmarked(self) -> str:
+        """What the log itself could not be made to say of that; empty when it says all."""
+        return lost_output(self._pending, self._pending_why).decode() if self._pending else ""
+
     def feed(self, is_stderr: bool, data: bytes, at_ms: int) -> None:
         """Store output as it was read."""
-        self._write((self._stderr if is_stderr else self._stdout).feed(data, at_ms))
+        self._write((self._stderr if is_stderr else self._stdout).feed(data, at_ms), at_ms)
 
     def flush(self, at_ms: int) -> None:
         """Store unfinished lines as partial records."""
-        self._write(self._stdout.flush(at_ms))
-        self._write(self._stderr.flush(at_ms))
+        self._write(self._stdout.flush(at_ms) + self._stderr.flush(at_ms), at_ms)
 
     def finish(self, at_ms: int) -> None:
         """The streams have ended: `size` is final, and the file is closed."""
-        self._write(self._stdout.close(at_ms))
-        self._write(self._stderr.close(at_ms))
+        self._write(self._stdout.close(at_ms) + self._stderr.close(at_ms), at_ms)
+        if self._pending:
+            last = b"".join(self._last)
+            self._take_back(last)
+            if not self._append(self._note(at_ms) + last):
+                self._count(last)
+                if self._append(self._note(at_ms)):  # a note alone may find room
+                    self._pending = 0
+            else:
+                self._pending = 0
+        self._last.clear()
         self.close()
 
     def close(self) -> None:
@@ -110,14 +151,75 @@ class LogWriter:
             self._descriptor = os.open(self._path, flags, 0o600)
         return self._descriptor
 
-    def _write(self, records: bytes) -> None:
-        if not records or self.error:
-            return  # after a gap the rest would not line up with the offsets already promised
-        try:
-            written = os.write(self._open(), records)
-            while written < len(records):
-                written += os.write(self._open(), records[written:])
-        except OSError as error:
-            self.error = f"output was lost: writing {self._path} failed: {error.strerror}"
+    def _write(self, records: bytes, at_ms: int) -> None:
+        if not records:
             return
+        if self._why or self.size + len(records) - self._checked_at > _LOOK_EVERY_BYTES:
+            self._look(len(records))
+        if self._why:
+            self._lose(records)
+            return
+        note = self._note(at_ms) if self._pending else b""
+        if self._append(note + records):
+            self._pending = 0
+            self._last.clear()
+        else:
+            self._lose(records)
+
+    def _look(self, count: int) -> None:
+        """Find out whether there is room."""
+        self._checked_at = self.size
+        why = ""
+        try:
+            descriptor = self._open()
+            if self.size + count > self._limit and stored_bytes(descriptor) + count > self._limit:
+                why = f"more than {self._limit:,} bytes waited on the worker's disk for the controller"
+            elif is_nearly_full(descriptor):
+                why = NO_SPACE
+        except OSError as error:
+            why = _reason(error)
+        self._why = why
+
+    def _append(self, records: bytes) -> bool:
+        """Write it all, or nothing; False with the reason in `_why`."""
+        written = 0
+        try:
+            descriptor = self._open()
+            while written < len(records):
+                written += os.write(descriptor, records[written:] if written else records)
+        except OSError as error:
+            self._why = _reason(error)
+            if written:
+                with contextlib.suppress(OSError):
+                    os.truncate(self._path, self.size)
+            return False
         self.size += len(records)
+        return True
+
+    def _lose(self, records: bytes) -> None:
+        self._count(records)
+        self._last.append(records)
+        kept = sum(map(len, self._last))
+        while kept > _LAST_BYTES and len(self._last) > 1:
+            kept -= len(self._last.popleft())
+
+    def _count(self, records: bytes, sign: int = 1) -> None:
+        count = sign * sum(len(record.data) + (not record.partial) for record in decode_all(records))
+        if not self._pending:
+            self._pending_why = self._why
+        self._pending += count
+        self._totals[self._pending_why] = self._totals.get(self._pending_why, 0) + count
+
+    def _take_back(self, records: bytes) -> None:
+        self._count(records, -1)
+
+    def _note(self, at_ms: int) -> bytes:
+        return (
+            encode(True, at_ms, lost_output(self._pending, self._pending_why), note=True) if self._pending > 0 else b""
+        )
+
+
+def _reason(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NO_SPACE
+    return f"it cannot be written on the worker's disk ({error.strerror})"

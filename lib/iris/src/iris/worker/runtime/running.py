@@ -63,6 +63,8 @@ class ProcessSpec:
     """What the next worker process is to know of it, in JSON's types."""
     mounts: tuple[Mount, ...] = ()
     """What it sees in place of what is shared; see `isolation.plan`."""
+    log_limit: int = 0
+    """So many bytes of its log may be on the disk at a time; 0: the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +75,13 @@ class Exit:
     signal: int
     tail: bytes = b""
     lost: str = ""
-    """Why some of its output is not in its log; empty when all of it is."""
+    """How much of its output is not in its log, and why; empty when all of it is."""
     fenced: str = ""
     """Why it was killed by the fence; empty when it was not."""
     at_ms: int = 0
     """When (Unix time); 0: just now."""
+    unmarked: str = ""
+    """What of `lost` the log could not be made to say."""
 
     @property
     def succeeded(self) -> bool:

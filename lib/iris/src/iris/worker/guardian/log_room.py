@@ -1,0 +1,46 @@
+"""Room for logs on the worker's disk: what is free, and giving back what the controller has."""
+
+import ctypes
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+DEFAULT_LIMIT_BYTES: Final = 1024**3
+"""So much of an attempt's log may wait on the worker's disk."""
+
+_KEPT_FREE: Final = 16 * 1024 * 1024
+_AMPLE: Final = 1024**3
+_SHARE: Final = 20  # of a small file system no more than the twentieth part is kept free
+_PUNCH_HOLE: Final = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+_BLOCK: Final = 4096
+
+
+def is_nearly_full(descriptor: int) -> bool:
+    """Whether the file system of an open file has less left than is to stay free."""
+    found = os.fstatvfs(descriptor)
+    return found.f_bavail * found.f_frsize < min(_KEPT_FREE, found.f_blocks * found.f_frsize // _SHARE)
+
+
+def is_short(path: str | Path) -> bool:
+    """Whether the file system of a file has so little left that nothing should wait on it without need."""
+    found = os.statvfs(path)
+    return found.f_bavail < found.f_blocks // 2 and found.f_bavail * found.f_frsize < _AMPLE
+
+
+def stored_bytes(descriptor: int) -> int:
+    """What a file takes on the disk, without its holes."""
+    return os.fstat(descriptor).st_blocks * 512
+
+
+def punch(descriptor: int, end: int) -> bool:
+    """Give the disk back what a file has before `end`; it reads as zeros then. False where that cannot be."""
+    end = end // _BLOCK * _BLOCK
+    return end <= 0 or _fallocate()(descriptor, _PUNCH_HOLE, 0, end) == 0
+
+
+@lru_cache(maxsize=1)
+def _fallocate() -> "ctypes._NamedFuncPointer":
+    function = ctypes.CDLL(None, use_errno=True).fallocate
+    function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return function
