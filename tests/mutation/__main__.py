@@ -11,7 +11,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.mutation.contexts import Record, changed_modules, is_isolated, record_package
+from tests.mutation.contexts import (
+    Record,
+    changed_modules,
+    collect,
+    is_isolated,
+    record_package,
+    with_unrecorded,
+    without_vanished,
+)
 from tests.mutation.report import indented, summary, text
 from tests.mutation.sample import PACKAGES, sample
 from tests.mutation.sandbox import Sandbox
@@ -29,6 +37,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--packages", default=",".join(PACKAGES), help="packages or parts, as iris.sched (default %(default)s)")
     add("--list", action="store_true", help="show the sample and run nothing")
     add("--record", action="store_true", help="record anew which tests execute what (minutes)")
+    add("--no-record", action="store_true", help="do not record changed tests: those near a mistake all meet it")
     add("--jobs", type=int, default=1, help="copies that work at the same time (default 1)")
     add("--budget", type=float, default=60.0, help="seconds of tests that may meet one mistake (default 60)")
     add("--report", type=Path, help="the JSON file to write (default: in the scratch folder)")
@@ -57,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
         sandbox.prepare()
     chosen = sample(sandboxes[0].tree, packages, options.seed, options.count)
     tops = dict.fromkeys(Path(mutation.file).parts[1] for mutation in chosen)
-    records = {top: recorded(options.scratch, sandboxes[0], top, options.record) for top in tops}
+    records = {top: recorded(options.scratch, sandboxes[0], top, options) for top in tops}
     log = options.scratch / f"seed-{options.seed}-{'-'.join(packages)}.jsonl"
     trials = run(chosen, sandboxes, records, log, options.budget)
     report = options.report or log.with_suffix(".json")
@@ -72,16 +81,18 @@ def show(chosen: Sequence[Mutation]) -> None:
         print(indented(mutation.diff((ROOT / mutation.file).read_bytes())))
 
 
-def recorded(scratch: Path, sandbox: Sandbox, package: str, anew: bool) -> Record:
+def recorded(scratch: Path, sandbox: Sandbox, package: str, options: argparse.Namespace) -> Record:
     """What the tests of a package execute: as recorded earlier, but for files of tests that have changed since."""
     path = scratch / f"record-{package}.json"
-    if anew or not path.exists():
+    if options.record or not path.exists():
         print(f"recording what the fast tests of {package} execute", flush=True)
         record = record_package(sandbox, package)
         record.save(path)
-    record = Record.load(path)
+    record = without_vanished(Record.load(path), sandbox.tree)
     changed = changed_modules(record, sandbox.tree, package)
-    if changed:
+    if changed and options.no_record:
+        record = with_unrecorded(record, collect(sandbox, changed))
+    elif changed:
         print(f"recording {len(changed)} new or changed files of tests of {package}", flush=True)
         record = record.replaced(changed, record_package(sandbox, package, changed))
         record.save(path)

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -21,6 +21,9 @@ from tests.mutation.sites import Mutation, functions_of
 
 _MODULE: Final = ""
 _RECORDING_S: Final = 7200.0
+_COLLECTING_S: Final = 600.0
+_UNKNOWN_S: Final = 1.0
+_NEAR: Final = 2  # in the folder of the mutated file, or in one below it
 
 
 @dataclass(slots=True)
@@ -39,6 +42,7 @@ class Record:
     Args:
         tests: Node ids of those that passed. seconds: How long each took. failed: Those that did not pass.
         files: What is executed, by source file. modules: The `sha` of each file of tests as it was recorded.
+        unrecorded: Tests of which it is not known what they execute; they meet what is near them.
     """
 
     tests: list[str]
@@ -46,6 +50,7 @@ class Record:
     files: dict[str, FileRecord]
     failed: list[str]
     modules: dict[str, str] = field(default_factory=dict)
+    unrecorded: list[int] = field(default_factory=list)
 
     def save(self, path: Path) -> None:
         files = {name: [item.sha, item.lines, item.functions] for name, item in self.files.items()}
@@ -111,6 +116,7 @@ def select_tests(record: Record, mutation: Mutation, source: bytes, budget_s: fl
     if not numbers:
         best = max((_nearness(mutation.file, name) for name in record.tests), default=0)
         numbers = {n for n, name in enumerate(record.tests) if _nearness(mutation.file, name) == best}
+    numbers |= {n for n in record.unrecorded if _nearness(mutation.file, record.tests[n]) >= _NEAR}
     near_first = sorted(numbers, key=lambda n: (-_nearness(mutation.file, record.tests[n]), record.seconds[n]))
     chosen: list[str] = []
     spent = 0.0
@@ -120,6 +126,30 @@ def select_tests(record: Record, mutation: Mutation, source: bytes, budget_s: fl
         spent += record.seconds[number]
         chosen.append(record.tests[number])
     return chosen
+
+
+def without_vanished(record: Record, tree: Path) -> Record:
+    """The record without tests whose files are not there any more."""
+    gone = {name for name in map(_module_of, record.tests) if not (tree / name).is_file()}
+    nothing = Record([], [], {name: FileRecord(item.sha) for name, item in record.files.items()}, [])
+    return record.replaced(gone, nothing) if gone else record
+
+
+def with_unrecorded(record: Record, tests: Iterable[str]) -> Record:
+    """The record with tests that are new; what they execute is not known, nor how long they take."""
+    known = set(record.tests)
+    new = [name for name in tests if name not in known]
+    first = len(record.tests)
+    numbers = list(range(first, first + len(new)))
+    return replace(
+        record, tests=record.tests + new, seconds=record.seconds + [_UNKNOWN_S] * len(new), unrecorded=numbers
+    )
+
+
+def collect(sandbox: Sandbox, modules: Sequence[str]) -> list[str]:
+    """The node ids of the fast tests in files of tests."""
+    ended = sandbox.run([*PYTEST, "--collect-only", *modules], {}, _COLLECTING_S, 2**20)
+    return [line for line in ended.output.splitlines() if "::" in line and line.startswith("lib/")]
 
 
 def _covering(record: Record, mutation: Mutation, source: bytes) -> set[int]:

@@ -94,8 +94,12 @@ class Sandbox:
         self._stamp = max(self._stamp, int(target.stat().st_mtime)) + 2
         os.utime(target, (self._stamp, self._stamp))
 
-    def run(self, argv: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> Ended:
-        """Run a command of the copy's Python in namespaces of its own; whatever it started ends with it."""
+    def run(self, argv: Sequence[str], environment: Mapping[str, str], timeout_s: float, most: int = 4000) -> Ended:
+        """Run a command of the copy's Python in namespaces of its own; whatever it started ends with it.
+
+        Args:
+            most: Characters of output that are kept, from the end.
+        """
         for name in ("tmp", "home", "cache", "cache-work"):
             shutil.rmtree(self.place / name, ignore_errors=True)
             (self.place / name).mkdir(mode=0o700)
@@ -131,4 +135,4 @@ class Sandbox:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
-        return Ended(status, log.read_text(errors="replace")[-4000:])
+        return Ended(status, log.read_text(errors="replace")[-most:])

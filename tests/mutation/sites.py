@@ -41,6 +41,7 @@ _METHODS = {
     "rpartition": "partition",
     "popleft": "pop",
 }
+_COUNTED = 64  # what is larger is a size or a time that somebody chose; nothing depends on one more
 _LOGGING = {"logger", "logging", "log", "_log", "warnings"}
 _TEXTS = (ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp, ast.Dict, ast.Set)
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
@@ -115,6 +116,10 @@ class _Finder(ast.NodeVisitor):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
+            self.visit(node.value)
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        if node.arg != "usedforsecurity":  # said to the interpreter's build, it changes nothing here
             self.visit(node.value)
 
     def visit_arg(self, node: ast.arg) -> None:
@@ -265,7 +270,7 @@ class _Finder(ast.NodeVisitor):
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, bool):
             self._replace(node, "constant", str(not node.value))
-        elif isinstance(node.value, int):
+        elif isinstance(node.value, int) and (node.value <= _COUNTED or self._text(node).startswith("0o")):
             self._replace(node, "constant", str(node.value + 1))
 
     # ---- planting ----

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutation.__main__ import run
-from tests.mutation.contexts import FileRecord, Record, is_isolated, select_tests
+from tests.mutation.contexts import FileRecord, Record, is_isolated, select_tests, with_unrecorded, without_vanished
 from tests.mutation.report import summary, text
 from tests.mutation.sample import sample, source_files
 from tests.mutation.sandbox import Sandbox
@@ -57,6 +57,7 @@ def test_each_kind_of_mistake(source: str, wrong: set[str]) -> None:
         "a: Literal[1]",
         "a = f'{b + 1}'",
         "a = b + 'text'",
+        "a = 20_000",
         "a = b / 'name'",
         "assert a < b",
         "if TYPE_CHECKING:\n    import b",
@@ -133,9 +134,17 @@ def test_a_record_is_brought_up_to_date_file_of_tests_by_file() -> None:
     assert both.seconds == [1.0, 50.0, 1.0]
     assert both.files[FILE] == FileRecord("one", {3: [0, 2], 6: [1]}, {"Load.add": [0, 2]})
     assert both.modules == {"a": "b"}
+    assert without_vanished(old, ROOT).tests == [], "none of these files is here"
     other = old.replaced([], Record([], [], {FILE: FileRecord("two", {9: []}, {})}, []))
     assert other.files[FILE].lines == {}, "lines of two texts are not the same lines"
     assert other.files[FILE].functions == {"Load.add": [0, 2]}
+
+
+def test_tests_of_which_nothing_is_recorded_meet_what_is_near_them() -> None:
+    new = ["lib/iris/tests/core/test_new.py::a", "lib/iris/tests/cli/test_new.py::b", FAR]
+    record = with_unrecorded(record_with({}, {"Load.add": [0]}), new)
+    assert chosen(record, "Load.add") == ["lib/iris/tests/core/test_new.py::a", FAR]
+    assert record.tests.count(FAR) == 1
 
 
 def test_functions_are_known_by_qualified_names() -> None:

@@ -11,6 +11,7 @@ from tests.mutation.contexts import PYTEST, Record, select_tests
 from tests.mutation.sandbox import Sandbox
 from tests.mutation.sites import Mutation
 
+_NOTHING_RAN: Final = (4, 5)  # pytest's exit status for a test that does not exist, and for no tests at all
 _STARTUP_S: Final = 60.0
 _SLOWDOWN: Final = 10.0  # a test may take so many times as long as when it was recorded, on a busy machine
 
@@ -81,6 +82,8 @@ def _judge(sandbox: Sandbox, record: Record, mutation: Mutation, source: bytes, 
         error = results[failed[0]]["error"]
         verdict = Verdict.TIMED_OUT if "Failed: Timeout" in error else Verdict.KILLED
         return _trial(mutation, source, verdict, failed[0], len(results), error)
+    if ended.status in _NOTHING_RAN:
+        return _trial(mutation, source, Verdict.SURVIVED, "", 0, f"no test was run: {ended.output[-300:]}")
     if ended.status != 0:
         # The files of the tests cannot even be imported, or the process of the tests was ended.
         return _trial(mutation, source, Verdict.KILLED, files[0], len(results), ended.output[-500:])

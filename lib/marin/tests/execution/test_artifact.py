@@ -50,6 +50,33 @@ def test_plain_values(tmp_path: Path, value: Any) -> None:
     assert (tmp_path / ".artifact").read_text() == json.dumps(value)
 
 
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (datetime.timedelta(days=2, microseconds=5), datetime.timedelta),
+        (datetime.datetime(2024, 1, 2, 3, 4, 5), datetime.datetime),
+        (datetime.time(3, 4), datetime.time),
+        ({1: "a", 2: "b"}, dict[int, str]),
+        ({0.5: [Letter.A]}, dict[float, list[Letter]]),
+        ((1, 2, 3), tuple[int, ...]),
+        ({1, 2}, set[int]),
+    ],
+)
+def test_values_come_back_as_the_type_that_is_asked_for(tmp_path: Path, value: Any, kind: Any) -> None:
+    Artifact.save(value, str(tmp_path))
+    assert Artifact.load(str(tmp_path), kind) == value
+
+
+def test_an_optional_value_is_the_first_alternative_that_fits(tmp_path: Path) -> None:
+    Artifact.save({"path": "/a"}, str(tmp_path))
+    assert Artifact.load(str(tmp_path), None | Inner | PathMetadata) == Inner(Path("/a"))
+    Artifact.save(None, str(tmp_path))
+    assert Artifact.load(str(tmp_path), Inner | None) is None
+    Artifact.save({"other": 1}, str(tmp_path))
+    with pytest.raises(InvalidRequest, match="no field 'other'"):
+        Artifact.load(str(tmp_path), None | Inner)
+
+
 def test_paths_and_generics(tmp_path: Path) -> None:
     Artifact.save(PathsMetadata("/p", ["/p/a"]), str(tmp_path))
     assert Artifact.load(str(tmp_path), PathsMetadata) == PathsMetadata("/p", ["/p/a"])

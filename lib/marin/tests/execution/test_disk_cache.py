@@ -16,7 +16,7 @@ import pytest
 from marin.execution.artifact import Artifact, PathMetadata
 from marin.execution.call_identity import function_identity
 from marin.execution.disk_cache import cache_path, disk_cache
-from marin.execution.executor_step_status import STATUS_FAILED, STATUS_SUCCESS, StatusFile
+from marin.execution.executor_step_status import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS, StatusFile
 from rigging.errors import InvalidRequest
 
 calls: list[object] = []
@@ -81,6 +81,16 @@ def test_a_failure_is_tried_again(tmp_path: Path) -> None:
     assert StatusFile(path).status == STATUS_FAILED
     assert fragile() == fragile() == "fine"
     assert len(calls) == 2
+
+
+def test_while_it_is_computed_its_status_says_so(tmp_path: Path) -> None:
+    path = str(tmp_path / "out")
+
+    @disk_cache(output_path=path)
+    def look() -> str | None:
+        return StatusFile(path).status
+
+    assert look() == STATUS_RUNNING
 
 
 def test_callers_at_once_compute_it_once(tmp_path: Path) -> None:
