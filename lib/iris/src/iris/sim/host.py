@@ -232,8 +232,8 @@ class _Preparer:
             raise PreparationFailed(FailureKind.ENVIRONMENT, "no such package")
         return Ground()
 
-    def compiled(self, bundle: Path, python: str) -> str:
-        del bundle, python
+    def compiled(self, tree: Path, python: str) -> str:
+        del tree, python
         return ""
 
     async def close(self) -> None: ...

@@ -8,6 +8,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +33,7 @@ class AttemptDirectories:
     Args:
         mode: How attempts are kept apart.
         run_later: Runs a function outside of the loop: removing what a task has left can take minutes.
-        compiled: Finds what was compiled of a bundle for a `python`; empty: nothing.
+        compiled: Finds what was compiled of a directory for a `python`; empty: nothing.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class AttemptDirectories:
         paths: WorkPaths,
         mode: IsolationMode,
         run_later: Callable[[Callable[[], None]], object],
-        compiled: Callable[[Path, str], str] = lambda bundle, python: "",  # noqa: ARG005
+        compiled: Callable[[Path, str], str] = lambda tree, python: "",  # noqa: ARG005
     ) -> None:
         self._paths = paths
         self._mode = mode
@@ -77,13 +78,14 @@ class AttemptDirectories:
         # The worker's own environment cannot be written anyway; a job without files needs no namespace for that.
         environment = ground.virtual_env if bundle or ground.virtual_env != self._own_environment else ""
         directory = self._paths.layer(attempt_id)
-        compiled = ""
-        if bundle and self._mode is IsolationMode.OVERLAY and ground.bin_dirs:
-            compiled = self._compiled(Path(bundle), f"{ground.bin_dirs[0]}/python")
-        mounts = mounts_of(self._mode, bundle, environment, directory, compiled)
+        mounts = mounts_of(self._mode, bundle, environment, directory, partial(self._compiled_of, ground))
         if mounts and self._mode is IsolationMode.OVERLAY:
             os.mkdir(directory, 0o700)
         return mounts
+
+    def _compiled_of(self, ground: Ground, tree: str) -> str:
+        is_ours = Path(tree).parent in (self._paths.bundles, self._paths.envs)
+        return self._compiled(Path(tree), f"{ground.bin_dirs[0]}/python") if is_ours and ground.bin_dirs else ""
 
     def make(self, attempt_id: str, bundle: Path | None, relative: str = "") -> str:
         """Make them; where the attempt begins.

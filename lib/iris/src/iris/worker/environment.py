@@ -55,16 +55,23 @@ class EnvironmentStore:
     Args:
         base: The variables that uv runs with (`task_env.base_variables`).
         seals: Where tasks could change environments: those that were changed are made anew.
+        compiles: Compile what is installed, because neither tasks nor `CompiledTrees` can do it later.
     """
 
     def __init__(
-        self, paths: WorkPaths, tools: ToolRunner, base: Mapping[str, str], seals: Seals | None = None
+        self,
+        paths: WorkPaths,
+        tools: ToolRunner,
+        base: Mapping[str, str],
+        seals: Seals | None = None,
+        compiles: bool = False,
     ) -> None:
         self.interpreters = Interpreters(tools, base, paths.root)
         self._paths = paths
         self._tools = tools
         self._base = base
         self._seals = seals
+        self._compiles = compiles
         self._flights: SingleFlight[Path] = SingleFlight()
         self._uv_version = importlib.metadata.version("uv")
 
@@ -168,9 +175,9 @@ class EnvironmentStore:
         return path
 
     async def _uv(self, arguments: tuple[str, ...], path: Path, cwd: Path, hint: str) -> None:
-        # Tasks cannot keep what Python compiles for them, so it is done once.
-        env = {"UV_COMPILE_BYTECODE": "1", **self._base, "UV_PROJECT_ENVIRONMENT": str(path)}
-        env |= {"UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+        env = {**self._base, "UV_PROJECT_ENVIRONMENT": str(path), "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+        if self._compiles:
+            env.setdefault("UV_COMPILE_BYTECODE", "1")
         if self._seals is not None:
             env["UV_LINK_MODE"] = "copy"  # what a task writes must not go through a link into uv's cache
         program = _program()

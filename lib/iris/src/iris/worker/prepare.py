@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from iris.domain.states import FailureKind
 from iris.worker.bundle import BlobSource, BundleStore, SingleFlight
 from iris.worker.environment import EnvironmentStore
-from iris.worker.isolation.compiled import CompiledBundles
+from iris.worker.isolation.compiled import CompiledTrees
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.isolation.seals import Seals
 from iris.worker.job_environment import JobEnvironments, JobSources
@@ -36,8 +36,8 @@ class Preparer(Protocol):
         """Fetch and build what is lacking. Raises PreparationFailed."""
         ...
 
-    def compiled(self, bundle: Path, python: str) -> str:
-        """The directory with what `python` compiled of a bundle; empty: there is none (yet)."""
+    def compiled(self, tree: Path, python: str) -> str:
+        """The directory with what `python` compiled of a bundle or environment; empty: there is none (yet)."""
         ...
 
     async def close(self) -> None:
@@ -60,7 +60,7 @@ class BundlePreparer:
         paths: WorkPaths,
         bundles: BundleStore,
         store: EnvironmentStore,
-        compiled: CompiledBundles,
+        compiled: CompiledTrees,
         seals: Seals | None = None,
     ) -> None:
         self._paths = paths
@@ -78,9 +78,10 @@ class BundlePreparer:
         """With caches in `paths`, filled from `source` by tools that `runtime` runs."""
         seals = Seals() if runtime.isolation is IsolationMode.COPY else None
         tools = RuntimeTools(runtime)
-        store = EnvironmentStore(paths, tools, base, seals)
+        compiles = runtime.isolation is not IsolationMode.OVERLAY
+        store = EnvironmentStore(paths, tools, base, seals, compiles=compiles)
         bundles = BundleStore(paths, source, seals=seals)
-        return cls(paths, bundles, store, CompiledBundles(paths, tools, base), seals)
+        return cls(paths, bundles, store, CompiledTrees(paths, tools, base), seals)
 
     def ready(self, launch: Launch) -> Ground | None:
         if self._seals is not None:
@@ -116,8 +117,8 @@ class BundlePreparer:
         self._grounds[_what_it_needs(launch)] = _Prepared(ground, tuple(needed))
         return ground
 
-    def compiled(self, bundle: Path, python: str) -> str:
-        return self._compiled.over(bundle, python)
+    def compiled(self, tree: Path, python: str) -> str:
+        return self._compiled.over(tree, python)
 
     async def close(self) -> None:
         await self._compiled.close()

@@ -1,6 +1,6 @@
 """What an attempt sees in place of what is shared; decided here, done by `views` and `attempt_dirs`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -44,7 +44,11 @@ def mounts_from(words: Sequence[Sequence[Any]]) -> tuple[Mount, ...]:
 
 
 def mounts_of(
-    mode: IsolationMode, bundle: str, environment: str, own_directory: str, compiled: str = ""
+    mode: IsolationMode,
+    bundle: str,
+    environment: str,
+    own_directory: str,
+    compiled: Callable[[str], str] = lambda tree: "",  # noqa: ARG005
 ) -> tuple[Mount, ...]:
     """The mounts of one attempt.
 
@@ -52,12 +56,12 @@ def mounts_of(
         bundle: The directory of its whole bundle; empty: none.
         environment: Its virtual environment, if that is not read-only for all tasks already.
         own_directory: Of the attempt; `private_copy` of it has the copy of the bundle, where that is needed.
-        compiled: What was compiled of the bundle; empty: nothing.
+        compiled: Finds what was compiled of a directory; empty: nothing.
     """
     match mode:
         case IsolationMode.OVERLAY:
-            targets = ((bundle, "bundle", compiled), (environment, "environment", ""))
-            return tuple(Mount(path, path, f"{own_directory}/{name}", over) for path, name, over in targets if path)
+            targets = ((bundle, "bundle"), (environment, "environment"))
+            return tuple(Mount(path, path, f"{own_directory}/{name}", compiled(path)) for path, name in targets if path)
         case IsolationMode.BIND:
             copies = [Mount(bundle, private_copy(own_directory))] if bundle else []
             return (*copies, *([Mount(environment, environment)] if environment else []))

@@ -1,6 +1,6 @@
-"""Compiles the Python files of a bundle: `python -I compile_bundle.py BUNDLE PARTS TARGET`.
+"""Compiles the Python files of a directory: `python -I compile_tree.py DIRECTORY PARTS TARGET`.
 
-A script of its own, run by the interpreter of the tasks, of whatever version. What it makes belongs over the bundle:
+A script of its own, run by the interpreter of the tasks, of whatever version. What it makes belongs over the directory:
 TARGET has the `__pycache__` directories, and is there only when all of them are. PARTS keeps what was compiled by the
 digest of its source, for the next bundle, which mostly differs in few files.
 """
@@ -17,21 +17,21 @@ _MOST_BYTES = 1024 * 1024
 """Larger files are data that happens to be Python."""
 
 
-def compile_bundle(bundle: str, parts: str, target: str) -> int:
+def compile_tree(tree: str, parts: str, target: str) -> int:
     """Make `target`; how many files it has. Raises OSError."""
     parts = os.path.join(parts, sys.implementation.cache_tag or "none")
     os.makedirs(parts, exist_ok=True)
     temporary = f"{target}.{os.getpid()}"
     count = 0
     try:
-        for directory, folders, names in os.walk(bundle):
+        for directory, folders, names in os.walk(tree):
             folders[:] = [name for name in folders if name != "__pycache__"]
             for name in names:
                 path = os.path.join(directory, name)
                 if name.endswith(".py") and not os.path.islink(path) and os.path.getsize(path) <= _MOST_BYTES:
                     compiled = _compiled(path, parts)
                     if compiled:
-                        place = importlib.util.cache_from_source(os.path.join(temporary, os.path.relpath(path, bundle)))
+                        place = importlib.util.cache_from_source(os.path.join(temporary, os.path.relpath(path, tree)))
                         os.makedirs(os.path.dirname(place), exist_ok=True)
                         os.link(compiled, place)
                         count += 1
@@ -56,4 +56,4 @@ def _compiled(path: str, parts: str) -> str:
 
 if __name__ == "__main__":
     os.nice(10)
-    compile_bundle(*sys.argv[1:])
+    compile_tree(*sys.argv[1:])
