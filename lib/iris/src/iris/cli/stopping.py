@@ -1,6 +1,7 @@
 """What is said of a job that was stopped: the truth, also about attempts that nobody can reach now."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from rigging.errors import MarinError
@@ -9,35 +10,56 @@ if TYPE_CHECKING:
     from iris.client import IrisClient, SilentAttempt, Stopped
 
 _PATIENCE_SECONDS: Final = 60.0
+_LOOK_EVERY_SECONDS: Final = 5.0
 _SHOWN: Final = 5
 
 
 def await_stops(client: "IrisClient", results: "Sequence[Stopped | MarinError]") -> Iterator[str]:
     """`await_stop` for jobs that were stopped together, each with how many child jobs went with it."""
     stops = [result for result in results if not isinstance(result, MarinError)]
-    reached = [job_id for stopped in stops if not stopped.silent for job_id in stopped.job_ids]
-    done = bool(reached) and client.poll_jobs(reached, seconds=_PATIENCE_SECONDS)[1]
+    done, silent = _settle(client, [job_id for stopped in stops if not stopped.silent for job_id in stopped.job_ids])
     for result in results:
         if isinstance(result, MarinError):
             yield f": {result}"
             continue
         children = len(result.job_ids) - 1
         also = f" and {children} child job{'s' if children > 1 else ''}" if children > 0 else ""
-        is_gone = done and result.job_ids and not result.silent
-        yield f"{also} {'stopped' if is_gone else await_stop(client, result)}"
+        own = [attempt for attempt in silent if attempt.attempt_id.rpartition("/")[0] in result.job_ids]
+        yield f"{also} {_words(result, done, own)}"
 
 
 def await_stop(client: "IrisClient", stopped: "Stopped") -> str:
     """Wait until nothing lives of what was stopped; returns "stopped", or what may live and until when."""
+    # For what cannot be reached there may be very long to wait.
+    done, silent = _settle(client, [] if stopped.silent else list(stopped.job_ids))
+    return _words(stopped, done, silent)
+
+
+def _settle(client: "IrisClient", job_ids: list[str]) -> "tuple[bool, list[SilentAttempt]]":
+    """Wait until nothing lives of these jobs, or what may live is out of reach; whether it is so, and what is.
+
+    A worker that freezes is known to be silent only after a while, and is not waited for after another.
+    """
+    began = time.monotonic()
+    silent: list[SilentAttempt] = []
+    waiting = job_ids
+    while waiting:
+        left = _PATIENCE_SECONDS - (time.monotonic() - began)
+        _, done = client.poll_jobs(waiting, seconds=max(min(left, _LOOK_EVERY_SECONDS), 0.0))
+        if done and time.monotonic() - began < _LOOK_EVERY_SECONDS:
+            break
+        found = {name: [one for task in client.list_tasks(name) for one in task.silent] for name in waiting}
+        silent += [one for attempts in found.values() for one in attempts]
+        if done or left <= 0:
+            return done, silent
+        waiting = [name for name, attempts in found.items() if not attempts]
+    return True, silent
+
+
+def _words(stopped: "Stopped", done: bool, silent: "Sequence[SilentAttempt]") -> str:
     if not stopped.job_ids:
         return "had ended before"
-    # For what cannot be reached there may be very long to wait.
-    patience = 0.0 if stopped.silent else _PATIENCE_SECONDS
-    _, done = client.poll_jobs(list(stopped.job_ids), seconds=patience)
-    silent: Iterable[SilentAttempt] = stopped.silent
-    if not done and not silent:
-        silent = (found for name in stopped.job_ids for task in client.list_tasks(name) for found in task.silent)
-    lines = [str(attempt) for attempt in silent]
+    lines = [str(attempt) for attempt in stopped.silent or silent]
     if lines:
         more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
         return "ended, but " + "; ".join(lines[:_SHOWN]) + more
