@@ -314,3 +314,35 @@ def test_a_bare_python_has_no_packages_but_those_asked_for(play: Play, workspace
         assert "No module named 'grpc'" in controller.output(JOB, stderr=True).decode()
 
     play(scenario)
+
+
+def test_requirements_have_a_key_of_all_that_decides_them(tmp_path: Path) -> None:
+    from iris.worker.environment import EnvironmentStore
+    from iris.worker.interpreters import own_interpreter
+
+    root = tmp_path / "bundle" / "proj"
+    base = {"UV_INDEX_URL": "http://one"}
+    store = EnvironmentStore(WorkPaths(tmp_path / "work"), tools=None, base=base)  # type: ignore[arg-type]
+    files = {
+        "requirements.txt": "-r ../common.txt\n-e ../lib\n",
+        "../common.txt": "numpy\n",
+        "../lib/a.py": "1",
+        "uv.toml": "",
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+    def key(*packages: str) -> str:
+        return store.required_key(root, packages, own_interpreter())
+
+    keys = {key(), key("x")}
+    (root / "main.py").write_text("not asked for")
+    assert key() in keys
+    for name in files:
+        with (root / name).open("a") as file:
+            file.write("\n# changed\n")
+        keys.add(key())
+    base["UV_INDEX_URL"] = "http://two"
+    keys.add(key())
+    assert len(keys) == 2 + len(files) + 1

@@ -106,7 +106,9 @@ class EnvironmentStore:
         """Names the environment of the requirements.txt in `root`. Raises PreparationFailed."""
         digest = hashlib.sha256()
         try:
-            for path in (root / REQUIREMENTS_FILE, *(found.target for found in named_paths(root / REQUIREMENTS_FILE))):
+            named = [found.target for found in named_paths(root / REQUIREMENTS_FILE)]
+            # The last two may hold settings of uv.
+            for path in (root / REQUIREMENTS_FILE, *named, root / "pyproject.toml", root / "uv.toml"):
                 digest.update(f"{os.path.relpath(path, root)}\0{tree_digest(path)}\0".encode())
         except (InvalidRequest, OSError) as error:
             raise PreparationFailed(FailureKind.ENVIRONMENT, f"the job's requirements: {error}") from error
