@@ -205,6 +205,15 @@ def test_each_workspace_has_its_client_over_one_connection(tmp_path: Path) -> No
     assert [job["name"] for job in fake.submitted] == ["a", "b", "c"]
 
 
+def test_the_project_around_the_current_directory_goes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeIris()
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    make(fake, inside_job=False).submit(request("job"))
+    assert fake.workspaces == [str(tmp_path)]
+
+
 def test_inside_a_job_its_own_workspace_goes_on() -> None:
     fake = FakeIris()
     make(fake, inside_job=True).submit(request(environment=EnvironmentConfig(workspace="/elsewhere")))

@@ -1,8 +1,10 @@
 """Jobs on an Iris cluster."""
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fray.actor import ActorGroup, ActorHandle
@@ -15,7 +17,7 @@ from fray.client import Client, JobHandle
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.home import HomeProcess
 from fray.types import ActorConfig, Entrypoint, JobRequest, JobStatus, ResourceConfig, create_environment
-from iris.client import IrisClient, Job, use_grpc
+from iris.client import IrisClient, Job, find_workspace, use_grpc
 from iris.client import JobAlreadyExists as IrisJobAlreadyExists
 from iris.cluster.types import JobState
 from rigging.errors import Conflict, InvalidRequest, Unavailable
@@ -203,6 +205,10 @@ class IrisBackend:
         if self._inside_job or workspace is None:
             return self._client
         path = os.path.abspath(workspace)
+        with contextlib.suppress(FileNotFoundError):  # the current directory may have been removed
+            if path == os.getcwd():
+                # As `iris job run` does: the project that lies around it, where what it needs is said.
+                path = str(find_workspace(Path(path)))
         with self._lock:
             if path not in self._by_workspace:
                 self._by_workspace[path] = self._client.with_workspace(path)

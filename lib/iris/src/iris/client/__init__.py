@@ -19,6 +19,7 @@ from iris.client.types import (
     UserBudgetStatus,
     WorkerStatus,
 )
+from iris.client.workspace_choice import find_workspace
 from iris.rpc.forks import use_grpc
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "TaskStatus",
     "UserBudgetStatus",
     "WorkerStatus",
+    "find_workspace",
     "get_iris_ctx",
     "iris_ctx",
     "use_grpc",
