@@ -7,7 +7,7 @@ from iris.core.load import WorkerLoad
 from iris.core.view import ClusterView
 from iris.domain.entities import Job, Task, is_gang, waits_for_host
 from iris.domain.errors import InvariantViolation
-from iris.domain.ids import JobId, WorkerId, parent_of, parse_attempt_id
+from iris.domain.ids import JobId, WorkerId, parent_of, parse_attempt_id, user_of
 from iris.domain.resources import Resources
 from iris.domain.states import JobState, TaskState
 
@@ -90,6 +90,10 @@ def _queue(view: ClusterView) -> Iterator[str]:
     gangs = {name for name in waiting if is_gang(view.jobs[name].spec)}
     if gangs != view.waiting_gangs.keys():
         yield f"waiting gangs {list(view.waiting_gangs)}, should be {gangs}"
+    demands = Counter(view.demands[job_id] for _, _, job_id in expected)
+    users = Counter(user_of(job_id) for _, _, job_id in expected)
+    if demands != view.waiting_demands or users != view.waiting_users:
+        yield f"waiting demands {view.waiting_demands} and users {view.waiting_users}, queue {expected}"
     if expected != view.queue:
         yield f"queue {view.queue}, tasks {expected}"
 

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from typing import Self
+from typing import Self, TypeVar
 from weakref import WeakValueDictionary
 
 from iris.core.changes import Changes
@@ -14,11 +14,12 @@ from iris.core.usage import UsageLedger
 from iris.domain.constraints import Constraint
 from iris.domain.endpoints import Endpoint
 from iris.domain.entities import Job, JobSpec, LostAttempt, Stopping, Task, UserBudget, Worker, is_gang
-from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, attempt_id, parent_of, parse_task_id
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, attempt_id, parent_of, parse_task_id, user_of
 from iris.domain.resources import Resources, weight
 from iris.domain.states import LIVE_TASK_STATES, TaskState
 from rigging.errors import NotFound
 
+Key = TypeVar("Key")
 Wish = tuple[tuple[Constraint, ...], tuple[str, ...] | None]
 
 
@@ -51,6 +52,7 @@ class ClusterView:
         queue: (band, sequence, job id) of every job with pending tasks, in the order in which they are served.
         pending: Of each job in `queue`, its pending tasks as negated indexes in ascending order: the last is next.
         waiting_gangs: Jobs in `queue` that are gangs.
+        waiting_demands, waiting_users: How many jobs in `queue` ask for each demand, and belong to each user.
         bookings: What each live or stopping attempt holds. loads: The same summed, by worker.
         stopping_counts: How many attempts of a job are on their way out, for jobs that have any.
         held_counts: The same without attempts that were thought gone; no task of such a job may start until they are.
@@ -69,6 +71,8 @@ class ClusterView:
         self.queue: list[tuple[int, int, JobId]] = []
         self.pending: dict[JobId, list[int]] = {}
         self.waiting_gangs: dict[JobId, None] = {}
+        self.waiting_demands: dict[Demand, int] = {}
+        self.waiting_users: dict[str, int] = {}
         self.bookings: dict[AttemptId, Booking] = {}
         self.loads: dict[WorkerId, WorkerLoad] = {}
         self.stopping_counts: dict[JobId, int] = {}
@@ -251,7 +255,7 @@ class ClusterView:
         waiting = [-task.index for task in reversed(tasks) if task.state is TaskState.PENDING]
         if waiting:
             self.pending[job_id] = waiting
-            insort(self.queue, (job.spec.band, job.sequence, job_id))
+            self._queue_job(job)
             if is_gang(job.spec):
                 self.waiting_gangs[job_id] = None
         for task in tasks:
@@ -324,12 +328,18 @@ class ClusterView:
         self.loads[booking.worker_id].remove(booking)
         self.usage.shift(booking.user, -booking.weight, self._now_ms)
 
+    def _queue_job(self, job: Job) -> None:
+        job_id = job.spec.job_id
+        insort(self.queue, (job.spec.band, job.sequence, job_id))
+        _count(self.waiting_demands, self.demands[job_id], 1)
+        _count(self.waiting_users, user_of(job_id), 1)
+
     def _add_pending(self, task: Task) -> None:
         waiting = self.pending.get(task.job_id)
         if waiting is None:
             job = self.jobs[task.job_id]
             self.pending[task.job_id] = [-task.index]
-            insort(self.queue, (job.spec.band, job.sequence, task.job_id))
+            self._queue_job(job)
             if is_gang(job.spec):
                 self.waiting_gangs[task.job_id] = None
         else:
@@ -346,6 +356,8 @@ class ClusterView:
             self.waiting_gangs.pop(task.job_id, None)
             job = self.jobs[task.job_id]
             del self.queue[bisect_left(self.queue, (job.spec.band, job.sequence, task.job_id))]
+            _count(self.waiting_demands, self.demands[task.job_id], -1)
+            _count(self.waiting_users, user_of(task.job_id), -1)
 
     def _set_stopping(self, name: AttemptId, stopping: Stopping | None) -> None:
         booking = self.bookings.get(name)
@@ -367,9 +379,9 @@ class ClusterView:
             _count(self.held_counts, booking.job_id, step)
 
 
-def _count(counts: dict[JobId, int], job_id: JobId, step: int) -> None:
-    count = counts.get(job_id, 0) + step
+def _count(counts: dict[Key, int], key: Key, step: int) -> None:
+    count = counts.get(key, 0) + step
     if count:
-        counts[job_id] = count
+        counts[key] = count
     else:
-        del counts[job_id]
+        del counts[key]

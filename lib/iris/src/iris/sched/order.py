@@ -49,6 +49,9 @@ def turns(view: ClusterView, now_ms: int) -> Iterator[Turn]:
 
     Who is over budget is served in the batch band. Each turn has to be answered before the next is taken.
     """
+    if len(view.waiting_users) == 1 and not view.budgets and not view.waiting_gangs:
+        yield from _of_one_user(view)
+        return
     bands: dict[PriorityBand, dict[str, list[_Queued]]] = {band: {} for band in PriorityBand}
     over = _over_budget(view)
     aged = _aged_gangs(view, over, now_ms)
@@ -80,6 +83,12 @@ def turns(view: ClusterView, now_ms: int) -> Iterator[Turn]:
                     yield turn.of(entry[2])
         else:
             yield from _fair(view, band, users, now_ms)
+
+
+def _of_one_user(view: ClusterView) -> Iterator[Turn]:
+    by_number = {int(band): Turn(band, _NO_LIMIT) for band in PriorityBand}
+    for band, _, job_id in view.queue:
+        yield by_number[band].of(job_id)
 
 
 def _fair(view: ClusterView, band: PriorityBand, users: dict[str, list[_Queued]], now_ms: int) -> Iterator[Turn]:

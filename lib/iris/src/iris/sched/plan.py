@@ -1,5 +1,6 @@
 """One scheduling round: a pure function of the view."""
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,7 +16,7 @@ from iris.sched.gang import Groups, group_size
 from iris.sched.order import Turn, turns
 from iris.sched.preempt import Room, Victims
 from iris.sched.reasons import Reason, Reasons
-from iris.sched.reserve import Reservations
+from iris.sched.reserve import RESERVE_AFTER_MS, Reservations
 
 _MAX_GANG_SEARCHES: Final = 16
 _PAUSE_US_PER_JOB: Final = 4
@@ -52,12 +53,26 @@ def plan_round(view: ClusterView, now_ms: int) -> Plan:
     if view.queue:
         for turn in turns(view, now_ms):
             round_.place(turn)
+            if round_.is_over():
+                break
     return round_.plan
 
 
 def pause_ms(view: ClusterView) -> int:
     """How far apart rounds begin, in ms, so that events do not wait for them: 0 unless hundreds of jobs wait."""
     return len(view.queue) * _PAUSE_US_PER_JOB // 1000
+
+
+def _is_uniform(view: ClusterView, now_ms: int) -> bool:
+    """Whether all that waits asks for the same, each task by itself, and nothing is to be kept for any of it."""
+    if len(view.waiting_demands) != 1 or view.waiting_gangs or view.held_counts:
+        return False
+    oldest = min(
+        view.jobs[view.queue[place][2]].submitted_at_ms
+        for place in {bisect_left(view.queue, (band,)) for band in PriorityBand}
+        if place < len(view.queue)
+    )
+    return now_ms - oldest < RESERVE_AFTER_MS
 
 
 class _Round:
@@ -77,6 +92,7 @@ class _Round:
         self._hopeless: set[tuple[object, ...]] = set()
         self._moved: set[JobId] = set()  # of which something is preempted in this round: nothing of them may start
         self._gang_searches = 0
+        self._is_uniform = _is_uniform(view, now_ms)
         # Hosts of which something is on its way out; each demand looks at them in this order, and back never.
         self._coming = [host for host in self._hosts if host.coming is not None]
         self._coming_seen: dict[Demand, int] = {}
@@ -94,6 +110,15 @@ class _Round:
             self._place_gang(job, turn)
         else:
             self._place_each(job, turn)
+
+    def is_over(self) -> bool:
+        """Whether nothing more can be placed, as all that is left asks for what was found to be nowhere."""
+        if not (self._is_uniform and self._settled) or self._moved:
+            return False
+        pending = self._view.pending
+        done = {job_id for job_id, count in self._placed.items() if count == len(pending[job_id])}
+        self.plan.reasons.put_rest(pending, next(iter(self._settled.values())), done)
+        return True
 
     # ---- tasks by themselves ----
 

@@ -1,6 +1,6 @@
 """Why jobs wait, worked out only when somebody asks."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 
 from iris.domain.ids import JobId
 
@@ -24,24 +24,36 @@ class Reason:
 class Reasons(Mapping[JobId, str]):
     """Of every job that still has pending tasks after a round, why the first of them is not placed."""
 
-    __slots__ = ("_found",)
+    __slots__ = ("_found", "_rest", "_rest_reason", "_without")
 
     def __init__(self) -> None:
         self._found: dict[JobId, Reason | str] = {}
+        self._rest: Collection[JobId] = ()
+        self._rest_reason: Reason | None = None
+        self._without: Set[JobId] = frozenset()
 
     def put(self, job_id: JobId, reason: Reason | str) -> None:
         """Set a job's reason."""
         self._found[job_id] = reason
 
+    def put_rest(self, rest: Collection[JobId], reason: Reason, without: Set[JobId]) -> None:
+        """Set the reason of all others of `rest`, as long as they are there, but of those in `without`."""
+        self._rest, self._rest_reason, self._without = rest, reason, without
+
     def __getitem__(self, job_id: JobId) -> str:
-        found = self._found[job_id]
+        found = self._found.get(job_id)
+        if found is None and self._rest_reason is not None and job_id in self._rest and job_id not in self._without:
+            return self._rest_reason.text()
+        if found is None:
+            raise KeyError(job_id)
         return found if isinstance(found, str) else found.text()
 
     def __iter__(self) -> Iterator[JobId]:
-        return iter(self._found)
+        yield from self._found
+        yield from (job_id for job_id in self._rest if job_id not in self._found and job_id not in self._without)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return sum(1 for _ in self)
 
     def __repr__(self) -> str:
         return repr(dict(self))
