@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.controller.cluster_config import read_cluster_config
+from iris.controller.cluster_config import parse_cluster_config, read_cluster_config
 from iris.controller.config import Durability
 from iris.controller.settings import Given, controller_config
 from iris.domain.resources import Device
@@ -96,3 +96,13 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
     assert len(config.scale_groups) == 2
     with pytest.raises(InvalidRequest, match="--state-dir"):
         controller_config(None, Given())
+
+
+def test_limits_of_logs_and_the_disks_reserve() -> None:
+    path = Path("c.yaml")
+    found = parse_cluster_config({"controller": {"log_limit": "8MB"}, "storage": {"disk_reserve": 0}}, path)
+    assert (found.log_limit_bytes, found.disk_reserve_bytes) == (8 * 2**20, 0)
+    default = parse_cluster_config({}, path)
+    assert (default.log_limit_bytes, default.disk_reserve_bytes) == (2**30, 64 * 2**20)
+    with pytest.raises(InvalidRequest, match=r"c.yaml: controller.log_limit is 10; it must be 1MB or more"):
+        parse_cluster_config({"controller": {"log_limit": 10}}, path)

@@ -113,6 +113,7 @@ def test_a_full_disk_refuses_jobs_and_lets_the_others_end(disk: SmallDisk, clust
         with pytest.raises(grpc.RpcError, match=r"new jobs cannot be taken now.*disk is nearly full") as refused:
             user.submit("/ann/b")
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "is nearly full" in user.cluster.Status(pb.ClusterStatusRequest()).disk_warning
         # The end of what runs is written all the same: into what was reserved.
         worker.observe(A, pb.TASK_STATE_SUCCEEDED)
         assert user.wait_one("/ann/a").state == pb.JOB_STATE_SUCCEEDED

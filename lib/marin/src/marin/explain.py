@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from marin.execution.explain_mode import ExplainRequest, explaining
 from rigging.errors import MarinError
+from rigging.printable import printable
 
 _FAILED_EXIT_CODE = 1
 
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 sys.path.insert(0, os.getcwd())  # as `python -m` does
                 runpy.run_module(options.script, run_name="__main__", alter_sys=True)
     except (MarinError, ImportError, FileNotFoundError) as error:
-        print(f"explain: {type(error).__name__}: {error}", file=sys.stderr)
+        print(printable(f"explain: {type(error).__name__}: {error}"), file=sys.stderr)
         return _FAILED_EXIT_CODE
     finally:
         sys.argv, sys.path[:] = before

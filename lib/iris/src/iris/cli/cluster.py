@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from iris.cli import exit_codes
-from iris.cli.cluster_controller import controller, remote_lines
+from iris.cli.cluster_controller import controller, storage_lines
 from iris.cli.cluster_worker import worker
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
@@ -127,7 +127,7 @@ def _status_lines(found: "ClusterStatus", address: str) -> list[str]:
         f"state:      {found.state_dir}",
         f"tasks:      {found.running_tasks} running, {found.pending_tasks} pending",
     ]
-    lines += remote_lines(found)
+    lines += storage_lines(found)
     rows = [
         [
             worker.worker_id,

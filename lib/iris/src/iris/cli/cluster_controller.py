@@ -67,15 +67,17 @@ def status(context: CliContext, as_json: bool) -> None:
         f"controller: {address} (iris {found.version}, process {found.pid}, up "
         f"{duration((unix_ms() - found.started_at_ms) / 1000)})",
         f"state:      {found.state_dir}",
-        *(remote_lines(found) or ["remote:     none; the state is on this machine alone"]),
+        *storage_lines(found),
+        *([] if found.remote_state_dir else ["remote:     none; the state is on this machine alone"]),
     ]
     output(as_json).record(lines, {"address": address, **found.to_json()})
 
 
-def remote_lines(found: "ClusterStatus") -> list[str]:
-    """Where the state is off the machine, and how far behind; nothing when it is on the machine alone."""
+def storage_lines(found: "ClusterStatus") -> list[str]:
+    """What is to be said of the disk, and where the state is off the machine, and how far behind, if it is."""
+    warning = [f"disk:       {found.disk_warning}"] if found.disk_warning else []
     if not found.remote_state_dir:
-        return []
+        return warning
     behind = f"{found.unreplicated_commits} commits behind" if found.unreplicated_commits else "up to date"
     snapshot = (
         f"last snapshot {moment(found.last_snapshot_at_ms, unix_ms())}"
@@ -83,8 +85,9 @@ def remote_lines(found: "ClusterStatus") -> list[str]:
         else "no snapshot yet"
     )
     return [
+        *warning,
         f"remote:     {found.remote_state_dir} (durability {found.durability}, {behind}, {snapshot}, "
-        f"generation {found.generation})"
+        f"generation {found.generation})",
     ]
 
 

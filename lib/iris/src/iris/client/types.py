@@ -299,6 +299,7 @@ class ClusterStatus:
     unreplicated_commits: int = 0
     last_snapshot_at_ms: int = 0
     generation: int = 0
+    disk_warning: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -316,5 +317,6 @@ class ClusterStatus:
             "unreplicated_commits": self.unreplicated_commits,
             "last_snapshot_at_ms": self.last_snapshot_at_ms,
             "generation": self.generation,
+            "disk_warning": self.disk_warning,
             "workers": [worker.to_json() for worker in self.workers],
         }

@@ -200,6 +200,7 @@ def cluster_status(message: pb.ClusterStatusResponse) -> ClusterStatus:
         unreplicated_commits=message.unreplicated_commits,
         last_snapshot_at_ms=message.last_snapshot_at_ms,
         generation=message.generation,
+        disk_warning=message.disk_warning,
         workers=tuple(_worker_status(worker) for worker in message.workers),
     )
 

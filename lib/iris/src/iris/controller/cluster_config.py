@@ -1,7 +1,7 @@
 """The cluster's config file: what a controller reads of it. Every refusal names file, key, value and what is allowed.
 
-controller: {port: 7077, state_dir: ~/iris}        # and, for clients: address, token_file
-storage: {remote_state_dir: gs://bucket/iris, durability: remote}
+controller: {port: 7077, state_dir: ~/iris, log_limit: 1GB}        # and, for clients: address, token_file
+storage: {remote_state_dir: gs://bucket/iris, durability: remote, disk_reserve: 64MB}
 scale_groups:
   - {name: v5p-64-b, accelerator: {type: tpu, variant: v5p-64, count: 4}, cpu: 208, memory: 448GB, disk: 100GB,
      hosts_per_slice: 8, region: us-east5, zone: us-east5-b, preemptible: true, min_slices: 0, max_slices: 4}
@@ -16,20 +16,23 @@ from typing import Any, Final
 
 from iris.cluster.sizes import parse_size
 from iris.controller.config import Durability
+from iris.controller.disk_space import DEFAULT_RESERVE_BYTES
+from iris.controller.logs import DEFAULT_LIMIT_BYTES
 from iris.domain.resources import Device, Resources
 from iris.domain.scale_groups import ScaleGroup
 from rigging.errors import InvalidRequest
 from rigging.topology import get_tpu_topology
 
 _SECTIONS: Final = ("name", "controller", "storage", "scale_groups")
-_CONTROLLER_KEYS: Final = ("address", "token_file", "port", "state_dir")
-_STORAGE_KEYS: Final = ("remote_state_dir", "durability")
+_CONTROLLER_KEYS: Final = ("address", "token_file", "port", "state_dir", "log_limit")
+_STORAGE_KEYS: Final = ("remote_state_dir", "durability", "disk_reserve")
 _GROUP_KEYS: Final = (
     *("name", "accelerator", "cpu", "memory", "disk", "hosts_per_slice", "min_slices", "max_slices"),
     *("region", "zone", "preemptible", "attributes"),
 )
 _ACCELERATOR_KEYS: Final = ("type", "variant", "count")
 _MANY: Final = 100_000
+_LEAST_LOG_LIMIT: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class ClusterConfig:
     remote_state_dir: str = ""
     durability: Durability = Durability.LOCAL
     scale_groups: tuple[ScaleGroup, ...] = ()
+    log_limit_bytes: int = DEFAULT_LIMIT_BYTES
+    disk_reserve_bytes: int = DEFAULT_RESERVE_BYTES
 
 
 def read_cluster_config(path: Path) -> ClusterConfig:
@@ -80,7 +85,18 @@ def parse_cluster_config(content: object, path: Path) -> ClusterConfig:
         remote_state_dir=remote,
         durability=Durability(durability),
         scale_groups=groups,
+        log_limit_bytes=_log_limit(controller),
+        disk_reserve_bytes=storage.size("disk_reserve") if storage.has("disk_reserve") else DEFAULT_RESERVE_BYTES,
     )
+
+
+def _log_limit(controller: "_Section") -> int:
+    if not controller.has("log_limit"):
+        return DEFAULT_LIMIT_BYTES
+    limit = controller.size("log_limit")
+    if limit < _LEAST_LOG_LIMIT:
+        raise controller.wrong("log_limit", limit, "1MB or more")
+    return limit
 
 
 def _scale_group(section: "_Section") -> ScaleGroup:

@@ -37,4 +37,6 @@ def controller_config(path: Path | None, given: Given) -> ControllerConfig:
         remote_state_dir=file.remote_state_dir if given.remote_state_dir is None else given.remote_state_dir,
         durability=durability,
         scale_groups=file.scale_groups,
+        log_limit_bytes=file.log_limit_bytes,
+        disk_reserve_bytes=file.disk_reserve_bytes,
     )

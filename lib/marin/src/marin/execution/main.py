@@ -20,6 +20,7 @@ from marin.execution.pipeline import Executor
 from marin.execution.runner import Outcome, StepResult, check_max_concurrent, describe_error
 from marin.execution.step import ExecutorStep
 from rigging.errors import InvalidRequest
+from rigging.printable import printable
 
 _USAGE_EXIT_CODE = 2
 
@@ -98,7 +99,7 @@ def executor_main(
             )
     finally:
         for line in summary_lines(executor.results, executor.executor_info_path):
-            print(line, flush=True)
+            print(printable(line), flush=True)
 
 
 def _explain(
@@ -114,7 +115,7 @@ def _explain(
         show=request.step,
     )
     for line in explanation_lines(explanations):
-        print(line, flush=True)
+        print(printable(line), flush=True)
 
 
 def parse_command_line(arguments: Sequence[str]) -> ExecutorMainConfig:
@@ -125,7 +126,7 @@ def parse_command_line(arguments: Sequence[str]) -> ExecutorMainConfig:
         parsed: ExecutorMainConfig = draccus.parse(ExecutorMainConfig, args=_as_draccus_reads(arguments))
         _check(parsed)
     except (draccus.utils.DecodingError, InvalidRequest) as error:
-        print(f"{os.path.basename(sys.argv[0])}: error: {error}", file=sys.stderr)
+        print(printable(f"{os.path.basename(sys.argv[0])}: error: {error}"), file=sys.stderr)
         sys.exit(_USAGE_EXIT_CODE)
     return parsed
 
