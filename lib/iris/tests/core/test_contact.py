@@ -103,3 +103,13 @@ def test_workers_that_went_long_ago_are_not_mentioned(cluster):
     assert not watch(contacts, cluster, 1000, 70_000)
     assert not contacts.is_present(W)
     assert not contacts.is_present(WorkerId("forgotten"))
+
+
+def test_a_worker_that_was_forgotten_and_speaks_is_followed_again(cluster, contacts):
+    new = WorkerId("new")
+    contacts.begin(new, 0)
+    for now_ms in range(1000, 70_000, 1000):
+        contacts.heard(W, now_ms)
+        contacts.look(cluster.view, now_ms)
+    assert not contacts.heard(new, 70_000)
+    assert contacts.is_present(new)

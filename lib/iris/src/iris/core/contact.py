@@ -64,7 +64,10 @@ class Contacts:
 
     def heard(self, worker_id: WorkerId, now_ms: int) -> bool:
         """A message came; whether the worker was late until now."""
-        contact = self._known[worker_id]
+        contact = self._known.get(worker_id)
+        if contact is None:
+            self.begin(worker_id, now_ms)
+            return False
         contact.heard_ms = now_ms
         if contact.silence is Silence.NONE:
             return False
