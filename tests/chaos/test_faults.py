@@ -59,7 +59,7 @@ class Size:
 
     @property
     def fence_after_s(self) -> float:
-        return 6 * self.heartbeat_s
+        return 12 * self.heartbeat_s  # longer than a worker is waited for
 
 
 @dataclass(frozen=True, slots=True)
