@@ -113,7 +113,7 @@ def _python_version(root: Path) -> str:
         raise InvalidRequest(f"{path} cannot be read: {error}") from None
     first = next((line for line in lines if line and not line.startswith("#")), "")
     version = re.sub(r"^(cpython|python)[-@]?(?=\d)", "", first.lower())
-    # Version managers write names of environments there, too, which mean nothing elsewhere; uv passes over them as well.
+    # Version managers write names of environments there, too, which mean nothing elsewhere; uv passes over them, too.
     return version if is_python_request(version) else ""
 
 
