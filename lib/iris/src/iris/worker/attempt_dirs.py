@@ -98,21 +98,21 @@ class AttemptDirectories:
             StartFailed: `relative` is a file. OSError: The host cannot make them.
         """
         self._spare.take(self._paths.temporary(attempt_id))
-        directory = self._paths.attempt(attempt_id)
         if bundle is None:
-            self._spare.take(str(directory))
-        else:
-            is_shared = bundle.is_relative_to(self._paths.bundles)
-            link_top_level(bundle, directory, self._paths.links if is_shared else None)
-            try:
-                return str(enter_directory(directory, relative))
-            except (FileExistsError, NotADirectoryError) as error:
-                raise StartFailed(f"the working directory {relative!r} is a file of the workspace") from error
-        return str(directory)
+            name = self._paths.attempt_name(attempt_id)
+            self._spare.take(name)
+            return name
+        directory = self._paths.attempt(attempt_id)
+        is_shared = bundle.is_relative_to(self._paths.bundles)
+        link_top_level(bundle, directory, self._paths.links if is_shared else None)
+        try:
+            return str(enter_directory(directory, relative))
+        except (FileExistsError, NotADirectoryError) as error:
+            raise StartFailed(f"the working directory {relative!r} is a file of the workspace") from error
 
     def remove(self, attempt_id: str) -> None:
         """Put them out of reach, whatever modes the task gave them, and remove them soon."""
-        for path in (str(self._paths.attempt(attempt_id)), self._paths.temporary(attempt_id)):
+        for path in (self._paths.attempt_name(attempt_id), self._paths.temporary(attempt_id)):
             if not self._spare.give(path) and not _removed(path):
                 self._throw_away(path)
         if not _removed(layer := self._paths.layer(attempt_id)):

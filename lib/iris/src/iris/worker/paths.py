@@ -35,6 +35,7 @@ class WorkPaths:
         self.tokens = root / "tokens"
         self.trash = root / "trash"
         self.lock = root / "worker.lock"
+        self._attempts = str(self.attempts)
         self._logs = str(self.logs)
         self._tokens = str(self.tokens)
         self._errors = str(self.errors)
@@ -63,6 +64,10 @@ class WorkPaths:
                     shutil.rmtree(path, ignore_errors=True)
                 else:
                     path.unlink(missing_ok=True)
+
+    def attempt_name(self, attempt_id: str) -> str:
+        """As `attempt`."""
+        return f"{self._attempts}/{safe_name(attempt_id)}"
 
     def attempt(self, attempt_id: str) -> Path:
         return self.attempts / safe_name(attempt_id)

@@ -1,10 +1,8 @@
 """The token files by which tasks speak to the controller, readable by their owner only."""
 
-import contextlib
-import os
-
 from iris.rpc.auth import attempt_token
 from iris.worker.paths import WorkPaths
+from iris.worker.spare_dirs import SpareFiles
 from iris.worker.types import StartRequest
 
 
@@ -17,6 +15,7 @@ class TokenFiles:
 
     def __init__(self, paths: WorkPaths) -> None:
         self._paths = paths
+        self._files = SpareFiles(str(paths.spare))
         self._written: dict[str, tuple[str, str]] = {}
         self._users: dict[str, int] = {}
 
@@ -34,11 +33,7 @@ class TokenFiles:
             return written[1]
         path = self._paths.token(holder)
         own = token if holder == request.launch.job_id else attempt_token(token, request.attempt_id)
-        if holder == request.attempt_id:
-            _write(path, own)  # it has not started: nobody reads the file yet
-        else:
-            _write(f"{path}.tmp", own)
-            os.rename(f"{path}.tmp", path)
+        self._files.write(path, own.encode())
         self._written[holder] = (token, path)
         return path
 
@@ -51,16 +46,7 @@ class TokenFiles:
             return
         self._users.pop(holder, None)
         self._written.pop(holder, None)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._paths.token(holder))
-
-
-def _write(path: str, token: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(descriptor, token.encode())
-    finally:
-        os.close(descriptor)
+        self._files.give(self._paths.token(holder))
 
 
 def _holder(request: StartRequest) -> str:

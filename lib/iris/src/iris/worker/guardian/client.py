@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from iris.worker.guardian.held import Json, fields_of
 from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths, build_of, launch
@@ -156,8 +156,7 @@ class GuardianClient(asyncio.Protocol):
     # --- the connection ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's are of no class of asyncio
 
     def data_received(self, data: bytes) -> None:
         for message in self._reader.feed(data):

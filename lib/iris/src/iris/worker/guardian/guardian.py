@@ -22,7 +22,7 @@ FLUSH_S: Final = 0.1
 """An unfinished line is stored, for somebody who may follow, so long after its first byte."""
 _SWEEP_S: Final = 5.0
 _FENCE_TICK_S: Final = 1.0
-_STARTED_LATE_S: Final = 0.02
+_STARTED_LATE_S: Final = 0.05
 """A start is not told at once: most short commands have ended by then, and only that is told."""
 _GREW_LATE_S: Final = 0.004
 
