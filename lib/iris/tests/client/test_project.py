@@ -120,7 +120,6 @@ def test_requirements_name_files_and_folders(root):
         ("pyproject.toml", PROJECT + '[tool.uv.sources]\nm = {path = "../m"}\n', "m in pyproject.toml is at '../m'"),
         ("pyproject.toml", PROJECT + '[tool.uv.sources]\nm = {path = "~/m"}\n', "another machine has not"),
         ("pyproject.toml", "[project", "pyproject.toml cannot be read"),
-        (".python-version", "pypy3.10\n", r"\.python-version says 'pypy3.10'"),
     ],
 )
 def test_what_no_other_machine_could_follow_is_refused_by_name(root, name, text, words):
@@ -145,7 +144,8 @@ def test_absolute_paths_hold_on_the_same_machine_and_what_is_there_decides(root)
         ({}, False, HERE, ("3.12", PackageSource.SUBMITTER, "/shell")),
         ({}, True, HERE, ("3.11", PackageSource.SUBMITTER, "/own")),
         ({".python-version": "3.12.1"}, False, HERE, ("3.12.1", PackageSource.SUBMITTER, "/shell")),
-        ({".python-version": "cpython-3.13"}, False, HERE, ("3.13", PackageSource.NONE, "")),
+        ({".python-version": "my-env\n"}, False, HERE, ("3.12", PackageSource.SUBMITTER, "/shell")),
+        ({".python-version": "# why\n\ncpython-3.13"}, False, HERE, ("3.13", PackageSource.NONE, "")),
         ({".python-version": "3.13"}, True, HERE, ("3.11", PackageSource.SUBMITTER, "/own")),
         ({"requirements.txt": ""}, False, THERE, ("3.12", PackageSource.REQUIREMENTS, "")),
         ({"pyproject.toml": PROJECT + 'requires-python = ">= 3.9"\n'}, True, THERE, ("3.11", PackageSource.LOCK, "")),

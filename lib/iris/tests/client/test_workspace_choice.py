@@ -51,6 +51,8 @@ def test_home_what_is_above_it_and_the_temporary_directory_are_refused_but_not_w
     for refused, words in ((home, "your home directory"), (tmp_path, "above your home directory")):
         with pytest.raises(InvalidRequest, match=words):
             check_workspace_root(refused, environ={"HOME": str(home)})
+    (tmp_path / "pyproject.toml").write_text("")  # a project in which a build has its home
+    check_workspace_root(tmp_path, environ={"HOME": str(home)})
     below = home / "scratch"
     below.mkdir()
     with pytest.raises(InvalidRequest, match="temporary files"):

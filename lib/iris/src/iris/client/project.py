@@ -113,9 +113,8 @@ def _python_version(root: Path) -> str:
         raise InvalidRequest(f"{path} cannot be read: {error}") from None
     first = next((line for line in lines if line and not line.startswith("#")), "")
     version = re.sub(r"^(cpython|python)[-@]?(?=\d)", "", first.lower())
-    if version and not is_python_request(version):
-        raise InvalidRequest(f"{path} says {first!r}; jobs need a version of CPython there, e.g. '3.12'")
-    return version
+    # Version managers write names of environments there, too, which mean nothing elsewhere; uv passes over them, too.
+    return version if is_python_request(version) else ""
 
 
 def _load(path: Path) -> dict[str, Any] | None:

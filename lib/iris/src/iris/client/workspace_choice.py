@@ -58,8 +58,11 @@ def _reason_against(root: Path, environ: Mapping[str, str] | None) -> str:
     home = Path(environ.get("HOME") or os.path.expanduser("~")).resolve()
     if path == home:
         return "your home directory"
-    if home.is_relative_to(path):
-        return "a folder above your home directory" if path != Path("/") else "the root of the file system"
+    if path == Path("/"):
+        return "the root of the file system"
+    # Some set HOME to a folder of the project for the time of a build.
+    if home.is_relative_to(path) and not any((path / mark).exists() for mark in (".git", "pyproject.toml")):
+        return "a folder above your home directory"
     if str(path) in _SYSTEM_DIRS or any(path.is_relative_to(tree) for tree in _SYSTEM_TREES):
         return "a directory of the system"
     if path == Path(environ.get("TMPDIR") or tempfile.gettempdir()).resolve():
