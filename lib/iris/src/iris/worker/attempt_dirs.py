@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from iris.worker.bundle import enter_directory, link_top_level
+from iris.worker.isolation.layers import remove_unused_layers
 from iris.worker.isolation.plan import IsolationMode, Mount, mounts_of, private_copy
 from iris.worker.isolation.seals import copy_tree
 from iris.worker.paths import WorkPaths, safe_name, short_name
@@ -115,8 +116,8 @@ class AttemptDirectories:
         for path in (self._paths.attempt_name(attempt_id), self._paths.temporary(attempt_id)):
             if not self._spare.give(path) and not _removed(path):
                 self._throw_away(path)
-        if not _removed(layer := self._paths.layer(attempt_id)):
-            self._throw_away(layer)
+        if not remove_unused_layers(layers := self._paths.layer(attempt_id)):
+            self._throw_away(layers)
 
     def keep_only(self, attempt_ids: Iterable[str]) -> None:
         """Remove what no attempt of these has: a former worker left it."""

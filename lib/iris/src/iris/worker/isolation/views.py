@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from iris.worker.isolation import syscalls
+from iris.worker.isolation.layers import make_layer
 from iris.worker.isolation.plan import IsolationMode, Mount
 from iris.worker.removal import remove_tree
 
@@ -148,11 +149,7 @@ def _apply(mount: Mount, options: str) -> None:
     if not mount.layer:
         syscalls.bind(mount.source, mount.target, read_only=mount.source == mount.target)
         return
-    # A layer can be mounted once: if a start is given up and made again, it needs another.
-    upper = f"{mount.layer}.{secrets.token_hex(2)}" if os.path.exists(mount.layer) else mount.layer
-    work = f"{upper}.work"
-    for directory in (upper, work):
-        os.mkdir(directory, 0o755)
+    upper, work = make_layer(mount.layer)
     lower = ":".join(_escaped(path) for path in (mount.over, mount.source) if path)
     directories = f"lowerdir={lower},upperdir={_escaped(upper)},workdir={_escaped(work)}"
     syscalls.mount("overlay", mount.target, "overlay", 0, f"{directories}{options}")

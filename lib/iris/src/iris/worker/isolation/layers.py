@@ -1,0 +1,46 @@
+"""The directories that an overlay needs for what is written, and their quick removal when nothing was."""
+
+import contextlib
+import os
+import secrets
+from typing import Final
+
+_WORK: Final = ".work"
+_MADE_BY_KERNEL: Final = ("work/incompat/volatile", "work/incompat", "work")
+_DIRTY: Final = "work/incompat/volatile/dirty"
+"""What is left in a work directory by a mount with the option "volatile"."""
+
+
+def make_layer(layer: str) -> tuple[str, str]:
+    """Make an upper directory at `layer`, and its work directory; both names. Raises OSError."""
+    # A layer can be mounted once: if a start is given up and made again, it needs another.
+    upper = f"{layer}.{secrets.token_hex(2)}" if os.path.exists(layer) else layer
+    work = f"{upper}{_WORK}"
+    os.mkdir(upper, 0o755)
+    os.mkdir(work, 0o755)
+    return upper, work
+
+
+def remove_unused_layers(directory: str) -> bool:
+    """Remove a directory of layers if nothing was written to them; False: the rest is to be removed in another way."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return True
+    with contextlib.suppress(OSError):
+        for name in names:
+            path = f"{directory}/{name}"
+            if not name.endswith(_WORK):
+                os.rmdir(path)
+                continue
+            if os.geteuid() != 0:
+                os.chmod(f"{path}/work", 0o700)  # the kernel made it for nobody
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{path}/{_DIRTY}")
+            for inner in _MADE_BY_KERNEL:
+                with contextlib.suppress(FileNotFoundError):
+                    os.rmdir(f"{path}/{inner}")
+            os.rmdir(path)
+        os.rmdir(directory)
+        return True
+    return False
