@@ -14,6 +14,7 @@ from iris.domain.entities import Job, Task
 from iris.domain.ids import JobId
 from iris.domain.states import JobState, TaskState
 from iris.store.damage import DATABASE_NAME, DatabaseDamaged
+from iris.store.db import connect, lock
 from iris.store.salvage import damage_of, salvage
 from iris.store.store import Store, Stored
 from rigging.errors import Conflict, MarinError
@@ -219,3 +220,26 @@ def test_a_live_job_of_which_something_is_missing_is_ended(tmp_path: Path) -> No
     }  # fmt: skip
     ended: list[Task] = [task for task in loaded(tmp_path).tasks if task.job_id == "/ann/p"]
     assert [task.state for task in ended] == [TaskState.KILLED]
+
+
+def test_damage_that_a_commit_meets_is_told_like_that_of_a_start(
+    made: tuple[Path, Path, Stored], tmp_path: Path
+) -> None:
+    place = tmp_path / "state"
+    shutil.copytree(made[1], place)
+    connection = connect(place)
+    connection.execute("PRAGMA cache_size=1")
+    connection.execute("PRAGMA shrink_memory")
+    store = Store(connection, lock(place), place / DB)
+    data = bytearray((place / DB).read_bytes())
+    data[4096:] = bytes(len(data) - 4096)  # under its feet, and under the pages that it has not read yet
+    (place / DB).write_bytes(data)
+    jobs = [
+        make_job(replace(FULL_SPEC, job_id=JobId(f"/ann/k{number}"), replicas=1), JOBS + 1 + number)
+        for number in range(JOBS)
+    ]
+    with pytest.raises(DatabaseDamaged, match="iris cluster controller salvage"):
+        store.commit(Changes(jobs={job.job_id: job for job in jobs}))
+    with pytest.raises(DatabaseDamaged, match="the tasks of /ann/j002 cannot be read"):
+        store.tasks_of(JobId("/ann/j002"))
+    store.close()

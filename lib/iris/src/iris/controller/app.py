@@ -45,7 +45,7 @@ from iris.store.replicate.begin import Reign, begin
 from iris.store.replicate.replicator import Replicator
 from iris.store.store import Store
 from rigging.clock import unix_ms
-from rigging.errors import Conflict
+from rigging.errors import Conflict, MarinError
 
 __all__ = ["Address", "ControllerConfig", "serve"]
 
@@ -263,7 +263,9 @@ def _ignore(worker_id: WorkerId) -> None:
 
 def _die(error: Exception) -> NoReturn:
     """End the process at once: nothing that is in memory and not on disk may be seen by anyone."""
-    logger.critical("cannot commit to the database, so the controller ends", exc_info=error)
+    # What is damaged, and which command helps, is said by the error itself.
+    known = isinstance(error, MarinError)
+    logger.critical("cannot commit to the database, so the controller ends", exc_info=None if known else error)
     print(f"iris controller: cannot commit to the database ({error}); ending", file=sys.stderr, flush=True)
     os._exit(COMMIT_FAILED_EXIT_CODE)
 

@@ -15,7 +15,7 @@ from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, W
 from iris.domain.errors import StorageUnavailable
 from iris.domain.ids import AttemptId, JobId
 from iris.domain.states import JobState
-from iris.store.damage import DatabaseDamaged
+from iris.store.damage import DatabaseDamaged, is_corruption
 from iris.store.db import DATABASE_NAME, connect, lock
 from iris.store.journal import Entry, Journal
 from iris.store.ops import Delete, Op, execute, upsert
@@ -191,6 +191,8 @@ class Store:
         try:
             entry = self._transact(ops)
         except sqlite3.Error as error:
+            if is_corruption(error):
+                raise DatabaseDamaged(self._path, str(error)) from None
             if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _MAY_PASS:
                 raise
             raise StorageUnavailable(f"{self._path}: {error}") from error
