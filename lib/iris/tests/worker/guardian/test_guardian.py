@@ -134,6 +134,31 @@ def test_a_command_that_cannot_start_says_why_in_its_log_too(play: Play) -> None
     play(scenario)
 
 
+def test_requests_that_make_no_sense_cost_nobody_else_anything(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        guardian = await bench.attach()
+        good, *bad = Seen(), Seen(), Seen(), Seen()
+        guardian.start(bench.spec("good", "exec sleep 1000"), good)
+        pid = await good.pid
+        odd = {
+            "nul": (("a\0b",), {}, "/"),
+            "equals": (("true",), {"A=B": "x"}, "/"),
+            "cwd": (("/bin/true",), {}, "/no"),
+        }
+        for (name, (argv, env, cwd)), seen in zip(odd.items(), bad, strict=True):
+            guardian.start(ProcessSpec(name, argv, env, cwd), seen)
+            with pytest.raises(StartFailed):
+                await seen.end
+        for nonsense in (("start",), ("start", 7), ("stop", "good"), ("stop", "good", "x"), ("contact", None), (None,)):
+            guardian.ask(*nonsense)
+        end = Seen()
+        guardian.start(bench.spec("last", "true"), end)
+        assert (await end.end).succeeded
+        assert not gone(pid)
+
+    play(scenario)
+
+
 def test_an_unfinished_line_is_in_the_log_at_once(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         guardian, seen = await bench.attach(), Seen()

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 _ENOUGH_DESCRIPTORS: Final = 4096
 _TERM_GRACE_MS: Final = 1000
+_AFTER_DEFECT_S: Final = 0.5
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,9 +101,14 @@ def serve(paths: GuardianPaths, listener: socket.socket, linger_s: float, isolat
             if longest <= 0:
                 logger.info("no worker came and nothing runs: the guardian ends")
                 break
-        reactor.turn(0.0 if guardian.has_queue else longest)
-        guardian.start_some()
-        server.send_news()
+        try:
+            reactor.turn(0.0 if guardian.has_queue else longest)
+            guardian.start_some()
+            server.send_news()
+        except Exception:
+            # Whatever is wrong with one attempt must not end all others.
+            logger.exception("a defect of the guardian")
+            time.sleep(_AFTER_DEFECT_S)
     server.send_news()
     server.close()
     runtime.close()
