@@ -47,6 +47,10 @@ logger = logging.getLogger(__name__)
 _SHARE_COMMIT_S: Final = 0.01
 _LEAVING: Final = "the controller is shutting down"
 
+# Named, because a union written in the loop is made anew for each effect.
+_URGENT: Final = (StartAttempt, StopAttempt, EndpointChanged)
+_OF_JOBS: Final = (JobChanged, JobEnded, JobSettled)
+
 Listener = Callable[[Sequence[Effect]], None]
 Result = TypeVar("Result")
 
@@ -244,11 +248,9 @@ class Engine:
 
     def _is_urgent(self, effects: Sequence[Effect]) -> bool:
         for effect in effects:
-            if isinstance(effect, StartAttempt | StopAttempt | EndpointChanged):
+            if isinstance(effect, _URGENT):
                 return True
-            if isinstance(effect, JobChanged | JobEnded | JobSettled) and any(
-                is_watched(effect.job_id) for is_watched in self._watchers
-            ):
+            if isinstance(effect, _OF_JOBS) and any(is_watched(effect.job_id) for is_watched in self._watchers):
                 return True
         return False
 

@@ -107,16 +107,16 @@ class LogHub:
 
     def on_effects(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, JobChanged | JobSettled):
+            if isinstance(effect, JobChanged):
                 self._notify(effect.job_id)
-            if isinstance(effect, JobForgotten):
-                self.store.remove(effect.job_id)
-            elif isinstance(effect, JobSettled):
-                self.store.release(effect.job_id)
-            elif isinstance(effect, JobChanged):
                 job = self.view.jobs[effect.job_id]
                 if job.first_attempt and job.state is JobState.PENDING:
                     self.store.remove_below(job.job_id, job.first_attempt)
+            elif isinstance(effect, JobSettled):
+                self._notify(effect.job_id)
+                self.store.release(effect.job_id)
+            elif isinstance(effect, JobForgotten):
+                self.store.remove(effect.job_id)
 
     def _key(self, attempt: AttemptId) -> LogKey | None:
         task, number = self.view.find_attempt(attempt)

@@ -21,6 +21,8 @@ from rigging.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
+_FOR_WORKERS: Final = (StartAttempt, StopAttempt, ForgetAttempt)
+
 STOP_REASON_UNKNOWN: Final = "the controller does not know this attempt"
 _LOOKS: Final = 8
 """So often in the time after which a worker is late."""
@@ -187,7 +189,7 @@ class Sessions:
 
     def on_effects(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
-            if not isinstance(effect, StartAttempt | StopAttempt | ForgetAttempt):
+            if not isinstance(effect, _FOR_WORKERS):
                 continue
             session = self._open.get(effect.worker_id)
             if session is None:
