@@ -59,7 +59,7 @@ class Size:
 
     @property
     def fence_after_s(self) -> float:
-        return 12 * self.heartbeat_s  # longer than a worker is waited for
+        return 20 * self.heartbeat_s  # longer than a worker is waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +93,12 @@ class Story:
 
     def plan(self) -> None:
         for number in range(self.size.jobs):
-            is_long = self.source.random() < 0.3
-            self.planned.append(
-                Planned(
-                    f"job-{number}",
-                    self.source.random() < 0.4,
-                    self.source.randint(3, 60),
-                    self.source.uniform(0.1, 0.4) * self.size.heartbeat_s
-                    if is_long
-                    else self.source.uniform(0.01, 0.06),
-                    3 if self.source.random() < 0.05 else 0,
-                )
-            )
+            exclusive = self.source.random() < 0.4
+            is_long = self.source.random() < (0.6 if exclusive else 0.2)
+            pace = self.source.uniform(0.1, 0.4) * self.size.heartbeat_s if is_long else self.source.uniform(0.01, 0.06)
+            code = 3 if self.source.random() < 0.05 else 0
+            lines = self.source.randint(3, 60)
+            self.planned.append(Planned(f"job-{number}", exclusive, lines, pace, code))
         (self.fleet.root / "marks").mkdir()
 
     def command(self, plan: Planned) -> Entrypoint:
@@ -183,6 +177,7 @@ def play(size: Size, root: Path, seed: int) -> str:
             per_target[stroke.target] += stroke.rest_s + stroke.pause_s
         struck = threading.Event()
         with IrisClient.remote(str(fleet.address), token=fleet.user_token) as client:
+            client.cluster_status()  # it waits for a controller that it has seen once
             every_s = 0.9 * max(per_target.values()) / size.jobs
             submitter = threading.Thread(target=story.submit_all, args=(client, struck, every_s))
             submitter.start()
