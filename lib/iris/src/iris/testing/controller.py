@@ -18,6 +18,8 @@ from iris.rpc.protocol import CHANNEL_OPTIONS
 
 START_TIMEOUT_S: Final = 20.0
 
+_RESERVE_BYTES: Final = 1024 * 1024  # each test has a state directory of its own
+
 
 class RunningController:
     """A controller that serves until `stop`, `crash`, or its own end."""
@@ -154,7 +156,9 @@ def running_controller(state_dir: Path, **settings: Any) -> Iterator[RunningCont
     Args:
         settings: Fields of ControllerConfig to change.
     """
-    controller = RunningController(replace(ControllerConfig(state_dir=state_dir), **settings))
+    controller = RunningController(
+        replace(ControllerConfig(state_dir=state_dir, disk_reserve_bytes=_RESERVE_BYTES), **settings)
+    )
     try:
         yield controller
     finally:
