@@ -1,0 +1,42 @@
+"""What a guardian mounts for its tasks is seen by them only, also where mounts are shared, as under systemd."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root, to have a host with shared mounts"
+)
+
+INNER = """
+import sys
+from pathlib import Path
+from iris.worker.isolation.views import open_views
+work_dir = Path(sys.argv[1])
+open_views(work_dir)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+OUTER = """
+import json, subprocess, sys
+def mounts():
+    return [line.split()[4] for line in open("/proc/self/mountinfo")]
+before = mounts()
+command = [sys.executable, "-c", sys.argv[1], sys.argv[2]]
+inner = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+assert inner.stdout.readline() == b"ready\\n"
+after = mounts()
+inner.communicate()
+print(json.dumps([path for path in after if path not in before]))
+"""
+
+
+def test_the_host_sees_none_of_it(tmp_path: Path) -> None:
+    command = ["unshare", "--mount", "--propagation", "shared", sys.executable, "-c", OUTER, INNER, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
