@@ -106,6 +106,7 @@ async def _serve_guardian(
     paths.clear_attempts((attempt.owner, str(attempt.note.get("job", ""))) for attempt in held)
     if held:
         logger.info("took up %d attempts from guardian %s (process %d)", len(held), guardian.guardian_id, guardian.pid)
+    logger.info("tasks are isolated by %s; %s says why", guardian.isolation, GuardianPaths(paths.root).log)
     agent = Agent(_identity(config, paths, guardian.guardian_id), resolve, config.orphan_timeout_s)
     base = base_variables(os.environ)
     supervisor = Supervisor(
