@@ -19,6 +19,7 @@ from rigging.quantities import MAX_SECONDS, check_count, check_seconds, check_un
         (True, "memory True is not a size"),
         (-1, "memory -1 is below 0"),
         ("nan", "memory 'nan' is not a size"),
+        ("\u06f5GB", "is not a size"),  # digits of another script
     ],
 )
 def test_what_is_no_size_is_refused_in_words(given: str | int, reason: str) -> None:

@@ -61,6 +61,10 @@ def test_help_loads_nothing_heavy(words):
         (["job", "logs", "x", "--since-seconds", "-5"], "is not in the range 0<=x<="),
         (["job", "logs", "x", "--since-seconds", "inf"], "is not in the range 0<=x<="),
         (["job", "logs", "x", "--max-lines", "99999999999999"], "is not in the range 1<=x<="),
+        (["user", "budget", "set", "", "--max-weight", "1"], "it is empty"),
+        (["cluster", "controller", "serve", "--state-dir", ""], "--state-dir': it is empty"),
+        (["cluster", "controller", "serve", "--state-dir", "/etc/passwd"], "is a file"),
+        (["cluster", "controller", "restore", "--at", "inf"], "--at 'inf'"),
         (["cluster", "start", "--local", "--idle-timeout", "nan"], "'nan' is not a number"),
         (["user", "budget", "set", "ann", "--max-weight", "nan"], "'nan' is not a number"),
         (["cluster", "start"], "iris cluster start --local"),
@@ -90,6 +94,7 @@ def test_a_usage_error_says_what_to_write(words, named, capsys, tmp_path):
             3,
             "is not a size: it must be below 8192p",
         ),
+        (["job", "run", "--gpu", "H100x99999999999", "--", "true"], 3, "the number of gpus of a task must be a whole"),
         (["job", "run", "--disk", "7", "--", "true"], 3, "disk '7' is 7 bytes, below the least of 1MB"),
         (
             ["cluster", "controller", "serve", "--state-dir", "/proc/x"],

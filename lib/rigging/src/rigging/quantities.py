@@ -12,7 +12,7 @@ MIN_ASKED_BYTES: Final = 2**20
 MAX_SECONDS: Final = 100 * 365 * 86_400.0
 MAX_COUNT: Final = 2**31 - 1
 
-_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgtp]?)(?:i?b)?\s*", re.IGNORECASE)
+_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgtp]?)(?:i?b)?\s*", re.IGNORECASE | re.ASCII)
 _EXPONENTS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _SHOWN: Final = 40
 

@@ -11,6 +11,7 @@ from iris.cli import exit_codes
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
 from iris.cli.output import duration, echo, moment, output, say
+from iris.cli.params import DIRECTORY
 from rigging.clock import unix_ms
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def controller() -> None:
 
 
 @controller.command()
-@click.option("--state-dir", type=click.Path(path_type=Path), metavar="DIR", help=_STATE_DIR_HELP)
+@click.option("--state-dir", type=DIRECTORY, metavar="DIR", help=_STATE_DIR_HELP)
 @click.option("--port", type=click.IntRange(0, 65_535), help="0: any free one.  [default: that of the config, or any]")
 @click.option("--remote-state-dir", metavar="URL", help=_REMOTE_HELP)
 @click.option("--durability", type=click.Choice(["local", "remote"]), help="Where an acknowledged submit is.")
@@ -110,7 +111,7 @@ def checkpoint(context: CliContext, as_json: bool) -> None:
 
 @controller.command()
 @click.option("--at", "at", metavar="TIME", help=_AT_HELP + "  [default: the latest]")
-@click.option("--state-dir", type=click.Path(path_type=Path), metavar="DIR", help=_STATE_DIR_HELP)
+@click.option("--state-dir", type=DIRECTORY, metavar="DIR", help=_STATE_DIR_HELP)
 @click.option("--remote-state-dir", metavar="URL", help=_REMOTE_HELP)
 @pass_context
 def restore(context: CliContext, at: str | None, state_dir: Path | None, remote_state_dir: str | None) -> None:
@@ -131,7 +132,7 @@ def restore(context: CliContext, at: str | None, state_dir: Path | None, remote_
 
 
 @controller.command()
-@click.option("--state-dir", type=click.Path(path_type=Path), metavar="DIR", help=_STATE_DIR_HELP)
+@click.option("--state-dir", type=DIRECTORY, metavar="DIR", help=_STATE_DIR_HELP)
 @click.option("--check", is_flag=True, help="Only say whether the database is damaged (exit code 1: it is).")
 @pass_context
 def salvage(context: CliContext, state_dir: Path | None, check: bool) -> int:
@@ -159,7 +160,7 @@ def parse_time(text: str) -> int:
     """Unix ms of ISO 8601 (local time without an offset) or Unix seconds. Raises UsageError."""
     try:
         return round(float(text) * 1000)
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)

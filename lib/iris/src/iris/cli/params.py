@@ -1,6 +1,7 @@
 """Kinds of values on the command line that click does not have; what cannot be is refused before anything is done."""
 
 import math
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -32,9 +33,22 @@ class Name(click.types.StringParamType):
         return text
 
 
+class Directory(click.Path):
+    """The path of a directory, which need not be there yet. Nothing at all is no path."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, file_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not str(value):
+            self.fail("it is empty; give a path, or leave the option out.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 SECONDS: Final = Number(min=0, min_open=True, max=MAX_SECONDS)
 SECONDS_OR_ZERO: Final = Number(min=0, max=MAX_SECONDS)
 COUNT: Final = click.IntRange(min=1, max=MAX_COUNT)
 NAME: Final = Name()
+DIRECTORY: Final = Directory()
 LISTED: Final = click.IntRange(min=1, max=10_000)
 """Jobs; the controller lists no more."""

@@ -10,7 +10,7 @@ import click
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
 from iris.cli.output import echo, output, say, table
-from iris.cli.params import Number
+from iris.cli.params import NAME, Number
 from rigging.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def token() -> None:
 
 
 @token.command()
-@click.argument("name", metavar="USER")
+@click.argument("name", type=NAME, metavar="USER")
 @click.option("--output", "place", type=click.Path(path_type=Path), metavar="FILE", help="Write it there, mode 0600.")
 @pass_context
 def create(context: CliContext, name: str, place: Path | None) -> None:
@@ -68,7 +68,7 @@ def budget() -> None:
 
 
 @budget.command("set")
-@click.argument("name", metavar="USER")
+@click.argument("name", type=NAME, metavar="USER")
 @click.option("--max-weight", type=Number(min=0, max=1e12), metavar="N", help="0: no limit. [default: as it is]")
 @click.option("--max-band", type=click.Choice(_BANDS), help="The most urgent band allowed. [default: as it is]")
 @pass_context
@@ -87,7 +87,7 @@ def set_command(context: CliContext, name: str, max_weight: float | None, max_ba
 
 
 @budget.command()
-@click.argument("name", metavar="USER")
+@click.argument("name", type=NAME, metavar="USER")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def get(context: CliContext, name: str, as_json: bool) -> None:

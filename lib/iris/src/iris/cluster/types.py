@@ -9,7 +9,7 @@ from iris.cluster.job_name import JobName
 from iris.cluster.sizes import parse_size
 from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
 from rigging.errors import InvalidRequest
-from rigging.quantities import check_unit
+from rigging.quantities import check_count, check_unit
 from rigging.topology import get_tpu_topology
 
 __all__ = [
@@ -100,6 +100,9 @@ class DeviceSpec:
     variant: str
     count: int
     alternatives: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_count(self.count, f"the number of {self.kind}s of a task")
 
 
 def tpu_device(variant: str | Sequence[str], count: int | None = None) -> DeviceSpec:
