@@ -171,3 +171,15 @@ def test_nothing_of_a_job_starts_in_the_round_that_preempts_something_of_it(clus
     assert "make room for other work" in str(plan.reasons["/low/two"])
     cluster.observe("/low/two/0:0", TaskState.KILLED)
     assert [task for task, _ in cluster.schedule().assignments] == ["/u/job/0", "/low/two/0"]
+
+
+def test_of_those_that_were_taken_first_who_turns_out_to_be_spared_is_spared(cluster):
+    """The cheap ones are taken first and are not enough; with the dear one, one of them need not go."""
+    cluster.connect("w", resources(4, 16))
+    for name, cpu in (("a", 0.5), ("b", 0.5), ("c", 2)):
+        cluster.submit(f"/low/{name}", resources(cpu, 1), band=BATCH)
+    cluster.schedule()
+    cluster.submit("/u/job", resources(3.5, 1))
+    found = victims(cluster.schedule())
+    assert len(found) == 2
+    assert "/low/c/0:0" in found
