@@ -104,6 +104,7 @@ from marin.execution.step_spec import StepSpec
 logging.basicConfig(level=logging.INFO)
 def work(path):
     print("said by the step")
+    sys.stdout.writelines(["said in ", "two parts\\n"])
     inner = [] if path.endswith("inner") else [StepSpec(name="i", override_output_path=sys.argv[1] + "/inner", fn=work)]
     StepRunner().run(inner)
     logging.info("logged by the step")
@@ -136,7 +137,7 @@ def test_a_terminal_has_a_view_and_a_file_has_lines(tmp_path: Path, is_terminal:
     os.close(ours)
     assert process.wait(30) == 0
     text = output.decode()
-    for expected in ("said by the step", "logged by the step", "after the run", "a: done in"):
+    for expected in ("said by the step", "said in two parts", "logged by the step", "after the run", "a: done in"):
         assert expected in text
     # The run within the step has plain lines, on a terminal too: two views would draw over each other.
     assert "step i: done in" in text
