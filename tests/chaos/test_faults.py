@@ -97,7 +97,7 @@ class Story:
             is_long = self.source.random() < (0.6 if exclusive else 0.2)
             pace = self.source.uniform(0.1, 0.4) * self.size.heartbeat_s if is_long else self.source.uniform(0.01, 0.06)
             code = 3 if self.source.random() < 0.05 else 0
-            lines = self.source.randint(3, 60)
+            lines = self.source.randint(40, 100) if exclusive and is_long else self.source.randint(3, 60)
             self.planned.append(Planned(f"job-{number}", exclusive, lines, pace, code))
         (self.fleet.root / "marks").mkdir()
 
@@ -213,7 +213,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.timeout(120)
 def test_some_faults(tmp_path: Path, patient: None) -> None:
-    print(play(Size(jobs=24, strokes=7, most_pause_s=3, heartbeat_s=0.25), tmp_path, random.randrange(2**32)))
+    print(play(Size(jobs=16, strokes=6, most_pause_s=3, heartbeat_s=0.25), tmp_path, random.randrange(2**32)))
 
 
 @pytest.mark.slow
