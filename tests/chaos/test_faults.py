@@ -213,7 +213,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.timeout(120)
 def test_some_faults(tmp_path: Path, patient: None) -> None:
-    print(play(Size(jobs=16, strokes=6, most_pause_s=3, heartbeat_s=0.25), tmp_path, random.randrange(2**32)))
+    print(play(Size(jobs=16, strokes=6, most_pause_s=2.5, heartbeat_s=0.2), tmp_path, random.randrange(2**32)))
 
 
 @pytest.mark.slow
