@@ -54,6 +54,6 @@ def _wait_once(
     ended, done = told
     if all(job_id in ended for job_id in job_ids):
         return [job_status(ended[job_id]) for job_id in job_ids], True
-    # How the others are is not told by itself.
-    statuses, _ = poll_jobs(connection, job_ids, any_of_them=any_of_them, seconds=0)
-    return [job_status(ended[s.job_id]) if s.job_id in ended else s for s in statuses], done
+    # How the others are is not told by itself; one may have ended before the session had time to say so.
+    polled, is_over = poll_jobs(connection, job_ids, any_of_them=any_of_them, seconds=0)
+    return [job_status(ended[s.job_id]) if s.job_id in ended else s for s in polled], done or is_over
