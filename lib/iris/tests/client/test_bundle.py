@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import grpc
 import pytest
 
 from iris.client import IrisClient
@@ -101,6 +102,19 @@ def test_a_file_that_never_stands_still_does_not_stop_a_submission(controller, c
         again = IrisClient(connection, workspace, user="ann", on_notice=notice, same_machine=True)
         again.submit(Entrypoint.from_command("true"), "job", existing="adopt")
     assert told == [f"sent 5 files, 4.0 MB from {workspace}", f"sent 5 files, 4.0 MB (nothing new) from {workspace}"]
+
+
+def test_what_the_cluster_has_lost_since_is_sent_again(controller, connection, workspace):
+    def check(name, request, context):
+        if name == "SubmitJob" and request.spec.bundle_digest not in controller.blobs:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the bundle is not here")
+
+    controller.on_call = check
+    client = IrisClient(connection, workspace, user="ann", same_machine=True)
+    client.submit(Entrypoint.from_command("true"), "first")
+    controller.blobs.clear()
+    job = client.submit(Entrypoint.from_command("true"), "second")
+    assert controller.specs[job.job_id].bundle_digest in controller.blobs
 
 
 def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(workspace):
