@@ -121,3 +121,19 @@ def test_what_the_shell_ignores_stays_ignored():
     poll = "lambda job_id: (os.kill(os.getpid(), 1), waiting()(job_id))[1]"
     done = play(f"signal.signal(1, signal.SIG_IGN)\nfollow({poll})")
     assert done.returncode == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_output_that_cannot_be_written_here_is_told_and_is_no_success():
+    program = (
+        "from iris.client.types import LogLine\n"
+        "Client.fetch_task_logs = lambda *a, **k: iter([LogLine('/a/b/0', 0, False, 0, b'hi', False)])\n"
+        "follow(waiting())"
+    )
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM + program], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert done.returncode == 1, done.stderr
+    assert "output is missing here (No space left on device); all of it: `iris job logs /a/b`" in done.stderr
+    assert "Traceback" not in done.stderr

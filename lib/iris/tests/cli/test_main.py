@@ -200,3 +200,10 @@ def test_a_local_cluster_of_another_release_can_be_ended(monkeypatch, capsys):
     assert run(["cluster", "stop"]) == 3
     assert "iris cluster stop --force" in capsys.readouterr().err
     assert run(["cluster", "stop", "--force"]) == 0
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_no_error(closed: str) -> None:
+    program = "import sys; from iris.cli.entry import main; sys.argv = ['iris', '--version']; main()"
+    done = subprocess.run(["sh", "-c", f'"$0" -c "$1" {closed}', sys.executable, program], timeout=60, check=False)
+    assert done.returncode == 0

@@ -58,6 +58,23 @@ def test_the_temporary_directory_is_the_jobs_to_choose_and_short_enough_for_sock
     play(scenario)
 
 
+@pytest.mark.e2e
+@pytest.mark.parametrize("removed", ["../../attempts", "../../{attempts,tmp,tokens,spare,layers,errors,logs}"])
+def test_a_task_that_removes_the_workers_directories_fails_no_other(play: Play, removed: str) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        controller.send(run=[run_command("true", job_id=f"/ann/{index}") for index in range(3)])
+        await controller.until_ended(*(f"/ann/{index}/0:0" for index in range(3)))
+        controller.send(run=[run_command("bash", "-c", f"rm -rf {removed}; true", job_id="/ann/a")])
+        await controller.until_ended("/ann/a/0:0")
+        for name in ("/bob/b", "/bob/c"):
+            controller.send(run=[run_command("sh", "-c", "pwd", job_id=name)])
+            (end,) = await controller.until_ended(f"{name}/0:0")
+            assert end.state == TaskState.SUCCEEDED, end.error
+            assert controller.output(f"{name}/0:0").decode().startswith(str(worker.paths.attempts))
+
+    play(scenario)
+
+
 LEFT_BEHIND = """
 mkdir -p locked/inner "$TMPDIR/locked" deep
 touch locked/inner/file "$TMPDIR/locked/file"

@@ -9,8 +9,21 @@ if _FOUND is _signal.default_int_handler:  # not where a shell has it ignored
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 
+def _fill_closed_streams() -> None:
+    """Open what the caller closed (`>&-`), or the next socket would become the standard output."""
+    import os
+
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
+
+
 def main() -> None:
     """The entry point of the `iris` command."""
+    _fill_closed_streams()
     from iris.cli.main import run
 
     if _FOUND is _signal.default_int_handler:

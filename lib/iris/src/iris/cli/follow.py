@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from iris.cli import exit_codes
-from iris.cli.output import duration, say
+from iris.cli.output import duration, forget_stdout, say
 from iris.cli.phases import PhaseTeller
 from iris.cli.stopping import await_stop
 from iris.client import ControllerUnreachable
@@ -93,6 +93,10 @@ class Follower:
         if output.error is not None:
             say(f"the output ended early: {output.error}; all of it: `iris job logs {job_id}`")
         say(describe_end(status))
+        if output.unwritten:
+            forget_stdout()
+            say(f"output is missing here ({output.unwritten}); all of it: `iris job logs {job_id}`")
+            return exit_code_of_job(status) or exit_codes.FAILURE
         return exit_code_of_job(status)
 
     def _wait(self, job_id: str) -> "JobStatus":

@@ -2,7 +2,6 @@
 
 import importlib
 import io
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
@@ -12,7 +11,7 @@ import click
 from iris.cli import exit_codes
 from iris.cli.context import CliContext
 from iris.cli.groups import SuggestingGroup
-from iris.cli.output import complain, say, show_traceback
+from iris.cli.output import complain, forget_stdout, say, show_traceback
 from rigging.errors import MarinError
 
 # Module, attribute and one line of help of each noun; imported only when it is used.
@@ -75,7 +74,7 @@ def run(argv: Sequence[str]) -> int:
         say("interrupted")
         return exit_codes.INTERRUPTED
     except BrokenPipeError:
-        _forget_stdout()
+        forget_stdout()
         return exit_codes.BROKEN_PIPE
     except MarinError as error:
         _explain(error, context.verbose)
@@ -103,11 +102,6 @@ def _explain(error: MarinError, verbose: bool) -> None:
     if verbose:
         show_traceback(error)
     say(str(error))
-
-
-def _forget_stdout() -> None:
-    # The interpreter flushes stdout at exit and would complain about the closed pipe once more.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:

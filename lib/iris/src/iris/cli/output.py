@@ -5,6 +5,7 @@ and errors are texts of others, and whatever a terminal would obey in them is es
 """
 
 import json
+import os
 import shutil
 import sys
 import time
@@ -174,3 +175,8 @@ def moment(at_ms: int, now_ms: int) -> str:
         return "-"
     form = "%H:%M:%S" if now_ms - at_ms < 86_400_000 else "%Y-%m-%d %H:%M"
     return time.strftime(form, time.localtime(at_ms / 1000))
+
+
+def forget_stdout() -> None:
+    """Drop what cannot be written: the interpreter flushes stdout at exit and would complain once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

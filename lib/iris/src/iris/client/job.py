@@ -146,6 +146,8 @@ class LogThread:
         self._lines = client.fetch_task_logs(job_id, from_start=True, follow=True, include_children=True)
         self._stopped = False
         self.error: MarinError | None = None
+        self.unwritten = ""
+        """Why output could not be written here, by a full disk for example; empty as long as all was."""
         self._thread = threading.Thread(target=self._print_all, name=f"logs of {job_id}", daemon=True)
         self._thread.start()
 
@@ -160,6 +162,8 @@ class LogThread:
             self.error = error
         except (BrokenPipeError, ValueError):
             self._stopped = True  # nobody reads (or the stream is closed): the job matters more than its output
+        except OSError as error:
+            self.unwritten = error.strerror or str(error)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until everything is printed; says whether it is."""

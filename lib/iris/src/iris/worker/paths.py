@@ -42,10 +42,13 @@ class WorkPaths:
         self._temporaries = str(self.temporaries)
 
     def make(self) -> None:
-        """Make the directories, readable by their owner only."""
+        """Make the directories, readable by their owner only; also mends what a task has removed or closed."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         for name in _DIRECTORIES:
-            (self.root / name).mkdir(exist_ok=True, mode=0o700)
+            directory = self.root / name
+            directory.mkdir(exist_ok=True, mode=0o700)
+            if directory.stat().st_mode & 0o700 != 0o700:
+                directory.chmod(0o700)  # a task has taken the rights away
 
     def clear_attempts(self, kept: Iterable[tuple[str, str]]) -> None:
         """Remove what attempts of a former worker left, except for those that go on.

@@ -65,19 +65,24 @@ class SpareFiles:
 
     def write(self, path: str, content: bytes) -> None:
         """Make `path` a file of this content, at once. Raises OSError."""
-        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        if self._spare:
-            name = self._spare.pop()
-        else:
-            name = f"{self._place}/f{next(self._names)}"
-            flags |= os.O_CREAT | os.O_EXCL
-        descriptor = os.open(name, flags, 0o600)
+        name, descriptor = self._open()
         try:
             os.write(descriptor, content)
             os.ftruncate(descriptor, len(content))
         finally:
             os.close(descriptor)
         os.rename(name, path)
+
+    def _open(self) -> tuple[str, int]:
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        if self._spare:
+            name = self._spare.pop()
+            try:
+                return name, os.open(name, flags)
+            except FileNotFoundError:
+                self._spare.clear()  # somebody removed them
+        name = f"{self._place}/f{next(self._names)}"
+        return name, os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600)
 
     def give(self, path: str) -> None:
         """Remove `path`, which nobody uses any more; what is not there is no mistake."""

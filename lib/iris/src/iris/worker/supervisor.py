@@ -340,7 +340,7 @@ class Supervisor:
 
     def _start(self, attempt: Attempt) -> None:
         try:
-            spec = self._spec(attempt)
+            spec = self._repaired_spec(attempt)
         except StartFailed as error:
             self._write_log(attempt, str(error))
             self._advance(attempt, SpawnFailed(FailureKind.START, str(error), error.exit_code))
@@ -351,6 +351,16 @@ class Supervisor:
         self._started[attempt.request.task_id] = attempt
         self._advance(attempt, Handed())
         attempt.process = self._runtime.start(spec, attempt)
+
+    def _repaired_spec(self, attempt: Attempt) -> ProcessSpec:
+        """`_spec`; mends what a task did to more than its own directory (`rm -rf ../..`, `chmod 000 ..`)."""
+        try:
+            return self._spec(attempt)
+        except (FileNotFoundError, PermissionError) as error:
+            logger.warning("%s: a directory of this worker is gone; making all again: %s", attempt.attempt_id, error)
+            self._paths.make()
+            self._directories.remove(attempt.attempt_id)
+            return self._spec(attempt)
 
     def _spec(self, attempt: Attempt) -> ProcessSpec:
         ground = attempt.ground or self._own
