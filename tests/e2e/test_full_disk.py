@@ -83,5 +83,10 @@ sys.stdout.flush()
     assert summary["state"] == "succeeded"
     assert re.search(r"[\d,]+ bytes of output lost: no space left on the worker's disk", summary["tasks"][0]["error"])
     logs = small.iris("job", "logs", "loss")
-    assert "no space left on the worker's disk" in logs.err
+    # Controller and worker share the disk that is full: where even the worker's note had no room, the controller's
+    # stands in its place. The cause is in the summary either way.
+    assert re.search(
+        r"[\d,]+ bytes of output lost: (no space left on the worker's disk|.*the controller's disk was nearly full)",
+        logs.err,
+    )
     assert 0 < len(logs.out.splitlines()) < 40_000
