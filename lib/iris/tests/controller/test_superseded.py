@@ -45,7 +45,7 @@ def join(tmp_path: Path, controller: RunningController) -> Iterator[Join]:
 def runs(pid: str) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may end between open and read
         return False
 
 

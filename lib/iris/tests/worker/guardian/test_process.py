@@ -86,7 +86,7 @@ def with_runtime(request: pytest.FixtureRequest, tmp_path: Path) -> WithRuntime:
 def gone(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may end between open and read
         return True
 
 
