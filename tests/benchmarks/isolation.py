@@ -94,7 +94,7 @@ class Bench:
             mounts = directories.mounts(name, ground)
         env = {"PATH": os.path.dirname(sys.executable), "TMPDIR": self.paths.temporary(name)}
         argv = ("python", "-P", str(callable_main.__file__), str(self.payload)) if warm else ("/bin/true",)
-        cwd = directories.make(name, self.bundle)
+        cwd = directories.make(name, ground)
         # A tool of the worker is started outside of the tasks' view: that is the start without protection.
         plain = mode in (None, IsolationMode.COPY) and not warm
         spec = ProcessSpec(name, argv, env, cwd, "u" if warm else "", dies_with_worker=plain, mounts=mounts)

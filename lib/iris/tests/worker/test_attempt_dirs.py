@@ -15,6 +15,7 @@ from iris.rpc import iris_pb2 as pb
 from iris.worker.attempt_dirs import AttemptDirectories, remove_tree
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.paths import WorkPaths
+from iris.worker.task_env import Ground
 from iris.worker.testing import FakeController, InProcessWorker, run_command
 
 Play = Callable[[Callable[[FakeController, InProcessWorker], Awaitable[None]]], None]
@@ -151,7 +152,7 @@ def test_what_a_former_worker_left_is_removed_but_for_what_goes_on(tmp_path: Pat
     paths.make()
     directories = AttemptDirectories(paths, IsolationMode.OVERLAY, lambda work: work())
     for name in ("/a/gone/0:0", "/a/stays/0:0"):
-        (Path(directories.make(name, None)) / "file").touch()
+        (Path(directories.make(name, Ground())) / "file").touch()
     (paths.trash / "half").mkdir()
     directories.keep_only(["/a/stays/0:0"])
     assert [path.name for path in paths.attempts.iterdir()] == ["a~stays~0~~0"]

@@ -9,7 +9,7 @@ import pytest
 
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
-from iris.worker.bundle import BundleStore, enter_directory
+from iris.worker.bundle import BundleStore
 from iris.worker.paths import WorkPaths
 from iris.worker.testing import FakeController, InProcessWorker, run_command
 from iris.worker.types import PreparationFailed
@@ -214,25 +214,3 @@ def test_single_flight_shares_a_failure_and_then_forgets_it(tmp_path: Path) -> N
         assert calls == 2
 
     asyncio.run(test())
-
-
-def test_a_directory_of_the_bundle_is_entered_without_being_shared(tmp_path: Path) -> None:
-    bundle, directory = tmp_path / "bundle", tmp_path / "attempt"
-    (bundle / "a" / "b").mkdir(parents=True)
-    (bundle / "a" / "b" / "file").write_text("x")
-    (bundle / "a" / "side").write_text("y")
-    (bundle / "plain").write_text("")
-    directory.mkdir()
-    for name in ("a", "plain"):
-        (directory / name).symlink_to(bundle / name)
-    place = enter_directory(directory, "a/b")
-    (place / "new").write_text("")
-    (directory / "a" / "new").write_text("")
-    assert (place, sorted(os.listdir(place))) == (directory / "a" / "b", ["file", "new"])
-    assert (directory / "a" / "side").read_text() == "y"
-    assert sorted(os.listdir(bundle / "a")) == ["b", "side"]
-    assert os.listdir(bundle / "a" / "b") == ["file"]
-    assert enter_directory(directory, "") == directory
-    assert enter_directory(directory, "made/here").is_dir()
-    with pytest.raises(OSError, match="plain"):
-        enter_directory(directory, "plain/x")

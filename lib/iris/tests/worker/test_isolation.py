@@ -50,10 +50,10 @@ harm() {
 harm . ; harm "$B"
 T=$(python -c 'import third; print(third.__file__)')
 echo 'VALUE = 666' > "$T"; sed -i 's/3/666/' "$T"; echo 'VALUE = 666' > "$(dirname "$T")/installed.py"
-for name in blobs sites links bundles envs; do
+for name in blobs sites bundles envs; do
     for file in $(find "$1/$name" -maxdepth 2); do echo 666 > "$file"; rm -f "$file"; touch "$file/new"; done
 done
-rm -rf "$1"/sites/* "$1"/links/* "$1"/blobs/*
+rm -rf "$1"/sites/* "$1"/blobs/*
 exit 0
 """.replace("exit 0", "")
 
@@ -222,7 +222,7 @@ for path in [pathlib.Path("jobs/__init__.py"), pathlib.Path(os.environ["PYTHONPA
     attempt(lambda: path.write_text("V = VALUE = 666"))
 import jobs
 print(jobs.V)
-for name in ("blobs", "sites", "links", "bundles", "envs"):
+for name in ("blobs", "sites", "bundles", "envs"):
     for path in sorted(pathlib.Path(root, name).rglob("*"))[:50]:
         attempt(lambda: path.write_bytes(b"666"))
         attempt(path.unlink)

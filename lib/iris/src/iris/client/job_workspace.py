@@ -129,17 +129,6 @@ class JobWorkspace:
             return working_dir(here, self._workspace)
         assert self._parent is not None
         own = Path(self._parent.workspace_dir) if self._parent.workspace_dir else None
-        for top in (own, _linked_from(own)) if own is not None else ():
-            if top is not None and here.is_relative_to(top):
-                return working_dir(here, top)
+        if own is not None and here.is_relative_to(own):
+            return working_dir(here, own)
         return self._parent.runtime.working_dir
-
-
-def _linked_from(directory: Path) -> Path | None:
-    """Where the files are that an attempt's directory shows by links; None when it holds no links."""
-    try:
-        with os.scandir(directory) as entries:
-            links = [os.readlink(entry.path) for entry in entries if entry.is_symlink()]
-    except OSError:
-        return None
-    return next((Path(link).parent for link in links if os.path.isabs(link)), None)

@@ -1,10 +1,11 @@
 """The directories of attempts: each has its own, and nothing is left of them once it has ended."""
 
 import asyncio
-import itertools
+import contextlib
 import logging
 import os
 import secrets
+import stat
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -12,9 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from iris.worker.bundle import enter_directory, link_top_level
 from iris.worker.isolation.layers import remove_unused_layers
-from iris.worker.isolation.plan import IsolationMode, Mount, mounts_of, private_copy
+from iris.worker.isolation.plan import IsolationMode, Mount, bundle_layer, mounts_of, private_copy
 from iris.worker.isolation.seals import copy_tree
 from iris.worker.paths import WorkPaths, safe_name, short_name
 from iris.worker.removal import move_away, remove_tree
@@ -24,12 +24,14 @@ from iris.worker.task_env import Ground, own_ground
 
 logger = logging.getLogger(__name__)
 
-_REMOVED_AT_ONCE: Final = 200
-"""A directory with more entries, or with directories, is removed outside of the loop."""
+_LINKS: Final = "links"
+"""Former releases made the working directories of links, and kept these here."""
 
 
 class AttemptDirectories:
     """A working directory and a TMPDIR for every attempt, and what it has of its bundle and environment for itself.
+
+    An attempt with a workspace begins in its own view of the bundle, in the bundle's place; others in an empty directory.
 
     Args:
         mode: How attempts are kept apart.
@@ -81,39 +83,52 @@ class AttemptDirectories:
         directory = self._paths.layer(attempt_id)
         mounts = mounts_of(self._mode, bundle, environment, directory, partial(self._compiled_of, ground))
         if mounts and self._mode is IsolationMode.OVERLAY:
-            os.mkdir(directory, 0o700)
+            with contextlib.suppress(FileExistsError):  # `make` may have needed it
+                os.mkdir(directory, 0o700)
         return mounts
 
     def _compiled_of(self, ground: Ground, tree: str) -> str:
         is_ours = Path(tree).parent in (self._paths.bundles, self._paths.envs)
         return self._compiled(Path(tree), f"{ground.bin_dirs[0]}/python") if is_ours and ground.bin_dirs else ""
 
-    def make(self, attempt_id: str, bundle: Path | None, relative: str = "") -> str:
-        """Make them; where the attempt begins.
+    def make(self, attempt_id: str, ground: Ground, relative: str = "") -> str:
+        """Make them; where the attempt begins, as its mounts will show it.
 
         Args:
-            bundle: What the working directory shows.
-            relative: Where in the bundle it begins.
+            relative: Where in the workspace that is. A directory that is not there is made: empty ones are not sent.
 
         Raises:
             StartFailed: `relative` is a file. OSError: The host cannot make them.
         """
         self._spare.take(self._paths.temporary(attempt_id))
-        if bundle is None:
-            name = self._paths.attempt_name(attempt_id)
+        if ground.bundle_dir is None:
+            name = self._paths.attempt(attempt_id)
             self._spare.take(name)
             return name
-        directory = self._paths.attempt(attempt_id)
-        is_shared = bundle.is_relative_to(self._paths.bundles)
-        link_top_level(bundle, directory, self._paths.links if is_shared else None)
+        place = os.path.join(ground.bundle_dir, relative) if relative else str(ground.bundle_dir)
         try:
-            return str(enter_directory(directory, relative))
-        except (FileExistsError, NotADirectoryError) as error:
-            raise StartFailed(f"the working directory {relative!r} is a file of the workspace") from error
+            is_directory = stat.S_ISDIR(os.stat(place).st_mode)
+        except NotADirectoryError:
+            is_directory = False
+        except FileNotFoundError:
+            is_directory = True
+            os.makedirs(self._own_place(attempt_id, os.path.realpath(place)), exist_ok=True)
+        if not is_directory:
+            raise StartFailed(f"the working directory {relative!r} is a file of the workspace")
+        return place
+
+    def _own_place(self, attempt_id: str, path: str) -> str:
+        """Where the attempt's own part of `path` is, which is below its bundle."""
+        if self._mode is IsolationMode.COPY:
+            return path
+        bundle = str(self._paths.bundle_of(Path(path)))
+        layer = self._paths.layer(attempt_id)
+        own = bundle_layer(layer) if self._mode is IsolationMode.OVERLAY else private_copy(layer)
+        return own + path[len(bundle) :]
 
     def remove(self, attempt_id: str) -> None:
         """Put them out of reach, whatever modes the task gave them, and remove them soon."""
-        for path in (self._paths.attempt_name(attempt_id), self._paths.temporary(attempt_id)):
+        for path in (self._paths.attempt(attempt_id), self._paths.temporary(attempt_id)):
             if not self._spare.give(path) and not _removed(path):
                 self._throw_away(path)
         if not remove_unused_layers(layers := self._paths.layer(attempt_id)):
@@ -126,6 +141,7 @@ class AttemptDirectories:
             for name in os.listdir(directory):
                 if name not in kept:
                     self._throw_away(f"{directory}/{name}")
+        self._throw_away(str(self._paths.root / _LINKS))
         for name in os.listdir(self._paths.trash):
             self._remove_later(f"{self._paths.trash}/{name}")
 
@@ -168,20 +184,11 @@ def _moved(ground: Ground, bundle: str, copy: str) -> Ground:
 
 
 def _removed(path: str) -> bool:
-    """Whether a directory is gone: what has only links and files, and few of them, is removed here and now."""
+    """Whether a directory is gone: an empty one is removed here and now."""
     try:
         os.rmdir(path)
     except FileNotFoundError:
         return True
     except OSError:
-        try:
-            with os.scandir(path) as entries:
-                found = list(itertools.islice(entries, _REMOVED_AT_ONCE))
-            if len(found) == _REMOVED_AT_ONCE or any(not entry.is_symlink() for entry in found):
-                return False
-            for entry in found:
-                os.unlink(entry.path)
-            os.rmdir(path)
-        except OSError:
-            return False
+        return False
     return True

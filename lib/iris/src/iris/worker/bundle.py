@@ -297,51 +297,5 @@ class _BlobWriter:
         self._temporary.unlink(missing_ok=True)
 
 
-def link_top_level(bundle: Path, directory: Path, links: Path | None) -> None:
-    """Make `directory` with links to the bundle's top-level entries: what a task writes beside them stays its own.
-
-    The symbolic links are made once, below `links` (on the same filesystem), and hard-linked for every attempt: a new
-    inode for each of them can cost as much as starting the process. None: the bundle is this attempt's alone.
-    """
-    if links is None:
-        directory.mkdir()
-        for name in os.listdir(bundle):
-            os.symlink(bundle / name, directory / name)
-        return
-    template = links / hashlib.sha256(os.fsencode(bundle)).hexdigest()[:32]
-    names = os.listdir(bundle)
-    if not template.exists():
-        temporary = links / f".{template.name}.{secrets.token_hex(4)}"
-        temporary.mkdir()
-        for name in names:
-            os.symlink(bundle / name, temporary / name)
-        temporary.rename(template)
-    directory.mkdir()
-    for name in names:
-        os.link(f"{template}/{name}", f"{directory}/{name}", follow_symlinks=False)
-
-
-def enter_directory(directory: Path, relative: str) -> Path:
-    """The directory `relative` below an attempt's own, made so that what is written into it stays the attempt's own.
-
-    A part of the way that is a link into the bundle becomes a directory of links; what the bundle lacks is made, as
-    empty directories are not sent.
-
-    Raises:
-        OSError: A part of the way is a file.
-    """
-    for name in filter(None, relative.split("/")):
-        directory = directory / name
-        if directory.is_symlink() and directory.is_dir():
-            target = directory.resolve()
-            directory.unlink()
-            directory.mkdir()
-            for entry in os.listdir(target):
-                os.symlink(target / entry, directory / entry)
-        else:
-            directory.mkdir(exist_ok=True)
-    return directory
-
-
 def _marker(bundle: Path) -> Path:
     return bundle.with_name(f"{bundle.name}.complete")

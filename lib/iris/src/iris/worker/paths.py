@@ -7,10 +7,10 @@ from typing import Final
 
 _LONGEST_NAME: Final = 180
 _DIRECTORIES: Final = (
-    *("attempts", "blobs", "bundles", "compiled", "envs", "errors", "layers", "links", "logs"),
-    *("scratch", "sites", "spare", "tmp", "tokens", "trash"),
+    *("attempts", "blobs", "bundles", "compiled", "envs", "errors", "layers", "logs", "scratch"),
+    *("sites", "spare", "tmp", "tokens", "trash"),
 )
-_PER_ATTEMPT: Final = ("errors", "links", "logs", "tokens")
+_PER_ATTEMPT: Final = ("errors", "logs", "tokens")
 """Means nothing to the next worker, but for the attempts that its guardian still holds."""
 
 
@@ -26,7 +26,6 @@ class WorkPaths:
         self.envs = root / "envs"
         self.errors = root / "errors"
         self.layers = root / "layers"
-        self.links = root / "links"
         self.logs = root / "logs"
         self.scratch = root / "scratch"
         self.sites = root / "sites"
@@ -68,18 +67,15 @@ class WorkPaths:
                 else:
                     path.unlink(missing_ok=True)
 
-    def attempt_name(self, attempt_id: str) -> str:
-        """As `attempt`."""
+    def attempt(self, attempt_id: str) -> str:
+        """The working directory of one without a workspace."""
         return f"{self._attempts}/{safe_name(attempt_id)}"
-
-    def attempt(self, attempt_id: str) -> Path:
-        return self.attempts / safe_name(attempt_id)
 
     def layer(self, attempt_id: str) -> str:
         """What it changes of its bundle and environment, or its copies of them."""
         return f"{self.layers}/{short_name(attempt_id)}"
 
-    # Four of these are asked for by every attempt, so they are plain strings: a Path costs ten times as much.
+    # These are asked for by every attempt, so they are plain strings: a Path costs ten times as much.
 
     def log(self, attempt_id: str) -> str:
         return f"{self._logs}/{safe_name(attempt_id)}"

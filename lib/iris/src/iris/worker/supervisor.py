@@ -372,7 +372,7 @@ class Supervisor:
             env=self._task_environment.variables(
                 request, ground, self._controller_address(), self._tokens.path(request), attempt.ports
             ),
-            cwd=self._directories.make(attempt.attempt_id, ground.bundle_dir, launch.runtime.working_dir),
+            cwd=self._directories.make(attempt.attempt_id, ground, launch.runtime.working_dir),
             sharer=user_of(launch.job_id) if launch.payload_digest else "",
             log=attempt.log_path,
             log_limit=self._log_limit,

@@ -101,8 +101,8 @@ class TaskEnvironment:
         env["IRIS_ERROR_FILE"] = self._paths.error(request.attempt_id)
         if "TMPDIR" not in launch.env_vars:
             env["TMPDIR"] = self._paths.temporary(request.attempt_id)
-        if launch.bundle_digest:
-            env["IRIS_WORKSPACE_DIR"] = str(self._paths.attempt(request.attempt_id))
+        if ground.bundle_dir is not None:
+            env["IRIS_WORKSPACE_DIR"] = str(ground.bundle_dir)
         for name, port in ports.items():
             env[port_variable(name)] = str(port)
         return env

@@ -79,8 +79,10 @@ class ProcessRuntime:
     def start(self, spec: ProcessSpec, listener: ProcessListener) -> "Process":
         """Start `spec` as leader of its own session. Raises StartFailed, or OSError for lack of something."""
         executable = spec.argv[0]
-        if not executable.startswith("/"):
+        if "/" not in executable:
             executable = find_executable(executable, spec.env.get("PATH", ""), spec.cwd)
+        elif not executable.startswith("/"):
+            executable = os.path.join(spec.cwd, executable)  # may be there only in what the task sees
         out_read, out_write = os.pipe2(os.O_CLOEXEC)
         try:
             err_read, err_write = os.pipe2(os.O_CLOEXEC)

@@ -12,12 +12,20 @@ _DIRTY: Final = "work/incompat/volatile/dirty"
 
 
 def make_layer(layer: str) -> tuple[str, str]:
-    """Make an upper directory at `layer`, and its work directory; both names. Raises OSError."""
-    # A layer can be mounted once: if a start is given up and made again, it needs another.
-    upper = f"{layer}.{secrets.token_hex(2)}" if os.path.exists(layer) else layer
-    work = f"{upper}{_WORK}"
-    os.mkdir(upper, 0o755)
-    os.mkdir(work, 0o755)
+    """Make an upper directory at `layer`, and its work directory; both names. Raises OSError.
+
+    What the worker has put into the upper directory already is the attempt's from the beginning.
+    """
+    upper, work = layer, f"{layer}{_WORK}"
+    try:
+        os.mkdir(work, 0o755)
+    except FileExistsError:
+        # A layer can be mounted once: if a start is given up and made again, it needs another.
+        upper = f"{layer}.{secrets.token_hex(2)}"
+        work = f"{upper}{_WORK}"
+        os.mkdir(work, 0o755)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(upper, 0o755)
     return upper, work
 
 

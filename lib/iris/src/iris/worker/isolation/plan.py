@@ -60,8 +60,8 @@ def mounts_of(
     """
     match mode:
         case IsolationMode.OVERLAY:
-            targets = ((bundle, "bundle"), (environment, "environment"))
-            return tuple(Mount(path, path, f"{own_directory}/{name}", compiled(path)) for path, name in targets if path)
+            layers = ((bundle, bundle_layer(own_directory)), (environment, f"{own_directory}/environment"))
+            return tuple(Mount(path, path, layer, compiled(path)) for path, layer in layers if path)
         case IsolationMode.BIND:
             copies = [Mount(bundle, private_copy(own_directory))] if bundle else []
             return (*copies, *([Mount(environment, environment)] if environment else []))
@@ -72,6 +72,11 @@ def variables_of(mode: IsolationMode) -> dict[str, str]:
     """Variables of all tasks."""
     # What Python compiles on its way would count as a change of the environment.
     return {"PYTHONDONTWRITEBYTECODE": "1"} if mode is IsolationMode.COPY else {}
+
+
+def bundle_layer(own_directory: str) -> str:
+    """What an attempt changes of its bundle, where it has a layer for that."""
+    return f"{own_directory}/bundle"
 
 
 def private_copy(own_directory: str) -> str:

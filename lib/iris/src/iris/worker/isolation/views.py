@@ -25,7 +25,7 @@ from iris.worker.removal import remove_tree
 
 logger = logging.getLogger(__name__)
 
-_PROTECTED: Final = ("blobs", "bundles", "compiled", "envs", "links", "sites")
+_PROTECTED: Final = ("blobs", "bundles", "compiled", "envs", "sites")
 _HIDDEN: Final = "trash"
 _EMPTY: Final = "empty"
 
@@ -181,9 +181,10 @@ def _find_ability(work_dir: Path, best: IsolationMode) -> tuple[_Ability, list[s
     if best is IsolationMode.COPY:
         return _Ability(IsolationMode.COPY), ["nothing better is wanted"]
     if best is IsolationMode.OVERLAY:
-        own = ",userxattr" if os.geteuid() != 0 else ""
+        # With "redirect_dir" a directory of the bundle can be renamed like any other; only root may have it.
+        own = ",userxattr" if os.geteuid() != 0 else ",redirect_dir=on"
         # Without "volatile" the end of an attempt would wait until the whole disk is written out.
-        for options in (f"{own},volatile", own):
+        for options in dict.fromkeys((f"{own},volatile", own, own.replace(",redirect_dir=on", ""))):
             reason = _tried(work_dir, partial(_try_overlay, options=options))
             if not reason:
                 return _Ability(IsolationMode.OVERLAY, options), reasons
