@@ -31,7 +31,7 @@ _LINKS: Final = "links"
 class AttemptDirectories:
     """A working directory and a TMPDIR for every attempt, and what it has of its bundle and environment for itself.
 
-    An attempt with a workspace begins in its own view of the bundle, in the bundle's place; others in an empty directory.
+    An attempt with a workspace begins in its own view of the bundle, in the bundle's place; others in an empty one.
 
     Args:
         mode: How attempts are kept apart.
