@@ -1,5 +1,7 @@
 """Requests that could never be met are refused with the largest there is."""
 
+from dataclasses import replace
+
 import pytest
 
 from iris.domain.constraints import Constraint, ConstraintOp
@@ -129,3 +131,35 @@ def test_what_no_scale_group_could_ever_have_is_refused_with_what_there_is(job: 
 def test_a_worker_that_is_there_counts_besides_the_scale_groups() -> None:
     large = JobSpec(JobId("/ann/big"), CommandEntrypoint(("true",)), Resources(500_000))
     assert impossible_reason(large, [(WorkerId("w1"), Resources(600_000), {})], (POOL,)) is None
+
+
+def hosts(count: int, name: str) -> list[tuple[WorkerId, Resources, dict[str, str]]]:
+    return [(WorkerId(f"{name}-{number}"), POOL.host, {"tpu-name": name}) for number in range(count)]
+
+
+def test_a_gang_that_no_slice_of_a_scale_group_holds_runs_where_the_workers_that_are_there_do() -> None:
+    wide = JobSpec(
+        JobId("/u/g"), CommandEntrypoint(("true",)), resources(1), replicas=12, coscheduling_group_by="tpu-name"
+    )
+    refused = "needs room for 12 tasks in one tpu-name; the largest (scale group {}) has {}"
+    small = replace(POOL, name="small", hosts_per_slice=1, host=resources(2, 8), attributes=(("tpu-name", "x"),))
+    assert impossible_reason(wide, [], (small,)) == refused.format("small", 2)
+    middle = replace(small, name="middle", hosts_per_slice=3)
+    for groups in ((small, middle), (middle, small)):
+        assert impossible_reason(wide, [], groups) == refused.format("middle", 6)
+    assert impossible_reason(wide, hosts(11, "s"), (small,)) == refused.format("small", 2)
+    assert impossible_reason(wide, hosts(12, "s"), (small,)) is None
+    assert impossible_reason(wide, hosts(6, "s") + hosts(6, "t"), (small,)) == refused.format("small", 2)
+
+
+def test_workers_that_no_scale_group_has_are_grouped_as_they_are() -> None:
+    gang = spec(replicas=50, coscheduling_group_by="rack")
+    racked = [(WorkerId("a"), resources(4, 16), {"rack": "1"})]
+    assert impossible_reason(gang, racked, (POOL,)) is None
+
+
+def test_several_groups_add_up_their_slices() -> None:
+    other = replace(POOL, name="v5p-64-c", max_slices=1, zone="us-east5-c")
+    assert impossible_reason(tpu_job(24), [], (POOL, other)) is None
+    reason = "needs 4 slices of 8 hosts; the scale groups that match have 3 at most"
+    assert impossible_reason(tpu_job(32), [], (POOL, other)) == reason

@@ -1,0 +1,56 @@
+"""What a host of a scale group offers to constraints and to requests."""
+
+import pytest
+
+from iris.domain.resources import Device
+from iris.domain.scale_groups import ScaleGroup, offers
+from iris.sched.testing import resources
+
+TPU = ScaleGroup("v4", resources(8, 16, 100, Device("tpu", "v4-16", 4)), 2, region="r", zone="r-b", preemptible=True)
+
+
+def test_a_group_is_one_machine_that_stays_unless_it_is_said_otherwise() -> None:
+    made = ScaleGroup("cpu", resources(4))
+    assert (made.hosts_per_slice, made.min_slices, made.max_slices, made.preemptible) == (1, 0, 1, False)
+    assert made.host_attributes == {"preemptible": "false"}
+
+
+def test_attributes_are_the_place_the_device_and_what_is_said_besides() -> None:
+    assert TPU.host_attributes == {
+        "region": "r",
+        "zone": "r-b",
+        "preemptible": "true",
+        "device-type": "tpu",
+        "device-variant": "v4-16",
+        "tpu-name": "v4",
+    }
+    gpu = ScaleGroup("h", resources(1, device=Device("gpu", "H100", 8)), attributes=(("zone", "own"), ("rack", "7")))
+    assert gpu.host_attributes == {
+        "preemptible": "false",
+        "device-type": "gpu",
+        "device-variant": "H100",
+        "pool": "h",
+        "zone": "own",
+        "rack": "7",
+    }
+
+
+@pytest.mark.parametrize(
+    ("need", "count"),
+    [
+        (resources(8, 16), 2),
+        (resources(3, 1), 4),
+        (resources(1, 5), 6),
+        (resources(9, 1), 0),
+        (resources(1, 1, device=Device("tpu", "v4-16", 2)), 4),
+        (resources(0, 0), 2048),
+    ],
+)
+def test_a_slice_holds_what_each_of_its_hosts_holds(need, count: int) -> None:
+    assert TPU.tasks_per_slice(need) == count
+
+
+def test_groups_that_may_have_no_slice_offer_nothing() -> None:
+    none = ScaleGroup("none", resources(4), max_slices=0)
+    assert [(name, host) for name, host, _ in offers((none, TPU))] == [("scale group v4", TPU.host)]
+    assert next(offers((TPU,)))[2] == TPU.host_attributes
