@@ -1,6 +1,7 @@
 """Whole commands over a client that the test made: what they ask of the cluster, and what they say of it."""
 
 import contextlib
+import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 
 from iris.cli.context import CliContext
 from iris.cli.main import run
-from iris.client import JobStatus, TaskStatus, UserBudgetStatus
+from iris.client import JobStatus, QueryResult, SilentAttempt, Stopped, TaskStatus, UserBudgetStatus, WorkerStatus
+from iris.client.types import LogLine
 from iris.cluster.types import JobState, PriorityBand, TaskState
-from rigging.errors import NotFound
+from rigging.errors import Denied, NotFound
 
 
 def job(job_id: str, state: JobState = JobState.RUNNING, **fields: Any) -> JobStatus:
@@ -26,6 +28,7 @@ class Operator:
 
     def __init__(self) -> None:
         self.done: list[tuple[Any, ...]] = []
+        self.moved = [f"/ann/job/{index}" for index in range(7)]
         self.known = {"ann": UserBudgetStatus("ann", 12.5, PriorityBand.INTERACTIVE, 3.0)}
 
     def budgets(self, name: str = "") -> list[UserBudgetStatus]:
@@ -39,7 +42,11 @@ class Operator:
 
     def cordon(self, name: str, reason: str, drain: bool = False) -> list[str]:
         self.done.append(("drain" if drain else "cordon", name, reason))
-        return [f"/ann/job/{index}" for index in range(7)] if drain else []
+        return self.moved if drain else []
+
+    def remove_worker(self, name: str, reason: str) -> list[str]:
+        self.done.append(("remove", name, reason))
+        return self.moved
 
     def uncordon(self, name: str) -> str:
         self.done.append(("uncordon", name))
@@ -56,7 +63,9 @@ class Client:
         self.tasks: list[TaskStatus] = []
         self.asked: list[dict[str, Any]] = []
         self.operator = Operator()
-        self.workers = [SimpleNamespace(worker_id=name) for name in ("w1", "w2")]
+        self.workers: list[Any] = [SimpleNamespace(worker_id=name) for name in ("w1", "w2")]
+        self.lines: list[LogLine] = []
+        self.refused: Denied | None = None
 
     def full_name_prefix(self) -> str:
         return "/ann"
@@ -76,7 +85,18 @@ class Client:
 
     def fetch_task_logs(self, name: str, **options: Any) -> Iterator[Any]:
         self.asked.append({"name": name, **options})
-        return iter(())
+        return iter(self.lines)
+
+    def poll_jobs(self, job_ids: Sequence[str], *, seconds: float = 0) -> tuple[list[JobStatus], bool]:
+        return [self.status(job_id) for job_id in job_ids], True
+
+    def stop_many(self, job_ids: Sequence[str], reason: str, *, include_children: bool) -> list[Stopped | Denied]:
+        self.asked.append({"stop": list(job_ids), "include_children": include_children})
+        return [self.refused or Stopped((job_id,)) for job_id in job_ids]
+
+    def query(self, sql: str, max_rows: int) -> QueryResult:
+        self.asked.append({"sql": sql, "max_rows": max_rows})
+        return QueryResult(("a", "b"), ((1, "ä"),), max_rows == 1)
 
     def cluster_status(self, all_workers: bool = False) -> Any:
         return SimpleNamespace(workers=self.workers)
@@ -223,3 +243,105 @@ def test_workers_are_taken_out_of_use_and_back(iris: Iris, client: Client) -> No
     assert code != 0
     assert "w9" in said
     assert len(client.operator.done) == 4
+    assert iris("cluster", "worker", "cordon", "w11")[2] == "no worker 'w11'; did you mean 'w1'?\n"
+    assert "`iris cluster worker list` shows what there is" in iris("cluster", "worker", "drain", "zebra")[2]
+    assert len(client.operator.done) == 4
+
+
+def test_a_worker_that_ran_nothing_is_drained_or_removed_without_more_words(iris: Iris, client: Client) -> None:
+    for count, words in ((0, "nothing ran there"), (5, "sent elsewhere: 0, 1, 2, 3, 4")):
+        client.operator.moved = [str(number) for number in range(count)]
+        assert iris("cluster", "worker", "drain", "w1")[2].endswith(f"drained by an operator; {words}\n")
+    for count, words in (
+        (0, "nothing waited for it"),
+        (5, "no longer waited for: 0, 1, 2, 3, 4"),
+        (6, "no longer waited for: 0, 1, 2, 3, 4 and 1 more"),
+    ):
+        client.operator.moved = [str(number) for number in range(count)]
+        assert iris("cluster", "worker", "remove", "w1") == (0, "", f"worker w1 is removed; {words}\n")
+    assert client.operator.done[-1] == ("remove", "w1", "removed by an operator")
+
+
+def test_the_list_of_workers(iris: Iris, client: Client) -> None:
+    client.workers = [
+        WorkerStatus("w1", True, 1, 1, 1, "", 0, 0, 3, strikes=2, cordon_reason="slow", last_seen_at_ms=1),
+        WorkerStatus("w2", False, 1, 1, 1, "", 0, 0, 0),
+    ]
+    _, out, _ = iris("cluster", "worker", "list")
+    header, first, second = (line.split() for line in out.splitlines())
+    assert header == ["WORKER", "STATE", "TASKS", "STRIKES", "SINCE", "CORDONED", "BECAUSE"]
+    assert (first[:4], first[-1]) == (["w1", "cordoned", "3", "2"], "slow")
+    assert second == ["w2", "away", "0", "0", "-", "-"]
+    assert [item["worker_id"] for item in json.loads(iris("cluster", "worker", "list", "--json")[1])] == ["w1", "w2"]
+    client.workers = []
+    assert iris("cluster", "worker", "list") == (0, "", "no worker is known\n")
+    assert iris("cluster", "worker", "list", "--json") == (0, "[]\n", "")
+
+
+def test_a_query_is_shown_as_was_asked(iris: Iris, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert iris("query", "SELECT 1") == (0, "A  B\n1  ä\n", "")
+    assert client.asked[-1] == {"sql": "SELECT 1", "max_rows": 1000}
+    assert json.loads(iris("query", "SELECT 1", "-f", "json")[1]) == [{"a": 1, "b": "ä"}]
+    assert "ä" in iris("query", "SELECT 1", "-f", "json")[1]
+    assert iris("query", "SELECT 1", "-f", "csv")[1].split() == ["a,b", "1,ä"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("SELECT 2"))
+    code, _, said = iris("query", "-", "--max-rows", "1")
+    assert (code, client.asked[-1]) == (0, {"sql": "SELECT 2", "max_rows": 1})
+    assert said.startswith("only the first 1 rows are shown; --max-rows gives more")
+    for wrong in ("0", "100001"):
+        assert iris("query", "SELECT 1", "--max-rows", wrong)[0] == 2
+
+
+def test_what_is_no_number_of_jobs_is_refused(iris: Iris) -> None:
+    assert iris("job", "list", "-n", "0")[0] == 2
+    assert iris("job", "list", "-n", "10000")[0] == 0
+
+
+def test_logs_of_the_last_seconds(iris: Iris, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1000.0)
+    for seconds, since in (("0", 1000.0), ("10", 990.0), ("2000", 0.0)):
+        iris("job", "logs", "train", "--since-seconds", seconds)
+        assert client.asked[-1]["since"] == since
+
+
+@pytest.mark.parametrize(("replicas", "shown"), [(1, "hi\n"), (2, "[0] hi\n")])
+@pytest.mark.parametrize("name", ["one", "one/0"])
+def test_logs_name_the_task_where_several_write(
+    iris: Iris, client: Client, replicas: int, shown: str, name: str
+) -> None:
+    client.jobs = [job("/ann/one", replicas=replicas)]
+    client.lines = [LogLine("/ann/one/0", 0, False, 0, b"hi")]
+    assert iris("job", "logs", name)[1] == ("hi\n" if "/" in name else shown)
+
+
+def test_stopping_says_of_each_job_what_became_of_it(iris: Iris, client: Client) -> None:
+    code, _, said = iris("job", "stop", "train", "train/test", "--no-include-children")
+    assert code == 0
+    assert said.splitlines() == ["job /ann/train/test had failed before", "iris: job /ann/train stopped"]
+    assert client.asked[-1] == {"stop": ["/ann/train"], "include_children": False}
+    iris("job", "stop", "train")
+    assert client.asked[-1] == {"stop": ["/ann/train"], "include_children": True}
+    client.refused = Denied("job /ann/train is ann's")
+    code, _, said = iris("job", "stop", "train")
+    assert code == 3
+    assert said.splitlines()[-1] == "iris: job /ann/train is ann's"
+
+
+def test_a_summary_leaves_out_what_there_is_not(iris: Iris, client: Client) -> None:
+    client.jobs = [job("/ann/a", JobState.SUCCEEDED, deciding_task_id="/ann/a/0", replicas=1)]
+    client.tasks = [TaskStatus("/ann/a/0", TaskState.SUCCEEDED, 0, "w1", started_at_ms=1000, finished_at_ms=3500)]
+    lines = iris("job", "summary", "a")[1].splitlines()
+    assert lines[:2] == ["job:        /ann/a", "state:      succeeded"]
+    assert [line.split(":")[0] for line in lines[:3]] == ["job", "state", ""]
+    assert lines[-1].split() == ["0", "succeeded", "0", "w1", "2.5", "s"]
+    client.jobs = [job("/ann/a", JobState.FAILED, deciding_task_id="/ann/a/0", error="exit code 3")]
+    lines = iris("job", "summary", "a")[1].splitlines()
+    assert "decided by: /ann/a/0" in lines
+    assert "error:      exit code 3" in lines
+
+
+def test_a_summary_names_what_may_live_out_of_reach(iris: Iris, client: Client) -> None:
+    silent = SilentAttempt("/ann/train/0:1", "w9", 75.4)
+    client.tasks = [TaskStatus("/ann/train/0", TaskState.KILLED, silent=(silent,))]
+    lines = iris("job", "summary", "train")[1].splitlines()
+    assert lines[lines.index("out of reach:") + 1] == f"  {silent}"

@@ -158,3 +158,102 @@ def test_off_a_terminal_nothing_is_cut(hostile, capsys, monkeypatch):
 def test_wide_characters_take_two_columns():
     assert table(("a", "b"), [["日本", "x"], ["y", "z"]]) == ["A     B", "日本  x", "y     z"]
     assert table(("a",), [["日本" * 20]], width=20)[1] == "日本日本日本日本..."
+
+
+@pytest.mark.parametrize(
+    ("width", "line", "note"),
+    [
+        (None, "ab  0123456789012345678901234567890", "    0123456789012345678901234567890"),
+        (35, "ab  0123456789012345678901234567890", "    0123456789012345678901234567890"),
+        (34, "ab  012345678901234567890123456...", "    012345678901234567890123456..."),
+        (20, "ab  0123456789012...", "    0123456789012..."),
+        (19, "ab  0123456789012...", "    012345678901..."),  # the last column keeps 16
+        (3, "ab  0123456789012...", "    ..."),
+    ],
+)
+def test_the_last_column_and_the_notes_are_cut_to_the_width(width, line, note):
+    text = "0123456789012345678901234567890"
+    assert table(("x", "y"), [["ab", text]], [text], width) == ["X   Y", line, note]
+
+
+def test_only_rows_with_a_note_have_one_below():
+    assert table(("x",), [["a"], ["b"], ["c"]], ["", "why b", ""]) == ["X", "a", "b", "    why b", "c"]
+    assert table(("a", "b", "c"), [["1", "", "3"]]) == ["A  B  C", "1     3"]
+
+
+def test_a_text_is_never_cut_within_a_wide_character_and_marks_take_no_room():
+    assert table(("a",), [["日" * 20]], width=17)[1] == "日" * 7 + "..."
+    assert table(("a",), [["e\u0301" * 18]], width=18)[1] == "e\u0301" * 18
+    assert table(("a", "b"), [["ﾊe\u0301", "x"]])[0] == "A   B"
+
+
+def test_a_list_of_nothing_is_nothing_for_people_and_an_empty_list_for_programs(capsys):
+    TextOutput().rows(("a",), [], [])
+    assert capsys.readouterr().out == ""
+    JsonOutput().rows(("a",), [], [])
+    assert capsys.readouterr().out == "[]\n"
+    JsonOutput().rows(("a",), [["x"]], [{"a": "ä"}], ["note"])
+    assert capsys.readouterr().out == '[\n {\n  "a": "\\u00e4"\n }\n]\n'
+
+
+def test_json_is_as_it_is_or_in_ascii(capsys):
+    output.echo_json({"a": "ä"}, ensure_ascii=False)
+    assert json.loads(capsys.readouterr().out) == {"a": "ä"}
+    output.echo_json({"a": "ä"}, ensure_ascii=False)
+    assert "ä" in capsys.readouterr().out
+
+
+def test_the_width_is_that_of_a_terminal_only(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "77")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: False)
+    assert output.terminal_width() is None
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert output.terminal_width() == 77
+
+
+def test_a_closed_stderr_ends_nothing(monkeypatch):
+    class Closed:
+        def write(self, text):
+            raise ValueError("I/O operation on closed file")
+
+    monkeypatch.setattr("sys.stderr", Closed())
+    say("anything")
+
+
+def test_what_is_said_is_seen_at_once(monkeypatch):
+    class Stream:
+        def __init__(self):
+            self.seen, self.held = "", ""
+
+        def write(self, text):
+            self.held += text
+
+        def flush(self):
+            self.seen, self.held = self.seen + self.held, ""
+
+    stream = Stream()
+    monkeypatch.setattr("sys.stderr", stream)
+    say("hello")
+    assert stream.seen == "iris: hello\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.0 s"),
+        (59.94, "59.9 s"),
+        (59.95, "1 min 0 s"),
+        (3599.4, "59 min 59 s"),
+        (3599.6, "1 h 0 min"),
+        (86_400, "24 h 0 min"),
+        (7384, "2 h 3 min"),
+    ],
+)
+def test_durations_at_their_edges(seconds, text):
+    assert output.duration(seconds) == text
+
+
+def test_a_moment_has_a_date_once_a_day_has_passed():
+    at, day = 1_000_000_000_000, 86_400_000
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", output.moment(at, at + day - 1))
+    assert re.fullmatch(r"2001-09-\d\d \d\d:\d\d", output.moment(at, at + day))
