@@ -9,8 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from marin.execution.executor_step_status import STATUS_SUCCESS
+from marin.execution.info import ExecutorStepInfo, strict, to_bytes
+from marin.execution.provenance import parse_info, provenance_differences
 from marin.execution.standing import INFO_UNKNOWN, Standing, md5_of, read_infos
 from marin.execution.version import Step, StepVersion
+from marin.execution.version_diff import Difference, differences
 from rigging.errors import Conflict
 
 logger = logging.getLogger(__name__)
@@ -26,15 +30,15 @@ class Planned:
         step: The step.
         version: Its version.
         output_path: Its output path.
-        info: The content that its `.executor_info` would have.
-        written_version: The version that is in there.
+        content: The content that its `.executor_info` would have.
+        info: What that says.
     """
 
     step: Step
     version: StepVersion
     output_path: str
-    info: bytes
-    written_version: Mapping[str, Any]
+    content: bytes
+    info: ExecutorStepInfo
 
 
 def check_same_version(first: Step, one: StepVersion, second: Step, other: StepVersion, path: str) -> None:
@@ -52,18 +56,25 @@ def check_same_version(first: Step, one: StepVersion, second: Step, other: StepV
     raise Conflict(f"{message}; rename one of them, or give one an override_output_path of its own")
 
 
-def check_existing(planned: Sequence[Planned], standings: Mapping[str, Standing]) -> None:
+def check_existing(planned: Sequence[Planned], standings: Mapping[str, Standing]) -> dict[str, list[Difference]]:
     """Refuse output paths that hold another version, as their `.executor_info` says.
+
+    Returns:
+        For each output that is there, and was made with other unversioned values or by other code: what differs. Of
+        one at a fixed path what differs between the versions, too.
 
     Raises:
         Conflict: naming both.
     """
     doubtful = [item for item in planned if _is_doubtful(item, standings[item.output_path])]
     infos = read_infos([item.output_path for item in doubtful])
+    found: dict[str, list[Difference]] = {}
     for item in doubtful:
         content = infos[item.output_path]
-        if content is not None:
-            _compare(item, content)
+        differing = [] if content is None else _compare(item, content)
+        if differing and standings[item.output_path].status == STATUS_SUCCESS:
+            found[item.output_path] = differing
+    return found
 
 
 def _is_doubtful(item: Planned, standing: Standing) -> bool:
@@ -71,19 +82,21 @@ def _is_doubtful(item: Planned, standing: Standing) -> bool:
         return False
     if standing.info_md5 == INFO_UNKNOWN:
         return standing.status is not None
-    return standing.info_md5 != md5_of(item.info)
+    if standing.info_md5 == md5_of(item.content):
+        return False
+    # A release that recorded less may have made it: then there is nothing more to learn from the file.
+    return standing.info_md5 != md5_of(to_bytes(item.info.identity()))
 
 
-def _compare(item: Planned, content: bytes) -> None:
-    try:
-        there = json.loads(content)
-        version = there["version"]
-    except (ValueError, KeyError, TypeError):
+def _compare(item: Planned, content: bytes) -> list[Difference]:
+    there = parse_info(content)
+    if there is None or "version" not in there:
         logger.warning("%s: unreadable .executor_info; whose output this is cannot be told", item.output_path)
-        return
+        return []
+    version = there["version"]
     # A bare step spec has no version of this kind. Equal ones differ in parts that are not versioned.
-    if not version or _canonical(version) == _canonical(json.loads(json.dumps(item.written_version))):
-        return
+    if not version or _canonical(version) == _canonical(json.loads(json.dumps(item.info.version))):
+        return provenance_differences(there, item.info)
     name = there.get("name")
     config = version.get("config") if isinstance(version, dict) else version
     message = (
@@ -92,8 +105,9 @@ def _compare(item: Planned, content: bytes) -> None:
     )
     if item.step.override_output_path is not None or there.get("override_output_path") is not None:
         logger.warning("%s; it is fixed by override_output_path", message)
-        return
-    hashed = hashlib.md5(_canonical(version).encode(), usedforsecurity=False).hexdigest()
+        of_version = differences(version, item.info.version) if isinstance(version, dict) else []
+        return of_version + provenance_differences(there, item.info)
+    hashed = hashlib.md5(json.dumps(version, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
     if name == item.step.name and hashed.startswith(item.version.hash_id):
         message += f"; both hash to {item.version.hash_id}"
     raise Conflict(
@@ -103,7 +117,7 @@ def _compare(item: Planned, content: bytes) -> None:
 
 
 def _canonical(version: Any) -> str:
-    return json.dumps(version, sort_keys=True)
+    return json.dumps(strict(version), sort_keys=True)
 
 
 def describe(version: StepVersion) -> str:

@@ -47,7 +47,9 @@ def event_line(event: RunEvent) -> str:
         if not isinstance(event, StepEnded):
             return line + "}"
         error, log = _quoted_or_null(event.error), _quoted_or_null(event.log)
-        return f'{line}, "status": "{event.status}", "seconds": {event.seconds!r}, "error": {error}, "log": {log}}}'
+        differences = json.dumps(event.differences) if event.differences else "[]"
+        end = f'"status": "{event.status}", "seconds": {event.seconds!r}, "error": {error}, "log": {log}'
+        return f'{line}, {end}, "differences": {differences}}}'
     fields = {name: getattr(event, name) for name in type(event).__slots__}
     return json.dumps({"event": _NAMES[type(event)], **fields})
 

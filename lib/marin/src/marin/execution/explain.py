@@ -5,7 +5,6 @@ Reads storage, and runs and writes nothing.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -22,8 +21,9 @@ from marin.execution.executor_step_status import (
     STATUS_SUCCESS,
     StatusFile,
 )
-from marin.execution.info import STEP_INFO_FILE
+from marin.execution.info import STEP_INFO_FILE, ExecutorStepInfo
 from marin.execution.pipeline import Executor
+from marin.execution.provenance import parse_info, provenance_differences
 from marin.execution.step import ExecutorStep
 from marin.execution.version import HASH_DIGITS
 from marin.execution.version_diff import Difference, differences
@@ -59,7 +59,7 @@ class Explanation:
         path: Its output path.
         fate: What would be done.
         reason: Why.
-        nearest: The earlier output of that name (or, of a pinned path, its present content) that differs least.
+        nearest: The earlier output of that name that differs least; of a cached step its own, when that differs.
         differences: What differs from that one; empty when there is none, or nothing differs.
     """
 
@@ -107,9 +107,12 @@ def explain_steps(
         chosen = matching_steps(chosen, [show], "--step")
     paths = [executor.output_paths[step] for step in chosen]
     statuses = dict(zip(paths, _each(lambda path: StatusFile(path).status, paths), strict=True))
+    made = [path for path in paths if statuses[path] == STATUS_SUCCESS]
+    infos = dict(zip(made, _each(_read_info, made), strict=True))
     earlier = EarlierOutputs(executor.prefix)
     return [
-        _explain(executor, step, statuses[executor.output_paths[step]], force_run_failed, earlier) for step in chosen
+        _explain(executor, step, statuses[path], infos.get(path), force_run_failed, earlier)
+        for step, path in zip(chosen, paths, strict=True)
     ]
 
 
@@ -125,17 +128,18 @@ def explanation_lines(explanations: Sequence[Explanation]) -> list[str]:
 
 
 def _explain(
-    executor: Executor, step: Step, status: str | None, force_run_failed: bool, earlier: EarlierOutputs
+    executor: Executor,
+    step: Step,
+    status: str | None,
+    there: dict[str, Any] | None,
+    force_run_failed: bool,
+    earlier: EarlierOutputs,
 ) -> Explanation:
     path = executor.output_paths[step]
-    version = executor.plan.info(step).version
-    is_pinned = step.override_output_path is not None
+    info = executor.plan.info(step)
+    version = info.version
     if status == STATUS_SUCCESS:
-        found = _compare_with([path], version) if is_pinned else None
-        if found is None or not found[1]:
-            return Explanation(step.name, path, Fate.CACHED, "its output is there")
-        reason = "the output at its pinned path is there, but another version made it"
-        return Explanation(step.name, path, Fate.CACHED, reason, *found)
+        return _explain_cached(step, path, info, there)
     if status in (STATUS_FAILED, STATUS_RUNNING, STATUS_DEP_FAILED):
         return Explanation(step.name, path, *_unfinished(path, status, force_run_failed))
     found = _compare_with([other for other in earlier.of(step.name) if other != path], version)
@@ -144,6 +148,18 @@ def _explain(
     if not found[1]:
         return Explanation(step.name, path, Fate.RUN, f"its output path is pinned; {found[0]} has the same version")
     return Explanation(step.name, path, Fate.RUN, "no output of this version is there yet", *found)
+
+
+def _explain_cached(step: Step, path: str, info: ExecutorStepInfo, there: dict[str, Any] | None) -> Explanation:
+    version = there.get("version") if there is not None else None
+    if step.override_output_path is not None and isinstance(version, dict) and version:
+        differing = differences(version, info.version)
+        if differing:
+            reason = "the output at its pinned path is there, but another version made it"
+            return Explanation(step.name, path, Fate.CACHED, reason, path, differing)
+    found = [] if there is None else provenance_differences(there, info)
+    reason = "its output is there" + (", made with other unversioned values or code" if found else "")
+    return Explanation(step.name, path, Fate.CACHED, reason, path if found else None, found)
 
 
 def _unfinished(path: str, status: str, force_run_failed: bool) -> tuple[Fate, str]:
@@ -206,12 +222,7 @@ def _compare_with(paths: Sequence[str], version: dict[str, Any]) -> tuple[str, l
 
 
 def _read_info(path: str) -> dict[str, Any] | None:
-    content = read_bytes_or_none(os.path.join(path, STEP_INFO_FILE))
-    try:
-        info = None if content is None else json.loads(content)
-    except ValueError:
-        return None  # not ours, or cut short by an older writer
-    return info if isinstance(info, dict) else None
+    return parse_info(read_bytes_or_none(os.path.join(path, STEP_INFO_FILE)))
 
 
 def _each(read: Callable[[T], R], items: Sequence[T]) -> list[R]:

@@ -9,13 +9,15 @@ import getpass
 import hashlib
 import inspect
 import json
+import math
 import os
 import pathlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from marin.execution.canonical import canonical_text
+from marin.execution.redacted import redacted
 from marin.execution.version import StepVersion
 from marin.execution.walk import dataclass_field_names
 
@@ -42,6 +44,8 @@ class ExecutorStepInfo:
         version: The step's version; dependencies as `{name}-{hash}` where writing them out would be very long.
         dependencies: Output paths of the steps it waited for, one per reference.
         output_path: Where its output is.
+        unversioned: What its config holds beside versioned values and inputs (`unversioned_part`).
+        source: What its function is made of (`function_source`).
     """
 
     name: str
@@ -52,9 +56,20 @@ class ExecutorStepInfo:
     version: dict[str, Any]
     dependencies: list[str]
     output_path: str
+    unversioned: dict[str, Any] = field(default_factory=dict)
+    source: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of `.executor_info`."""
+        """The content of `.executor_info`, without secrets in what is not versioned."""
+        return self.content(self.identity())
+
+    def content(self, identity: dict[str, Any]) -> dict[str, Any]:
+        """The content of `.executor_info`, when `identity()` has been asked for already."""
+        config, unversioned = redacted(identity["config"]), redacted(self.unversioned)
+        return {**identity, "config": config, "unversioned": unversioned, "source": self.source}
+
+    def identity(self) -> dict[str, Any]:
+        """The keys that the name of a run's file follows from: all that earlier releases wrote, as they wrote it."""
         return {
             "name": self.name,
             "fn_name": self.fn_name,
@@ -105,7 +120,7 @@ class StepText:
 
     Attributes:
         indented: The content of its `.executor_info`.
-        canonical: With sorted keys, in one line.
+        canonical: Of its identity alone, with sorted keys, in one line.
     """
 
     indented: bytes
@@ -114,13 +129,31 @@ class StepText:
     @classmethod
     def of(cls, info: ExecutorStepInfo) -> StepText:
         """Make both texts."""
-        content = info.to_json()
-        return cls(to_bytes(content), canonical_text(content))
+        identity = info.identity()
+        return cls(to_bytes(info.content(identity)), canonical_text(identity))
 
 
 def to_bytes(content: dict[str, Any]) -> bytes:
-    """An info file's text: `json.dumps(content, indent=2)`, for which the json module has no fast way."""
+    """An info file's text: `json.dumps(content, indent=2)`, for which the json module has no fast way.
+
+    Strict JSON: a number that is none stands as the text `"NaN"`, `"Infinity"` or `"-Infinity"`.
+    """
     return _indented(content, "\n").encode()
+
+
+def strict(value: Any) -> Any:
+    """JSON content as an info file holds it, whether it has been read from one or not: see `to_bytes`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return _not_finite(value)
+    if isinstance(value, dict):
+        return {key: strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strict(item) for item in value]
+    return value
+
+
+def _not_finite(value: float) -> str:
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
 def _indented(value: Any, newline: str) -> str:
@@ -149,7 +182,7 @@ def _indented(value: Any, newline: str) -> str:
         return "true" if value else "false"
     if kind is int:
         return str(value)
-    return json.dumps(value, indent=2).replace("\n", newline)
+    return json.dumps(strict(value), indent=2).replace("\n", newline)
 
 
 def _key_text(key: Any) -> str:

@@ -22,6 +22,7 @@ class LogLines:
         self._guard = threading.Lock()
         self._ended = dict.fromkeys(StepEnd, 0)
         self._names_cached = True
+        self._differing = 0
 
     def on_event(self, event: RunEvent) -> None:
         """Log an event; that a step is queued is not news."""
@@ -31,6 +32,10 @@ class LogLines:
             case StepEnded(status=status):
                 with self._guard:
                     self._ended[status] += 1
+                    differing = self._differing = self._differing + bool(event.differences)
+                if event.differences:
+                    _warn_of_differences(event, differing)
+                    return
                 if status is StepEnd.CACHED and not self._names_cached:
                     return
                 level = logging.INFO if status in (StepEnd.CACHED, StepEnd.SUCCEEDED) else logging.ERROR
@@ -39,6 +44,7 @@ class LogLines:
                 logger.info("step %s: running -> %s", name, path)
             case RunStarted(steps=steps, info_path=info_path):
                 self._ended = dict.fromkeys(StepEnd, 0)
+                self._differing = 0
                 self._names_cached = steps is not None and steps <= MOST_CACHED_LINES
                 count = "steps as they come" if steps is None else f"{steps} step(s)"
                 logger.info("run: %s%s", count, f", info at {info_path}" if info_path else "")
@@ -46,6 +52,13 @@ class LogLines:
                 logger.info("run: %s, in %.1f s", count_words(self._ended), seconds)
             case RunEnded(error=error, seconds=seconds):
                 logger.error("run: %s, ended by %s after %.1f s", count_words(self._ended), error, seconds)
+
+
+def _warn_of_differences(event: StepEnded, count: int) -> None:
+    if count <= MOST_CACHED_LINES:
+        logger.warning("step %s", end_words(event))
+    elif count == MOST_CACHED_LINES + 1:
+        logger.warning("more outputs were made with other unversioned values or code; --explain lists all")
 
 
 def count_words(ended: Mapping[StepEnd, int]) -> str:
@@ -62,7 +75,8 @@ def end_words(event: StepEnded) -> str:
     log = f" (log: {event.log})" if event.log else ""
     match event.status:
         case StepEnd.CACHED:
-            return f"{event.name}: already done -> {event.path}"
+            made = f" (made with other values or code: {'; '.join(event.differences)})" if event.differences else ""
+            return f"{event.name}: already done -> {event.path}{made}"
         case StepEnd.SUCCEEDED:
             return f"{event.name}: done in {event.seconds:.2f} s -> {event.path}"
         case StepEnd.DEP_FAILED:

@@ -17,6 +17,7 @@ from marin.execution.choosing import check_patterns
 from marin.execution.explain_mode import ExplainRequest, explain_request
 from marin.execution.paths import prefix_or_default
 from marin.execution.pipeline import Executor
+from marin.execution.provenance import in_words
 from marin.execution.runner import Outcome, StepResult, check_max_concurrent, describe_error
 from marin.execution.step import ExecutorStep
 from rigging.errors import InvalidRequest
@@ -50,6 +51,9 @@ class ExecutorMainConfig:
     explain: bool = False
     """Say for each step whether it would run and why, and run nothing."""
 
+    strict: bool = False
+    """Refuse outputs that are there but were made with other unversioned values or by other code."""
+
     step: str | None = None
     """With --explain: only the steps whose name matches this regex."""
 
@@ -63,7 +67,7 @@ def executor_main(
     """Run an experiment: what a script calls with its steps.
 
     Without a config, the script's command line is read: `--prefix`, `--executor_info_base_path`, `--dry_run`,
-    `--force_run_failed`, `--run_only`, `--max_concurrent`, `--explain`, `--step`.
+    `--force_run_failed`, `--run_only`, `--max_concurrent`, `--strict`, `--explain`, `--step`.
 
     Args:
         config: The options, instead of the command line's.
@@ -96,6 +100,7 @@ def executor_main(
                 run_only=options.run_only,
                 force_run_failed=options.force_run_failed,
                 max_concurrent=options.max_concurrent if max_concurrent is None else max_concurrent,
+                strict=options.strict,
             )
     finally:
         for line in summary_lines(executor.results, executor.executor_info_path):
@@ -157,7 +162,7 @@ def _as_draccus_reads(arguments: Sequence[str]) -> list[str]:
             word = json.dumps(word)
         read.append(word)
         has_value = index + 1 < len(words) and not words[index + 1].startswith("--")
-        if word in ("--dry_run", "--explain") and not has_value:
+        if word in ("--dry_run", "--explain", "--strict") and not has_value:
             read.append("true")
     return read
 
@@ -177,7 +182,9 @@ def _words(result: StepResult) -> str:
     if result.outcome is Outcome.RAN:
         return f"SUCCESS (ran {result.seconds:.2f}s)"
     if result.outcome is Outcome.ALREADY_DONE:
-        return "SUCCESS (already done)"
+        return (
+            f"SUCCESS (already done{', made with other ' + in_words(result.differences) if result.differences else ''})"
+        )
     if result.outcome is Outcome.DEPENDENCY_FAILED:
         return "DEP_FAILED (not run)"
     first_line = describe_error(result.error).partition("\n")[0]

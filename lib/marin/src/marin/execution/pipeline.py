@@ -7,7 +7,7 @@ import logging
 import os
 import time
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from marin.execution.checkout import git_commit
@@ -29,11 +29,13 @@ from marin.execution.leasing import DEFAULT_TERMS, LeaseTerms
 from marin.execution.observers import default_observers
 from marin.execution.placement import LiveJobs, bind, check_function, check_job_region, remote_function
 from marin.execution.plan import Plan, StepsByVersionText, VersionTexts
+from marin.execution.provenance import compared, refuse_differences
 from marin.execution.run_events import RunEnded, RunObserver, RunStarted, notify
 from marin.execution.runner import Outcome, StepResult, StepRun, StepTask, check_max_concurrent, describe_error
 from marin.execution.standing import read_standings, statuses_of
 from marin.execution.step import ExecutorStep
 from marin.execution.version import Step
+from marin.execution.version_diff import Difference
 from rigging.errors import InvalidRequest, StepFailed
 from rigging.filesystem import absolute_prefix, write_bytes_atomic
 
@@ -90,6 +92,7 @@ class Executor:
         self.observers: Sequence[RunObserver] | None = None
         self.lease_terms: LeaseTerms = DEFAULT_TERMS
         self._texts: dict[str, StepText] = {}
+        self._info_of: dict[str, ExecutorStepInfo] = {}
 
     @property
     def steps(self) -> list[Step]:
@@ -117,6 +120,7 @@ class Executor:
         run_only: Sequence[str] | None = None,
         force_run_failed: bool = True,
         max_concurrent: int | None = None,
+        strict: bool = False,
     ) -> dict[ExecutorStep[Any], str]:
         """Run the steps, and those they depend on, whose output is not there.
 
@@ -126,12 +130,16 @@ class Executor:
             run_only: Run only the steps whose name matches one of these regexes (`re.search`), with what they need.
             force_run_failed: Whether steps that failed in an earlier run are tried again.
             max_concurrent: Steps at work at once; None for every ready one.
+            strict: Refuse outputs that are there but were made with other unversioned values or by other code, which
+                is otherwise only said.
 
         Returns:
             The output path of every step, dependencies included.
 
         Raises:
             StepFailed: Some steps failed; all are named, the first is the cause.
+            Conflict: Another version has a step's output path, or (`strict`) an output was made otherwise; nothing has
+                run.
             InvalidRequest: Wrong arguments, steps that cannot be versioned, functions that are generators, or
                 (`RegionConflict`) jobs whose paths are in several regions; nothing has run.
         """
@@ -146,23 +154,27 @@ class Executor:
         if dry_run or explain_request() is not None:
             self._print_plan(chosen)
             return dict(self.output_paths)
-        self._run_chosen(chosen, force_run_failed, max_concurrent)
+        self._run_chosen(chosen, force_run_failed, max_concurrent, strict)
         raise_failures(self.results)
         return dict(self.output_paths)
 
-    def _run_chosen(self, chosen: Sequence[Step], force_run_failed: bool, max_concurrent: int | None) -> None:
+    def _run_chosen(
+        self, chosen: Sequence[Step], force_run_failed: bool, max_concurrent: int | None, strict: bool
+    ) -> None:
         jobs = LiveJobs()
         with paused_collection():
             self.get_infos()
             standings = read_standings([self.output_paths[step] for step in chosen])
-            check_existing([self._planned(step) for step in chosen], standings)
+            differing = check_existing([self._planned(step) for step in chosen], standings)
+            if strict:
+                refuse_differences(differing)
             for step in chosen:
                 path = self.output_paths[step]
                 if standings[path].status != STATUS_SUCCESS:
                     check_function(step)
                     check_job_region(step, self.configs[step], path)
             self._write_run_info()
-            tasks = [self._task(step, jobs) for step in chosen]
+            tasks = [self._task(step, jobs, differing, strict) for step in chosen]
         observers = self.observers if self.observers is not None else default_observers()
         started = time.monotonic()
         notify(observers, RunStarted(time.time(), len(chosen), self.description, self.executor_info_path))
@@ -190,6 +202,7 @@ class Executor:
             for step in self.steps
             if not self.is_pseudo_dep[step] and self.canonicalize(step) is step
         ]
+        self._info_of = {info.output_path: info for info in self.step_infos}
         self._texts = {info.output_path: StepText.of(info) for info in self.step_infos}
         path = caller_path()
         self.executor_info = ExecutorInfo(
@@ -232,10 +245,11 @@ class Executor:
 
     def _planned(self, step: Step) -> Planned:
         path = self.output_paths[step]
-        info = self._texts[path].indented
-        return Planned(step, self.plan.version_of(step), path, info, self.plan.written_version(step))
+        return Planned(step, self.plan.version_of(step), path, self._texts[path].indented, self._info_of[path])
 
-    def _task(self, step: Step, jobs: LiveJobs) -> StepTask:
+    def _task(
+        self, step: Step, jobs: LiveJobs, differing: Mapping[str, Sequence[Difference]], strict: bool
+    ) -> StepTask:
         path = self.output_paths[step]
         return StepTask(
             name=step.name,
@@ -245,6 +259,8 @@ class Executor:
             prepare=functools.partial(_write_step_info, path, self._texts[path]),
             stop=functools.partial(jobs.terminate_one, path),
             take_log=functools.partial(jobs.take_log, path),
+            differences=differing.get(path, ()),
+            compare=functools.partial(compared, path, self._info_of[path], strict),
         )
 
     def _print_plan(self, chosen: Sequence[Step]) -> None:

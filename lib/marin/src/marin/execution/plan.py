@@ -7,11 +7,13 @@ from typing import Any
 
 from marin.execution.call_identity import Unidentified, function_identity
 from marin.execution.collision import check_same_version, describe
+from marin.execution.function_source import function_source
 from marin.execution.graph import dependencies_first
 from marin.execution.info import ExecutorStepInfo, bounded_version
 from marin.execution.instantiate import instantiate_config
 from marin.execution.paths import output_path_for
 from marin.execution.remote import function_name
+from marin.execution.unversioned import unversioned_part
 from marin.execution.version import Step, StepVersion, VersionBook
 from rigging.errors import Conflict, NotFound
 
@@ -96,6 +98,8 @@ class Plan:
             version=self.written_version(step),
             dependencies=[self.output_paths[dependency] for dependency in self.dependencies[step]],
             output_path=self.output_paths[step],
+            unversioned=unversioned_part(step.config),
+            source=function_source(step.fn),
         )
 
     def written_version(self, step: Step) -> dict[str, Any]:

@@ -72,6 +72,7 @@ class StepEnded:
         seconds: How long its function took.
         error: Why it failed (of DEP_FAILED: the dependency's error); None when it did not.
         log: Where its own log can be read; None when that is this process's log.
+        differences: Of CACHED: unversioned values and code that made the output and differ from this run's, in words.
     """
 
     time: float
@@ -81,6 +82,7 @@ class StepEnded:
     seconds: float = 0.0
     error: str | None = None
     log: str | None = None
+    differences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,7 +222,7 @@ class StepRun:
         """The result of a task that needs no work; None when it does."""
         status = self._statuses.get(task.output_path)
         if status == STATUS_SUCCESS:
-            return StepResult(task, Outcome.ALREADY_DONE)
+            return StepResult(task, Outcome.ALREADY_DONE, differences=task.differences)
         failed = [self._results[path] for path in task.dependencies if path in self._results]
         failed = [result for result in failed if not result.ok]
         if failed:
@@ -277,7 +277,7 @@ class StepRun:
             started = time.monotonic()
             self._make(task, lease)
         except StepAlreadyDone:
-            return StepResult(task, Outcome.ALREADY_DONE)
+            return _made_by_another(task)
         except LeaseLostError as error:
             return StepResult(task, Outcome.LOST, time.monotonic() - started, error, task.take_log())
         # A step may raise anything, SystemExit and KeyboardInterrupt included; all of it is that step's failure.
@@ -345,9 +345,24 @@ class StepRun:
         task = result.task
         error = None if result.error is None else describe_error(result.error)
         end = StepEnded(
-            time.time(), task.name, task.output_path, STEP_ENDS[result.outcome], result.seconds, error, result.log
+            time.time(),
+            task.name,
+            task.output_path,
+            STEP_ENDS[result.outcome],
+            result.seconds,
+            error,
+            result.log,
+            tuple(map(str, result.differences)),
         )
         notify(self._observers, end)
+
+
+def _made_by_another(task: StepTask) -> StepResult:
+    try:
+        return StepResult(task, Outcome.ALREADY_DONE, differences=task.compare())
+    # What it was made with may be refused, and storage libraries raise in words of their own.
+    except Exception as error:
+        return StepResult(task, Outcome.FAILED, error=error)
 
 
 def _dependency_error(failed: StepResult) -> BaseException:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from marin.execution.run_events import StepEnd
+from marin.execution.version_diff import Difference
 
 
 class Outcome(StrEnum):
@@ -41,6 +42,8 @@ class StepTask:
         prepare: Called before `work`, with the lease held: writes the step's info.
         stop: Called when the lease is lost while `work` is on: stops what runs outside this process.
         take_log: Where the work's own log can be read, asked once when it has ended; None for this process's log.
+        differences: What made the output that is there, where it is not what would make it now.
+        compare: The same of an output that another run has made meanwhile; may refuse it by an error.
     """
 
     name: str
@@ -50,6 +53,8 @@ class StepTask:
     prepare: Callable[[], None] = lambda: None
     stop: Callable[[], None] = lambda: None
     take_log: Callable[[], str | None] = lambda: None
+    differences: Sequence[Difference] = ()
+    compare: Callable[[], Sequence[Difference]] = lambda: ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,7 @@ class StepResult:
         seconds: How long its work took.
         error: Why it failed; for a task that could not start, the error of the dependency.
         log: Where the work's own log can be read; None for this process's log.
+        differences: Of an output that was there: unversioned values and code that made it and differ from the task's.
     """
 
     task: StepTask
@@ -69,6 +75,7 @@ class StepResult:
     seconds: float = 0.0
     error: BaseException | None = None
     log: str | None = None
+    differences: Sequence[Difference] = ()
 
     @property
     def ok(self) -> bool:

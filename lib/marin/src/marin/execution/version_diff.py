@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from marin.execution.info import strict
 
 _SHOWN_CHARACTERS = 120
 _MISSING = object()
@@ -46,9 +49,17 @@ def differences(before: Version, after: Version) -> list[Difference]:
     return list(dict.fromkeys(_compare(_as_stored(before), _as_stored(after), "")))
 
 
+def value_differences(before: Any, after: Any) -> list[Difference]:
+    """The parts that differ between two JSON values, each under its dotted path."""
+    if before == after:
+        return []
+    found = _compare_values(before, after, "")
+    return [dataclasses.replace(difference, where=difference.where.lstrip(".")) for difference in found]
+
+
 def _as_stored(version: Version) -> Any:
     # A version in memory may have tuples and keys that are not texts, where a stored one has lists and texts.
-    return json.loads(json.dumps(version))
+    return strict(json.loads(json.dumps(version)))
 
 
 def _compare(before: Version, after: Version, where: str) -> Iterator[Difference]:

@@ -133,7 +133,7 @@ class LiveView:
                 self._done = threading.Event()
                 threading.Thread(target=self._redraw, args=(self._done,), name="marin-view", daemon=True).start()
             self.board.take(event)
-            if isinstance(event, StepEnded) and event.status is not StepEnd.CACHED:
+            if isinstance(event, StepEnded) and (event.status is not StepEnd.CACHED or event.differences):
                 self._write_above(f"{_COLOURS[event.status]}{end_words(event)}{_PLAIN}\n")
             elif isinstance(event, RunEnded):
                 self._done.set()

@@ -1,0 +1,98 @@
+"""What made an output that is there, beside its version: whether a step of this run would be made of the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from marin.execution.info import ExecutorStepInfo
+from marin.execution.info import strict as strict_json
+from marin.execution.redacted import redacted
+from marin.execution.standing import read_infos
+from marin.execution.version_diff import Difference, value_differences
+from rigging.errors import Conflict
+
+_SHOWN_STEPS = 20
+
+
+def parse_info(content: bytes | None) -> dict[str, Any] | None:
+    """A stored `.executor_info`; None for one that is missing, cut short by an older writer, or no such file."""
+    try:
+        info = None if content is None else json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return info if isinstance(info, dict) else None
+
+
+def provenance_differences(there: Mapping[str, Any], info: ExecutorStepInfo) -> list[Difference]:
+    """What differs between what made an output and a step of equal version: unversioned values and the code.
+
+    Args:
+        there: The `.executor_info` of the output. What a release did not record is not compared.
+        info: The step as it would be run now.
+    """
+    found: list[Difference] = []
+    old = there.get("unversioned")
+    if isinstance(old, dict):
+        found += value_differences(strict_json(old), strict_json(redacted(info.unversioned)))
+    source = there.get("source")
+    if isinstance(source, dict) and source and info.source:
+        found += [_of_source(name, source, info.source) for name in _changed(source, info.source)]
+    return found
+
+
+def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    return [name for name in dict.fromkeys([*new, *old]) if old.get(name) != new.get(name)]
+
+
+def _of_source(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Difference:
+    before, after = old.get(name), new.get(name)
+    is_code = str(before if before is not None else after).startswith("source ")
+    if not is_code:
+        return Difference(name, before, after)
+    return Difference(
+        f"source of {name}",
+        None if before is None else str(before).removeprefix("source "),
+        None if after is None else str(after).removeprefix("source "),
+    )
+
+
+def compared(output_path: str, info: ExecutorStepInfo, strict: bool) -> list[Difference]:
+    """`provenance_differences` of an output that another run has made meanwhile.
+
+    Raises:
+        Conflict: There are some, and `strict` is on.
+    """
+    there = parse_info(read_infos([output_path])[output_path])
+    found = [] if there is None else provenance_differences(there, info)
+    if strict:
+        refuse_differences({output_path: found})
+    return found
+
+
+def in_words(found: Sequence[Difference]) -> str:
+    """Differences in one line: `k: 10 -> 99; source of train: 0a1b -> 2c3d`."""
+    return "; ".join(str(difference) for difference in found)
+
+
+def refuse_differences(found: Mapping[str, Sequence[Difference]]) -> None:
+    """Refuse to take outputs for what was made otherwise.
+
+    Args:
+        found: What differs, by output path.
+
+    Raises:
+        Conflict: Naming them, and what to do.
+    """
+    differing = {path: differences for path, differences in found.items() if differences}
+    if not differing:
+        return
+    lines = [f"  {path}: {in_words(differences)}" for path, differences in list(differing.items())[:_SHOWN_STEPS]]
+    if len(differing) > _SHOWN_STEPS:
+        lines.append(f"  and {len(differing) - _SHOWN_STEPS} more; --explain lists all")
+    raise Conflict(
+        f"strict: {len(differing)} output(s) that are there were made otherwise than this run would make them:\n"
+        + "\n".join(lines)
+        + "\nNothing of them has run. Version what counts (versioned()), delete the outputs, or run without strict"
+    )

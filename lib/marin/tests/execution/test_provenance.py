@@ -1,0 +1,276 @@
+"""A cache hit says with which other unversioned values, or by which other code, its output was made."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.util
+import json
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from marin.execution import Executor, ExecutorStep, mirrored, this_output_path, versioned
+from marin.execution.explain import explain_steps
+from marin.execution.function_source import function_source
+from marin.execution.info import STEP_INFO_FILE, StepText
+from marin.execution.main import summary_lines
+from marin.execution.remote import remote
+from marin.execution.run_events import StepEnd, StepEnded
+from marin.execution.runner import Outcome
+from marin.execution.unversioned import unversioned_part
+from rigging.errors import Conflict, StepFailed
+
+MakeStep = Callable[..., ExecutorStep[Any]]
+MakeExecutor = Callable[[], Executor]
+Load = Callable[[str], ModuleType]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Import an experiment's source anew, as another process would that runs it after an edit."""
+    count = 0
+
+    def load(source: str) -> ModuleType:
+        nonlocal count
+        count += 1
+        path = tmp_path / f"edit{count}" / "experiment.py"
+        path.parent.mkdir()
+        path.write_text(source)
+        spec = importlib.util.spec_from_file_location("experiment", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["experiment"] = module
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+def run_twice(executors: MakeExecutor, first: ExecutorStep[Any], second: ExecutorStep[Any], **options: Any) -> Executor:
+    executors().run([first])
+    executor = executors()
+    executor.run([second], **options)
+    assert executor.results[-1].outcome is Outcome.ALREADY_DONE
+    return executor
+
+
+def test_an_unversioned_value_that_differs_is_named(
+    make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    executor = run_twice(
+        make_executor, make_step("a", versioned(1), {"K": 10, "n": 1}), make_step("a", versioned(1), {"K": 99, "n": 1})
+    )
+    assert "step a: already done" in caplog.text
+    assert "y.K: 10 -> 99" in caplog.text
+    assert [record.levelname for record in caplog.records if "y.K" in record.getMessage()] == ["WARNING"]
+    assert "y.K: 10 -> 99" in summary_lines(executor.results, None)[0]
+    [explanation] = explain_steps(make_executor(), [make_step("a", versioned(1), {"K": 99, "n": 1})])
+    assert explanation.lines()[1:] == [
+        "          its output is there, made with other unversioned values or code",
+        f"          differs from {explanation.path} in",
+        "            y.K: 10 -> 99",
+    ]
+
+
+def test_equal_ones_say_nothing(
+    make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_twice(make_executor, make_step("a", versioned(1), 5), make_step("a", versioned(1), 5), strict=True)
+    assert "made with other" not in caplog.text
+
+
+def test_strict_refuses_before_anything_runs(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    make_executor().run([make_step("a", versioned(1), 10)])
+    ran: list[Any] = []
+    with pytest.raises(Conflict, match=r"1 output\(s\)(.|\n)*y: 10 -> 99(.|\n)*Version what counts"):
+        make_executor().run([make_step("a", versioned(1), 99), make_step("fresh", fn=ran.append)], strict=True)
+    assert ran == []
+
+
+def test_strict_holds_for_a_fixed_path_too(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    make_executor().run([make_step("a", versioned(1), override_output_path="pinned")])
+    with pytest.raises(Conflict, match="x: 1 -> 2"):
+        make_executor().run([make_step("a", versioned(2), override_output_path="pinned")], strict=True)
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_an_output_that_another_run_makes_meanwhile(
+    make_step: MakeStep, make_executor: MakeExecutor, is_strict: bool
+) -> None:
+    other = make_executor()
+    first = make_step("a", fn=lambda _: other.run([make_step("b", versioned(1), 10)]))
+    executor = make_executor()
+    with pytest.raises(StepFailed, match="y: 10 -> 99") if is_strict else contextlib.nullcontext():
+        executor.run([first, make_step("b", versioned(1), 99)], max_concurrent=1, strict=is_strict)
+    [result] = [result for result in executor.results if result.task.name == "b"]
+    assert result.outcome is (Outcome.FAILED if is_strict else Outcome.ALREADY_DONE)
+
+
+def test_only_what_is_not_versioned_is_recorded(make_step: MakeStep) -> None:
+    step = make_step("a")
+    config = {
+        "lr": versioned(0.1),
+        "data": step,
+        "file": step / "x",
+        "out": this_output_path(),
+        "log": this_output_path("log"),
+        "raw": mirrored("raw/x", budget_gb=50),
+        "some": [versioned(1), 2, {"k": versioned(3)}],
+        "all": [versioned(1)],
+        "none": [],
+        "names": {"b", "a"},
+        "fn": run_twice,
+        "object": object(),
+    }
+    assert unversioned_part(config) == {
+        "log": "this_output_path('log')",
+        "raw": "raw/x",
+        "some": {"[1]": 2},
+        "none": [],
+        "names": ["a", "b"],
+        "fn": f"{__name__}.run_twice",
+        "object": "<object object>",
+    }
+    assert unversioned_part(7) == {"config": 7}
+    assert unversioned_part(versioned(7)) == {}
+
+
+def test_a_change_of_the_code_is_named(make_executor: MakeExecutor, load: Load) -> None:
+    source = "K = 10\ndef half(x):\n    return x / 2\ndef train(config):\n    return half(K)\n"
+    edits = {
+        "train": source.replace("half(K)", "half(K) + 1"),
+        "half": source.replace("x / 2", "x // 2"),
+        "K": source.replace("10", "99"),
+    }
+    make_executor().run([ExecutorStep("a", load(source).train, versioned(1))])
+    expected = {"train": "source of train: ", "half": "source of half: ", "K": "K: 10 -> 99"}
+    for name, edited in edits.items():
+        executor = make_executor()
+        executor.run([ExecutorStep("a", load(edited).train, versioned(1))])
+        [difference] = executor.results[0].differences
+        assert str(difference).startswith(expected[name])
+
+
+def test_what_does_not_change_the_code_is_not_a_change(load: Load) -> None:
+    plain = "def other(): return 1\ndef train(config):\n    return 'a#b'\n"
+    edited = (
+        "from marin.execution.remote import remote\n\n"
+        "def other(): return 2\n@remote\ndef train(config):\n    '''Train.'''\n\n    return 'a#b'  # why\n"
+    )
+    assert function_source(load(plain).train) == function_source(load(edited).train)
+    assert set(function_source(load(plain).train)) == {"train"}
+
+
+def test_what_is_bound_to_a_function_counts() -> None:
+    def scaled(factor: int) -> Callable[[Any], int]:
+        return lambda _: factor
+
+    assert function_source(scaled(1)) != function_source(scaled(2))
+    assert function_source(functools.partial(run_twice, 1)) != function_source(functools.partial(run_twice, 2))
+    bound = function_source(functools.partial(run_twice, api_key="sesame", lr=0.1))
+    assert bound["argument lr"] == "0.1"
+    assert "sesame" not in str(bound)
+    assert function_source(remote(run_twice)) == function_source(run_twice)
+    assert function_source(print) == function_source(None) == {}
+
+
+def test_a_lambda_is_its_own_text_alone(load: Load) -> None:
+    first, second = load("step = (lambda c: c + 1, 10)\n"), load("step = (lambda c: c + 1, 99)\n")
+    third = load("step = (lambda c: c + 2, 10)\n")
+    assert function_source(first.step[0]) == function_source(second.step[0]) != function_source(third.step[0])
+
+
+def test_an_output_of_a_release_that_recorded_less_is_taken_as_it_is(
+    make_step: MakeStep, make_executor: MakeExecutor
+) -> None:
+    [path] = make_executor().run([make_step("a", versioned(1), 10)]).values()
+    info = json.loads(Path(path, STEP_INFO_FILE).read_text())
+    for key in ("unversioned", "source"):
+        assert key in info
+        del info[key]
+    Path(path, STEP_INFO_FILE).write_text(json.dumps(info, indent=2))
+    executor = make_executor()
+    executor.run([make_step("a", versioned(1), 99)], strict=True)
+    assert not executor.results[0].differences
+
+
+def test_many_are_counted(make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture) -> None:
+    make_executor().run([make_step(f"a{index}", versioned(1), 10) for index in range(60)])
+    caplog.clear()
+    make_executor().run([make_step(f"a{index}", versioned(1), 99) for index in range(60)])
+    assert caplog.text.count("y: 10 -> 99") == 50
+    assert caplog.text.count("--explain lists all") == 1
+
+
+def test_the_event_has_the_differences(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    make_executor().run([make_step("a", versioned(1), 10)])
+    executor = make_executor()
+    executor.run([make_step("a", versioned(1), 99)])
+    logs = [log.read_text() for log in Path(executor.executor_info_base_path).glob("*.events.jsonl")]
+    ended = [json.loads(line) for log in logs for line in log.splitlines() if '"step_ended"' in line]
+    assert {event["status"]: event["differences"] for event in ended} == {"succeeded": [], "cached": ["y: 10 -> 99"]}
+    assert StepEnded(0, "a", "b", StepEnd.CACHED).differences == ()
+
+
+def test_the_name_of_a_runs_file_is_that_of_earlier_releases(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    executor = make_executor()
+    executor.compute_version(make_step("a", versioned(1), {"api_key": "sesame"}))
+    executor.get_infos()
+    [info] = executor.step_infos
+    as_then = {
+        "name": "a",
+        "fn_name": info.fn_name,
+        "config": {"x": 1, "y": {"api_key": "sesame"}},
+        "override_output_path": None,
+        "version": info.version,
+        "dependencies": [],
+        "output_path": info.output_path,
+    }
+    digest = hashlib.md5(json.dumps([as_then], sort_keys=True).encode()).hexdigest()[:6]
+    assert executor.executor_info is not None
+    assert executor.executor_info.file_name([StepText.of(info)]).endswith(f"-{digest}.json")
+
+
+def test_secrets_are_not_written_down(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    step = make_step("a", versioned(1), {"api_key": "sesame", "nested": [{"hf_token": "x"}], "max_tokens": 5})
+    executor = make_executor()
+    [path] = executor.run([step]).values()
+    assert executor.executor_info_path is not None
+    for file in (Path(path, STEP_INFO_FILE), Path(executor.executor_info_path)):
+        text = file.read_text()
+        assert "sesame" not in text
+        assert '"hf_token": "x"' not in text
+        assert '"max_tokens": 5' in text
+    assert executor.configs[step].y["api_key"] == "sesame"
+    again = make_executor()
+    again.run([make_step("a", versioned(1), {**step.config.y, "api_key": "another"})], strict=True)
+
+
+def test_numbers_that_are_none_are_strict_json(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    nan, infinite = float("nan"), float("-inf")
+    step = make_step("a", versioned([nan, infinite]), {"z": (nan, infinite)})
+    executor = make_executor()
+    [path] = executor.run([step]).values()
+    assert executor.executor_info_path is not None
+    for file in (Path(path, STEP_INFO_FILE), Path(executor.executor_info_path)):
+        json.loads(file.read_text(), parse_constant=refuse)
+    info = json.loads(Path(path, STEP_INFO_FILE).read_text())
+    assert info["config"]["y"] == {"z": ["NaN", "-Infinity"]}
+    # Neither what this release wrote nor what earlier ones did is another version.
+    for text in (Path(path, STEP_INFO_FILE).read_text(), json.dumps(info).replace('"NaN"', "NaN")):
+        Path(path, STEP_INFO_FILE).write_text(text)
+        again = make_executor()
+        again.run([step], strict=True)
+        assert again.results[0].outcome is Outcome.ALREADY_DONE
