@@ -99,6 +99,8 @@ def test_files_in_an_output_path(make_step: MakeStep, make_executor: MakeExecuto
         },
         "dependencies": [executor.output_paths[a]],
         "output_path": str(path),
+        "unversioned": {"y": 3},
+        "source": {},
     }
     assert executor.executor_info_path is not None
     assert executor.executor_info_path.startswith(f"{prefix}/experiments/test_runner-")

@@ -1,3 +1,4 @@
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -164,3 +165,42 @@ def test_durable_is_to_be_asked_for(disk: LossyDisk, tmp_path: Path) -> None:
         handle.write(b"new")
     left = disk.after_power_loss(tmp_path / "left", names_survive=True)
     assert [(path.name, path.read_bytes()) for path in sorted(left.iterdir())] == [("here", b""), ("other", b"")]
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every write meet a disk without room, as the kernel says it: without a path."""
+
+    def write(_descriptor: int, _data: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", write)
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full_disk(monkeypatch)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/status'") as caught:
+        write_bytes_atomic(f"{tmp_path}/status", b"x")
+    assert caught.value.errno == errno.ENOSPC
+    with pytest.raises(OSError, match=r"No space left on device: '.*/big'"), atomic_write(f"{tmp_path}/big"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_block_meets_elsewhere_is_not_said_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="reset") as caught, atomic_write(f"{tmp_path}/big"):
+        raise OSError(errno.ECONNRESET, "reset")
+    assert caught.value.filename is None
+
+
+@pytest.mark.parametrize("method", ["cat_file", "pipe_file"])
+def test_a_store_that_says_only_forbidden_is_given_the_path(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("Forbidden")  # as s3fs says it
+
+    monkeypatch.setattr(type(filesystem("memory")), method, refuse)
+    use: dict[str, Callable[[str], object]] = {
+        "cat_file": read_bytes_or_none,
+        "pipe_file": lambda url: write_bytes_atomic(url, b""),
+    }
+    with pytest.raises(PermissionError, match="Forbidden: 'memory://bucket/dir/x'"):
+        use[method]("memory://bucket/dir/x")

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from rigging.filesystem import filesystem, open_url, url_to_fs
+from rigging.testing.faults import Fault, FaultKind
+from rigging.testing.s3_server import S3Server
 
 
 @pytest.mark.parametrize("form", ["{p}", "file://{p}"])
@@ -42,3 +44,12 @@ def test_reading_what_is_missing_makes_nothing(tmp_path: Path) -> None:
 def test_importing_does_not_load_fsspec() -> None:
     code = "import sys, rigging.filesystem, rigging.distributed_lock; sys.exit('fsspec' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_forbidden_object_of_s3_is_named(s3_server: S3Server) -> None:
+    """HEAD has no body, so that all that the client says is "Forbidden"."""
+    url = "s3://marin-s3-one/dir/secret"
+    s3_server.inject(Fault(FaultKind.ERROR, match="dir/secret", status=403))
+    for read in (lambda: open_url(url).open(), lambda: url_to_fs(url)[0].cat_file(url)):
+        with pytest.raises(PermissionError, match="s3://marin-s3-one/dir/secret"):
+            read()

@@ -327,3 +327,17 @@ def test_best_effort_is_said_once_where_leases_are_no_more_than_that(
     caplog.clear()
     create_lock("memory://exact/x.lock")
     assert not caplog.records
+
+
+def test_deeply_nested_json_in_a_lock_file_is_an_unreadable_lock_file(path: str, lock: MakeLock) -> None:
+    write_bytes_atomic(path, b"[" * 100_000)
+    assert Lease.from_bytes(b'{"worker_id": ' + b"[" * 100_000) is None
+    assert lock().try_acquire()
+
+
+def test_a_holders_name_that_no_lock_file_could_hold_is_refused(lock: MakeLock) -> None:
+    longest = lock("\U0001f600" * 4096)
+    assert longest.try_acquire()
+    assert not lock("another").try_acquire()
+    with pytest.raises(InvalidRequest, match=r"'aaa.*has 70000 characters; .*at most 4096"):
+        lock("a" * 70_000)

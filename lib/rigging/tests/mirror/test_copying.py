@@ -360,3 +360,16 @@ def test_marks_and_checksums_are_read_from_what_stores_say():
     parts = version_of({"size": 3, "ETag": '"900150983cd24fb0d6963f7d28e17f72-2"'}, "u")
     assert (parts.md5, parts.mark) == ("", "900150983cd24fb0d6963f7d28e17f72-2")
     assert version_of({"size": 3, "mtime": 0.0}, "u").mark == "0.0"
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_name_that_is_no_utf8_is_mirrored(make_regions: Any, many: bool) -> None:
+    regions = make_regions("local", "local")
+    names = [os.fsdecode(b"d/caf\xe9-%d" % number) for number in range(3 if many else 1)]
+    for name in names:
+        regions.put(1, name, b"x" * 10)
+    if many:
+        mirror_prefetch("d")
+    for name in names:
+        assert regions.fs.cat_file(name) == b"x" * 10
+        assert regions.has(0, name) == b"x" * 10

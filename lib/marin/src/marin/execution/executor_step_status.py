@@ -62,7 +62,7 @@ def parse_status(content: bytes | None) -> str | None:
     for line in reversed(text.splitlines()):
         try:
             return str(json.loads(line)["status"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue  # the writer was killed within this line
     return None
 

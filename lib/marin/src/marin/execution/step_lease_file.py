@@ -11,6 +11,7 @@ from marin.execution.executor_step_status import STATUS_RUNNING, STATUS_SUCCESS,
 from marin.execution.leasing import LeaseTerms, StepLease, holder_of
 from rigging.distributed_lock import Lease, LeaseLock
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from rigging.filesystem.naming import name_path
 from rigging.lease.base import LeaseStore, StoredLease
 from rigging.lease.identity import acquisition_id
 
@@ -69,6 +70,9 @@ class StatusOnDisk:
             in_place = previous is None or os.fstat(descriptor).st_size == len(content)
             if in_place:
                 os.write(descriptor, content)
+        except OSError as error:
+            name_path(error, self._path)
+            raise
         finally:
             os.close(descriptor)
         if not in_place:

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rigging.errors import InvalidRequest
 from rigging.filesystem.location import OBJECT_STORE_PROTOCOLS, Url, local_path, url_scheme
+from rigging.filesystem.naming import NO_ROOM, name_path
 from rigging.filesystem.opening import url_to_fs
 
 if TYPE_CHECKING:
@@ -47,8 +48,10 @@ def write_bytes_atomic(url: Url, data: bytes, *, durable: bool = False) -> None:
         finally:
             os.close(descriptor)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         _discard(temporary)
+        if isinstance(error, OSError):
+            name_path(error, path)
         raise
     if durable:
         sync_names(path, known)
@@ -81,8 +84,11 @@ def atomic_write(url: Url, mode: str = "wb", *, durable: bool = False) -> Iterat
             if durable:
                 os.fsync(descriptor)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         _discard(temporary)
+        # What the block itself meets is about other files, but for lack of room.
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            name_path(error, path)
         raise
     if durable:
         sync_names(path, known)
@@ -129,6 +135,9 @@ def read_bytes_or_none(url: Url) -> bytes | None:
         return content
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        name_path(error, url)
+        raise
 
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -203,7 +212,11 @@ def _put_bytes(url: Url, data: bytes) -> None:
 def _under_final_name(fs: "AbstractFileSystem", path: str, url: Url) -> Iterator[str]:
     """Yield the name to write to; where a put is not atomic that is a temporary one, moved at the end."""
     if url_scheme(url) in OBJECT_STORE_PROTOCOLS:
-        yield path
+        try:
+            yield path
+        except OSError as error:
+            name_path(error, url)
+            raise
         return
     parent, _, _ = path.rpartition("/")
     temporary = f"{parent}/{TEMPORARY_PREFIX}{os.urandom(8).hex()}"
@@ -211,7 +224,9 @@ def _under_final_name(fs: "AbstractFileSystem", path: str, url: Url) -> Iterator
     try:
         yield temporary
         fs.mv(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             fs.rm_file(temporary)
+        if isinstance(error, OSError):
+            name_path(error, url)
         raise

@@ -19,6 +19,7 @@ from rigging.errors import Denied
 from rigging.filesystem.budget import current_budget
 from rigging.filesystem.guard_names import KINDS, NameKind
 from rigging.filesystem.guard_reads import ChargedReads, Steps, made, made_async
+from rigging.filesystem.naming import name_path
 
 _PLAIN = (type(None), bool, int, float, str, bytes, tuple)
 
@@ -174,7 +175,11 @@ class CrossRegionGuardedFS(AbstractFileSystem):  # type: ignore[misc]
                 current_budget().record(size, self.reads.url(path))
         if not autocommit:
             kwargs["autocommit"] = False
-        return self.unguarded.open(path, mode, block_size=block_size, **kwargs)
+        try:
+            return self.unguarded.open(path, mode, block_size=block_size, **kwargs)
+        except OSError as error:
+            name_path(error, self.reads.url(path))
+            raise
 
     async def open_async(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
         if mode != "wb":

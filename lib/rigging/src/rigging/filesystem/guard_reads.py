@@ -14,6 +14,7 @@ from rigging.errors import Denied
 from rigging.filesystem.bucket_location import BUCKET_LOCATIONS
 from rigging.filesystem.budget import current_budget
 from rigging.filesystem.crossing import GCS_PROTOCOLS, bytes_cross, configured_region, guarded_region, is_paid_for
+from rigging.filesystem.naming import name_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def made(fs: AbstractFileSystem, steps: Steps[T]) -> T:
             result = getattr(fs, call.name)(*call.arguments, **call.options)
             send = steps.send
         except BaseException as error:  # handed to the steps, which clean up and raise it
-            result, send = error, steps.throw
+            result, send = _named(error, fs, call), steps.throw
 
 
 async def made_async(fs: AbstractFileSystem, steps: Steps[T]) -> T:
@@ -58,7 +59,20 @@ async def made_async(fs: AbstractFileSystem, steps: Steps[T]) -> T:
             result = await getattr(fs, "_" + call.name)(*call.arguments, **call.options)
             send = steps.send
         except BaseException as error:  # as above; cancellation too
-            result, send = error, steps.throw
+            result, send = _named(error, fs, call), steps.throw
+
+
+def _named(error: BaseException, fs: AbstractFileSystem, call: Call) -> BaseException:
+    """The error, with the path when the store's client does not say it ("Forbidden")."""
+    if isinstance(error, OSError) and call.arguments and isinstance(call.arguments[0], str):
+        name_path(error, url_on(fs, call.arguments[0]))
+    return error
+
+
+def url_on(fs: AbstractFileSystem, path: str) -> str:
+    """A path of an unguarded filesystem as a URL, for messages."""
+    protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
+    return path if "://" in path else f"{protocol}://{path}"
 
 
 class ChargedReads:

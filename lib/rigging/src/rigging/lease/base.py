@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rigging.clock import SYSTEM_CLOCK, Clock, unix_ms
-from rigging.errors import LeaseLost
+from rigging.errors import InvalidRequest, LeaseLost
 from rigging.lease.identity import acquisition_id
 
 logger = logging.getLogger(__name__)
@@ -27,6 +27,9 @@ HEARTBEAT_INTERVAL = 30.0
 HEARTBEAT_TIMEOUT = 90.0
 #: Seconds by which two machines' wall clocks may differ before one takes a live lease for a dead one.
 SKEW_ALLOWANCE = 300.0
+
+#: Of a lock file at most 64 KB are read, and a character may take twelve bytes there.
+MOST_WORKER_ID_CHARACTERS = 4096
 
 #: How often one call tries again when its own identity changes the lease elsewhere at the same time.
 _REENTRY_ATTEMPTS = 8
@@ -63,7 +66,7 @@ class Lease:
         try:
             parsed = json.loads(content)
             return cls(worker_id=str(parsed["worker_id"]), timestamp=float(parsed["timestamp"]))
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             return None
 
 
@@ -221,7 +224,7 @@ class LeaseLock:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._store = store
-        self._worker_id = worker_id
+        self._worker_id = None if worker_id is None else _checked_worker_id(worker_id)
         self._timeout = heartbeat_timeout
         self._skew = skew_allowance
         self._clock = clock
@@ -369,6 +372,15 @@ class LeaseLock:
         if seen - observed.since >= self._timeout:
             return None
         return None if lease.is_stale(self._timeout + self._skew, self._clock.now()) else lease
+
+
+def _checked_worker_id(worker_id: str) -> str:
+    if len(worker_id) > MOST_WORKER_ID_CHARACTERS:
+        raise InvalidRequest(
+            f"worker_id {worker_id[:40]!r}... has {len(worker_id)} characters; a lease's holder has a name of at most "
+            f"{MOST_WORKER_ID_CHARACTERS}"
+        )
+    return worker_id
 
 
 def _holder(stored: StoredLease | None) -> str | None:

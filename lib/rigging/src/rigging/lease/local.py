@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 
 from rigging.errors import Unavailable
 from rigging.filesystem import TEMPORARY_PREFIX
+from rigging.filesystem.naming import name_path
 from rigging.lease.base import Claim, Lease, StoredLease, claim_in_turn, fence_from_bytes
 from rigging.lease.identity import holder_is_gone
 
@@ -107,6 +108,9 @@ class LocalLeaseStore:
         try:
             os.write(descriptor, content)
             stored = _stored(descriptor, content)
+        except OSError as error:
+            name_path(error, self._path)
+            raise
         finally:
             os.close(descriptor)
         os.replace(self._temporary, self._path)

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import os
 
 from rigging.filesystem.mirror.paths import PRIVATE_DIRECTORY
 from rigging.filesystem.mirror.plan import Wanted
@@ -16,7 +17,7 @@ class Journal:
 
     def __init__(self, wanted: Wanted, destination: Root) -> None:
         key = f"{wanted.path}|{wanted.source.prefix.url}|{wanted.version.fingerprint()}"
-        name = hashlib.sha256(key.encode()).hexdigest()[:32]
+        name = hashlib.sha256(os.fsencode(key)).hexdigest()[:32]
         self._destination = destination
         self._path = destination.path(f"{PRIVATE_DIRECTORY}/copies/{name}.json")
         self.directory = destination.path(f"{PRIVATE_DIRECTORY}/copies/{name}")

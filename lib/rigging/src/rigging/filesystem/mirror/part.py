@@ -89,7 +89,7 @@ class Part:
 def part_path(final: str, fingerprint: str) -> str:
     """Return the name of the part file of one version of a file."""
     directory, _, name = final.rpartition("/")
-    digest = hashlib.blake2b(f"{name}|{fingerprint}".encode(), digest_size=12).hexdigest()
+    digest = hashlib.blake2b(os.fsencode(f"{name}|{fingerprint}"), digest_size=12).hexdigest()
     return f"{directory}/{TEMPORARY_PREFIX}mirror-{digest}"
 
 

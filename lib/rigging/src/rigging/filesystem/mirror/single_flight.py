@@ -23,7 +23,7 @@ _LARGE_STRIPES = 4096
 
 def stripe(wanted: Wanted) -> str:
     """Return the name of the lock that a file falls on."""
-    number = zlib.crc32(wanted.path.encode())
+    number = zlib.crc32(os.fsencode(wanted.path))
     if wanted.version.size <= SMALL_BYTES:
         return f"small-{number % _SMALL_STRIPES:02x}"
     return f"large-{number % _LARGE_STRIPES:03x}"

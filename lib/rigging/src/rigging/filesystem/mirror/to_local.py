@@ -12,6 +12,7 @@ from rigging.filesystem.mirror.digest import Digest, check_digest, check_size
 from rigging.filesystem.mirror.part import Part, claim_part, create_part, make_parents
 from rigging.filesystem.mirror.plan import FileVersion, Settings, Wanted, chunks, version_of
 from rigging.filesystem.mirror.root import Root, Store
+from rigging.filesystem.naming import NO_ROOM, name_path
 
 _SMALL_BYTES = 2**20
 _KERNEL_BYTES = 32 * 2**20
@@ -64,8 +65,10 @@ def _finish(part: Part, final: str, wanted: Wanted, settings: Settings, charge: 
     try:
         _fill(part, wanted, settings, charge)
         part.publish(final)
-    except BaseException:
+    except BaseException as error:
         part.discard()
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            name_path(error, final)
         raise
     finally:
         part.close()

@@ -1,0 +1,24 @@
+"""Errors of storage that say which file they are about: client libraries often say only "Forbidden"."""
+
+import errno
+import os
+
+from rigging.errors import MarinError
+
+_NUMBERS = ((PermissionError, errno.EACCES), (FileExistsError, errno.EEXIST), (TimeoutError, errno.ETIMEDOUT))
+#: What writing meets when there is no room; then it is this file that does not fit, whoever calls.
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def name_path(error: OSError, path: str | os.PathLike[str]) -> None:
+    """Give `error` the path it is about, unless it names one; a missing file's own error is left as it is."""
+    text = os.fspath(path)
+    if isinstance(error, (MarinError, FileNotFoundError)) or error.filename is not None:
+        return
+    bare = text.partition("://")[2] or text
+    if bare and bare in str(error):
+        return
+    if error.errno is None:
+        error.strerror = str(error) or type(error).__name__
+        error.errno = next((number for kind, number in _NUMBERS if isinstance(error, kind)), errno.EIO)
+    error.filename = text
