@@ -28,6 +28,8 @@ with held_lock(paths.controller_lock, timeout=5):
     if mode == "complains":
         os.write(fd, b"error: no port is free\\n")
         sys.exit(1)
+    if mode == "worker":
+        os.write(fd, b"worker: its disk is bad\\n")
     if mode == "works":
         server = socket.create_server(("127.0.0.1", 0))
         address = "127.0.0.1:%d" % server.getsockname()[1]

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from iris.cli.main import run as iris
 from iris.client import IrisClient
 from iris.client.discovery import local_cluster
 from iris.cluster.types import Entrypoint, JobState, ResourceSpec
 from iris.local.start import LocalCluster
 from iris.local.state import is_locked, wait_unlocked
 from iris.local.stop import kill_cluster, wait_stopped
-from rigging.errors import Conflict
+from rigging.errors import Conflict, Unavailable
 from rigging.testing import eventually
 
 pytestmark = pytest.mark.e2e
@@ -149,3 +150,24 @@ def test_a_killed_guardian_is_replaced_and_the_interrupted_task_runs_again(real,
         assert marks.read_text() == "started\nstarted\n"
         (task,) = client.list_tasks(job.job_id)
         assert (task.attempt, task.failures, task.preemptions) == (1, 0, 1)
+
+
+def test_a_worker_that_cannot_start_is_told_and_starts_once_it_can(real, paths, monkeypatch, capfd):
+    monkeypatch.setenv("IRIS_STATE_DIR", str(paths.root))
+    paths.make()
+    paths.worker_dir.write_text("in the way")
+    with pytest.raises(Unavailable, match=rf"worker does not start: {paths.worker_dir}: File exists \(its log: "):
+        real().ensure()
+    assert iris(["cluster", "status"]) == 0
+    assert f"worker:     does not start: {paths.worker_dir}: File exists" in capfd.readouterr().out
+    assert iris(["job", "run", "--", "true"]) == 5
+    assert f"worker does not start, and is tried again: {paths.worker_dir}: File exists" in capfd.readouterr().err
+    with IrisClient.of(local_cluster(real())) as client:
+        job = client.submit(Entrypoint.from_command("true"), "waits", ResourceSpec(cpu=0.1))
+        eventually(lambda: job.status().pending_reason, "it waits")
+        assert job.status().pending_reason.startswith("no worker is connected; a worker does not start: ")
+        paths.worker_dir.unlink()
+        assert job.wait(timeout=30).state is JobState.SUCCEEDED
+        assert client.cluster_status().worker_trouble == ""
+        client.stop_cluster()
+    wait_stopped(paths)

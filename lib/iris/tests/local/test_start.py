@@ -52,10 +52,33 @@ def test_what_a_killed_controller_left_is_stale(make_cluster, starts, paths):
     assert second.record.pid != first.record.pid
 
 
-def test_a_record_of_a_cluster_without_workers_is_not_enough(make_cluster, paths):
+def test_a_cluster_whose_worker_has_not_joined_is_waited_for(make_cluster, paths):
     record = make_cluster().ensure().record
     write_record(paths, dataclasses.replace(record, ready=False))
-    assert make_cluster().find() is None
+    found = make_cluster().find()
+    assert found is not None, "its controller answers"
+    assert not found.ready
+    with pytest.raises(Unavailable, match=r"not ready within 0\.1 s"):
+        make_cluster(start_timeout=0.1).ensure()
+    joins = threading.Timer(0.1, write_record, (paths, record))
+    joins.start()
+    assert make_cluster().ensure().record.ready
+    joins.join()
+
+
+def test_a_running_cluster_whose_worker_does_not_start_says_why(make_cluster, paths, starts):
+    record = make_cluster().ensure().record
+    write_record(paths, dataclasses.replace(record, ready=False, worker_trouble="its disk is bad"))
+    told = []
+    found = make_cluster(on_event=told.append).ensure()
+    assert (found.started, found.record.worker_trouble, len(starts())) == (False, "its disk is bad", 1)
+    assert told == ["the local cluster's worker does not start, and is tried again: its disk is bad"]
+
+
+def test_a_start_says_what_the_worker_said_when_it_could_not_start(make_cluster, paths):
+    with pytest.raises(Unavailable, match=r"worker does not start: its disk is bad; its controller runs and tries"):
+        make_cluster("worker").ensure()
+    assert is_locked(paths.controller_lock)
 
 
 def test_another_protocol_is_refused_with_the_way_out(make_cluster, paths):

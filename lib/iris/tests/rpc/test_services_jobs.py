@@ -42,7 +42,7 @@ def test_a_wait_that_is_over_tells_only_what_is_committed(monkeypatch: pytest.Mo
         waiters = JobWaiters(view)
         engine.listen(waiters.on_effects)
         engine.watch(waiters.completes)
-        service = JobService(SimpleNamespace(engine=engine, view=view, waiters=waiters))
+        service = JobService(SimpleNamespace(engine=engine, view=view, waiters=waiters, pending_reason=lambda _: ""))
         await engine.submit(WorkerConnected(WORKER, "one", Resources(cpu_millis=8000)))
         names = ["/ann/a", "/ann/b"]
         for name in names:

@@ -14,11 +14,12 @@ from iris.cli.output import duration, output, say, table
 from iris.cli.params import SECONDS_OR_ZERO
 from iris.cluster.sizes import format_size
 from rigging.clock import unix_ms
-from rigging.errors import MarinError
+from rigging.errors import MarinError, Unavailable
 
 if TYPE_CHECKING:
     from iris.client import ClusterStatus, IrisClient
     from iris.local.start import LocalCluster
+    from iris.local.state import ClusterRecord
 
 _SHOWN_JOBS: Final = 5
 _REMOTE_HELP: Final = "Keep the state there, too: gs://..., s3://..., a path; '' for nowhere."
@@ -65,6 +66,8 @@ def start(
         command = foreground_command(local_cluster.paths, idle)
         os.execve(command[0], command, controller_environment(os.environ, local_cluster.paths))
     found = local_cluster.ensure()
+    if found.record.worker_trouble:
+        raise Unavailable(f"the local cluster runs at {found.record.address} without a worker")
     say(f"the local cluster {'is ready' if found.started else 'runs already'} at {found.record.address}")
     if not found.started and idle_timeout is not None and found.record.idle_exit_seconds != idle:
         say(f"its idle timeout stays {found.record.idle_exit_seconds:g} s; stop it first to change that")
@@ -100,18 +103,21 @@ def _keep_settings(
 def status(context: CliContext, as_json: bool) -> int:
     """Show the controller and its workers; does not start anything (exit code 5: no local cluster runs)."""
     from iris.client import IrisClient
+    from iris.client.discovery import running_cluster
     from iris.local.start import LocalCluster
 
     target = context.target()
     if target.is_local:
         local = LocalCluster()
-        if local.find() is None:
+        record = local.find()
+        if record is None:
             text = f"no local cluster runs (state in {local.paths.root}); `iris cluster start --local` starts one"
             if as_json:
                 output(True).record([], {"running": False, "state_dir": str(local.paths.root)})
             else:
                 say(text)
             return exit_codes.UNREACHABLE
+        target = running_cluster(record)
     with IrisClient.of(target) as client:
         found = client.cluster_status()
         address = client.address
@@ -128,6 +134,7 @@ def _status_lines(found: "ClusterStatus", address: str) -> list[str]:
         f"tasks:      {found.running_tasks} running, {found.pending_tasks} pending",
     ]
     lines += storage_lines(found)
+    lines += [f"worker:     does not start: {found.worker_trouble}"] if found.worker_trouble else []
     rows = [
         [
             worker.worker_id,
@@ -148,16 +155,20 @@ def _status_lines(found: "ClusterStatus", address: str) -> list[str]:
 def stop(context: CliContext, force: bool) -> None:
     """Stop a cluster. With live jobs this is refused unless --force is given."""
     from iris.client import IrisClient
+    from iris.client.discovery import running_cluster
     from iris.local.start import LocalCluster
     from iris.local.stop import kill_cluster, wait_stopped
     from rigging.errors import Conflict, Unavailable
 
     target = context.target()
     paths = LocalCluster().paths
-    if target.is_local and not _answers(force):
-        # At most remains of a cluster are left, or one of another release, with which nothing can be agreed.
-        _stop_remains(force)
-        return
+    if target.is_local:
+        record = _running(force)
+        if record is None:
+            # At most remains of a cluster are left, or one of another release, with which nothing can be agreed.
+            _stop_remains(force)
+            return
+        target = running_cluster(record)
     with IrisClient.of(target) as client:
         try:
             stopped = client.stop_cluster(stop_jobs=force)
@@ -182,17 +193,17 @@ cluster.add_command(worker)
 cluster.add_command(controller)
 
 
-def _answers(force: bool) -> bool:
-    """Whether a local cluster is there to be asked. Raises Conflict for one of another release, without `force`."""
+def _running(force: bool) -> "ClusterRecord | None":
+    """The local cluster that is there to be asked. Raises Conflict for one of another release, without `force`."""
     from iris.local.start import LocalCluster
     from rigging.errors import Conflict
 
     try:
-        return LocalCluster().find() is not None
+        return LocalCluster().find()
     except Conflict:
         if not force:
             raise
-        return False
+        return None
 
 
 def _stop_remains(force: bool) -> None:

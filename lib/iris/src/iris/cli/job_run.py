@@ -21,6 +21,7 @@ from iris.cli.run_words import (
     rewrite_env,
     split_command,
 )
+from rigging.errors import Unavailable
 
 if TYPE_CHECKING:
     from iris.client import IrisClient, Job
@@ -171,6 +172,8 @@ def run_job(context: CliContext, options: RunOptions, command: Sequence[str]) ->
     resources = _resources(options)
     target = context.target()
     workspace = _workspace(options, inside=target.inside is not None)
+    if target.is_local:
+        _refuse_without_worker()
     with IrisClient.of(
         target,
         workspace,
@@ -189,6 +192,15 @@ def run_job(context: CliContext, options: RunOptions, command: Sequence[str]) ->
             say(f"follow it with `iris job logs -f {job.job_id}`, stop it with `iris job stop {job.job_id}`")
             return 0
         return follower.follow(job.job_id, replicas=options.replicas)
+
+
+def _refuse_without_worker() -> None:
+    """Raise Unavailable while the local cluster runs and its worker never could: the job would only wait."""
+    from iris.local.start import LocalCluster
+
+    record = LocalCluster().find()
+    if record is not None and record.worker_trouble and not record.ready:
+        raise Unavailable(f"the local cluster's worker does not start, and is tried again: {record.worker_trouble}")
 
 
 def _submit(client: "IrisClient", options: RunOptions, command: Sequence[str], name: str, resources: Any) -> "Job":

@@ -11,7 +11,7 @@ from iris.client.connection import Connection, Endpoint, Resolver, parse_address
 from iris.client.job_env import JobEnv, job_env, read_token_file
 from iris.local import WORKER_ID
 from iris.local.start import LocalCluster
-from iris.local.state import LocalPaths, local_paths, read_record
+from iris.local.state import ClusterRecord, LocalPaths, local_paths, read_record
 from iris.rpc.auth import user_of_token
 from rigging.config_discovery import resolve_cluster_config
 from rigging.errors import InvalidRequest, MarinError
@@ -96,6 +96,12 @@ def local_cluster(local: LocalCluster | None = None) -> ClusterTarget:
         return Endpoint(record.address, record.token) if record else Endpoint("127.0.0.1:1", "")
 
     return ClusterTarget(LOCAL, resolve, is_local=True, same_machine=True)
+
+
+def running_cluster(record: ClusterRecord) -> ClusterTarget:
+    """The user's local cluster as it runs now, whether it can take jobs or not; never another, nor a new one."""
+    endpoint = Endpoint(record.address, record.token)
+    return ClusterTarget(LOCAL, lambda _: endpoint, is_local=True, same_machine=True)
 
 
 def cluster_at(

@@ -300,6 +300,7 @@ class ClusterStatus:
     last_snapshot_at_ms: int = 0
     generation: int = 0
     disk_warning: str = ""
+    worker_trouble: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -318,5 +319,6 @@ class ClusterStatus:
             "last_snapshot_at_ms": self.last_snapshot_at_ms,
             "generation": self.generation,
             "disk_warning": self.disk_warning,
+            "worker_trouble": self.worker_trouble,
             "workers": [worker.to_json() for worker in self.workers],
         }

@@ -201,6 +201,7 @@ def cluster_status(message: pb.ClusterStatusResponse) -> ClusterStatus:
         last_snapshot_at_ms=message.last_snapshot_at_ms,
         generation=message.generation,
         disk_warning=message.disk_warning,
+        worker_trouble=message.worker_trouble,
         workers=tuple(_worker_status(worker) for worker in message.workers),
     )
 

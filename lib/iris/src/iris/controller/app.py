@@ -64,6 +64,7 @@ async def serve(
     stop: asyncio.Event | None = None,
     on_worker: Callable[[WorkerId], None] | None = None,
     on_leaving: Callable[[], None] | None = None,
+    worker_trouble: Callable[[], str] | None = None,
 ) -> None:
     """Run a controller until it is shut down, idle for `config.idle_exit_s`, or `stop` is set.
 
@@ -74,6 +75,7 @@ async def serve(
         on_ready: Called with the address once calls are answered.
         on_worker: Called with the id of each worker that connects (again), in the loop of this call.
         on_leaving: Called when the end is decided, before workers hear of it.
+        worker_trouble: Why a worker that whoever called this keeps there does not start; "" while all is well.
 
     Raises:
         Conflict: The port is taken, another controller uses the state directory, or a newer release wrote it.
@@ -92,7 +94,7 @@ async def serve(
         if replicator is not None:
             await asyncio.to_thread(replicator.start)
         try:
-            run = _Run(config, store, replicator, space, on_worker or _ignore)
+            run = _Run(config, store, replicator, space, on_worker or _ignore, worker_trouble or str)
         except DatabaseDamaged as error:
             raise DatabaseDamaged(error.database, error.what, config.remote_state_dir) from None
         await run.serve(on_ready, stop, on_leaving)
@@ -127,6 +129,7 @@ class _Run:
         replicator: Replicator | None,
         space: DiskSpace,
         on_worker: Callable[[WorkerId], None],
+        worker_trouble: Callable[[], str],
     ) -> None:
         self._config = config
         space.tend()
@@ -176,6 +179,7 @@ class _Run:
             clock_ms=unix_ms,
             request_exit=self._request_exit,
             space=space,
+            worker_trouble=worker_trouble,
         )
 
     async def serve(

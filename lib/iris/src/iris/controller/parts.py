@@ -47,6 +47,7 @@ class Controller:
         replicator: Keeps the state off the machine, if anything does.
         request_exit: Ends the controller soon after the present call.
         space: Refuses new jobs while the disk is nearly full; None: nothing is refused.
+        worker_trouble: Why the worker that belongs to this controller does not start; "" while all is well.
     """
 
     config: ControllerConfig
@@ -64,10 +65,17 @@ class Controller:
     clock_ms: Callable[[], int]
     request_exit: Callable[[Exit], None]
     space: DiskSpace | None = None
+    worker_trouble: Callable[[], str] = str
 
     @property
     def view(self) -> ClusterView:
         return self.engine.view
+
+    def pending_reason(self, job_id: JobId) -> str:
+        """Why the first pending task of a job is not placed; "" when none is pending."""
+        reason = self.engine.reasons.get(job_id, "")
+        trouble = self.worker_trouble() if reason else ""
+        return f"{reason}; a worker does not start: {trouble}" if trouble else reason
 
     async def begin_submit(
         self, spec: JobSpec, idempotency_key: str, existing: ExistingJobPolicy

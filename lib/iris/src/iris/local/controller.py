@@ -16,7 +16,7 @@ from iris.controller.settings import Given, controller_config
 from iris.local import WORKER_ID
 from iris.local.settings import read_settings
 from iris.local.state import ClusterRecord, LocalPaths, read_record, write_record
-from iris.local.worker_keeper import WorkerKeeper
+from iris.local.worker_keeper import WorkerKeeper, WorkerStart
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.rpc.protocol import PROTOCOL_VERSION
 from rigging.clock import unix_ms
@@ -25,21 +25,27 @@ from rigging.log_setup import configure_logging
 
 logger = logging.getLogger(__name__)
 
+_SAVE_AGAIN_SECONDS = 1.0
+
 
 def serve_local(
     paths: LocalPaths,
     idle_exit_seconds: float,
     *,
-    start_worker: Callable[[], None],
+    first_worker: WorkerStart,
+    start_worker: Callable[[], WorkerStart],
     on_listening: Callable[[], None],
     on_ready: Callable[[], None],
+    on_trouble: Callable[[str], None],
 ) -> None:
     """Serve until the controller leaves.
 
     Args:
+        first_worker: The worker's process that was started besides.
         start_worker: Starts another worker's process when the one there is has ended.
         on_listening: Called when cluster.json tells where the controller is.
         on_ready: Called when the worker has joined, too.
+        on_trouble: Called with the reason when the worker does not start.
 
     Raises:
         MarinError: The state directory is damaged or no port is free.
@@ -48,7 +54,7 @@ def serve_local(
     # A controller that comes back where the former was is found by tasks that know only the address.
     former = read_record(paths)
     port = _port_of(former.address) if former is not None else 0
-    run = _Run(paths, idle_exit_seconds, start_worker, on_listening, on_ready)
+    run = _Run(paths, idle_exit_seconds, _Worker(first_worker, start_worker), on_listening, on_ready, on_trouble)
     try:
         asyncio.run(run.serve(port))
     except Conflict as error:
@@ -60,20 +66,28 @@ def serve_local(
         paths.record.unlink()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Worker:
+    first: WorkerStart
+    start_another: Callable[[], WorkerStart]
+
+
 class _Run:
     def __init__(
         self,
         paths: LocalPaths,
         idle_exit_seconds: float,
-        start_worker: Callable[[], None],
+        worker: _Worker,
         on_listening: Callable[[], None],
         on_ready: Callable[[], None],
+        on_trouble: Callable[[str], None],
     ) -> None:
         self._paths = paths
         self._idle_exit_seconds = idle_exit_seconds
-        self._start_worker = start_worker
+        self._worker = worker
         self._on_listening = on_listening
         self._on_ready = on_ready
+        self._on_trouble = on_trouble
         self._record: ClusterRecord | None = None
         self.listened = False
 
@@ -84,7 +98,11 @@ class _Run:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         config = local_config(self._paths, port, self._idle_exit_seconds)
-        keeper = WorkerKeeper(self._paths, self._start_worker)
+        keeper = WorkerKeeper(self._paths, self._worker.start_another, self._trouble)
+
+        def listens(address: Address) -> None:
+            self._tell(address)
+            keeper.watch_start(self._worker.first)
 
         def joined(worker_id: str) -> None:
             del worker_id  # there is one
@@ -92,7 +110,7 @@ class _Run:
             self._ready()
 
         try:
-            await serve(config, self._tell, stop, joined, keeper.close)
+            await serve(config, listens, stop, joined, keeper.close, self._worker_trouble)
         finally:
             keeper.close()
 
@@ -119,8 +137,32 @@ class _Run:
         """Called when the worker has joined, again too."""
         if self._record is not None and not self._record.ready:
             self._record = dataclasses.replace(self._record, ready=True)
+            self._save()
+
+    def _trouble(self, trouble: str) -> None:
+        """Called when the worker does not start, and with "" when it has joined."""
+        trouble = f"{trouble} (its log: {self._paths.worker_log})" if trouble else ""
+        if self._record is not None and self._record.worker_trouble != trouble:
+            self._record = dataclasses.replace(self._record, worker_trouble=trouble)
+            self._save()
+        if trouble:
+            self._on_trouble(trouble)
+
+    def _save(self) -> None:
+        """Tell others what has changed; on a full disk as soon as there is room again."""
+        if self._record is None:
+            return
+        try:
             write_record(self._paths, self._record)
+        except OSError as error:
+            logger.error("cannot write %s: %s", self._paths.record, error.strerror)
+            asyncio.get_running_loop().call_later(_SAVE_AGAIN_SECONDS, self._save)
+            return
+        if self._record.ready:
             self._on_ready()
+
+    def _worker_trouble(self) -> str:
+        return self._record.worker_trouble if self._record is not None else ""
 
 
 def local_config(paths: LocalPaths, port: int = 0, idle_exit_seconds: float = 0) -> ControllerConfig:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from iris.local import WORKER_ID
-from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, daemon_environment, open_log
+from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, WORKER_TROUBLE, daemon_environment, log_size, open_log
 from iris.local.state import LocalPaths, held_lock, read_record
 from iris.local.stop import stop_worker
+from iris.local.worker_keeper import WorkerStart
 from iris.rpc.daemon import tune_process
 from iris.worker.host_env import hide_own_environment
 from rigging.errors import MarinError, Unavailable
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The caller waits for this process only; the one that stays has no parent that could miss it.
         os._exit(0)
     if options.process == "worker":
-        return run_worker_process(paths, options.go_fd)
+        return run_worker_process(paths, options.go_fd, Pipe(options.words_fd))
     return run_controller_process(paths, options.ready_fd, options.idle_exit, foreground=options.foreground)
 
 
@@ -43,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--state-dir", type=Path, required=True)
     parser.add_argument("--ready-fd", type=int, default=-1, help="where the controller says that the cluster is ready")
     parser.add_argument("--go-fd", type=int, default=-1, help="where the worker hears that the controller listens")
+    parser.add_argument("--words-fd", type=int, default=-1, help="where the worker says why it cannot be one")
     parser.add_argument("--idle-exit", type=float, default=DEFAULT_IDLE_EXIT_SECONDS)
     parser.add_argument("--foreground", action="store_true")
     return parser
@@ -69,8 +71,12 @@ class Pipe:
             os.close(descriptor)
 
 
-def run_worker_process(paths: LocalPaths, go_fd: int) -> int:
-    """Be the worker of the local cluster. Imports first, then waits for the controller to listen."""
+def run_worker_process(paths: LocalPaths, go_fd: int, words: Pipe) -> int:
+    """Be the worker of the local cluster. Imports first, then waits for the controller to listen.
+
+    Args:
+        words: Where it says why it ends when that is no end in order.
+    """
     import logging
 
     from iris.worker.agent import Connection
@@ -91,9 +97,16 @@ def run_worker_process(paths: LocalPaths, go_fd: int) -> int:
         os.close(go_fd)
     try:
         return run_worker(WorkerConfig(work_dir=paths.worker_dir, worker_id=WORKER_ID), resolve)
-    except MarinError as error:
-        logging.getLogger(__name__).error("the worker ends: %s", error)
+    except (MarinError, OSError) as error:
+        why = str(error) if isinstance(error, MarinError) else _words_of(error, paths)
+        words.say(" ".join(why.split()))
+        logging.getLogger(__name__).error("the worker ends: %s", why)
         return 1
+
+
+def _words_of(error: OSError, paths: LocalPaths) -> str:
+    """What the system refused the worker, and where."""
+    return f"{error.filename or paths.worker_dir}: {error.strerror or error}"
 
 
 def run_controller_process(paths: LocalPaths, ready_fd: int, idle_exit_seconds: float, *, foreground: bool) -> int:
@@ -101,7 +114,7 @@ def run_controller_process(paths: LocalPaths, ready_fd: int, idle_exit_seconds: 
     ready = Pipe(ready_fd)
     try:
         with held_lock(paths.controller_lock, timeout=_LOCK_PATIENCE):
-            go, starting = _start_worker(paths)
+            go, starting, first = _start_worker(paths)
             # Imported only now, while the worker's process pays for its own imports.
             from iris.local.controller import serve_local
 
@@ -109,9 +122,11 @@ def run_controller_process(paths: LocalPaths, ready_fd: int, idle_exit_seconds: 
             serve_local(
                 paths,
                 idle_exit_seconds,
+                first_worker=first,
                 start_worker=lambda: _restart_worker(paths),
                 on_listening=lambda: go.say("go"),
                 on_ready=lambda: ready.say("ready"),
+                on_trouble=lambda trouble: ready.say(WORKER_TROUBLE + trouble),
             )
             if foreground:
                 stop_worker(paths)
@@ -122,31 +137,35 @@ def run_controller_process(paths: LocalPaths, ready_fd: int, idle_exit_seconds: 
     return 0
 
 
-def _restart_worker(paths: LocalPaths) -> None:
-    go, starting = _start_worker(paths)
+def _restart_worker(paths: LocalPaths) -> WorkerStart:
+    go, starting, start = _start_worker(paths)
     starting.wait()
     go.say("go")
+    return start
 
 
-def _start_worker(paths: LocalPaths) -> tuple[Pipe, "subprocess.Popen[bytes]"]:
+def _start_worker(paths: LocalPaths) -> tuple[Pipe, "subprocess.Popen[bytes]", WorkerStart]:
     """Start the worker's process; it waits for a line on the returned pipe before it connects."""
     reader, writer = os.pipe()
+    words, words_writer = os.pipe()
     with open_log(paths.worker_log) as log:
+        start_of_log = log_size(paths.worker_log)
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "iris.local.daemon", "worker"),
-                *("--state-dir", str(paths.root), "--go-fd", str(reader)),
+                *("--state-dir", str(paths.root), "--go-fd", str(reader), "--words-fd", str(words_writer)),
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            pass_fds=(reader,),
+            pass_fds=(reader, words_writer),
             start_new_session=True,
             cwd=paths.root,
             env=daemon_environment(os.environ, paths),
         )
     os.close(reader)
-    return Pipe(writer), process
+    os.close(words_writer)
+    return Pipe(writer), process, WorkerStart(words, start_of_log)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from iris.local.state import (
 from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.worker.host_env import host_environment
 from rigging.errors import Conflict, Unavailable
+from rigging.log_tail import log_tail
 
 DEFAULT_IDLE_EXIT_SECONDS: Final = 900.0
 START_TIMEOUT: Final = 60.0
@@ -32,6 +33,9 @@ _CONNECT_SECONDS: Final = 2.0
 LEAVING_TIMEOUT: Final = 15.0
 _LOG_LIMIT_BYTES: Final = 4 * 1024 * 1024
 _TAIL_LINES: Final = 15
+_SETTLING_PAUSE: Final = 0.02
+WORKER_TROUBLE: Final = "worker: "
+"""Begins what a controller says instead of "ready" when its worker does not start."""
 
 Command = Callable[[LocalPaths, int, float], list[str]]
 
@@ -74,13 +78,15 @@ class LocalCluster:
         self._leaving_timeout = leaving_timeout
 
     def find(self) -> ClusterRecord | None:
-        """The running cluster; None when there is none, or only what a dead one left behind.
+        """The controller that answers; None when there is none, or only what a dead one left behind.
+
+        Its record says whether it can run jobs (`ready`), and why not.
 
         Raises:
             Conflict: It runs, but speaks another version of the protocol.
         """
         record = read_record(self.paths)
-        if record is None or not record.ready or not is_locked(self.paths.controller_lock):
+        if record is None or not is_locked(self.paths.controller_lock):
             return None
         if record.protocol_version != PROTOCOL_VERSION:
             raise Conflict(
@@ -91,22 +97,42 @@ class LocalCluster:
         return record if _listens(record.address) else None
 
     def ensure(self) -> Found:
-        """The running cluster; one is started when there is none. Returns when it can take jobs.
+        """The running cluster; one is started when there is none. Returns when it is known whether it can take jobs.
 
         Raises:
-            Unavailable: It did not start (with the end of its log), or one that holds the directory does not answer.
+            Unavailable: It did not start (with what its controller or worker said), or one that holds the directory
+                does not answer. One that ran before and whose worker does not start now is returned, with
+                `worker_trouble` in its record.
             Conflict: See `find`.
         """
         record = self.find()
-        if record is not None:
-            return Found(record, started=False)
+        if record is not None and record.is_settled:
+            return self._found(record)
         self.paths.make()
         # Whoever starts one holds this lock for as long as that takes; the others then find it.
         with held_lock(self.paths.start_lock, timeout=self._start_timeout + self._leaving_timeout):
             record = self.find() or self._after_the_former()
             if record is not None:
-                return Found(record, started=False)
+                return self._found(self._settled(record))
             return Found(self._start(), started=True)
+
+    def _found(self, record: ClusterRecord) -> Found:
+        if record.worker_trouble:
+            self._tell(f"the local cluster's worker does not start, and is tried again: {record.worker_trouble}")
+        return Found(record, started=False)
+
+    def _settled(self, record: ClusterRecord) -> ClusterRecord:
+        """Wait until the worker of a controller that answers has joined, or cannot."""
+        deadline = time.monotonic() + self._start_timeout
+        latest: ClusterRecord | None = record
+        while latest is not None and not latest.is_settled:
+            if time.monotonic() >= deadline:
+                raise Unavailable(self._why_not_started(None, 0))
+            time.sleep(_SETTLING_PAUSE)
+            latest = self.find()
+        if latest is None:
+            raise Unavailable(f"the local cluster ended before it was ready; its log: {self.paths.controller_log}")
+        return latest
 
     def _tell(self, line: str) -> None:
         if self._on_event is not None:
@@ -131,7 +157,7 @@ class LocalCluster:
     def _start(self) -> ClusterRecord:
         self._tell(f"starting a local cluster (state in {self.paths.root})")
         reader, writer = os.pipe()
-        log_start = _log_size(self.paths.controller_log)
+        log_start = log_size(self.paths.controller_log)
         try:
             with open_log(self.paths.controller_log) as log:
                 command = self._command(self.paths, writer, self._idle_exit_seconds)
@@ -166,9 +192,14 @@ class LocalCluster:
             what = f"was not ready within {self._start_timeout:g} s"
         elif words.startswith("error: "):
             return f"the local cluster did not start: {words.removeprefix('error: ')} (its log: {log})"
+        elif words.startswith(WORKER_TROUBLE):
+            return (
+                f"the local cluster's worker does not start: {words.removeprefix(WORKER_TROUBLE)}; its controller runs "
+                "and tries again (`iris cluster status` tells, `iris cluster stop` ends it)"
+            )
         else:
             what = "ended before it was ready"
-        tail = _tail(log, log_start)
+        tail = "\n".join(f"  {line}" for line in log_tail(log, log_start, _TAIL_LINES))
         return f"the local cluster {what}; its log {log} " + (f"ends:\n{tail}" if tail else "is empty")
 
 
@@ -209,12 +240,13 @@ def controller_environment(environ: Mapping[str, str], paths: LocalPaths) -> dic
 
 def open_log(path: Path) -> IO[bytes]:
     """Open a log to append to; a large one becomes `<name>.old` first."""
-    if _log_size(path) > _LOG_LIMIT_BYTES:
+    if log_size(path) > _LOG_LIMIT_BYTES:
         os.replace(path, path.with_name(path.name + ".old"))
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
 
 
-def _log_size(path: Path) -> int:
+def log_size(path: Path) -> int:
+    """Bytes of a log; 0: there is none."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -245,13 +277,3 @@ def _read_line(descriptor: int, timeout: float) -> str | None:
             break
         received += chunk
     return received.decode(errors="replace").strip()
-
-
-def _tail(path: Path, start: int) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(start if start <= _log_size(path) else 0)
-            lines = file.read().decode(errors="replace").splitlines()
-    except FileNotFoundError:
-        return ""
-    return "\n".join(f"  {line}" for line in lines[-_TAIL_LINES:])

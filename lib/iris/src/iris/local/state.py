@@ -1,6 +1,7 @@
 """What a local cluster keeps on disk: where it is, who holds it, how to reach it."""
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
 import json
@@ -101,6 +102,7 @@ class ClusterRecord:
 
     Args:
         ready: A worker has joined, so the cluster can judge and run jobs.
+        worker_trouble: Why its worker does not start, while that is so; it is tried again and again.
         token: This user's, as an admin. worker_token: the local worker's.
         idle_exit_seconds: 0: it never leaves by itself.
     """
@@ -114,6 +116,12 @@ class ClusterRecord:
     started_at_ms: int
     idle_exit_seconds: float
     ready: bool
+    worker_trouble: str = ""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known if the cluster runs jobs, either way."""
+        return self.ready or bool(self.worker_trouble)
 
     def __repr__(self) -> str:
         return f"ClusterRecord(pid={self.pid}, address={self.address!r}, ready={self.ready})"
@@ -124,7 +132,9 @@ def write_record(paths: LocalPaths, record: ClusterRecord) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=paths.root, prefix=".cluster.", suffix=".tmp")  # mode 0600
     try:
         with os.fdopen(descriptor, "w") as file:
-            json.dump(asdict(record), file, indent=1)
+            # A former release can read what has no trouble to tell of.
+            fields = {name: value for name, value in asdict(record).items() if name != "worker_trouble" or value}
+            json.dump(fields, file, indent=1)
         os.replace(temporary, paths.record)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
@@ -136,8 +146,9 @@ def read_record(paths: LocalPaths) -> ClusterRecord | None:
     """The record, or None when there is none or it is damaged (it is then as good as stale)."""
     try:
         fields = json.loads(paths.record.read_text())
-        return ClusterRecord(**fields)
-    except (FileNotFoundError, ValueError, TypeError):
+        known = {field.name for field in dataclasses.fields(ClusterRecord)}
+        return ClusterRecord(**{name: value for name, value in fields.items() if name in known})
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
         return None
     except OSError as error:
         raise Unavailable(f"cannot read {paths.record}: {error.strerror}") from None
@@ -147,7 +158,7 @@ def is_locked(path: Path) -> bool:
     """Whether a process holds the lock. The test takes it for a moment, so whoever wants it tries more than once."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     try:
         return not _try_lock(descriptor, fcntl.LOCK_SH)

@@ -6,9 +6,11 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from iris.local.state import LocalPaths, lock_holder
+from rigging.log_tail import log_tail
 from rigging.timing import ExponentialBackoff
 
 logger = logging.getLogger(__name__)
@@ -17,36 +19,78 @@ _STEADY_SECONDS: Final = 30.0
 """A worker that lived so long is replaced at once; one that keeps dying, ever more slowly."""
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerStart:
+    """A worker's process that was just started.
+
+    Args:
+        words: Reading end of a pipe on which it says why it cannot be a worker; it ends with the process.
+        log_start: How long its log was before.
+    """
+
+    words: int
+    log_start: int
+
+
 class WorkerKeeper:
-    """Watches the process that holds the worker's lock, by event. Lives in the controller's loop.
+    """Watches the worker's process, by event: from its start, or as the holder of the worker's lock.
+
+    Lives in the controller's loop.
 
     Args:
         start_worker: Starts a worker's process; may take a moment, and is called in a thread.
+        on_trouble: Called with the reason when a worker does not start (again), and with "" when one has joined.
     """
 
-    def __init__(self, paths: LocalPaths, start_worker: Callable[[], None]) -> None:
+    def __init__(
+        self, paths: LocalPaths, start_worker: Callable[[], WorkerStart], on_trouble: Callable[[str], None]
+    ) -> None:
         self._paths = paths
         self._start_worker = start_worker
+        self._on_trouble = on_trouble
         self._loop = asyncio.get_running_loop()
         self._descriptor = -1
+        self._starting: WorkerStart | None = None
+        self._words = b""
         self._watched_since = 0.0
         self._backoff = _fresh_backoff()
         self._pending: asyncio.TimerHandle | None = None
         self._closed = False
 
+    def watch_start(self, start: WorkerStart) -> None:
+        """Watch a process that was started until a worker has joined."""
+        self._unwatch()
+        if self._closed:
+            os.close(start.words)
+            return
+        self._starting, self._descriptor, self._words = start, start.words, b""
+        self._watched_since = time.monotonic()
+        self._loop.add_reader(start.words, self._listen)
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a process was started that has neither joined nor ended."""
+        return self._starting is not None
+
     def on_worker(self) -> None:
         """A worker has connected: watch its process from now on."""
+        self._on_trouble("")
+        self._watch_holder()
+
+    def _watch_holder(self) -> bool:
+        """Watch the process that is the worker now; whether there is one."""
         pid = lock_holder(self._paths.worker_lock)
         if pid is None or self._closed:
-            return
+            return False
         self._unwatch()
         try:
             self._descriptor = os.pidfd_open(pid)
         except ProcessLookupError:
             self._ended()
-            return
+            return True
         self._watched_since = time.monotonic()
         self._loop.add_reader(self._descriptor, self._ended)
+        return True
 
     def close(self) -> None:
         """The controller leaves: a worker that ends now is not replaced."""
@@ -60,31 +104,51 @@ class WorkerKeeper:
             self._loop.remove_reader(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
+            self._starting = None
 
-    def _ended(self) -> None:
+    def _listen(self) -> None:
+        """The process that was started says something, or has ended without becoming a worker that joined."""
+        said = os.read(self._descriptor, 4096)
+        self._words += said
+        if said:
+            return
+        # A worker that was there before ends the new one, and is the worker.
+        if self._closed or self._watch_holder():
+            return
+        trouble = self._trouble()
+        self._on_trouble(trouble)
+        self._ended(trouble)
+
+    def _trouble(self) -> str:
+        words = " ".join(self._words.decode(errors="replace").split())
+        if not words and self._starting is not None:
+            last = "".join(log_tail(self._paths.worker_log, self._starting.log_start, 1)).strip()
+            words = f"it ended before it joined{f': {last}' if last else ''}"
+        return words
+
+    def _ended(self, trouble: str = "") -> None:
         self._unwatch()
         if self._closed:
             return
         if time.monotonic() - self._watched_since > _STEADY_SECONDS:
             self._backoff = _fresh_backoff()
         delay = self._backoff.next_interval()
-        logger.warning("the worker's process ended; starting another in %.1f s (its log: %s)", delay, self._log)
+        what = f"the worker does not start: {trouble}" if trouble else "the worker's process ended"
+        logger.warning("%s; starting another in %.1f s (its log: %s)", what, delay, self._paths.worker_log)
         self._pending = self._loop.call_later(delay, self._start)
-
-    @property
-    def _log(self) -> str:
-        return str(self._paths.worker_log)
 
     def _start(self) -> None:
         starting = self._loop.run_in_executor(None, self._start_worker)
         starting.add_done_callback(self._started)
 
-    def _started(self, starting: "asyncio.Future[None]") -> None:
+    def _started(self, starting: "asyncio.Future[WorkerStart]") -> None:
         with contextlib.suppress(asyncio.CancelledError):
             error = starting.exception()
-            if error is not None:
-                logger.error("cannot start a worker: %s", error)
-                self._ended()
+            if error is None:
+                self.watch_start(starting.result())
+                return
+            self._on_trouble(str(error))
+            self._ended(str(error))
 
 
 def _fresh_backoff() -> ExponentialBackoff:

@@ -1673,6 +1673,7 @@ class ClusterStatusResponse(_message.Message):
     LAST_SNAPSHOT_AT_MS_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     DISK_WARNING_FIELD_NUMBER: _builtins.int
+    WORKER_TROUBLE_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     version: _builtins.str
     started_at_ms: _builtins.int
@@ -1694,6 +1695,8 @@ class ClusterStatusResponse(_message.Message):
     """of the lease; 0: none"""
     disk_warning: _builtins.str
     """why new jobs are refused for lack of space; empty: they are not"""
+    worker_trouble: _builtins.str
+    """why the local cluster's worker does not start; empty: it does"""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerInfo]: ...
     def __init__(
@@ -1714,10 +1717,11 @@ class ClusterStatusResponse(_message.Message):
         last_snapshot_at_ms: _builtins.int = ...,
         generation: _builtins.int = ...,
         disk_warning: _builtins.str = ...,
+        worker_trouble: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_warning", b"disk_warning", "durability", b"durability", "generation", b"generation", "idle_exit_ms", b"idle_exit_ms", "last_snapshot_at_ms", b"last_snapshot_at_ms", "pending_tasks", b"pending_tasks", "pid", b"pid", "protocol_version", b"protocol_version", "remote_state_dir", b"remote_state_dir", "running_tasks", b"running_tasks", "started_at_ms", b"started_at_ms", "state_dir", b"state_dir", "unreplicated_commits", b"unreplicated_commits", "version", b"version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_warning", b"disk_warning", "durability", b"durability", "generation", b"generation", "idle_exit_ms", b"idle_exit_ms", "last_snapshot_at_ms", b"last_snapshot_at_ms", "pending_tasks", b"pending_tasks", "pid", b"pid", "protocol_version", b"protocol_version", "remote_state_dir", b"remote_state_dir", "running_tasks", b"running_tasks", "started_at_ms", b"started_at_ms", "state_dir", b"state_dir", "unreplicated_commits", b"unreplicated_commits", "version", b"version", "worker_trouble", b"worker_trouble", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

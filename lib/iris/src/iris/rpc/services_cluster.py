@@ -63,6 +63,7 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             last_snapshot_at_ms=0 if replicator is None else replicator.last_snapshot_at_ms,
             generation=0 if replicator is None else replicator.generation,
             disk_warning=controller.space.low if controller.space is not None else "",
+            worker_trouble=controller.worker_trouble(),
         )
 
     async def CordonWorker(self, request: pb.CordonWorkerRequest, context: Context) -> pb.CordonWorkerResponse:

@@ -93,7 +93,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
         await self._controller.engine.settled()
         job_id = self._view.job(JobId(request.job_id)).job_id
-        reason = self._controller.engine.reasons.get(job_id, "")
+        reason = self._controller.pending_reason(job_id)
         silent = self._silent(job_id)
         return pb.ListTasksResponse(
             tasks=[
@@ -105,7 +105,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.TaskStatus:
         await self._controller.engine.settled()
         task = self._view.task(TaskId(request.task_id))
-        reason = self._controller.engine.reasons.get(task.job_id, "") if task.state is TaskState.PENDING else ""
+        reason = self._controller.pending_reason(task.job_id) if task.state is TaskState.PENDING else ""
         return task_status(task, reason, self._silent(task.job_id).get(task.task_id, ()))
 
     async def StopJob(self, request: pb.StopJobRequest, context: Context) -> pb.StopJobResponse:
@@ -144,7 +144,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         return found
 
     def _status(self, job: Job, include_spec: bool = False) -> pb.JobStatus:
-        return job_status(job, self._controller.engine.reasons.get(job.job_id, ""), include_spec)
+        return job_status(job, self._controller.pending_reason(job.job_id), include_spec)
 
     def _listed(self, job: Job, readable: bool) -> pb.JobStatus:
         """A job of a list. Of others' jobs people see names, states and times, and not what they run or say."""

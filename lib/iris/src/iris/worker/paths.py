@@ -42,10 +42,8 @@ class WorkPaths:
 
     def make(self) -> None:
         """Make the directories, readable by their owner only; also mends what a task has removed or closed."""
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for name in _DIRECTORIES:
-            directory = self.root / name
-            directory.mkdir(exist_ok=True, mode=0o700)
+        for directory in (self.root, *(self.root / name for name in _DIRECTORIES)):
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             if directory.stat().st_mode & 0o700 != 0o700:
                 directory.chmod(0o700)  # a task has taken the rights away
 

@@ -24,6 +24,7 @@ from iris.worker.guardian.protocol import (
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.runtime.running import Exit, Held, Listener, ProcessSpec, StartFailed, StartFailure
 from rigging.errors import Conflict, Unavailable
+from rigging.log_tail import log_tail
 
 logger = logging.getLogger(__name__)
 
@@ -252,9 +253,11 @@ async def attach(
         try:
             stream = await asyncio.to_thread(_connect, paths)
         except (FileNotFoundError, ConnectionRefusedError) as error:
+            before = paths.log.stat().st_size if paths.log.exists() else 0
             process = await asyncio.to_thread(start or partial(launch, paths, (), linger_s, isolation))
             if await asyncio.to_thread(process.wait) != 0:
-                raise Unavailable(f"the guardian of {paths.root} did not start; its log: {paths.log}") from error
+                why = "".join(f": {line}" for line in log_tail(paths.log, before, 1))
+                raise Unavailable(f"the guardian did not start{why} (its log: {paths.log})") from error
             continue
         try:
             client = await _greet(stream, versions)
