@@ -32,6 +32,7 @@ class Local:
 
     running = False
     idle = 900.0
+    worker_trouble = ""
     refusal: Exception | None = None
     asked: list[dict[str, Any]]
 
@@ -53,7 +54,9 @@ class Local:
         return SimpleNamespace(started=started, record=self._record())
 
     def _record(self) -> Any:
-        return SimpleNamespace(address="127.0.0.1:7", idle_exit_seconds=self.idle)
+        return SimpleNamespace(
+            address="127.0.0.1:7", token="", idle_exit_seconds=self.idle, worker_trouble=self.worker_trouble
+        )
 
 
 class Client:
@@ -150,6 +153,11 @@ def test_a_cluster_is_started_once(
     assert iris("start", "--local", *words) == (0, "", said)
     assert local.asked[-1]["idle_exit_seconds"] == idle
     assert not (local.paths.root / "settings.json").exists(), "nothing was said of its settings"
+
+
+def test_a_cluster_without_a_worker_is_not_said_to_be_ready(iris: Iris, local: Local) -> None:
+    local.running, local.worker_trouble = True, "its disk is bad"
+    assert iris("start", "--local") == (5, "", "the local cluster runs at 127.0.0.1:7 without a worker\n")
 
 
 @pytest.mark.parametrize(
