@@ -1,0 +1,83 @@
+"""Where a worker keeps what: names that never meet, directories of its owner only, and what a new worker keeps."""
+
+from pathlib import Path
+
+import pytest
+
+from iris.worker.paths import WorkPaths, safe_name, short_name
+
+
+def test_ids_and_file_names_are_one_to_one() -> None:
+    ids = ["/u/a/0:0", "/u/a/0:1", "/u/a/00:1", "/u/a", "/u/a/b/0:0", "/u/a~b/0:0", "/u/ab/0:0", "/ua/b/0:0"]
+    names = [safe_name(name) for name in ids if "~" not in name]
+    assert len(set(names)) == len(names)
+    assert not any("/" in name for name in names)
+    assert safe_name("/u/a/0:12") == "u~a~0~~12"
+
+
+def test_long_ids_end_in_a_digest_and_stay_apart() -> None:
+    assert safe_name("x" * 180) == "x" * 180
+    first, second = safe_name("x" * 181), safe_name("x" * 182)
+    assert first != second
+    for name in (first, second, safe_name("/".join("ab" * 400))):
+        assert len(name) < 255
+        assert name[180:183] == "~~~"
+    assert first.startswith("x" * 180)
+
+
+def test_short_names_have_ten_letters() -> None:
+    names = {short_name(f"/u/job/{number}:0") for number in range(1000)}
+    assert len(names) == 1000
+    assert {len(name) for name in names} == {10}
+
+
+def test_directories_are_made_for_their_owner_only_and_mended(tmp_path: Path) -> None:
+    paths = WorkPaths(tmp_path / "deep" / "work")
+    paths.make()
+    made = sorted(path for path in paths.root.iterdir())
+    assert {paths.attempts, paths.logs, paths.tokens, paths.errors, paths.temporaries, paths.trash} <= set(made)
+    assert {path.stat().st_mode & 0o777 for path in (*made, paths.root)} == {0o700}
+    paths.logs.chmod(0o100)
+    paths.spare.rmdir()
+    (paths.logs / "kept").write_text("x")
+    paths.make()
+    assert sorted(paths.root.iterdir()) == made
+    assert paths.logs.stat().st_mode & 0o777 == 0o700
+    assert (paths.logs / "kept").read_text() == "x"
+
+
+def test_what_former_attempts_left_goes_and_what_goes_on_stays(tmp_path: Path) -> None:
+    paths = WorkPaths(tmp_path)
+    paths.make()
+    going_on = ("/u/a/0:1", "/u/a")
+    for name in (*going_on, "/u/a/0:0", "/u/b"):
+        Path(paths.log(name)).write_text("x")
+        Path(paths.error(name)).mkdir()
+        (Path(paths.error(name)) / "file").write_text("x")
+        Path(paths.token(name)).symlink_to(tmp_path / "bundles")
+    (tmp_path / "bundles" / "kept").write_text("x")
+    paths.clear_attempts([going_on])
+    names = {safe_name(name) for name in going_on}
+    for directory in (paths.logs, paths.errors, paths.tokens):
+        assert {path.name for path in directory.iterdir()} == names
+    assert (tmp_path / "bundles" / "kept").exists(), "a link is removed, not what it points to"
+
+
+def test_what_belongs_to_one_attempt_is_named_by_it(tmp_path: Path) -> None:
+    paths = WorkPaths(tmp_path)
+    one, other = "/u/a/0:0", "/u/a/1:0"
+    for name in ("attempt", "layer", "log", "error", "temporary", "token"):
+        of = getattr(paths, name)
+        assert of(one) != of(other)
+        assert of(one).startswith(f"{tmp_path}/")
+    assert paths.attempt(one) == f"{tmp_path}/attempts/u~a~0~~0"
+    assert paths.token(one) == f"{tmp_path}/tokens/u~a~0~~0"
+    assert paths.log(one) == f"{tmp_path}/logs/u~a~0~~0"
+    assert paths.temporary(one) == f"{tmp_path}/tmp/{short_name(one)}"
+    assert paths.layer(one) == f"{tmp_path}/layers/{short_name(one)}"
+
+
+@pytest.mark.parametrize("inner", ["", "src", "src/deep"])
+def test_a_path_in_a_bundle_has_the_bundles_directory(tmp_path: Path, inner: str) -> None:
+    paths = WorkPaths(tmp_path)
+    assert paths.bundle_of(paths.bundles / "abc" / inner) == paths.bundles / "abc"
