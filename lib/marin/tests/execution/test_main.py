@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ MakeStep = Callable[..., ExecutorStep[Any]]
         (["--executor_info_base_path", "/i"], ExecutorMainConfig(executor_info_base_path="/i")),
         (["--run_only", "[ab]/c"], ExecutorMainConfig(run_only=["[ab]/c"])),
         (["--explain", "--step", "[ab]: c"], ExecutorMainConfig(explain=True, step="[ab]: c")),
+        (["--strict", "-v"], ExecutorMainConfig(strict=True, verbose=True)),
     ],
 )
 def test_options(words: list[str], config: ExecutorMainConfig) -> None:
@@ -44,7 +46,10 @@ def test_options(words: list[str], config: ExecutorMainConfig) -> None:
         (["--run_only", "a("], "--run_only: 'a(' is not a regular expression: missing )"),
         (["--explain", "--step", "*"], "--step: '*' is not a regular expression: nothing to repeat"),
         (["--step", "stats"], "--step stats goes with --explain only; --run_only says which steps to run"),
-        (["--dryrun"], "unrecognized arguments: --dryrun"),
+        (["--dryrun"], "unrecognized arguments: --dryrun; did you mean --dry_run?"),
+        (["--dry-run"], "did you mean --dry_run?"),
+        (["--max_concurent=3"], "did you mean --max_concurrent?"),
+        (["--nothing-like-it"], "options: --prefix, "),
     ],
 )
 def test_a_wrong_option_is_a_usage_error(words: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,6 +70,36 @@ def test_the_command_line_is_read_only_without_a_config(
         executor_main(steps=[step])
     monkeypatch.setattr(sys, "argv", ["script.py", "--prefix", f"{prefix}2"])
     assert executor_main(steps=[step], description="d")[step].startswith(f"{prefix}2/a-")
+
+
+@pytest.mark.parametrize("words", [["--run_only", "^Stat$"], ["--explain", "--step", "stat$"]])
+def test_a_name_that_no_step_has_is_a_usage_error(
+    words: list[str],
+    make_step: MakeStep,
+    prefix: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["script.py", "--prefix", prefix, *words])
+    with pytest.raises(SystemExit) as caught:
+        executor_main(steps=[make_step("stats"), make_step("other")])
+    assert caught.value.code == 2
+    words_printed = capsys.readouterr().err
+    assert "no step has such a name; did you mean stats?; there are: other, stats" in words_printed
+    assert not os.path.exists(prefix)
+
+
+def test_a_notebook_has_no_command_line(make_step: MakeStep, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MARIN_PREFIX", prefix)
+    monkeypatch.setattr(sys, "argv", ["ipykernel_launcher.py", "-f", "/run/kernel-1.json"])
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=object))
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    step = make_step("a")
+    assert executor_main(steps=[step])[step].startswith(f"{prefix}/a-")
+    # A script under IPython has words of its own.
+    sys.modules["__main__"].__file__ = "script.py"
+    with pytest.raises(SystemExit):
+        executor_main(steps=[step])
 
 
 def test_the_keyword_wins_over_the_option(make_step: MakeStep, prefix: str) -> None:
@@ -148,6 +183,34 @@ def test_a_stopped_script_leaves_true_statuses(tmp_path: Path, number: signal.Si
     [status] = tmp_path.glob("prefix/slow-*/.executor_status")
     assert status.read_text() == "FAILED"
     assert not status.with_name(".executor_status.lock").exists()
+
+
+FAILING = """
+from marin.execution import ExecutorStep, executor_main
+def look_up(table):
+    return table["missing"]
+def fn(config):
+    look_up({})
+if __name__ == "__main__":
+    executor_main(steps=[ExecutorStep(name="bad", fn=fn, config=None)])
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("words", [[], ["-v"]])
+def test_a_failure_shows_the_frames_of_the_steps_own_code_once(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "script.py").write_text(FAILING)
+    command = [sys.executable, "script.py", "--prefix", str(tmp_path / "prefix"), *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    if words:
+        assert "runner.py" in done.stderr
+        return
+    assert done.stderr.count("Traceback (most recent call last)") == 1
+    assert done.stderr.count('return table["missing"]') == 1
+    assert "marin/execution/" not in done.stderr
+    assert "StepFailed: 1 step(s) failed:" in done.stderr
+    assert len(done.stderr.splitlines()) < 20
 
 
 @pytest.mark.e2e

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from marin.execution.graph import reachable
 from marin.execution.plan import Plan
 from marin.execution.step import ExecutorStep
 from marin.execution.version import Step
 from rigging.errors import InvalidRequest
+
+# Names that a message lists; an experiment may have thousands.
+_SHOWN_NAMES: Final = 30
+
+
+class NoSuchStep(InvalidRequest):
+    """No step has a name that was asked for."""
 
 
 def checked_steps(steps: Iterable[Step]) -> list[Step]:
@@ -48,15 +57,28 @@ def matching_steps(steps: Iterable[Step], patterns: Sequence[str], option: str) 
     """The steps whose name matches one of the regexes (`re.search`).
 
     Raises:
-        InvalidRequest: Something is no regex, or nothing matches; `option` is what the message calls them.
+        InvalidRequest: Something is no regex, or (`NoSuchStep`) nothing matches; `option` is what the message calls
+            them.
     """
     check_patterns(patterns, option)
     every = list(steps)
     found = [step for step in every if any(re.search(pattern, step.name) for pattern in patterns)]
     if not found:
-        names = ", ".join(sorted({step.name for step in every})) or "none"
-        raise InvalidRequest(f"{option}={list(patterns)}: no step has such a name; there are: {names}")
+        raise NoSuchStep(_no_such_step(sorted({step.name for step in every}), patterns, option))
     return found
+
+
+def _no_such_step(names: Sequence[str], patterns: Sequence[str], option: str) -> str:
+    by_lower = {name.lower(): name for name in names}
+    nearest: list[str] = []
+    for pattern in patterns:
+        nearest += [name for name in names if re.search(pattern, name, re.IGNORECASE)]
+        plain = re.sub(r"[\^$\\]", "", pattern).lower()
+        nearest += [by_lower[name] for name in difflib.get_close_matches(plain, by_lower, n=3)]
+    hint = f"; did you mean {' or '.join(list(dict.fromkeys(nearest))[:3])}?" if nearest else ""
+    shown = ", ".join(names[:_SHOWN_NAMES]) or "none"
+    rest = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return f"{option}={list(patterns)}: no step has such a name{hint}; there are: {shown}{rest}"
 
 
 def check_patterns(patterns: Iterable[str], option: str) -> None:

@@ -2,60 +2,36 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from marin.execution.choosing import check_patterns
+from marin.execution.choosing import NoSuchStep
+from marin.execution.command_line import (
+    ExecutorMainConfig,
+    end_with_usage_error,
+    parse_command_line,
+    script_arguments,
+)
+from marin.execution.error_text import end_without_traceback
 from marin.execution.explain_mode import ExplainRequest, explain_request
 from marin.execution.paths import prefix_or_default
 from marin.execution.pipeline import Executor
 from marin.execution.provenance import in_words
-from marin.execution.runner import Outcome, StepResult, check_max_concurrent, describe_error
+from marin.execution.runner import Outcome, StepResult, describe_error
 from marin.execution.step import ExecutorStep
-from rigging.errors import InvalidRequest
+from rigging.errors import MarinError
 from rigging.printable import printable
 
-_USAGE_EXIT_CODE = 2
+__all__ = ["ExecutorMainConfig", "executor_main", "parse_command_line", "summary_lines"]
 
-
-@dataclass(frozen=True)
-class ExecutorMainConfig:
-    """Runs the steps of this experiment whose output is not there yet."""
-
-    prefix: str | None = None
-    """The storage root of every output path (default: MARIN_PREFIX, else the region's bucket, else /tmp/marin)."""
-
-    executor_info_base_path: str | None = None
-    """Where the file that describes the run goes (default: {prefix}/experiments)."""
-
-    dry_run: bool = False
-    """Print what would run, and touch no storage."""
-
-    force_run_failed: bool = True
-    """Try steps again that failed in an earlier run."""
-
-    run_only: list[str] | None = None
-    """Run only steps whose name matches one of these regexes, with what they need: stats, or '["^raw/", stats]'."""
-
-    max_concurrent: int | None = None
-    """Steps at work at once (default: every ready one)."""
-
-    explain: bool = False
-    """Say for each step whether it would run and why, and run nothing."""
-
-    strict: bool = False
-    """Refuse outputs that are there but were made with other unversioned values or by other code."""
-
-    step: str | None = None
-    """With --explain: only the steps whose name matches this regex."""
+_LIBRARIES = ("marin", "fray", "iris", "rigging")
 
 
 def executor_main(
@@ -67,7 +43,8 @@ def executor_main(
     """Run an experiment: what a script calls with its steps.
 
     Without a config, the script's command line is read: `--prefix`, `--executor_info_base_path`, `--dry_run`,
-    `--force_run_failed`, `--run_only`, `--max_concurrent`, `--strict`, `--explain`, `--step`.
+    `--force_run_failed`, `--run_only`, `--max_concurrent`, `--strict`, `--explain`, `--step`, `--verbose`. A notebook
+    has none: there the defaults hold.
 
     Args:
         config: The options, instead of the command line's.
@@ -83,8 +60,29 @@ def executor_main(
     """
     from rigging.log_setup import configure_logging
 
-    options = parse_command_line(sys.argv[1:]) if config is None else config
+    options = parse_command_line(script_arguments()) if config is None else config
     configure_logging()
+    if options.verbose:
+        for name in _LIBRARIES:
+            logging.getLogger(name).setLevel(logging.DEBUG)
+    try:
+        return _run_or_explain(options, steps, description, max_concurrent)
+    except NoSuchStep as error:
+        if config is None:
+            end_with_usage_error(error)
+        raise
+    except MarinError as error:
+        if not options.verbose:
+            end_without_traceback(error)
+        raise
+
+
+def _run_or_explain(
+    options: ExecutorMainConfig,
+    steps: Sequence[ExecutorStep[Any]],
+    description: str | None,
+    max_concurrent: int | None,
+) -> dict[ExecutorStep[Any], str]:
     prefix = prefix_or_default(options.prefix)
     base_path = options.executor_info_base_path or os.path.join(prefix, "experiments")
     executor = Executor(prefix, base_path, description)
@@ -121,50 +119,6 @@ def _explain(
     )
     for line in explanation_lines(explanations):
         print(printable(line), flush=True)
-
-
-def parse_command_line(arguments: Sequence[str]) -> ExecutorMainConfig:
-    """Read the options from command-line words; a wrong one ends the process with a usage error."""
-    import draccus
-
-    try:
-        parsed: ExecutorMainConfig = draccus.parse(ExecutorMainConfig, args=_as_draccus_reads(arguments))
-        _check(parsed)
-    except (draccus.utils.DecodingError, InvalidRequest) as error:
-        print(printable(f"{os.path.basename(sys.argv[0])}: error: {error}"), file=sys.stderr)
-        sys.exit(_USAGE_EXIT_CODE)
-    return parsed
-
-
-def _check(options: ExecutorMainConfig) -> None:
-    """Refuse what can be seen to be wrong before there are steps.
-
-    Raises:
-        InvalidRequest: naming the option.
-    """
-    check_max_concurrent(options.max_concurrent)
-    check_patterns(options.run_only or (), "--run_only")
-    if options.step is not None:
-        check_patterns([options.step], "--step")
-        if not options.explain:
-            raise InvalidRequest(f"--step {options.step} goes with --explain only; --run_only says which steps to run")
-
-
-def _as_draccus_reads(arguments: Sequence[str]) -> list[str]:
-    """Let people write `--dry_run`, `--run_only stats` and any regex, where draccus wants `true`, a list and YAML."""
-    words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    read: list[str] = []
-    for index, word in enumerate(words):
-        option = words[index - 1] if index else ""
-        if option == "--run_only" and not (word.startswith("[") and word.endswith("]")):
-            word = json.dumps([word])
-        elif option == "--step":
-            word = json.dumps(word)
-        read.append(word)
-        has_value = index + 1 < len(words) and not words[index + 1].startswith("--")
-        if word in ("--dry_run", "--explain", "--strict") and not has_value:
-            read.append("true")
-    return read
 
 
 def summary_lines(results: Sequence[StepResult], info_path: str | None) -> list[str]:

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from marin.execution.error_text import log_failure
 from marin.execution.executor_step_status import (
     STATUS_FAILED,
     STATUS_SUCCESS,
@@ -247,8 +248,7 @@ class StepRun:
             _mark_dependency_failed(task)
         self._tell_ended(result)
         if result.outcome is Outcome.FAILED and result.error is not None:
-            error = result.error
-            logger.error("step %s failed -> %s", task.name, task.output_path, exc_info=error)
+            log_failure(task.name, task.output_path, result.error)
         with self._supervision:
             # Before the dependants are freed, as they look at it.
             self._results[task.output_path] = result

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from marin.execution.error_text import log_failure
 from marin.execution.executor_step_status import STATUS_FAILED, STATUS_SUCCESS, StepAlreadyDone
 from marin.execution.info import STEP_INFO_FILE, plain, to_bytes
 from marin.execution.lease_keeper import LeaseKeeper
@@ -88,7 +89,7 @@ class Attempt:
             return AttemptResult(self._path, StepEnd.LOST, time.monotonic() - started, error)
         # A step may raise anything, SystemExit and KeyboardInterrupt included; all of it is that step's failure.
         except BaseException as error:
-            logger.error("step %s failed -> %s", self._spec.name, self._path, exc_info=True)
+            log_failure(self._spec.name, self._path, error)
             return AttemptResult(self._path, StepEnd.FAILED, time.monotonic() - started, error)
         finally:
             self._keeper.drop(self._lease)
