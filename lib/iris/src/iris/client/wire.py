@@ -51,10 +51,10 @@ class JobRequest:
     coscheduling: CoschedulingConfig | None
     ports: Sequence[str]
     band: PriorityBand | None
-    max_task_failures: int = 0
-    reserve: bool = False
-    exclusive: bool = False
-    fence_after_ms: int = 0
+    max_task_failures: int
+    reserve: bool
+    exclusive: bool
+    fence_after_ms: int
     runtime: TaskRuntime = DEFAULT_RUNTIME
 
 

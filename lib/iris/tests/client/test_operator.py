@@ -1,0 +1,87 @@
+"""What an operator's calls ask of the cluster, and what they return."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from iris.client import Checkpoint
+from iris.client.connection import Connection
+from iris.client.operator import Operator
+from iris.client.types import UserBudgetStatus
+from iris.cluster.types import PriorityBand
+from iris.rpc import iris_pb2 as pb
+
+
+class Cluster:
+    """Answers calls of ClusterService, and keeps what was asked and how."""
+
+    timeout = 12.0
+    metadata = (("k", "v"),)
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Any, float, bool]] = []
+        self.cluster = self
+        self._retry = True
+        self.answers = {
+            "CordonWorker": pb.CordonWorkerResponse(moved_attempt_ids=["/a/b/0:0"]),
+            "UncordonWorker": pb.UncordonWorkerResponse(former_reason="slow"),
+            "RemoveWorker": pb.RemoveWorkerResponse(lost_attempt_ids=["/a/b/0:1"]),
+            "SetBudget": pb.SetBudgetResponse(),
+            "ListBudgets": pb.ListBudgetsResponse(budgets=[pb.UserBudget(user="ann", max_weight=2, held_weight=1)]),
+            "CreateToken": pb.CreateTokenResponse(token="u:ann:x"),
+            "Checkpoint": pb.CheckpointResponse(remote_state_dir="gs://b", generation=1, sequence=2, at_ms=3),
+        }
+
+    def run(self, call: Callable[["Cluster"], Any], *, retry: bool = True) -> Any:
+        self._retry = retry
+        return call(self)
+
+    def __getattr__(self, name: str) -> Any:
+        def answer(request: Any, *, timeout: float, metadata: Any) -> Any:
+            assert metadata == self.metadata
+            self.asked.append((name, request, timeout, self._retry))
+            return self.answers[name]
+
+        return answer
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def operator(cluster: Cluster) -> Operator:
+    return Operator(cast(Connection, cluster))
+
+
+def test_each_call_asks_once_and_says_what_came_of_it(cluster: Cluster, operator: Operator) -> None:
+    assert operator.cordon("w", "slow") == ["/a/b/0:0"]
+    assert operator.cordon("w", "slow", drain=True) == ["/a/b/0:0"]
+    assert operator.uncordon("w") == "slow"
+    assert operator.remove_worker("w", "burnt") == ["/a/b/0:1"]
+    operator.set_budget("ann", max_weight=2, max_band=PriorityBand.BATCH)
+    operator.set_budget("ann")
+    assert operator.budgets() == [UserBudgetStatus("ann", 2, PriorityBand.PRODUCTION, 1)]
+    operator.budgets("ann")
+    assert operator.create_token("ann") == "u:ann:x"
+    batch = pb.UserBudget(user="ann", max_weight=2, max_band=pb.PRIORITY_BAND_BATCH)
+    assert [request for _, request, *_ in cluster.asked] == [
+        pb.CordonWorkerRequest(worker_id="w", reason="slow"),
+        pb.CordonWorkerRequest(worker_id="w", reason="slow", drain=True),
+        pb.UncordonWorkerRequest(worker_id="w"),
+        pb.RemoveWorkerRequest(worker_id="w", reason="burnt"),
+        pb.SetBudgetRequest(budget=batch),
+        pb.SetBudgetRequest(budget=pb.UserBudget(user="ann", max_band=pb.PRIORITY_BAND_PRODUCTION)),
+        pb.ListBudgetsRequest(),
+        pb.ListBudgetsRequest(user="ann"),
+        pb.CreateTokenRequest(user="ann"),
+    ]
+    assert {(timeout, retry) for *_, timeout, retry in cluster.asked} == {(12.0, True)}
+
+
+def test_a_checkpoint_may_take_long_and_is_not_begun_twice(cluster: Cluster, operator: Operator) -> None:
+    assert operator.checkpoint() == Checkpoint("gs://b", 1, 2, 3)
+    [(name, _, timeout, retry)] = cluster.asked
+    assert (name, timeout, retry) == ("Checkpoint", 3600.0, False)
