@@ -6,6 +6,8 @@ import hashlib
 import json
 import logging
 import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +18,7 @@ import pytest
 
 from marin.execution import Executor, ExecutorStep, versioned
 from marin.execution.event_log import EventLog
-from marin.execution.executor_step_status import STATUS_FAILED, STATUS_SUCCESS, StatusFile
+from marin.execution.executor_step_status import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS, StatusFile
 from marin.execution.leasing import LeaseTerms, open_step_lease
 from marin.execution.runner import Outcome
 from marin.execution.standing import read_statuses
@@ -69,6 +71,11 @@ def is_gcs(root: str) -> bool:
 def put(files: dict[str, bytes]) -> None:
     [protocol] = {path.partition("://")[0] for path in files}
     fsspec.filesystem(protocol).pipe({path.partition("://")[2]: content for path, content in files.items()})
+
+
+def elsewhere(renew_seconds: float, timeout_seconds: float) -> LeaseTerms:
+    """Terms of a machine of which nothing but its leases can be seen."""
+    return LeaseTerms(renew_seconds, timeout_seconds, new_id=lambda: f"elsewhere-{os.urandom(6).hex()}")
 
 
 def requests(server: Server) -> Counter[str]:
@@ -138,7 +145,7 @@ def test_what_failed_runs_again(server: Server, root: str, make_step: MakeStep) 
 
 def test_a_late_attempt_cannot_write_over_its_successor(server: Server, root: str) -> None:
     path = f"{root}/out"
-    first, second = (open_step_lease(path, name, LeaseTerms(0.02, 0.05)) for name in ("first", "second"))
+    first, second = (open_step_lease(path, name, elsewhere(0.02, 0.05)) for name in ("first", "second"))
     assert first.begin(force_run_failed=True)
     assert not second.begin(force_run_failed=True)
     eventually(second.is_free, "the first one's lease runs out")
@@ -157,7 +164,7 @@ def test_a_last_word_that_came_too_late_is_taken_back(
 ) -> None:
     """The first attempt is held up between its last look at the lock and its last word."""
     path = f"{root}/out"
-    first, second = (open_step_lease(path, name, LeaseTerms(0.2, 0.5)) for name in ("first", "second"))
+    first, second = (open_step_lease(path, name, elsewhere(0.2, 0.5)) for name in ("first", "second"))
     assert first.begin(force_run_failed=True)
     assert not second.begin(force_run_failed=True)
     eventually(second.is_free, "the first one's lease runs out")
@@ -240,12 +247,12 @@ def test_many_leases_at_once_keep_their_connections(
     assert "onnection pool is full" not in caplog.text
 
 
-def test_a_killed_runs_lease_is_taken_over_after_its_time(server: Server, root: str, make_step: MakeStep) -> None:
+def test_a_dead_machines_lease_is_taken_over_after_its_time(server: Server, root: str, make_step: MakeStep) -> None:
     """The lease of a process that died stands still; whoever waits sees that, whatever its timestamp says."""
     step = make_step("a", versioned(1))
     executor = Executor(root, f"{root}/experiments")
     executor.observers = []
-    executor.lease_terms = terms = LeaseTerms(0.05, 0.4)
+    executor.lease_terms = terms = elsewhere(0.05, 0.4)
     executor.compute_version(step)
     path = executor.output_paths[step]
     assert open_step_lease(path, "the dead one", terms).begin(force_run_failed=True)
@@ -253,4 +260,23 @@ def test_a_killed_runs_lease_is_taken_over_after_its_time(server: Server, root: 
     executor.run([step])
     assert [result.outcome for result in executor.results] == [Outcome.RAN]
     assert time.monotonic() - started >= terms.timeout_seconds
+    assert StatusFile(path).status == STATUS_SUCCESS
+
+
+def test_a_run_killed_on_this_machine_is_followed_at_once(server: Server, root: str, make_step: MakeStep) -> None:
+    """As on a local disk: that its process has ended can be seen, so nobody waits for its lease to run out."""
+    step = make_step("a", versioned(1))
+    executor = Executor(root, f"{root}/experiments")
+    executor.observers = []
+    executor.compute_version(step)
+    path = executor.output_paths[step]
+    program = (
+        f"from marin.execution.leasing import *; assert open_step_lease({path!r}, 'x').begin(force_run_failed=True)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert StatusFile(path).status == STATUS_RUNNING
+    started = time.monotonic()
+    executor.run([step])
+    assert [result.outcome for result in executor.results] == [Outcome.RAN]
+    assert time.monotonic() - started < executor.lease_terms.timeout_seconds / 3
     assert StatusFile(path).status == STATUS_SUCCESS

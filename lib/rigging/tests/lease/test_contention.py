@@ -212,18 +212,28 @@ def killed_holder(root: str) -> Iterator[str]:
     child.close()
 
 
-def test_a_killed_holder_is_waited_for_only_where_it_cannot_be_seen(
-    killed_holder: str, store: str, clock: FakeClock
+def test_the_lease_of_a_process_killed_on_this_machine_is_free_at_once_on_every_store(
+    killed_holder: str, clock: FakeClock
 ) -> None:
     clock.step_wall(time.time() - clock.now())
     heir = create_lock(killed_holder, clock=clock)
-    if store != LOCAL:
-        assert not heir.try_acquire()
-        clock.advance(HEARTBEAT_TIMEOUT - 1)
-        assert not heir.try_acquire()
-        clock.advance(1)
     assert heir.try_acquire()
     assert heir.fencing_token == 2
+
+
+@pytest.mark.parametrize("step", [600.0, 7200.0, -600.0])
+def test_a_process_that_lives_on_this_machine_keeps_its_lease_whatever_the_clocks_say(
+    root: str, clock: FakeClock, step: float
+) -> None:
+    lock = create_lock(f"{root}/alive.lock")
+    assert lock.try_acquire()
+    clock.step_wall(time.time() + step - clock.now())
+    other = create_lock(f"{root}/alive.lock", clock=clock)
+    assert not other.try_acquire()
+    clock.advance(10 * HEARTBEAT_TIMEOUT)
+    assert not other.try_acquire()
+    lock.refresh()
+    assert lock.release()
 
 
 def test_a_forked_child_has_no_share_in_its_parents_lease(root: str) -> None:

@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ import pytest
 
 from rigging.distributed_lock import create_lock
 from rigging.lease import identity
-from rigging.lease.identity import acquisition_id, holder_is_gone
+from rigging.lease.identity import HolderState, acquisition_id, give_up, holder_state
 
 
 @pytest.fixture
@@ -48,11 +49,11 @@ def test_no_two_acquisitions_share_an_id() -> None:
 
 
 def test_a_living_process_is_not_gone() -> None:
-    assert not holder_is_gone(acquisition_id())
+    assert holder_state(acquisition_id()) is HolderState.ALIVE
 
 
 def test_a_dead_process_is_gone(dead_id: str) -> None:
-    assert holder_is_gone(dead_id)
+    assert holder_state(dead_id) is HolderState.GONE
 
 
 def test_a_process_killed_and_not_yet_waited_for_is_gone() -> None:
@@ -63,34 +64,63 @@ def test_a_process_killed_and_not_yet_waited_for_is_gone() -> None:
         os._exit(0)
     told = os.read(receive, 1000).decode()
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    assert holder_is_gone(told)
+    assert holder_state(told) is HolderState.GONE
     os.waitpid(child, 0)
     os.close(receive)
     os.close(send)
+
+
+def test_a_stopped_process_is_neither_alive_nor_gone() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from rigging.lease.identity import *\nprint(acquisition_id(), flush=True)\ninput()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    told = process.stdout.readline().strip()
+    try:
+        process.send_signal(signal.SIGSTOP)
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+        assert holder_state(told) is HolderState.STOPPED
+    finally:
+        process.kill()
+        process.communicate()
+    assert holder_state(told) is HolderState.GONE
+
+
+def test_of_machines_restored_from_one_image_none_is_declared_dead_by_another(dead_id: str) -> None:
+    assert holder_state(f"other-{dead_id}") is HolderState.UNKNOWN
+
+
+def test_a_lease_that_this_process_gave_up_keeps_nobody_waiting() -> None:
+    mine = acquisition_id()
+    give_up(mine)
+    assert holder_state(mine) is HolderState.GONE
 
 
 def test_another_process_with_the_same_number_is_another() -> None:
     mine = acquisition_id()
     place, _, started = mine.rsplit("-", 2)[1].partition(".")
     assert place, "this system does not tell"
-    assert holder_is_gone(mine.replace(f"{place}.{started}", f"{place}.{int(started) + 1}"))
+    assert holder_state(mine.replace(f"{place}.{started}", f"{place}.{int(started) + 1}")) is HolderState.GONE
 
 
 @pytest.mark.parametrize("chosen", ["w", "", "host-1-2-3", "x-999999999-1-0123456789ab", "ray-worker-2147483647"])
 def test_of_chosen_ids_nothing_is_known(chosen: str) -> None:
-    assert not holder_is_gone(chosen)
+    assert holder_state(chosen) is HolderState.UNKNOWN
 
 
 def test_of_other_boots_machines_and_namespaces_nothing_is_known(
     dead_id: str, forget_place: None, monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     place = dead_id.rsplit("-", 2)[1].partition(".")[0]
-    assert not holder_is_gone(dead_id.replace(place, place[:-1] + ("0" if place[-1] != "0" else "1")))
+    assert holder_state(dead_id.replace(place, place[:-1] + ("0" if place[-1] != "0" else "1"))) is HolderState.UNKNOWN
     # Nor where the system does not tell what it is.
     monkeypatch.setattr(identity, "_BOOT_ID_FILE", f"{tmp_path}/none")
     identity._place.cache_clear()
     identity._where.cache_clear()
-    assert not holder_is_gone(dead_id)
+    assert holder_state(dead_id) is HolderState.UNKNOWN
     assert len(acquisition_id().split("-")) == len(dead_id.split("-")) - 1
 
 

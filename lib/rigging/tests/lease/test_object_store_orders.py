@@ -112,7 +112,7 @@ def test_numbers_grow_with_the_holders_in_every_order_of_requests(seeds: range) 
         ) -> None:
             for _ in range(2):
                 clock = SkewedClock(-1e6 if stale else 0.0)
-                lock = LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects), clock=clock)
+                lock = LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects), must_renew=True, clock=clock)
                 began = next(moments)
                 if lock.try_acquire():
                     holds.append((began, next(moments), lock.fencing_token))
@@ -129,7 +129,9 @@ def test_numbers_grow_with_the_holders_in_every_order_of_requests(seeds: range) 
 def test_a_number_taken_too_late_is_not_used(clock: FakeClock) -> None:
     """The holder stalls between its lock object and its number until another has both."""
     objects = SteppedObjects(lambda: None)
-    slow, quick = (LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects), clock=clock) for _ in range(2))
+    slow, quick = (
+        LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects), must_renew=True, clock=clock) for _ in range(2)
+    )
     stalled = False
 
     def stall() -> None:

@@ -13,15 +13,17 @@ import functools
 import logging
 import os
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from marin.execution.executor_step_status import LOCK_SUFFIX, STATUS_FAILED, check_status, status_path
-from rigging.distributed_lock import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, Lease, LeaseLostError
+from rigging.clock import SYSTEM_CLOCK, Clock
+from rigging.distributed_lock import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, LeaseLostError
 from rigging.errors import InvalidRequest
 from rigging.filesystem import local_path, url_scheme
+from rigging.lease.identity import acquisition_id
+from rigging.lease.staleness import LeaseObserver
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +35,14 @@ class LeaseTerms:
     Attributes:
         renew_seconds: Between renewals.
         timeout_seconds: Without a renewal, after which others may take the lease; one value for all that share storage.
+        clock: For tests.
+        new_id: Gives each acquisition an id; for tests, which play other machines.
     """
 
     renew_seconds: float = HEARTBEAT_INTERVAL
     timeout_seconds: float = HEARTBEAT_TIMEOUT
+    clock: Clock = SYSTEM_CLOCK
+    new_id: Callable[[], str] = acquisition_id
 
     def __post_init__(self) -> None:
         if not 0 < self.renew_seconds < self.timeout_seconds:
@@ -97,7 +103,7 @@ class StepLease(ABC):
             PreviousTaskFailedError: It failed previously, and `force_run_failed` is off; the lease is not held.
         """
         with self._turn:
-            started = time.monotonic()
+            started = self.terms.clock.monotonic()
             self.lost_event.clear()
             self._held = self._begin(force_run_failed, is_fresh)
             self._renewed_at = started
@@ -132,7 +138,7 @@ class StepLease(ABC):
         with self._turn:
             if not self._held:
                 return
-            started = time.monotonic()
+            started = self.terms.clock.monotonic()
             if self._renew():
                 self._renewed_at = started
                 return
@@ -142,7 +148,11 @@ class StepLease(ABC):
 
     def seconds_left(self) -> float:
         """For how long nobody may take the lease even if it is not renewed; below 0 when they may already."""
-        return self._renewed_at + self.terms.timeout_seconds - time.monotonic()
+        return self._renewed_at + self.terms.timeout_seconds - self.terms.clock.monotonic()
+
+    def observer(self, location: str) -> LeaseObserver:
+        """What sees by these terms whether somebody holds the lease whose lock file is at `location`."""
+        return LeaseObserver(location, self.terms.timeout_seconds, clock=self.terms.clock)
 
     @abstractmethod
     def is_free(self) -> bool:
@@ -161,12 +171,6 @@ class StepLease(ABC):
 
     def _check_status(self, status: str | None, force_run_failed: bool) -> None:
         check_status(status, self.label, self.output_path, force_run_failed=force_run_failed)
-
-
-def holder_of(content: bytes | None) -> str | None:
-    """Whose lease a lock file is; None when there is none or it is unreadable."""
-    lease = None if content is None else Lease.from_bytes(content)
-    return None if lease is None else lease.worker_id
 
 
 class _NoLease(StepLease):

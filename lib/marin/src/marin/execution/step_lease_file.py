@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from typing import Protocol
 
 from marin.execution.executor_step_status import STATUS_RUNNING, STATUS_SUCCESS, parse_status
-from marin.execution.leasing import LeaseTerms, StepLease, holder_of
-from rigging.distributed_lock import Lease, LeaseLock
+from marin.execution.leasing import LeaseTerms, StepLease
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
 from rigging.filesystem.naming import name_path
-from rigging.lease.base import LeaseStore, StoredLease
-from rigging.lease.identity import acquisition_id
+from rigging.lease.base import LeaseStore
+from rigging.lease.record import Lease, StoredLease, holder_of
+from rigging.lease.staleness import LeaseObserver
 
 logger = logging.getLogger(__name__)
 
@@ -110,30 +109,35 @@ class ExclusiveStepLease(StepLease):
         self._status = status
         self._worker_id = ""
         self._content = b""
-        self._watch: LeaseLock | None = None
+        self._observer: LeaseObserver | None = None
 
     def is_free(self) -> bool:
-        if self._watch is None:
+        return self._is_free(self._store.read())
+
+    def _is_free(self, stored: StoredLease | None) -> bool:
+        if stored is None:
+            return True
+        if self._observer is None:
             # Keeps what it has seen of the holder from one look to the next: a lease that stands still is dead.
-            self._watch = LeaseLock(self._store, heartbeat_timeout=self.terms.timeout_seconds)
-        return not self._watch.has_active_holder()
+            self._observer = self.observer(self._store.location)
+        return self._observer.live(stored) is None
 
     def _begin(self, force_run_failed: bool, is_fresh: bool) -> bool:
         del is_fresh  # a look costs next to nothing here
         with self._store.exclusive(create=True):
             stored = self._store.read()
-            if stored is not None and not self.is_free():
+            if not self._is_free(stored):
                 return False
             status = self._status.read()
             self._check_status(status, force_run_failed)
-            worker_id = acquisition_id()
-            claim = self._store.claim(Lease(worker_id, time.time()), stored, same_holder=False)
+            worker_id = self.terms.new_id()
+            claim = self._store.claim(Lease(worker_id, self.terms.clock.now()), stored, same_holder=False)
             if claim is None:
                 return False
             self._worker_id = worker_id
             self._content = claim.stored.content
             if stored is not None:
-                logger.warning("step %s: lease taken over from %s", self.label, holder_of(stored.content) or "nobody")
+                logger.warning("step %s: lease taken over from %s", self.label, holder_of(stored) or "nobody")
             self._status.write(STATUS_RUNNING, status)
         return True
 
@@ -153,7 +157,7 @@ class ExclusiveStepLease(StepLease):
             stored = self._store.read() if present else None
             if stored is None or not self._is_ours(stored):
                 return False
-            renewed = self._store.renew(Lease(self._worker_id, time.time()), stored)
+            renewed = self._store.renew(Lease(self._worker_id, self.terms.clock.now()), stored)
             if renewed is None:
                 return False
             self._content = renewed.content
@@ -161,4 +165,4 @@ class ExclusiveStepLease(StepLease):
 
     def _is_ours(self, stored: StoredLease) -> bool:
         # What was written last is nearly always what is there, and need not be parsed.
-        return stored.content == self._content or holder_of(stored.content) == self._worker_id
+        return stored.content == self._content or holder_of(stored) == self._worker_id

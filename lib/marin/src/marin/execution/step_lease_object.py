@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -14,13 +13,12 @@ from marin.execution.executor_step_status import (
     STATUS_RUNNING,
     StepAlreadyDone,
     parse_status,
+    status_path,
 )
-from marin.execution.leasing import LeaseTerms, StepLease, holder_of
-from rigging.distributed_lock import SKEW_ALLOWANCE, Lease
+from marin.execution.leasing import LeaseTerms, StepLease
 from rigging.errors import MarinError, Unavailable
-from rigging.lease.base import StoredLease
-from rigging.lease.identity import acquisition_id
 from rigging.lease.object_store import PATIENCE_SECONDS, ConditionalObjects, StoreTrouble
+from rigging.lease.record import Lease, StoredLease, holder_of
 from rigging.timing import ExponentialBackoff, retry_with_backoff
 
 logger = logging.getLogger(__name__)
@@ -71,37 +69,24 @@ class ObjectStepLease(StepLease):
         self._worker_id = ""
         self._lock_version = ""
         self._status_version = ""
-        self._seen: tuple[StoredLease, float] | None = None
+        self._observer = self.observer(status_path(output_path) + LOCK_SUFFIX)
 
     def is_free(self) -> bool:
-        return not self._is_live(self._get(self._lock_key))
-
-    def _is_live(self, stored: StoredLease | None) -> bool:
-        """Whether somebody renews the lease: it has changed within the timeout, by this machine's own clock."""
-        if stored is None or holder_of(stored.content) is None:
-            self._seen = None
-            return False
-        now = time.monotonic()
-        if self._seen is None or self._seen[0] != stored:
-            self._seen = (stored, now)
-        if now - self._seen[1] >= self.terms.timeout_seconds:
-            return False
-        lease = Lease.from_bytes(stored.content)
-        return lease is None or not lease.is_stale(self.terms.timeout_seconds + SKEW_ALLOWANCE)
+        return self._observer.live(self._get(self._lock_key)) is None
 
     def _begin(self, force_run_failed: bool, is_fresh: bool) -> bool:
-        self._worker_id = acquisition_id()
+        self._worker_id = self.terms.new_id()
         # Most of the time nobody holds it; asking first would cost a request.
         version = self._put(self._lock_key, self._lease(), None)
         if version is None:
             stored = self._get(self._lock_key)
-            if self._is_live(stored):
+            if self._observer.live(stored) is not None:
                 return False
             version = self._put(self._lock_key, self._lease(), stored)
             if version is None:
                 return False
             if stored is not None:
-                previous = holder_of(stored.content) or "nobody"
+                previous = holder_of(stored) or "nobody"
                 logger.warning("step %s: lease taken over from %s", self.label, previous)
         self._lock_version = version
         try:
@@ -166,7 +151,7 @@ class ObjectStepLease(StepLease):
         return _patiently(once, f"unlock {self.output_path}")
 
     def _lease(self) -> bytes:
-        return Lease(self._worker_id, time.time()).to_bytes()
+        return Lease(self._worker_id, self.terms.clock.now()).to_bytes()
 
     def _get(self, key: str) -> StoredLease | None:
         return _patiently(lambda: self._objects.get(key), f"read {key}")

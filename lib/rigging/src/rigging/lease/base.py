@@ -5,28 +5,19 @@ fencing number lives in a second file beside it. The rules are the same on every
 and deletes these two files, and says how exclusive that is.
 """
 
-import json
 import logging
 import os
-import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rigging.clock import SYSTEM_CLOCK, Clock, unix_ms
 from rigging.errors import InvalidRequest, LeaseLost
-from rigging.lease.identity import acquisition_id
+from rigging.lease.identity import acquisition_id, give_up
+from rigging.lease.record import HEARTBEAT_TIMEOUT, SKEW_ALLOWANCE, Lease, StoredLease, holder_of
+from rigging.lease.staleness import LeaseObserver
 
 logger = logging.getLogger(__name__)
-
-_json_text = json.encoder.encode_basestring_ascii
-
-#: Seconds between renewals of a held lease.
-HEARTBEAT_INTERVAL = 30.0
-#: Seconds without a renewal after which a lease may be taken over.
-HEARTBEAT_TIMEOUT = 90.0
-#: Seconds by which two machines' wall clocks may differ before one takes a live lease for a dead one.
-SKEW_ALLOWANCE = 300.0
 
 #: Of a lock file at most 64 KB are read, and a character may take twelve bytes there.
 MOST_WORKER_ID_CHARACTERS = 4096
@@ -37,45 +28,6 @@ _REENTRY_ATTEMPTS = 8
 
 class LeaseLostError(LeaseLost):
     """The lease is not held, or no longer: it was taken over, released or removed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The content of a lock file.
-
-    Args:
-        worker_id: Who holds it.
-        timestamp: When it was last renewed, seconds since the epoch by the holder's clock.
-    """
-
-    worker_id: str
-    timestamp: float
-
-    def is_stale(self, timeout: float = HEARTBEAT_TIMEOUT, now: float | None = None) -> bool:
-        """Say whether the last renewal is more than `timeout` seconds before `now` (default: this machine's time)."""
-        return (time.time() if now is None else now) - self.timestamp > timeout
-
-    def to_bytes(self) -> bytes:
-        """Return the lock file's content."""
-        # As json.dumps writes it, in a tenth of the time: a step's lease is two of these.
-        return f'{{"worker_id": {_json_text(self.worker_id)}, "timestamp": {float(self.timestamp)!r}}}'.encode()
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> "Lease | None":
-        """Read a lock file's content; None when it is empty or broken. Unknown keys are ignored."""
-        try:
-            parsed = json.loads(content)
-            return cls(worker_id=str(parsed["worker_id"]), timestamp=float(parsed["timestamp"]))
-        except (ValueError, TypeError, KeyError, RecursionError):
-            return None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredLease:
-    """A lock file as read: its content, and the store's own mark of this very version (mtime, generation, ETag)."""
-
-    content: bytes
-    generation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +86,6 @@ class LeaseStore(Protocol):
         """Return the fencing number last given out, 0 when none was. Within `exclusive`."""
         ...
 
-    def holder_is_gone(self, worker_id: str) -> bool:
-        """Say whether the holder can be seen to have ended, so that nobody need wait for its lease to run out."""
-        ...
-
 
 class FenceFile(Protocol):
     """A store that keeps others out while it changes its two files one after the other."""
@@ -176,14 +124,6 @@ class _Held:
     process: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Observation:
-    """A version of the lock file and when this observer saw it first, by its own monotonic clock."""
-
-    stored: StoredLease
-    since: float
-
-
 def fence_from_bytes(content: bytes, location: str) -> int:
     """Read a fencing number: 0 when there is none, a far larger one when it is unreadable, so that it still grows.
 
@@ -211,6 +151,7 @@ class LeaseLock:
         worker_id: The holder's identity.
         heartbeat_timeout: Seconds without a renewal after which others may take the lease.
         skew_allowance: Seconds added to that when only the timestamp speaks, because wall clocks differ.
+        must_renew: As for `create_lock`.
         clock: For tests.
     """
 
@@ -221,15 +162,16 @@ class LeaseLock:
         *,
         heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
         skew_allowance: float = SKEW_ALLOWANCE,
+        must_renew: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._store = store
         self._worker_id = None if worker_id is None else _checked_worker_id(worker_id)
-        self._timeout = heartbeat_timeout
-        self._skew = skew_allowance
         self._clock = clock
         self._held: _Held | None = None
-        self._observed: _Observation | None = None
+        self._observer = LeaseObserver(
+            store.location, heartbeat_timeout, skew_allowance, must_renew=must_renew, clock=clock
+        )
 
     @property
     def location(self) -> str:
@@ -263,8 +205,8 @@ class LeaseLock:
         with self._store.exclusive(create=True):
             for _ in range(_REENTRY_ATTEMPTS):
                 stored = self._store.read()
-                ours = self._worker_id is not None and _holder(stored) == self._worker_id
-                if self._live(stored) is not None and not ours:
+                ours = self._worker_id is not None and holder_of(stored) == self._worker_id
+                if self._observer.live(stored) is not None and not ours:
                     return False
                 if self._claim(stored, ours):
                     return True
@@ -279,9 +221,9 @@ class LeaseLock:
         if claim is None:
             return False
         self._held = _Held(worker_id, claim.stored, claim.fence, os.getpid())
-        self._observed = None
+        self._observer.forget()
         if stored is not None and not ours:
-            logger.warning("lease %s: %s took it over from %s", self.location, worker_id, _holder(stored) or "nobody")
+            logger.warning("lease %s: %s took it over from %s", self.location, worker_id, holder_of(stored) or "nobody")
         return True
 
     def refresh(self) -> None:
@@ -296,7 +238,9 @@ class LeaseLock:
                 return
             lost_by = self.worker_id or "nobody"
             self._held = None
-        now_held = "it was removed" if stored is None else f"now held by {_holder(stored) or 'an unreadable lock file'}"
+        now_held = (
+            "it was removed" if stored is None else f"now held by {holder_of(stored) or 'an unreadable lock file'}"
+        )
         raise LeaseLostError(f"lease {self.location} is lost to {lost_by}: {now_held}")
 
     def _renew(self) -> StoredLease | None:
@@ -318,10 +262,16 @@ class LeaseLock:
 
     def release(self) -> bool:
         """Give the lease up; another's is never touched. Returns whether it was still ours."""
-        with self._store.exclusive(create=False) as present:
-            released = present and self._delete()
+        held = self._current()
+        try:
+            with self._store.exclusive(create=False) as present:
+                return present and self._delete()
+        except BaseException:
+            if held is not None and self._worker_id is None:
+                give_up(held.worker_id)  # or others would wait for as long as this process runs
+            raise
+        finally:
             self._held = None
-            return released
 
     def _delete(self) -> bool:
         held = self._current()
@@ -332,7 +282,7 @@ class LeaseLock:
 
     def has_active_holder(self) -> bool:
         """Say whether somebody, this lock included, holds the lease and renews it."""
-        return self._live(self._store.read()) is not None
+        return self._observer.live(self._store.read()) is not None
 
     def holder(self) -> Lease | None:
         """Return the lease as its file has it now, stale or not; None when there is none or it is unreadable."""
@@ -346,32 +296,12 @@ class LeaseLock:
     def _is_ours(self, stored: StoredLease) -> bool:
         held = self._current()
         mine = held.worker_id if held else self._worker_id
-        if mine is None or _holder(stored) != mine:
+        if mine is None or holder_of(stored) != mine:
             return False
         if held is not None and held.stored == stored:
             return True
         # The same chosen identity may have lost the lease and taken it again elsewhere: then this hold was broken.
         return held is None or self._worker_id is None or self._store.read_fence() <= held.fence
-
-    def _live(self, stored: StoredLease | None) -> Lease | None:
-        """Return the lease unless it is stale; remember what was seen, for the next look."""
-        if stored is None:
-            self._observed = None
-            return None
-        lease = Lease.from_bytes(stored.content)
-        if lease is None:
-            logger.warning("lease %s: unreadable lock file %r counts as stale", self.location, stored.content[:80])
-            return None
-        if self._store.holder_is_gone(lease.worker_id):
-            logger.warning("lease %s: the process of %s has ended", self.location, lease.worker_id)
-            return None
-        seen = self._clock.monotonic()
-        observed = self._observed
-        if observed is None or observed.stored != stored:
-            self._observed = observed = _Observation(stored, seen)
-        if seen - observed.since >= self._timeout:
-            return None
-        return None if lease.is_stale(self._timeout + self._skew, self._clock.now()) else lease
 
 
 def _checked_worker_id(worker_id: str) -> str:
@@ -381,8 +311,3 @@ def _checked_worker_id(worker_id: str) -> str:
             f"{MOST_WORKER_ID_CHARACTERS}"
         )
     return worker_id
-
-
-def _holder(stored: StoredLease | None) -> str | None:
-    lease = None if stored is None else Lease.from_bytes(stored.content)
-    return None if lease is None else lease.worker_id

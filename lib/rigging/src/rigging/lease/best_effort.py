@@ -12,7 +12,8 @@ import threading
 from collections.abc import Iterator
 
 from rigging.filesystem import read_bytes_or_none, url_scheme, url_to_fs, write_bytes_atomic
-from rigging.lease.base import Claim, Lease, StoredLease, claim_in_turn, fence_from_bytes
+from rigging.lease.base import Claim, claim_in_turn, fence_from_bytes
+from rigging.lease.record import Lease, StoredLease
 
 logger = logging.getLogger(__name__)
 
@@ -69,10 +70,6 @@ class BestEffortLeaseStore:
 
     def write_fence(self, number: int) -> None:
         write_bytes_atomic(self._url + FENCE_SUFFIX, str(number).encode())
-
-    def holder_is_gone(self, worker_id: str) -> bool:
-        del worker_id  # other machines may use this filesystem: nothing is known
-        return False
 
 
 @functools.cache

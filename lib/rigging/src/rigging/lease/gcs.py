@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from rigging.errors import Denied, InvalidRequest, MarinError, NotFound, Unavailable
-from rigging.lease.base import StoredLease
 from rigging.lease.object_store import StoreTrouble
+from rigging.lease.record import StoredLease, age_by
 
 if TYPE_CHECKING:
     import urllib3
@@ -47,7 +47,11 @@ class GcsObjects:
         if response.status == 404:
             return None
         self._expect_success(response, "GET", key)
-        return StoredLease(response.data, response.headers["X-Goog-Generation"])
+        return StoredLease(
+            response.data,
+            response.headers["X-Goog-Generation"],
+            age_by(response.headers.get("Date"), response.headers.get("Last-Modified")),
+        )
 
     def put(self, key: str, content: bytes, expected: str | None) -> str | None:
         # Publicly readable objects are served from caches for an hour unless they say otherwise.

@@ -10,16 +10,10 @@ from rigging.clock import SYSTEM_CLOCK, Clock
 from rigging.errors import Conflict, InvalidRequest
 from rigging.filesystem import local_path, url_scheme
 from rigging.filesystem.location import Url
-from rigging.lease.base import (
-    HEARTBEAT_INTERVAL,
-    HEARTBEAT_TIMEOUT,
-    SKEW_ALLOWANCE,
-    LeaseLock,
-    LeaseLostError,
-    LeaseStore,
-)
+from rigging.lease.base import LeaseLock, LeaseLostError, LeaseStore
 from rigging.lease.best_effort import BestEffortLeaseStore
 from rigging.lease.local import LocalLeaseStore
+from rigging.lease.record import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, SKEW_ALLOWANCE
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +29,7 @@ def create_lock(
     *,
     heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
     skew_allowance: float = SKEW_ALLOWANCE,
+    must_renew: bool = False,
     clock: Clock = SYSTEM_CLOCK,
 ) -> LeaseLock:
     """Return the lock on the lease at `path`; nothing is read or written yet.
@@ -44,6 +39,8 @@ def create_lock(
         worker_id: The holder's identity, which may acquire again what it holds; by default each acquisition is its own.
         heartbeat_timeout: Seconds without a renewal after which others may take the lease.
         skew_allowance: Seconds by which wall clocks of different machines may differ.
+        must_renew: A holder that is to be seen on this machine, running or stopped, loses a lease that it does not
+            renew, as one elsewhere does: for work whose every write is fenced. All who share the lease say the same.
         clock: For tests.
     """
     if not heartbeat_timeout > 0:
@@ -51,11 +48,17 @@ def create_lock(
     if worker_id == "":
         raise InvalidRequest("worker_id='': must name the holder; leave it out for one of its own per acquisition")
     return LeaseLock(
-        _store_of(path), worker_id, heartbeat_timeout=heartbeat_timeout, skew_allowance=skew_allowance, clock=clock
+        store_of(path),
+        worker_id,
+        heartbeat_timeout=heartbeat_timeout,
+        skew_allowance=skew_allowance,
+        must_renew=must_renew,
+        clock=clock,
     )
 
 
-def _store_of(path: Url) -> LeaseStore:
+def store_of(path: Url) -> LeaseStore:
+    """Return where the lease at `path` is kept; nothing is read or written yet."""
     local = local_path(path)
     if local is not None:
         return LocalLeaseStore(local)

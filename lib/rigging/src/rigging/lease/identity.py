@@ -1,15 +1,30 @@
-"""Who holds a lease: ids that no two acquisitions share, and whether the process that made one is gone."""
+"""Who holds a lease: ids that no two acquisitions share, and what this machine knows of the process that made one."""
 
 import functools
 import os
 import re
 import threading
 from dataclasses import dataclass
+from enum import StrEnum
 
-_ID = re.compile(r".+-(?P<pid>\d+)-\d+-(?P<place>[0-9a-f]+)\.(?P<started>\d+)-[0-9a-f]{12}")
+_ID = re.compile(r"(?P<node>.+)-(?P<pid>\d+)-\d+-(?P<place>[0-9a-f]+)\.(?P<started>\d+)-[0-9a-f]{12}")
 _BOOT_ID = re.compile("[0-9a-f]{32}")
 _BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 _PID_NAMESPACE = "/proc/self/ns/pid"
+
+# Leases that this process gave up although it could not remove the lock file.
+_given_up: set[str] = set()
+
+
+class HolderState(StrEnum):
+    """What this machine knows of the process that took a lease."""
+
+    ALIVE = "alive"
+    STOPPED = "stopped"
+    """By SIGSTOP, Ctrl-Z or a debugger: it does nothing now, and may go on at any time."""
+    GONE = "gone"
+    UNKNOWN = "unknown"
+    """Another machine, a container with process ids of its own, or an id that people chose."""
 
 
 def acquisition_id() -> str:
@@ -22,31 +37,47 @@ def acquisition_id() -> str:
     return f"{os.uname().nodename}-{pid}-{threading.get_native_id()}{_where(pid)}-{os.urandom(6).hex()}"
 
 
-def holder_is_gone(worker_id: str) -> bool:
-    """Say whether `worker_id` came from `acquisition_id` in a process of this very boot and namespace that has ended.
-
-    False whenever that cannot be told for sure: other machines, containers with process ids of their own, ids that
-    people chose.
-    """
+def holder_state(worker_id: str) -> HolderState:
+    """Return what this machine knows of the holder whose id `acquisition_id` made."""
+    if worker_id in _given_up:
+        return HolderState.GONE
     match = _ID.fullmatch(worker_id)
     place = _place()
     if match is None or place is None or match["place"] != place:
-        return False
+        return HolderState.UNKNOWN
+    # Machines restored from one image share a boot, and few of them a name as well.
+    gone = HolderState.GONE if match["node"] == os.uname().nodename else HolderState.UNKNOWN
     pid = int(match["pid"])
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return True
+        return gone
     except OSError:
-        return False  # it exists and belongs to another user
+        pass  # it exists and belongs to another user
     found = _process(pid)
-    return found is not None and (found.ended or found.started != int(match["started"]))
+    if found is None:
+        return HolderState.UNKNOWN
+    if found.ended or found.started != int(match["started"]):
+        return gone
+    return HolderState.STOPPED if found.stopped else HolderState.ALIVE
+
+
+def process_of(worker_id: str) -> int | None:
+    """Return the process id in an id that `acquisition_id` made; None of others."""
+    match = _ID.fullmatch(worker_id)
+    return None if match is None else int(match["pid"])
+
+
+def give_up(worker_id: str) -> None:
+    """Note that this process does not hold a lease any more although its lock file may still be there."""
+    _given_up.add(worker_id)
 
 
 @dataclass(frozen=True, slots=True)
 class _Process:
     started: int
     ended: bool
+    stopped: bool
 
 
 def _process(pid: int) -> _Process | None:
@@ -62,7 +93,7 @@ def _process(pid: int) -> _Process | None:
         return None
     # Killed but not yet waited for by its parent; the main thread alone may have ended while others run on.
     ended = fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
-    return _Process(started=int(fields[19]), ended=ended)
+    return _Process(started=int(fields[19]), ended=ended, stopped=fields[0] in (b"T", b"t"))
 
 
 @functools.lru_cache(maxsize=1)

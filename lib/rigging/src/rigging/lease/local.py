@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager
 from rigging.errors import Unavailable
 from rigging.filesystem import TEMPORARY_PREFIX
 from rigging.filesystem.naming import name_path
-from rigging.lease.base import Claim, Lease, StoredLease, claim_in_turn, fence_from_bytes
-from rigging.lease.identity import holder_is_gone
+from rigging.lease.base import Claim, claim_in_turn, fence_from_bytes
+from rigging.lease.record import Lease, StoredLease
 
 FENCE_SUFFIX = ".fence"
 _FENCE_DIGITS = 20
@@ -131,9 +131,6 @@ class LocalLeaseStore:
     def write_fence(self, number: int) -> None:
         # Fixed width: written in place by one call, there is never a shorter or longer number to be read.
         os.pwrite(self._descriptor, b"%0*d" % (_FENCE_DIGITS, number), 0)
-
-    def holder_is_gone(self, worker_id: str) -> bool:
-        return holder_is_gone(worker_id)
 
     def _is_still(self, stored: StoredLease) -> bool:
         return self._read_in_turn is stored or self.read() == stored

@@ -16,7 +16,8 @@ import time
 from typing import Protocol
 
 from rigging.errors import MarinError, Unavailable
-from rigging.lease.base import Claim, Lease, StoredLease, fence_from_bytes
+from rigging.lease.base import Claim, fence_from_bytes
+from rigging.lease.record import Lease, StoredLease
 from rigging.timing import ExponentialBackoff
 
 logger = logging.getLogger(__name__)
@@ -126,10 +127,6 @@ class ObjectLeaseStore:
     def read_fence(self) -> int:
         found = self._get(self._key + FENCE_SUFFIX)
         return 0 if found is None else fence_from_bytes(found.content, self._url + FENCE_SUFFIX)
-
-    def holder_is_gone(self, worker_id: str) -> bool:
-        del worker_id  # other machines may use this store: nothing is known
-        return False
 
     def _take_number(self, worker_id: str, *, keep: bool) -> int:
         """Raise the fencing number for `worker_id`; with `keep`, return the present one if it is that holder's."""

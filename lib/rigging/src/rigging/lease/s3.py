@@ -9,8 +9,8 @@ import os
 from typing import Any
 
 from rigging.errors import Denied, InvalidRequest, MarinError, NotFound, Unavailable
-from rigging.lease.base import StoredLease
 from rigging.lease.object_store import StoreTrouble
+from rigging.lease.record import StoredLease, age_by
 
 #: Seconds to connect, and again to read.
 REQUEST_TIMEOUT = 10.0
@@ -38,7 +38,11 @@ class S3Objects:
 
     def get(self, key: str) -> StoredLease | None:
         answer = self._call("get_object", key)
-        return None if answer is None else StoredLease(answer["content"], answer["ETag"])
+        if answer is None:
+            return None
+        headers = answer["ResponseMetadata"]["HTTPHeaders"]
+        age = age_by(headers.get("date"), headers.get("last-modified"))
+        return StoredLease(answer["content"], answer["ETag"], age)
 
     def put(self, key: str, content: bytes, expected: str | None) -> str | None:
         condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}

@@ -74,7 +74,7 @@ class Contest:
 
     def abandon(self) -> None:
         """Take the lease, if it is free, as one who died long ago; the others may take it over at once."""
-        lock = create_lock(self.path, heartbeat_timeout=self.heartbeat_timeout, clock=_LONG_AGO)
+        lock = create_lock(self.path, _crashed(), heartbeat_timeout=self.heartbeat_timeout, clock=_LONG_AGO)
         with contextlib.suppress(Unavailable):
             if lock.try_acquire():
                 _append(self._journal + "-abandoned", lock.fencing_token)
@@ -117,7 +117,7 @@ def race_for_takeovers(prefix: str, directory: str, races: int, barrier: Barrier
     for race in range(races):
         path = f"{prefix}{race}.lock"
         if index == 0:
-            dead = create_lock(path, clock=_LONG_AGO)
+            dead = create_lock(path, _crashed(), clock=_LONG_AGO)
             if not dead.try_acquire():
                 raise AssertionError(f"{path} is not free")
         lock = create_lock(path)
@@ -126,6 +126,11 @@ def race_for_takeovers(prefix: str, directory: str, races: int, barrier: Barrier
         barrier.wait(60)
         if won:
             _append(os.path.join(directory, f"won-{index}"), race)
+
+
+def _crashed() -> str:
+    """Return the id of a holder of whose process nothing is known: this one's own would be seen to live."""
+    return f"crashed-{os.urandom(6).hex()}"
 
 
 def races_won(directory: str, index: int) -> list[int]:

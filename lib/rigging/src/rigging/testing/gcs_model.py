@@ -2,6 +2,7 @@
 
 import base64
 import datetime
+import email.utils
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping
@@ -76,6 +77,10 @@ class StoredObject:
     content_type: str = "application/octet-stream"
     metadata: Mapping[str, str] = field(default_factory=dict)
     components: int | None = None
+
+    @property
+    def last_modified(self) -> str:
+        return email.utils.format_datetime(datetime.datetime.fromisoformat(self.created), usegmt=True)
 
     @property
     def etag(self) -> str:

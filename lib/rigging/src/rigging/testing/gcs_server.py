@@ -298,6 +298,7 @@ def _media(request: Request, stored: StoredObject) -> Answer:
     headers = {
         "Content-Type": stored.content_type,
         "ETag": stored.etag,
+        "Last-Modified": stored.last_modified,
         "X-Goog-Generation": str(stored.generation),
         "X-Goog-Metageneration": str(stored.metageneration),
         "X-Goog-Hash": hashes,

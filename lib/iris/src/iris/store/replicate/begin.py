@@ -44,7 +44,7 @@ def begin(url: str, state_dir: Path, lease_timeout_s: float = LEASE_TIMEOUT_S) -
     if damage:
         raise DatabaseDamaged(state_dir / DATABASE_NAME, damage, url)
     remote = RemoteState(url)
-    lock = create_lock(remote.lease_url, heartbeat_timeout=lease_timeout_s)
+    lock = create_lock(remote.lease_url, heartbeat_timeout=lease_timeout_s, must_renew=True)
     acquire(lock, url, lease_timeout_s)
     try:
         listing = remote.listing()

@@ -31,7 +31,7 @@ def rewind(url: str, state_dir: Path, at_ms: int | None, lease_timeout_s: float 
         Conflict: A controller uses the remote state or the directory. NotFound: There is no state (so old).
     """
     remote = RemoteState(url)
-    lease = create_lock(remote.lease_url, heartbeat_timeout=lease_timeout_s)
+    lease = create_lock(remote.lease_url, heartbeat_timeout=lease_timeout_s, must_renew=True)
     acquire(lease, url, lease_timeout_s)
     try:
         listing = remote.listing()

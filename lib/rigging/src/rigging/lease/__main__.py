@@ -1,0 +1,73 @@
+"""Look at a lease, or take it from its holder: `python -m rigging.lease show|take LOCK_FILE`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from rigging.errors import MarinError
+from rigging.lease.base import LeaseStore
+from rigging.lease.holding import store_of
+from rigging.lease.identity import HolderState, holder_state, process_of
+from rigging.lease.record import Lease, StoredLease
+from rigging.printable import printable
+
+_REFUSED_EXIT_CODE = 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says; the exit code is 0, or 3 for what is refused."""
+    parser = argparse.ArgumentParser(prog="python -m rigging.lease", description=__doc__)
+    parser.add_argument("action", choices=["show", "take"], help="say who holds the lease; or take it from the holder")
+    parser.add_argument("lock_file", help="path or URL of the lock file, as messages name it")
+    parser.add_argument("--force", action="store_true", help="take it even from a holder that may be at work")
+    options = parser.parse_args(arguments)
+    try:
+        store = store_of(options.lock_file)
+        if options.action == "show":
+            line = describe(store.read())
+        else:
+            line = take(store, force=options.force)
+    except (MarinError, OSError) as error:
+        print(printable(f"lease {options.lock_file}: {error}"), file=sys.stderr)
+        return _REFUSED_EXIT_CODE
+    print(printable(f"lease {options.lock_file}: {line}"))
+    return 0
+
+
+def describe(stored: StoredLease | None) -> str:
+    """Say who holds a lease, as far as it can be seen from here."""
+    if stored is None:
+        return "nobody holds it"
+    lease = Lease.from_bytes(stored.content)
+    if lease is None:
+        return "its lock file is unreadable, so anybody may take it"
+    state = holder_state(lease.worker_id)
+    where = {
+        HolderState.ALIVE: f"process {process_of(lease.worker_id)} of this machine, which is running",
+        HolderState.STOPPED: f"process {process_of(lease.worker_id)} of this machine, which is stopped",
+        HolderState.GONE: "a process that has ended: anybody may take it",
+        HolderState.UNKNOWN: "which cannot be seen from here",
+    }[state]
+    return f"held by {lease.worker_id}, {where}"
+
+
+def take(store: LeaseStore, *, force: bool) -> str:
+    """Remove a lease, so that whoever asks next gets it; what its holder writes about its work then counts no more.
+
+    Raises:
+        MarinError: The holder may be at work, and `force` is off; nothing is changed.
+    """
+    with store.exclusive(create=False) as present:
+        stored = store.read() if present else None
+        lease = None if stored is None else Lease.from_bytes(stored.content)
+        state = HolderState.GONE if lease is None else holder_state(lease.worker_id)
+        if state in (HolderState.ALIVE, HolderState.UNKNOWN) and not force:
+            raise MarinError(f"{describe(stored)}; end it first, or say --force if it cannot be at work any more")
+        was = describe(stored)
+        if stored is not None and not store.delete(stored):
+            raise MarinError("it changed meanwhile: somebody is at work; look again")
+    return f"free now (it was {was})" if stored is not None else was
+
+
+if __name__ == "__main__":
+    sys.exit(main())
