@@ -145,3 +145,75 @@ def test_a_host_that_the_platform_takes_away_is_nobodys_fault_here() -> None:
     preempted = StopAsked("the platform takes it", 500, leaving=True, preempted=True)
     life, _ = play(Accepted(False), Handed(), Spawned(7), preempted, Exited(0, 15, "killed by SIGTERM"))
     assert (life.state, life.failure) == (TaskState.WORKER_FAILED, FailureKind.PREEMPTED)
+
+
+def test_an_end_has_nothing_of_what_was_before_it_but_the_pid_and_the_stop() -> None:
+    life, instructions = play(Accepted(True), Prepared(), Handed(), Spawned(7), STOP, Exited(2, 15, "why"))
+    assert life == Life(Phase.ENDED, TaskState.KILLED, STOP, 7, 2, 15, "user asked", FailureKind.UNSPECIFIED)
+    assert instructions[-1] is Act.REPORT
+    started, _ = play(Accepted(True), Prepared(), Handed())
+    assert (started.phase, started.state) == (Phase.STARTING, TaskState.BUILDING)
+    running, _ = play(Accepted(True), Prepared(), Handed(), Spawned(7))
+    assert running == Life(Phase.RUNNING, TaskState.RUNNING, None, 7)
+
+
+def test_lost_output_is_said_whatever_the_end_was() -> None:
+    lost = "5 bytes of output lost"
+    for end, error in ((Exited(0, 0, "", lost=lost), lost), (Exited(1, 0, "why", lost=lost), f"why\n{lost}")):
+        life, _ = play(Accepted(False), Handed(), Spawned(7), end)
+        assert life.error == error
+    life, _ = play(Accepted(False), Handed(), Spawned(7), STOP, Exited(0, 15, "", lost=lost))
+    assert (life.state, life.error) == (TaskState.KILLED, f"user asked\n{lost}")
+
+
+@pytest.mark.parametrize("before", [(), (Accepted(True),), (Accepted(True), Prepared())])
+def test_a_stop_before_the_start_ends_it_at_once(before: tuple[Event, ...]) -> None:
+    life, instructions = play(*before, STOP)
+    assert (life.phase, life.state, life.error, life.stop) == (Phase.ENDED, TaskState.KILLED, "user asked", STOP)
+    assert instructions[-1] is Act.REPORT
+    assert (Act.CANCEL_PREPARE in instructions) == bool(before)
+    leaving, _ = play(*before, LEAVE)
+    assert (leaving.state, leaving.failure, leaving.error) == (
+        TaskState.WORKER_FAILED, FailureKind.WORKER, "worker ends",
+    )  # fmt: skip
+
+
+def test_a_second_stop_asks_again_with_its_own_grace_and_keeps_the_first_reason() -> None:
+    life, instructions = play(Accepted(False), Handed(), Spawned(7), STOP, StopAsked("again", 9))
+    assert instructions[-2:] == [Terminate(500), Terminate(9)]
+    assert life.stop == STOP
+
+
+def test_a_start_that_fails_has_the_exit_code_that_a_shell_would_have() -> None:
+    life, _ = play(Accepted(False), Handed(), SpawnFailed(FailureKind.START, "not found", 127))
+    assert (life.phase, life.exit_code) == (Phase.ENDED, 127)
+
+
+EVENTS: dict[str, Event] = {
+    "accepted": Accepted(True),
+    "prepared": Prepared(),
+    "prepare failed": PrepareFailed(FailureKind.USER, ""),
+    "handed": Handed(),
+    "spawned": Spawned(7),
+    "spawn failed": SpawnFailed(FailureKind.START, ""),
+    "exited": Exited(0, 0, ""),
+    "stop": STOP,
+}
+POSSIBLE = {
+    Phase.NEW: {"accepted", "handed", "spawn failed", "stop"},
+    Phase.BUILDING: {"prepared", "prepare failed", "handed", "spawn failed", "stop"},
+    Phase.STARTING: {"spawned", "spawn failed", "stop"},
+    Phase.RUNNING: {"exited", "stop"},
+    Phase.ENDED: {"stop"},
+}
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("name", EVENTS)
+def test_each_event_can_happen_in_some_phases_only(phase: Phase, name: str) -> None:
+    life = Life(phase)
+    if name in POSSIBLE[phase]:
+        advance(life, EVENTS[name])
+    else:
+        with pytest.raises(IllegalEvent, match=f"cannot happen to an attempt that is {phase.value}"):
+            advance(life, EVENTS[name])

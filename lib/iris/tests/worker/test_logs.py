@@ -78,3 +78,68 @@ def test_the_disk_gets_back_what_the_controller_has(
     kept_from = 80_000 if is_short else 40_000
     assert log.read(kept_from, 100_000 - kept_from) == b"x" * (100_000 - kept_from)
     assert (b"x" in log.read(39_000, 38_000)) != is_short
+
+
+def test_a_new_log_has_nothing(tmp_path: Path) -> None:
+    log = AttemptLog(tmp_path / "log")
+    assert (log.size, log.sent, log.acked, log.read(0, 10)) == (0, 0, 0, b"")
+    assert not log.grew(0)
+    log.remove()  # there is no file
+
+
+def test_reading_gives_at_most_what_was_asked_for(log: AttemptLog) -> None:
+    whole = log.read(0, 100)
+    assert len(whole) == 100
+    assert b"".join(log.read(offset, 7) for offset in range(0, 100, 7)) == whole
+    assert log.read(99, 7) == whole[99:]
+    assert log.read(100, 7) == b""
+
+
+def test_acknowledgements_beyond_what_was_sent_move_the_sending_on(log: AttemptLog) -> None:
+    log.sent = 20
+    log.acknowledge(50)
+    assert (log.acked, log.sent) == (50, 50)
+    log.acknowledge(1000)
+    assert (log.acked, log.sent) == (100, 100), "never beyond what there is"
+
+
+def test_a_new_session_ships_from_where_the_controller_is(log: AttemptLog) -> None:
+    log.sent = log.acked = 80
+    log.rewind(30)
+    assert (log.acked, log.sent) == (30, 30)
+    log.rewind(1000)
+    assert (log.acked, log.sent) == (100, 100)
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_file_is_open_until_all_of_a_finished_log_was_sent(log: AttemptLog) -> None:
+    before = descriptors()
+    log.read(0, 10)
+    assert descriptors() == before + 1
+    log.release_if_done()
+    assert descriptors() == before + 1, "more may come"
+    log.finish()
+    assert descriptors() == before + 1, "not all of it was sent"
+    log.sent = log.size
+    log.release_if_done()
+    assert descriptors() == before
+    log.read(0, 10)
+    log.release()
+    log.release()
+    assert descriptors() == before
+
+
+def test_a_little_is_not_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("iris.worker.logs.is_short", lambda path: True)
+    monkeypatch.setattr("iris.worker.logs.punch", lambda descriptor, end: asked.append(end))
+    path = tmp_path / "log"
+    path.write_bytes(b"x" * 1024 * 1024)
+    log = AttemptLog(path)
+    log.grew(1024 * 1024)
+    for offset in range(0, 1024 * 1024, 64 * 1024):
+        log.acknowledge(offset)
+    assert asked == [256 * 1024, 512 * 1024, 768 * 1024], "a system call for each quarter of a megabyte"

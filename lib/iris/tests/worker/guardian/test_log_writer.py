@@ -48,6 +48,31 @@ def test_close_ends_a_line_that_was_flushed() -> None:
     assert decoded(splitter.close(3)) == [(b"", False)]
 
 
+def test_a_line_in_pieces_is_closed_by_what_ends_it() -> None:
+    splitter = LineSplitter(False)
+    fits = b"x" * PIECE_BYTES
+    assert decoded(splitter.feed(fits + b"\n", 1)) == [(fits, False)], "a line of just that size is whole"
+    assert decoded(splitter.feed(fits, 1)) == []
+    assert decoded(splitter.feed(b"yz", 2)) == [(fits, True)]
+    assert splitter.has_rest
+    assert decoded(splitter.close(3)) == [(b"yz", False)]
+    assert splitter.feed(fits + b"y", 4) != b""
+    assert decoded(splitter.feed(b"\n", 5)) == [(b"y", False)]
+    assert splitter.close(6) == b"", "the line has its end"
+    splitter.feed(b"prompt", 7)
+    splitter.flush(8)
+    splitter.feed(b"\n", 9)
+    assert splitter.close(10) == b""
+
+
+def test_a_long_line_that_was_flushed_is_ended_by_the_close() -> None:
+    splitter = LineSplitter(False)
+    splitter.feed(b"x" * PIECE_BYTES + b"y", 1)
+    assert decoded(splitter.flush(2)) == [(b"y", True)]
+    assert decoded(splitter.close(3)) == [(b"", False)]
+    assert splitter.close(4) == b""
+
+
 def test_long_lines_come_in_pieces_that_join_to_the_line() -> None:
     splitter = LineSplitter(False)
     line = bytes(range(10)) * (PIECE_BYTES // 4)  # 10 is the newline itself
@@ -152,3 +177,129 @@ def test_what_the_reader_gives_back_makes_room_for_more(tmp_path: Path) -> None:
     assert log.lost == ""
     with (tmp_path / "log").open("rb") as file:
         assert stored_bytes(file.fileno()) < 2 * 2**20 < log.size
+
+
+def test_records_have_the_time_and_the_stream_of_their_output(tmp_path: Path) -> None:
+    log = LogWriter(tmp_path / "log")
+    log.feed(False, b"out\n", 11)
+    log.feed(True, b"err\n", 12)
+    log.feed(False, b"half ", 13)
+    log.feed(True, b"other", 14)
+    assert log.has_rest
+    log.flush(15)
+    assert not log.has_rest
+    log.finish(16)
+    found = [(r.data, r.is_stderr, r.at_ms, r.partial) for r in decode_all((tmp_path / "log").read_bytes())]
+    assert found == [
+        (b"out", False, 11, False),
+        (b"err", True, 12, False),
+        (b"half ", False, 15, True),
+        (b"other", True, 15, True),
+        (b"", False, 16, False),
+        (b"", True, 16, False),
+    ]
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "log").stat().st_size == log.size
+
+
+def test_what_comes_after_the_file_was_closed_opens_it_again(tmp_path: Path) -> None:
+    log = LogWriter(tmp_path / "log")
+    log.feed(False, b"one\n", 1)
+    log.close()
+    log.close()
+    log.feed(False, b"two\n", 2)
+    log.finish(3)
+    assert texts(tmp_path / "log") == [(b"one", False), (b"two", False)]
+
+
+def test_a_disk_that_is_nearly_full_is_left_alone_and_the_last_words_find_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_full = False
+    monkeypatch.setattr("iris.worker.guardian.log_writer.is_nearly_full", lambda descriptor: is_full)
+    log = LogWriter(tmp_path / "log")
+    line = b"x" * 999 + b"\n"
+    for _ in range(200):
+        log.feed(False, line, 1)
+    before = log.size
+    is_full = True
+    for _ in range(200):
+        log.feed(False, line, 2)
+    written = log.size
+    assert before < written < before + 150_000, "it is looked at now and then, not at each line"
+    for _ in range(200):
+        log.feed(False, line, 3)
+    assert log.size == written
+    log.feed(False, b"the end\n", 4)
+    log.finish(5)
+    found = texts(tmp_path / "log")
+    (note,) = [text for text, is_note in found if is_note]
+    assert note.endswith(b"no space left on the worker's disk")
+    assert found[-1] == (b"the end", False)
+    last = found[[is_note for _, is_note in found].index(True) + 1 :]
+    assert 60 <= len(last) <= 66, "64 KiB of the last that was lost"
+    lost = 600 * 1000 + 8 - sum(len(text) + 1 for text, is_note in found if not is_note)
+    assert log.lost == f"{lost:,} bytes of output lost: no space left on the worker's disk"
+    assert log.unmarked == ""
+
+
+def test_several_reasons_are_told_each_with_its_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = LogWriter(tmp_path / "log")
+    log.feed(False, b"kept\n", 1)
+    code = errno.ENOSPC
+
+    def failing(descriptor: int, data: bytes) -> int:
+        raise OSError(code, os.strerror(code))
+
+    write = os.write
+    monkeypatch.setattr("os.write", failing)
+    log.feed(False, b"123\n", 2)
+    monkeypatch.setattr("os.write", write)
+    log.feed(False, b"back\n", 3)
+    code = errno.EIO
+    monkeypatch.setattr("os.write", failing)
+    log.feed(False, b"12345\n", 4)
+    monkeypatch.setattr("os.write", write)
+    log.feed(False, b"again\n", 5)
+    log.finish(6)
+    io = "it cannot be written on the worker's disk (Input/output error)"
+    full = "no space left on the worker's disk"
+    assert texts(tmp_path / "log") == [
+        (b"kept", False),
+        (f"4 bytes of output lost: {full}".encode(), True),
+        (b"back", False),
+        (f"6 bytes of output lost: {io}".encode(), True),
+        (b"again", False),
+    ]
+    assert log.lost == f"4 bytes of output lost: {full}; 6 bytes of output lost: {io}"
+
+
+def test_a_quota_is_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr("os.write", failing)
+    log = LogWriter(tmp_path / "log")
+    log.feed(False, b"123\n", 2)
+    log.finish(3)
+    assert log.lost == log.unmarked == "4 bytes of output lost: no space left on the worker's disk"
+
+
+def test_a_note_alone_may_find_room_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = LogWriter(tmp_path / "log")
+    log.feed(False, b"kept\n", 1)
+    write = os.write
+
+    def little(descriptor: int, data: bytes) -> int:
+        if len(data) > 120:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data)
+
+    monkeypatch.setattr("os.write", little)
+    log.feed(False, b"x" * 500 + b"\n", 2)
+    log.finish(3)
+    assert texts(tmp_path / "log") == [
+        (b"kept", False),
+        (b"501 bytes of output lost: no space left on the worker's disk", True),
+    ]
+    assert log.unmarked == ""

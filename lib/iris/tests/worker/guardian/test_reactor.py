@@ -1,0 +1,168 @@
+"""Timers and descriptors: each handler when it is due, in its order, and never after it was taken back."""
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from iris.worker.guardian.reactor import READ, WRITE, Reactor
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def reactor(clock: Clock) -> Iterator[Reactor]:
+    made = Reactor(clock)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        try:
+            os.close(end)
+        except OSError:
+            continue
+
+
+def test_timers_run_once_in_the_order_in_which_they_are_due(reactor: Reactor, clock: Clock) -> None:
+    ran: list[str] = []
+    for name, seconds in (("late", 3.0), ("soon", 1.0), ("middle", 2.0)):
+        reactor.call_later(seconds, lambda name=name: ran.append(name))  # type: ignore[misc]
+    reactor.turn(0)
+    assert ran == []
+    clock.now += 2.0
+    reactor.turn(0)
+    assert ran == ["soon", "middle"]
+    clock.now += 5.0
+    reactor.turn(0)
+    reactor.turn(0)
+    assert ran == ["soon", "middle", "late"]
+
+
+def test_a_cancelled_timer_does_not_run(reactor: Reactor, clock: Clock) -> None:
+    ran: list[str] = []
+    timer = reactor.call_later(1.0, lambda: ran.append("cancelled"))
+    assert timer.due == 101.0
+    reactor.call_later(1.0, lambda: ran.append("kept"))
+    timer.cancel()
+    clock.now += 1.0
+    reactor.turn(0)
+    assert ran == ["kept"]
+
+
+def test_a_timer_may_set_another_that_is_due_at_once(reactor: Reactor) -> None:
+    ran: list[str] = []
+    reactor.call_later(0.0, lambda: reactor.call_later(0.0, lambda: ran.append("second")) and None)
+    reactor.turn(0)
+    assert ran == ["second"]
+
+
+def test_a_turn_waits_for_the_next_timer_and_no_longer_than_it_was_told() -> None:
+    reactor = Reactor()
+    try:
+        began = time.monotonic()
+        reactor.turn(0.02)
+        assert time.monotonic() - began >= 0.015
+        ran: list[float] = []
+        reactor.call_later(0.02, lambda: ran.append(time.monotonic()))
+        while not ran:
+            reactor.turn()
+        began = time.monotonic()
+        reactor.call_later(3600, lambda: None)
+        reactor.turn(0.02)
+        assert time.monotonic() - began < 60
+        reactor.call_later(-5.0, lambda: ran.append(0.0))
+        reactor.turn(None)
+        assert ran[-1] == 0.0, "what is overdue is no negative time to wait"
+    finally:
+        reactor.close()
+
+
+def test_a_handler_is_called_while_there_is_something_to_read(reactor: Reactor, pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    calls: list[bytes] = []
+    reactor.watch(read, lambda: calls.append(os.read(read, 1)))
+    reactor.turn(0)
+    assert calls == []
+    os.write(write, b"ab")
+    reactor.turn(0)
+    reactor.turn(0)
+    reactor.turn(0)
+    assert calls == [b"a", b"b"]
+
+
+def test_a_hang_up_is_something_to_read(reactor: Reactor, pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    calls: list[bytes] = []
+    reactor.watch(read, lambda: calls.append(os.read(read, 1)))
+    os.close(write)
+    reactor.turn(0)
+    assert calls == [b""]
+
+
+def test_what_is_waited_for_can_be_changed(reactor: Reactor, pipe: tuple[int, int]) -> None:
+    _, write = pipe
+    calls: list[str] = []
+    reactor.watch(write, lambda: calls.append("called"))
+    reactor.turn(0)
+    assert calls == [], "it is writable, and watched for reading"
+    reactor.want(write, READ | WRITE)
+    reactor.turn(0)
+    assert calls == ["called"]
+    reactor.want(write, READ)
+    reactor.turn(0)
+    assert calls == ["called"]
+
+
+def test_what_is_not_watched_any_more_is_not_called_even_in_the_same_turn(
+    reactor: Reactor, pipe: tuple[int, int]
+) -> None:
+    read, write = pipe
+    other_read, other_write = os.pipe()
+    calls: list[int] = []
+
+    def only_one(mine: int, other: int) -> None:
+        calls.append(mine)
+        reactor.unwatch(other)
+        reactor.unwatch(other)
+
+    reactor.watch(read, lambda: only_one(read, other_read))
+    reactor.watch(other_read, lambda: only_one(other_read, read))
+    for end in (write, other_write):
+        os.write(end, b"x")
+    reactor.turn(0)
+    assert len(calls) == 1
+    os.close(other_read)
+    os.close(other_write)
+
+
+def test_more_descriptors_than_one_turn_serves_are_all_served(reactor: Reactor) -> None:
+    pipes = [os.pipe() for _ in range(150)]
+    seen: set[int] = set()
+    try:
+        for read, write in pipes:
+            reactor.watch(read, lambda read=read: seen.add(read))  # type: ignore[misc]
+            os.write(write, b"x")
+        for _ in range(3):
+            reactor.turn(0)
+        assert seen == {read for read, _ in pipes}
+    finally:
+        for ends in pipes:
+            for end in ends:
+                os.close(end)
