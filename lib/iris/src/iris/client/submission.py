@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from iris.client.job_env import JobEnv
 from iris.client.job_workspace import JobWorkspace
 from iris.client.names import default_user
 from iris.client.plan import JobPlan
-from iris.client.wire import JobRequest, submit_request
+from iris.client.wire import JobRequest, RequestWriter
 from iris.cluster.constraints import validate_constraint
 from iris.cluster.types import (
     Entrypoint,
@@ -69,6 +69,8 @@ class Submitter:
         self._connection = connection
         self._calls = calls or JobCalls(connection)
         self._user = user
+        self._login = ""
+        self._writer = RequestWriter()
         self._inside = inside
         self._parent = inside if workspace is None and inherit else None
         self._warn = warn or logger.warning
@@ -126,7 +128,7 @@ class Submitter:
         if payload and not inline and self._connection.missing_blobs([request.payload_digest]):
             self._connection.upload_blobs(lambda: upload_messages([(request.payload_digest, payload)]))
         key = idempotency_key or os.urandom(16).hex()
-        return submit_request(request, idempotency_key=key, inline_blobs=inline, existing=policy), payload
+        return self._writer.write(request, idempotency_key=key, inline_blobs=inline, existing=policy), payload
 
     def _upload_again(self, refused: Sequence[tuple[pb.SubmitJobRequest, bytes]]) -> bool:
         """Send what the cluster lacks of the bundle and of payloads; whether that was anything."""
@@ -143,32 +145,31 @@ class Submitter:
     def _request(self, plan: JobPlan, payload_digest: str) -> JobRequest:
         """What is sent for a plan; its bundle is in the cluster when this returns."""
         limits = plan.limits
-        request = JobRequest(
+        return JobRequest(
             job_id=str(self.job_name(plan.name, plan.user)),
             entrypoint=plan.entrypoint,
             payload_digest=payload_digest,
             resources=plan.resources,
             environment=self.environment(plan.environment),
-            bundle_digest="",
             replicas=self._whole_slices(plan),
             max_retries_failure=check_count(limits.max_retries_failure, "max_retries_failure"),
             max_retries_preemption=check_count(limits.max_retries_preemption, "max_retries_preemption"),
             timeout_ms=_to_ms(limits.timeout, "timeout"),
             scheduling_timeout_ms=_to_ms(limits.scheduling_timeout, "scheduling_timeout"),
-            constraints=plan.constraints,
+            constraints=tuple(plan.constraints),
             coscheduling=plan.coscheduling,
-            ports=plan.ports,
+            ports=tuple(plan.ports),
             band=_band(plan.priority_band),
             max_task_failures=check_count(limits.max_task_failures, "max_task_failures"),
             reserve=plan.reserve,
             exclusive=plan.exclusive,
             fence_after_ms=_fence_ms(plan),
+            # Last, because they send the workspace: what can be refused without that is refused by now.
+            runtime=self._workspace.runtime(
+                is_callable=not plan.entrypoint.argv, working_dir=plan.working_dir, extras=plan.environment.extras
+            ),
+            bundle_digest=self.bundle_digest(),
         )
-        # Last, because it sends the workspace: what can be refused without that is refused by now.
-        runtime = self._workspace.runtime(
-            is_callable=not plan.entrypoint.argv, working_dir=plan.working_dir, extras=plan.environment.extras
-        )
-        return replace(request, runtime=runtime, bundle_digest=self.bundle_digest())
 
     def _whole_slices(self, plan: JobPlan) -> int:
         """The number of tasks; for a gang on TPU slices, that of whole slices."""
@@ -195,7 +196,7 @@ class Submitter:
         if "" in (user, self._user):
             raise InvalidRequest("user is empty; give a name, or None for the own one")
         if self._inside is None:
-            return JobName.root(user or self._user or default_user(), name)
+            return JobName.root(user or self._default_user(), name)
         parent = JobName.from_string(self._inside.job_id)
         if user is not None and user != parent.user:
             raise InvalidRequest(f"user {user!r}: a job submitted from inside {parent} belongs to {parent.user!r}")
@@ -203,7 +204,12 @@ class Submitter:
 
     def prefix(self) -> str:
         """What the names of its jobs begin with, without the last "/"."""
-        return self._inside.job_id if self._inside else f"/{self._user or default_user()}"
+        return self._inside.job_id if self._inside else f"/{self._default_user()}"
+
+    def _default_user(self) -> str:
+        # The password database is asked once: reading it takes longer than all else about a submission.
+        self._login = self._login or self._user or default_user()
+        return self._login
 
     def environment(self, wanted: EnvironmentSpec) -> EnvironmentSpec:
         """What the job gets: MARIN_* variables of this process, and inside a job that job's packages."""

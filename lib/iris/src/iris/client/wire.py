@@ -1,7 +1,9 @@
 """The client's edge to the wire format: specs to protobuf, statuses from it. The only such file of the client."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Final
 
 from iris.client.types import (
     Checkpoint,
@@ -58,6 +60,9 @@ class JobRequest:
     runtime: TaskRuntime = DEFAULT_RUNTIME
 
 
+_ALL_BUT_NAME: Final = attrgetter(*(item.name for item in fields(JobRequest) if item.name != "job_id"))
+
+
 def job_spec(request: JobRequest) -> pb.JobSpec:
     """The wire form of a job."""
     spec = pb.JobSpec(
@@ -94,14 +99,33 @@ def job_spec(request: JobRequest) -> pb.JobSpec:
     return spec
 
 
-def submit_request(
-    request: JobRequest, *, idempotency_key: str, inline_blobs: Iterable[bytes], existing: ExistingJobPolicy
-) -> pb.SubmitJobRequest:
-    """The wire form of a submission."""
-    policy = pb.ExistingJobPolicy.Value(f"EXISTING_JOB_POLICY_{existing.name}")
-    return pb.SubmitJobRequest(
-        spec=job_spec(request), idempotency_key=idempotency_key, inline_blobs=inline_blobs, existing=policy
-    )
+class RequestWriter:
+    """The wire form of submissions. A command that differs from the last one in its name only is copied from that."""
+
+    def __init__(self) -> None:
+        self._last: tuple[JobRequest, pb.JobSpec] | None = None
+
+    def write(
+        self, request: JobRequest, *, idempotency_key: str, inline_blobs: Iterable[bytes], existing: ExistingJobPolicy
+    ) -> pb.SubmitJobRequest:
+        """One submission."""
+        last = self._last
+        # The arguments of a callable are the user's: what they say of being equal is not asked for.
+        if last is None or not request.entrypoint.argv or _ALL_BUT_NAME(request) != _ALL_BUT_NAME(last[0]):
+            spec = job_spec(request)
+            self._last = (request, spec) if request.entrypoint.argv else None
+        else:
+            spec = last[1]
+        message = pb.SubmitJobRequest(
+            spec=spec, idempotency_key=idempotency_key, inline_blobs=inline_blobs, existing=_POLICIES[existing]
+        )
+        message.spec.job_id = request.job_id
+        return message
+
+
+_POLICIES: Final = {
+    policy: pb.ExistingJobPolicy.Value(f"EXISTING_JOB_POLICY_{policy.name}") for policy in ExistingJobPolicy
+}
 
 
 def _entrypoint(entrypoint: Entrypoint, payload_digest: str) -> pb.Entrypoint:

@@ -9,6 +9,7 @@ from typing import Final, NoReturn
 
 import grpc.aio
 
+from iris.controller.admission import Admission
 from iris.controller.blobs import BlobStore
 from iris.controller.client_sessions import ClientSessions
 from iris.controller.config import Address, ControllerConfig, Durability
@@ -32,6 +33,7 @@ from iris.domain.ids import WorkerId
 from iris.rpc import endpoints_pb2_grpc, iris_pb2_grpc
 from iris.rpc.auth import load_or_create_secret
 from iris.rpc.authority import check_live
+from iris.rpc.convert import SpecReader
 from iris.rpc.interceptor import ServerInterceptor
 from iris.rpc.protocol import SERVER_OPTIONS
 from iris.rpc.services_blobs import BlobService
@@ -169,6 +171,8 @@ class _Run:
             engine=self._engine,
             blobs=blobs,
             uploads=UploadChecks(blobs),
+            admission=Admission(config.heartbeat_interval_s, config.scale_groups),
+            specs=SpecReader(),
             hub=self._hub,
             sessions=self._sessions,
             waiters=self._waiters,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from iris.controller.admission import Admission
 from iris.controller.blobs import BlobStore
 from iris.controller.client_sessions import Answer, ClientSessions, Stopped, Submitted
 from iris.controller.config import ControllerConfig, Durability
@@ -14,7 +15,6 @@ from iris.controller.engine import Engine, Turn
 from iris.controller.log_hub import LogHub
 from iris.controller.sessions import Sessions
 from iris.controller.uploads import UploadChecks
-from iris.controller.validate import validate_fence, validate_place, validate_spec
 from iris.controller.waiters import JobWaiters
 from iris.core.job_rules import check_band, check_parent
 from iris.core.view import ClusterView
@@ -23,12 +23,12 @@ from iris.domain.entities import JobSpec
 from iris.domain.events import JobSubmitted, StopRequested, WorkerCordoned, WorkerGone, WorkerUncordoned
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.states import ExistingJobPolicy
+from iris.rpc.convert import SpecReader
 from iris.store.replicate.replicator import Replicator
 from rigging.errors import AlreadyExists, Conflict, InvalidRequest
 
 # A worker that went less than an hour ago may come back: what only it could run is accepted, and waits for it.
 _AWAY_MS: Final = 3_600_000
-_LEAST_FENCE_BEATS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,8 @@ class Controller:
     secret: bytes
     engine: Engine
     blobs: BlobStore
+    admission: Admission
+    specs: SpecReader
     uploads: UploadChecks
     hub: LogHub
     sessions: Sessions
@@ -89,8 +91,7 @@ class Controller:
         """
         if self.space is not None:
             self.space.check("new jobs")
-        validate_spec(spec)
-        validate_fence(spec, round(_LEAST_FENCE_BEATS * self.config.heartbeat_interval_s * 1000))
+        self.admission.check(spec)
         if not self.uploads.is_known(spec):
             await self.uploads.check(spec)
         return self.engine.begin(lambda turn: self._admit(turn, spec, idempotency_key, existing))
@@ -173,7 +174,7 @@ class Controller:
             for worker in view.workers.values()
             if self.sessions.present(worker.worker_id) or turn.now_ms - worker.last_seen_at_ms < _AWAY_MS
         ]
-        validate_place(spec, offers, self.config.scale_groups)
+        self.admission.check_place(spec, offers)
         if is_live:
             turn.apply(StopRequested(spec.job_id, "replaced by a new submission"))
         turn.apply(JobSubmitted(_on_fencing_hosts(spec), key))

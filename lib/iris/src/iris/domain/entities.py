@@ -4,7 +4,8 @@ Times are Unix milliseconds, 0 = not yet. Records are replaced, never changed.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Final
 
 from iris.domain.constraints import Constraint
@@ -75,6 +76,19 @@ class JobSpec:
     exclusive: bool = False
     fence_after_ms: int = 0
     runtime: TaskRuntime = DEFAULT_RUNTIME
+
+
+_ALL_BUT_NAME: Final = attrgetter(*(item.name for item in fields(JobSpec) if item.name != "job_id"))
+
+
+def is_alike(one: JobSpec, other: JobSpec) -> bool:
+    """Whether two jobs differ in their names at most, as most do that are submitted in a row."""
+    return bool(_ALL_BUT_NAME(one) == _ALL_BUT_NAME(other))
+
+
+def renamed(spec: JobSpec, job_id: JobId) -> JobSpec:
+    """The same job under another name; its parts are shared."""
+    return JobSpec(job_id, *_ALL_BUT_NAME(spec))
 
 
 DEFAULT_FENCE_AFTER_MS: Final = 600_000

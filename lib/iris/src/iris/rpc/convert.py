@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -17,6 +17,7 @@ from iris.domain.entities import (
     JobSpec,
     Task,
     UserBudget,
+    renamed,
 )
 from iris.domain.ids import parent_of, validate_job_id, validate_name
 from iris.domain.resources import Device, Resources
@@ -27,6 +28,9 @@ from iris.rpc.convert_runtime import runtime_from_wire, runtime_to_wire
 from rigging.errors import InvalidRequest
 
 _Number = TypeVar("_Number", bound=IntEnum)
+
+_KEPT_SPECS: Final = 64
+_KEPT_BYTES: Final = 64 * 1024
 
 
 def number(kind: type[_Number], value: int, what: str) -> _Number:
@@ -106,6 +110,29 @@ def spec_from_wire(message: pb.JobSpec, default_band: PriorityBand = PriorityBan
         fence_after_ms=message.fence_after_ms or (DEFAULT_FENCE_AFTER_MS if message.exclusive else 0),
         runtime=runtime_from_wire(message.runtime if message.HasField("runtime") else None),
     )
+
+
+class SpecReader:
+    """Reads jobs from the wire. Those that differ in their names only are read once and share their parts."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, PriorityBand], JobSpec] = {}
+
+    def read(self, message: pb.JobSpec, default_band: PriorityBand) -> JobSpec:
+        """As `spec_from_wire`."""
+        nameless = pb.JobSpec()
+        nameless.CopyFrom(message)
+        nameless.ClearField("job_id")
+        key = (nameless.SerializeToString(), default_band)
+        known = self._known.get(key)
+        if known is not None:
+            return renamed(known, validate_job_id(message.job_id))
+        spec = spec_from_wire(message, default_band)
+        if len(key[0]) <= _KEPT_BYTES:
+            if len(self._known) >= _KEPT_SPECS:
+                self._known.clear()
+            self._known[key] = spec
+        return spec
 
 
 _POLICIES = {

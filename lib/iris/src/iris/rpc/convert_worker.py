@@ -6,7 +6,7 @@ from dataclasses import replace
 from iris.controller.outbox import Outgoing
 from iris.domain.entities import JobSpec
 from iris.domain.events import AttemptObserved
-from iris.domain.ids import AttemptId, WorkerId
+from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert import entrypoint_to_wire, environment_to_wire, number, resources_to_wire
@@ -57,6 +57,14 @@ def launch_to_wire(spec: JobSpec, job_token: str) -> pb.Launch:
         fence_after_ms=spec.fence_after_ms,
         runtime=runtime_to_wire(spec.runtime),
     )
+
+
+def relaunch(launch: pb.Launch, job_id: JobId, job_token: str) -> pb.Launch:
+    """The launch of a job that differs from another in its name only."""
+    copy = pb.Launch()
+    copy.CopyFrom(launch)
+    copy.job_id, copy.job_token = job_id, job_token
+    return copy
 
 
 def run_attempts_to_wire(launch: pb.Launch, attempts: Iterable[tuple[int, int]]) -> pb.RunAttempts:

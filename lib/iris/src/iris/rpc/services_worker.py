@@ -9,14 +9,20 @@ from typing import Any, Final
 from iris.controller.outbox import Outgoing
 from iris.controller.parts import Controller
 from iris.controller.sessions import Greeting, Report, WorkerSession
-from iris.domain.entities import JobSpec
+from iris.domain.entities import JobSpec, is_alike
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind, make_token
 from iris.rpc.authority import RULES, authorize
 from iris.rpc.convert import resources_from_wire
-from iris.rpc.convert_worker import launch_to_wire, observation_from_wire, outgoing_to_wire, run_attempts_to_wire
+from iris.rpc.convert_worker import (
+    launch_to_wire,
+    observation_from_wire,
+    outgoing_to_wire,
+    relaunch,
+    run_attempts_to_wire,
+)
 from iris.rpc.interceptor import current_principal
 from iris.rpc.protocol import PROTOCOL_VERSION
 from rigging.errors import Conflict, InvalidRequest
@@ -37,6 +43,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._launches: dict[JobId, tuple[JobSpec, pb.Launch]] = {}
+        self._last: tuple[JobSpec, pb.Launch] | None = None
 
     async def Session(
         self, request_iterator: AsyncIterator[pb.WorkerMessage], context: Context
@@ -131,7 +138,13 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
         known = self._launches.get(spec.job_id)
         if known is not None and known[0] is spec:
             return known[1]
-        launch = launch_to_wire(spec, make_token(self._controller.secret, PrincipalKind.JOB, spec.job_id))
+        token = make_token(self._controller.secret, PrincipalKind.JOB, spec.job_id)
+        last = self._last
+        if last is not None and is_alike(spec, last[0]):
+            launch = relaunch(last[1], spec.job_id, token)
+        else:
+            launch = launch_to_wire(spec, token)
+        self._last = (spec, launch)
         if len(self._launches) >= _LAUNCHES_KEPT:
             self._launches.clear()
         if spec.replicas > 1:

@@ -8,7 +8,7 @@ from iris.controller.silent import silent_attempts
 from iris.domain.ids import JobId, parent_of
 from iris.domain.states import PriorityBand
 from iris.rpc import iris_pb2 as pb
-from iris.rpc.convert import existing_policy_from_wire, job_state_to_wire, silent_attempt, spec_from_wire
+from iris.rpc.convert import existing_policy_from_wire, job_state_to_wire, silent_attempt
 
 
 async def begin_submission(controller: Controller, request: pb.SubmitJobRequest) -> "asyncio.Future[Answer]":
@@ -18,7 +18,8 @@ async def begin_submission(controller: Controller, request: pb.SubmitJobRequest)
     """
     parent_id = parent_of(JobId(request.spec.job_id))
     parent = None if parent_id is None else controller.view.jobs.get(parent_id)
-    spec = spec_from_wire(request.spec, PriorityBand.INTERACTIVE if parent is None else parent.spec.band)
+    band = PriorityBand.INTERACTIVE if parent is None else parent.spec.band
+    spec = controller.specs.read(request.spec, band)
     for blob in request.inline_blobs:
         controller.blobs.put(blob)
     policy = existing_policy_from_wire(request.existing)

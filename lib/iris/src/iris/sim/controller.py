@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from iris.controller.admission import Admission
 from iris.controller.blobs import BlobStore
 from iris.controller.client_sessions import ClientSessions
 from iris.controller.config import ControllerConfig
@@ -22,6 +23,7 @@ from iris.core.view import ClusterView
 from iris.domain.events import Event, WorkerLate, WorkerLost
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.authority import check_live
+from iris.rpc.convert import SpecReader
 from iris.rpc.interceptor import ServerInterceptor
 from iris.rpc.services_jobs import JobService
 from iris.rpc.services_worker import WorkerService
@@ -147,6 +149,8 @@ class Life:
             engine=self.engine,
             blobs=blobs,
             uploads=UploadChecks(blobs),
+            admission=Admission(config.heartbeat_interval_s, config.scale_groups),
+            specs=SpecReader(),
             hub=hub,
             sessions=self.sessions,
             waiters=self.waiters,

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -20,6 +19,8 @@ from iris.domain.entities import (
     Task,
     UserBudget,
     Worker,
+    is_alike,
+    renamed,
 )
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
 from iris.domain.resources import Device, Resources
@@ -52,7 +53,7 @@ def job_row(job: Job) -> Row:
     return (
         job.job_id, job.sequence, int(job.state), job.submitted_at_ms, job.started_at_ms, job.finished_at_ms,
         job.error, job.exit_code, job.exit_signal, job.deciding_task_id, job.idempotency_key,
-        _dump(job.task_counts), job.first_attempt,
+        _counts_text(job.task_counts), job.first_attempt,
     )  # fmt: skip
 
 
@@ -72,6 +73,11 @@ def job_of(row: Row, spec: JobSpec) -> Job:
         task_counts=_counts_of(row[11]),
         first_attempt=row[12],
     )
+
+
+@lru_cache(maxsize=4096)
+def _counts_text(counts: tuple[int, ...]) -> str:
+    return _dump(counts)
 
 
 @lru_cache(maxsize=4096)  # few of them differ, and equal ones need not be in memory twice
@@ -211,6 +217,20 @@ def spec_to_json(spec: JobSpec) -> str:
 _ALWAYS: Final = frozenset({"entrypoint", "replicas", "max_retries_preemption", "band"})
 
 
+class SpecWriter:
+    """Writes specs; the text of one like the last is the last one's."""
+
+    def __init__(self) -> None:
+        self._last: tuple[JobSpec, str, str] | None = None
+
+    def write(self, spec: JobSpec) -> tuple[str, str]:
+        """The spec, and its env_vars, which are kept apart ("" when there are none)."""
+        last = self._last
+        if last is None or not is_alike(spec, last[0]):
+            last = self._last = (spec, spec_to_json(spec), env_vars_to_json(spec) if spec.env_vars else "")
+        return last[1], last[2]
+
+
 def env_vars_to_json(spec: JobSpec) -> str:
     return _dump(dict(spec.env_vars))
 
@@ -256,7 +276,7 @@ class SpecReader:
         if known is None:
             known = self._known[text, env_vars] = spec_of(job_id, text, env_vars)
             return known
-        return replace(known, job_id=job_id)
+        return renamed(known, job_id)
 
 
 def _entrypoint_of(fields: Mapping[str, Any]) -> Entrypoint:
@@ -290,5 +310,8 @@ def _resources_of(fields: Mapping[str, Any]) -> Resources:
     )
 
 
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
+
 def _dump(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return _ENCODER.encode(value)

@@ -28,16 +28,15 @@ from iris.store.rows import (
     TASK_COLUMNS,
     WORKER_COLUMNS,
     SpecReader,
+    SpecWriter,
     budget_of,
     budget_row,
     endpoint_of,
     endpoint_row,
-    env_vars_to_json,
     job_of,
     job_row,
     lost_of,
     lost_row,
-    spec_to_json,
     stopping_of,
     stopping_row,
     task_of,
@@ -69,10 +68,11 @@ _SELECT_LIVE_TASKS: Final = (
 _SELECT_TASKS_OF_JOB: Final = f"SELECT {_TASK_LIST} FROM tasks WHERE job_id = ? ORDER BY task_index"
 
 
-def _writes(changes: Changes, fresh: Sequence[Job]) -> list[Op]:
+def _writes(changes: Changes, fresh: Sequence[Job], specs: SpecWriter) -> list[Op]:
+    texts = [(job.job_id, *specs.write(job.spec)) for job in fresh]
     rows = {
-        "job_specs": [(job.job_id, spec_to_json(job.spec)) for job in fresh],
-        "job_env_vars": [(job.job_id, env_vars_to_json(job.spec)) for job in fresh if job.spec.env_vars],
+        "job_specs": [(job_id, spec) for job_id, spec, _ in texts],
+        "job_env_vars": [(job_id, env_vars) for job_id, _, env_vars in texts if env_vars],
         "jobs": [job_row(job) for job in changes.jobs.values()],
         "tasks": [task_row(task) for task in changes.tasks.values()],
         "workers": [worker_row(worker) for worker in changes.workers.values()],
@@ -130,6 +130,7 @@ class Store:
         self._journal = journal
         self._lock = lock_descriptor
         self._spec_of_sequence: dict[JobId, int] = {}
+        self._specs = SpecWriter()
         with self._reading("the list of jobs"):
             for job_id, sequence in connection.execute("SELECT job_id, sequence FROM jobs"):
                 self._spec_of_sequence[job_id] = sequence
@@ -165,7 +166,7 @@ class Store:
         known = self._spec_of_sequence
         fresh = [job for job in changes.jobs.values() if known.get(job.job_id) != job.sequence]
         replaced = [job.job_id for job in fresh if job.job_id in known]
-        self._run(_removals(changes, replaced) + _writes(changes, fresh))
+        self._run(_removals(changes, replaced) + _writes(changes, fresh, self._specs))
         for job_id in changes.forgotten_jobs:
             known.pop(job_id, None)
         for job in fresh:
