@@ -34,6 +34,7 @@ from marin.execution.run_events import RunEnded, RunObserver, RunStarted, notify
 from marin.execution.runner import Outcome, StepResult, StepRun, StepTask, check_max_concurrent, describe_error
 from marin.execution.standing import read_standings, statuses_of
 from marin.execution.step import ExecutorStep
+from marin.execution.step_output import step_output
 from marin.execution.version import Step
 from marin.execution.version_diff import Difference
 from rigging.errors import InvalidRequest, StepFailed
@@ -179,16 +180,23 @@ class Executor:
         started = time.monotonic()
         notify(observers, RunStarted(time.time(), len(chosen), self.description, self.executor_info_path))
         error: str | None = None
+        run = StepRun(
+            tasks,
+            statuses_of(standings),
+            force_run_failed=force_run_failed,
+            max_concurrent=max_concurrent,
+            stop_work=jobs.terminate,
+            terms=self.lease_terms,
+            observers=observers,
+        )
+        here = [
+            step
+            for step in chosen
+            if standings[self.output_paths[step]].status != STATUS_SUCCESS and remote_function(step) is None
+        ]
         try:
-            self.results = StepRun(
-                tasks,
-                statuses_of(standings),
-                force_run_failed=force_run_failed,
-                max_concurrent=max_concurrent,
-                stop_work=jobs.terminate,
-                terms=self.lease_terms,
-                observers=observers,
-            ).run()
+            with step_output(is_parallel=max_concurrent != 1 and len(here) > 1):
+                self.results = run.run()
         except BaseException as caught:
             error = describe_error(caught)
             raise

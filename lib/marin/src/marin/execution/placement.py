@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from marin.execution.remote import RemoteCallable, job_name, job_region, remote, submit_step
 from marin.execution.step import ExecutorStep
 from marin.execution.step_call import call_step, generator_problem, mirror_budget_gb
+from marin.execution.step_output import speaking
 from rigging.errors import InvalidRequest, MarinError
 
 if TYPE_CHECKING:
@@ -124,7 +125,12 @@ def bind(step: ExecutorStep[Any], config: Any, output_path: str, prefix: str, jo
     remote_fn = remote_function(step)
     budget_gb = mirror_budget_gb(step.config)
     if remote_fn is None:
-        return lambda: call_step(fn, (config,), output_path, budget_gb)
+
+        def call_here() -> Any:
+            with speaking(step.name, output_path):
+                return call_step(fn, (config,), output_path, budget_gb)
+
+        return call_here
     # The hash keeps the name of one output's job the same from run to run, and apart from every other's.
     unique = hashlib.md5(output_path.encode(), usedforsecurity=False).hexdigest()
     name = job_name(remote_fn.name or step.name, unique)

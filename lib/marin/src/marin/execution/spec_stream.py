@@ -37,6 +37,7 @@ from marin.execution.run_events import (
 )
 from marin.execution.runner import MAX_STEP_THREADS, describe_error
 from marin.execution.spec_attempt import Attempt, AttemptResult
+from marin.execution.step_output import step_output
 from marin.execution.step_spec import StepSpec
 from rigging.errors import MarinError, StepFailed
 
@@ -131,7 +132,8 @@ class SpecStream:
         self._tell(RunStarted(time.time(), steps=None))
         error: str | None = None
         try:
-            self._work_through()
+            with step_output(is_parallel=self._limit > 1):
+                self._work_through()
         except BaseException as caught:
             error = describe_error(caught)
             self._abandon()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shutil
 import sys
 import threading
@@ -17,6 +18,7 @@ from typing import Any, TextIO
 
 from marin.execution.log_lines import count_words, end_words
 from marin.execution.run_events import RunEnded, RunEvent, RunStarted, StepEnd, StepEnded, StepQueued, StepStarted
+from marin.execution.step_output import current_output
 
 REDRAW_SECONDS = 0.2
 
@@ -66,13 +68,23 @@ class Board:
             case RunEnded():
                 pass
 
-    def lines(self, now: float, width: int, height: int) -> list[str]:
-        """The view as at most `height` lines of at most `width` characters."""
+    def lines(self, now: float, width: int, height: int, open_line: Callable[[str], str] = lambda _: "") -> list[str]:
+        """The view as at most `height` lines of at most `width` characters.
+
+        Args:
+            open_line: Gives what a step has written of a line that is not whole yet (a progress bar), by path.
+        """
         room = max(1, height - 2)
         steps = list(self.running.items())
         shown = steps if len(steps) <= room else steps[: room - 1]
         name_width = min(40, max((len(name) for _, (name, _) in shown), default=0))
-        lines = [f"  {name:<{name_width}}  {clock_text(now - when):>7}  {path}" for path, (name, when) in shown]
+        lines = []
+        for path, (name, when) in shown:
+            lines.append(f"  {name:<{name_width}}  {clock_text(now - when):>7}  {path}")
+            unfinished = open_line(path)
+            # A bar needs a line of its own; where there is no room for all of them, the steps themselves come first.
+            if unfinished and len(lines) + len(shown) < room:
+                lines.append(f"    {unfinished}")
         if len(shown) < len(steps):
             lines.append(f"  and {len(steps) - len(shown)} more at work")
         return [line[: width - 1] for line in (*lines, self.summary(now))]
@@ -117,6 +129,7 @@ class LiveView:
         self._guard = threading.RLock()
         self._drawn = 0
         self._line_open = False
+        self._held: list[str] | None = None
         self._done = threading.Event()
         self._redirected = contextlib.ExitStack()
 
@@ -145,11 +158,15 @@ class LiveView:
     def draw(self) -> None:
         """Draw the view anew."""
         with self._guard:
+            if self._held is not None:
+                return
             self._erase()
             if self._line_open:
                 return  # a program's own unfinished line stands where the view would begin
             width, height = self._size()
-            lines = self.board.lines(self._now(), width, max(3, height - 1))
+            output = current_output()
+            open_line = (lambda _: "") if output is None else output.open_line
+            lines = self.board.lines(self._now(), width, max(3, height - 1), open_line)
             self._terminal.write("".join(line + "\n" for line in lines))
             self._terminal.flush()
             self._drawn = len(lines)
@@ -159,7 +176,29 @@ class LiveView:
         with self._guard:
             self._write_above(text)
 
+    @contextlib.contextmanager
+    def answering(self, prompt: str) -> Iterator[None]:
+        """Leave the terminal to somebody who answers a prompt; what is said meanwhile is shown after the answer.
+
+        Args:
+            prompt: What of it is not on the terminal yet.
+        """
+        with self._guard:
+            self._write_above(prompt)
+            nested, self._held = self._held, [] if self._held is None else self._held
+        try:
+            yield
+        finally:
+            with self._guard:
+                held, self._held = self._held, nested
+                self._line_open = False  # the answer ended the line
+                if nested is None:
+                    self._write_above("".join(held or ()))
+
     def _write_above(self, text: str) -> None:
+        if self._held is not None:
+            self._held.append(text)
+            return
         self._erase()
         self._terminal.write(text)
         if text:
@@ -173,6 +212,9 @@ class LiveView:
 
     def _redraw(self, done: threading.Event) -> None:
         while not done.wait(REDRAW_SECONDS):
+            output = current_output()
+            if output is not None:
+                output.settle()
             with self._guard:
                 if done.is_set():
                     return
@@ -191,6 +233,9 @@ class LiveView:
             if type(handler) is logging.StreamHandler and handler.stream in streams
         ]
         before = sys.stdout, sys.stderr
+        keyboard = sys.stdin
+        if keyboard is not None and streams and keyboard.isatty():
+            sys.stdin = _Keyboard(keyboard, self)
         sys.stdout = streams.get(sys.stdout, sys.stdout)
         sys.stderr = streams.get(sys.stderr, sys.stderr)
         originals = [(handler, handler.setStream(streams[handler.stream])) for handler in handlers]
@@ -198,6 +243,7 @@ class LiveView:
             yield
         finally:
             sys.stdout, sys.stderr = before
+            sys.stdin = keyboard
             for handler, original in originals:
                 handler.setStream(original)
 
@@ -214,6 +260,7 @@ class _Above:
     def __init__(self, stream: TextIO, view: LiveView) -> None:
         self._stream = stream
         self._view = view
+        self._descriptor = -1
 
     def write(self, text: str) -> int:
         self._view.write_above(text)
@@ -221,6 +268,31 @@ class _Above:
 
     def writelines(self, lines: list[str]) -> None:
         self._view.write_above("".join(lines))
+
+    def fileno(self) -> int:
+        # Another number than the terminal's own: else `input()` would write its prompt past the view.
+        if self._descriptor < 0:
+            self._descriptor = os.dup(self._stream.fileno())
+        return self._descriptor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class _Keyboard:
+    """Standard input on a terminal with a view: who reads a line has the terminal for that time (pdb's prompt)."""
+
+    def __init__(self, stream: TextIO, view: LiveView) -> None:
+        self._stream = stream
+        self._view = view
+
+    def readline(self, size: int = -1) -> str:
+        output = current_output()
+        with self._view.answering("" if output is None else output.take_open()):
+            return self._stream.readline(size)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.readline, "")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
