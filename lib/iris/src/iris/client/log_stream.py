@@ -63,9 +63,12 @@ def read_logs(connection: Connection, query: LogQuery) -> Iterator[LogLine]:
             for batch in stream:
                 connection.note_answer()
                 patience.reset()
-                yield from (line for line in log_lines(batch) if memory.is_new(line))
-                if memory.is_complete():
-                    return
+                for line in log_lines(batch):
+                    if memory.is_new(line):
+                        yield line
+                        # In the middle of a message: after an interruption more was asked for than is wanted.
+                        if memory.is_complete():
+                            return
             return
         except grpc.RpcError as error:
             if not is_away(error):
