@@ -35,7 +35,7 @@ def submit(cluster, workspace, name: str, code: str):
 
 
 def lost(text: str) -> int:
-    found = re.findall(r"^iris: task \S+: ([\d,]+) bytes of output lost: ", text, re.MULTILINE)
+    found = re.findall(r"^iris: task \S+: ([\d,]+) bytes of (?:output|the log) lost: ", text, re.MULTILINE)
     return sum(int(number.replace(",", "")) for number in found)
 
 
@@ -86,7 +86,7 @@ sys.stdout.flush()
     # Controller and worker share the disk that is full: where even the worker's note had no room, the controller's
     # stands in its place. The cause is in the summary either way.
     assert re.search(
-        r"[\d,]+ bytes of output lost: (no space left on the worker's disk|.*the controller's disk was nearly full)",
+        r"[\d,]+ bytes of (output lost: no space left on the worker's|the log lost: .*the controller's) disk",
         logs.err,
     )
     assert 0 < len(logs.out.splitlines()) < 40_000

@@ -327,6 +327,16 @@ def test_stopping_says_of_each_job_what_became_of_it(iris: Iris, client: Client)
     assert said.splitlines()[-1] == "iris: job /ann/train is ann's"
 
 
+def test_a_wrong_name_is_told_and_the_others_are_stopped(iris: Iris, client: Client) -> None:
+    code, _, said = iris("job", "stop", "nothing", "train", "nor-this")
+    assert code == 4
+    assert {"stop": ["/ann/train"], "include_children": True} in client.asked
+    lines = said.removeprefix("iris: ").splitlines()
+    assert lines[0] == "job /ann/train stopped"
+    assert "no job 'nothing'" in lines[1]
+    assert "no job 'nor-this'" in lines[2]
+
+
 def test_a_summary_leaves_out_what_there_is_not(iris: Iris, client: Client) -> None:
     client.jobs = [job("/ann/a", JobState.SUCCEEDED, deciding_task_id="/ann/a/0", replicas=1)]
     client.tasks = [TaskStatus("/ann/a/0", TaskState.SUCCEEDED, 0, "w1", started_at_ms=1000, finished_at_ms=3500)]

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import pytest
-
 from iris.cli.job_ids import find_jobs
 from iris.cli.stopping import await_stops
 from iris.client import JobStatus, SilentAttempt, Stopped
@@ -46,7 +44,7 @@ class Stopping(Client):
 
 def test_names_that_are_right_cost_one_call_together() -> None:
     client = Client()
-    assert [status.job_id for status in find_jobs(client, ["a", "/bob/b"])] == ["/ann/a", "/bob/b"]
+    assert [status.job_id for status in find_jobs(client, ["a", "/bob/b"])[0]] == ["/ann/a", "/bob/b"]
     assert client.calls == ["poll /ann/a /bob/b"]
     client.calls.clear()
     find_jobs(client, ["a"])
@@ -55,9 +53,10 @@ def test_names_that_are_right_cost_one_call_together() -> None:
 
 def test_a_name_that_is_elsewhere_or_nowhere_is_looked_for_by_itself() -> None:
     client = Client()
-    assert [status.job_id for status in find_jobs(client, ["a", "bob/b"])] == ["/ann/a", "/bob/b"]
-    with pytest.raises(NotFound, match="no job 'nothing'"):
-        find_jobs(client, ["a", "nothing"])
+    found, wrong = find_jobs(client, ["a", "nothing", "bob/b", "a", "nor this"])
+    assert [status.job_id for status in found] == ["/ann/a", "/bob/b"]
+    assert [type(error) for error in wrong] == [NotFound, NotFound]
+    assert [str(error).partition(";")[0] for error in wrong] == ["no job 'nothing'", "no job 'nor this'"]
 
 
 def test_what_is_said_of_jobs_stopped_together() -> None:

@@ -13,6 +13,7 @@ import pytest
 from iris.cli.exit_codes import exit_code_of
 from iris.cli.main import run
 from iris.cli.output import duration, moment, table
+from iris.domain.entities import CommandEntrypoint
 from rigging.errors import AlreadyExists, Conflict, Denied, InvalidRequest, JobFailed, NotFound, Unavailable
 
 
@@ -83,25 +84,25 @@ def test_a_usage_error_says_what_to_write(words, named, capsys, tmp_path):
         (["--cluster", "nowhere", "job", "list"], 4, "no cluster named 'nowhere'"),
         (["--controller-url", "nonsense", "job", "list"], 3, "must be host:port"),
         (["--controller-url", "h:1", "--cluster", "local", "job", "list"], 3, "both name a cluster"),
-        (["job", "run", "--memory", "lots", "--", "true"], 3, "memory 'lots' is not a size"),
+        (["job", "run", "--memory", "lots", "--", "true"], 2, "memory 'lots' is not a size"),
         (
             ["job", "run", "--memory", "2", "--", "true"],
-            3,
+            2,
             "memory '2' is 2 bytes, below the least of 1MB; write a unit",
         ),
         (
             ["job", "run", "--memory", "99999999999999999999GB", "--", "true"],
-            3,
+            2,
             "is not a size: it must be below 8192p",
         ),
-        (["job", "run", "--gpu", "H100x99999999999", "--", "true"], 3, "the number of gpus of a task must be a whole"),
-        (["job", "run", "--disk", "7", "--", "true"], 3, "disk '7' is 7 bytes, below the least of 1MB"),
+        (["job", "run", "--gpu", "H100x99999999999", "--", "true"], 2, "the number of gpus of a task must be a whole"),
+        (["job", "run", "--disk", "7", "--", "true"], 2, "disk '7' is 7 bytes, below the least of 1MB"),
         (
             ["cluster", "controller", "serve", "--state-dir", "/proc/x"],
             3,
             "cannot keep the state in /proc/x (--state-dir)",
         ),
-        (["job", "run", "--tpu", "v5p-9", "--", "true"], 3, "v5p-8"),
+        (["job", "run", "--tpu", "v5p-9", "--", "true"], 2, "v5p-8"),
         (["job", "run", "--job-name", "a/b", "--", "true"], 3, "a/b"),
         (["cluster", "status"], 5, "no local cluster runs"),
         (["cluster", "stop"], 0, "no local cluster runs"),
@@ -112,7 +113,7 @@ def test_an_error_is_one_sentence_and_a_code(words, code, named, capsys, monkeyp
     assert run(words) == code
     err = capsys.readouterr().err
     assert named in err
-    assert err.startswith("iris: ")
+    assert err.startswith("Usage: " if code == 2 else "iris: ")
     assert "Traceback" not in err
     assert not (tmp_path / "state").exists(), "what is refused here starts nothing"
 
@@ -207,3 +208,17 @@ def test_closed_standard_streams_are_no_error(closed: str) -> None:
     program = "import sys; from iris.cli.entry import main; sys.argv = ['iris', '--version']; main()"
     done = subprocess.run(["sh", "-c", f'"$0" -c "$1" {closed}', sys.executable, program], timeout=60, check=False)
     assert done.returncode == 0
+
+
+def test_a_removed_current_directory_is_named(capsys, monkeypatch, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "state"))
+    gone.rmdir()
+    assert run(["job", "run", "--", "true"]) == 3
+    assert "the current directory has been removed: change to another" in capsys.readouterr().err
+
+
+def test_a_command_is_shown_as_it_would_be_typed():
+    assert str(CommandEntrypoint(("sh", "-c", "echo a  b | wc"))) == "sh -c 'echo a  b | wc'"

@@ -98,7 +98,7 @@ def test_more_output_than_the_disk_holds_ends_nothing(disk: SmallDisk, cluster: 
     found = entries(user, "/ann/a")
     notes = [entry.data.decode() for entry in found if entry.note]
     kept = sum(len(entry.data) + RECORD_OVERHEAD for entry in found if not entry.note)
-    assert [note.partition(" bytes of output lost: ")[0] for note in notes] == [f"{total - kept:,}"]
+    assert [note.partition(" bytes of the log lost: ")[0] for note in notes] == [f"{total - kept:,}"]
     assert kept > 8 * 2**20
     assert not found[-1].note, "the newest output is what is kept"
     user.submit("/ann/next")
@@ -146,7 +146,7 @@ def test_a_start_without_a_byte_free_and_without_a_reserve(disk: SmallDisk, clus
     user = connect()
     assert user.get("/ann/a").state == pb.JOB_STATE_RUNNING
     lost = [entry.data.decode() for entry in entries(user, "/ann/a")]
-    assert " bytes of output lost: " in lost[0]
+    assert " bytes of the log lost: " in lost[0]
 
 
 def test_while_nothing_can_be_written_callers_hear_why_and_then_it_goes_on(

@@ -66,7 +66,7 @@ def test_the_beginning_and_the_newest_are_kept(tmp_path: Path) -> None:
     assert records[0].data.startswith(b"line 000000 ")
     assert records[-1].data.startswith(b"line 019999 ")
     (note,) = [record for record in records if record.note]
-    assert note.data == f"{note.hole:,} bytes of output lost: ".encode() + note.data.partition(b": ")[2]
+    assert note.data == f"{note.hole:,} bytes of the log lost: ".encode() + note.data.partition(b": ")[2]
     assert sum(path.stat().st_size for path in tmp_path.rglob("~*")) <= 2**20
     store.remove("/ann/a")
     assert list(tmp_path.iterdir()) == []

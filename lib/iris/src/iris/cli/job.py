@@ -152,13 +152,15 @@ def logs(
 @click.option("--include-children/--no-include-children", default=True, show_default=True, help="Stop child jobs too.")
 @pass_context
 def stop(context: CliContext, names: tuple[str, ...], include_children: bool) -> None:
-    """Stop jobs and their child jobs, and wait until they are gone."""
+    """Stop jobs and their child jobs, and wait until they are gone.
+
+    A name that is wrong is told, and the command then fails; the other jobs are stopped.
+    """
     from iris.cli.job_ids import find_jobs
     from iris.cli.stopping import await_stops
 
     with context.client() as client:
-        # All names are looked up first: a typo in the last one must not stop the others.
-        found = find_jobs(client, names)
+        found, wrong = find_jobs(client, names)
         for status in found:
             if status.is_terminal:
                 say(f"job {status.job_id} had {status.state.word} before")
@@ -166,9 +168,11 @@ def stop(context: CliContext, names: tuple[str, ...], include_children: bool) ->
         results = client.stop_many(live, "stopped by `iris job stop`", include_children=include_children)
         for job_id, line in zip(live, await_stops(client, results), strict=True):
             say(f"job {job_id}{line}")
-        for result in results:
-            if isinstance(result, MarinError):
-                raise result
+        wrong += [result for result in results if isinstance(result, MarinError)]
+        for error in wrong[:-1]:
+            say(str(error))
+        if wrong:
+            raise wrong[-1]
 
 
 @job.command()

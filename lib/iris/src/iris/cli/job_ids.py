@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from iris.domain.ids import user_of
-from rigging.errors import Denied, NotFound
+from rigging.errors import Denied, MarinError, NotFound
 
 if TYPE_CHECKING:
     from iris.client import IrisClient, JobStatus
@@ -28,14 +28,26 @@ def find_job(client: "IrisClient", text: str) -> "JobStatus":
     raise NotFound(_nothing_named(client, text))
 
 
-def find_jobs(client: "IrisClient", texts: Sequence[str]) -> "list[JobStatus]":
-    """As `find_job` for each; names that are right at the first guess cost one call together."""
+def find_jobs(client: "IrisClient", texts: Sequence[str]) -> "tuple[list[JobStatus], list[MarinError]]":
+    """The jobs that are there, each once, and what is wrong with the other names (NotFound, Denied).
+
+    Names that are right at the first guess cost one call together.
+    """
     guesses = [candidates[0] for text in texts if (candidates := _candidates(client, text))]
     if len(guesses) == len(texts) > 1:
         with contextlib.suppress(NotFound, Denied):
             statuses, _ = client.poll_jobs(list(dict.fromkeys(guesses)))
-            return statuses
-    return [find_job(client, text) for text in texts]
+            return statuses, []
+    found: dict[str, JobStatus] = {}
+    wrong: list[MarinError] = []
+    for text in texts:
+        try:
+            status = find_job(client, text)
+        except (NotFound, Denied) as error:
+            wrong.append(error)
+        else:
+            found[status.job_id] = status
+    return list(found.values()), wrong
 
 
 def find_job_or_task(client: "IrisClient", text: str) -> tuple["JobStatus", str]:

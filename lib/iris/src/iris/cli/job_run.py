@@ -12,7 +12,7 @@ import click
 
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import echo, say
-from iris.cli.params import NAME, SECONDS, Number
+from iris.cli.params import NAME, SECONDS, SIZE, Number
 from iris.cli.run_words import (
     ENV_OPTION,
     default_job_name,
@@ -21,7 +21,7 @@ from iris.cli.run_words import (
     rewrite_env,
     split_command,
 )
-from rigging.errors import Unavailable
+from rigging.errors import InvalidRequest, Unavailable
 
 if TYPE_CHECKING:
     from iris.client import IrisClient, Job
@@ -100,8 +100,8 @@ class RunOptions:
     epilog="MARIN_* of your environment are passed on, and when set " + ", ".join(FORWARDED) + ".",
 )
 @click.option("--cpu", type=Number(min=0, max=1e6), default=0.1, show_default=True, help="Cores of each task.")
-@click.option("--memory", default="1GB", show_default=True, help="Memory of each task, with a unit.")
-@click.option("--disk", default="5GB", show_default=True, help="Scratch space of each task; 0: none.")
+@click.option("--memory", type=SIZE, default="1GB", show_default=True, help="Memory of each task, with a unit.")
+@click.option("--disk", type=SIZE, default="5GB", show_default=True, help="Scratch space of each task; 0: none.")
 @click.option("--tpu", metavar="TYPE[,TYPE...]", help="TPU slice, e.g. v5p-8; further types would do as well.")
 @click.option("--gpu", metavar="[TYPEx]N", help="GPUs of each task, e.g. 2 or H100x8.")
 @click.option("--extra", "extras", metavar="GROUP", multiple=True, help="Optional-dependency group to install.")
@@ -263,7 +263,16 @@ def _workspace(options: RunOptions, *, inside: bool) -> Path | None:
     if options.workspace is not None:
         return Path(options.workspace)
     # A job's own jobs get that job's files.
-    return None if options.no_workspace or inside else find_workspace(Path.cwd())
+    return None if options.no_workspace or inside else find_workspace(_here())
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise InvalidRequest(
+            "the current directory has been removed: change to another, or give --workspace DIR or --no-workspace"
+        ) from None
 
 
 def describe(target: "ClusterTarget", client: "IrisClient") -> str:

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import click
 
-from rigging.quantities import MAX_COUNT, MAX_SECONDS
+from rigging.errors import InvalidRequest
+from rigging.quantities import MAX_COUNT, MAX_SECONDS, check_unit
 
 
 class Number(click.FloatRange):
@@ -45,6 +46,20 @@ class Directory(click.Path):
         return super().convert(value, param, ctx)
 
 
+class Size(click.types.StringParamType):
+    """A size as people write it, as text."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            check_unit(value, param.name or "size" if param is not None else "size")
+        except InvalidRequest as error:
+            self.fail(str(error), param, ctx)
+        return value
+
+
+SIZE: Final = Size()
 SECONDS: Final = Number(min=0, min_open=True, max=MAX_SECONDS)
 SECONDS_OR_ZERO: Final = Number(min=0, max=MAX_SECONDS)
 COUNT: Final = click.IntRange(min=1, max=MAX_COUNT)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from rigging.errors import InvalidRequest
+
 if TYPE_CHECKING:
     from iris.cluster.types import DeviceSpec
 
@@ -75,14 +77,20 @@ def parse_gpu(text: str) -> "DeviceSpec":
     match = re.fullmatch(r"(?:(?P<variant>.+)x)?(?P<count>[0-9]+)", text)
     if match is None or int(match["count"]) < 1:
         raise click.UsageError(f"--gpu {text!r}: write a count, or a type and a count, e.g. 8 or H100x8")
-    return gpu_device(match["variant"] or "", int(match["count"]))
+    try:
+        return gpu_device(match["variant"] or "", int(match["count"]))
+    except InvalidRequest as error:
+        raise click.UsageError(f"--gpu {text!r}: {error}") from None
 
 
 def parse_tpu(text: str) -> "DeviceSpec":
-    """Read "V[,V2...]": the wanted type, then those that would do. Raises InvalidRequest for unknown ones."""
+    """Read "V[,V2...]": the wanted type, then those that would do. Raises UsageError for unknown ones."""
     from iris.cluster.types import tpu_device
 
-    return tpu_device([word.strip() for word in text.split(",") if word.strip()])
+    try:
+        return tpu_device([word.strip() for word in text.split(",") if word.strip()])
+    except InvalidRequest as error:
+        raise click.UsageError(f"--tpu {text!r}: {error}") from None
 
 
 def default_job_name(command: Sequence[str], now: time.struct_time, salt: str) -> str:

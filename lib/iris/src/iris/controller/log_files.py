@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-from iris.rpc.logformat import Record, decode_all, hole, last_complete, lost_output, read_from, read_tail
+from iris.rpc.logformat import Record, decode_all, hole, last_complete, lost_log, read_from, read_tail
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ class LogFiles:
                     first = next(records, None)
                 at_ms = at_ms or (first.at_ms if first is not None else 0)
                 if at_ms >= since_ms or first is not None:
-                    yield hole(max(at_ms, since_ms), start, skipped, lost_output(skipped, DROPPED))
+                    yield hole(max(at_ms, since_ms), start, skipped, lost_log(skipped, DROPPED))
             while first is not None:
                 at_ms, start = first.at_ms, first.end
                 yield first
@@ -178,7 +178,7 @@ class LogFiles:
             if begin and len(found) < max_lines:
                 before = max((start + size for start, size in self.files if start < begin), default=0)
                 at_ms = found[0].at_ms if found else since_ms
-                found.insert(0, hole(at_ms, begin, begin - before, lost_output(begin - before, DROPPED)))
+                found.insert(0, hole(at_ms, begin, begin - before, lost_log(begin - before, DROPPED)))
         return found
 
     def remove(self) -> None:

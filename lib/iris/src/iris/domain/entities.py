@@ -3,6 +3,7 @@
 Times are Unix milliseconds, 0 = not yet. Records are replaced, never changed.
 """
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
@@ -22,7 +23,7 @@ class CommandEntrypoint:
     argv: tuple[str, ...]
 
     def __str__(self) -> str:
-        return " ".join(self.argv)
+        return shlex.join(self.argv)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,11 @@ def lost_output(count: int, why: str) -> bytes:
     return f"{count:,} bytes of output lost: {why}".encode()
 
 
+def lost_log(count: int, why: str) -> bytes:
+    """The text of a note: so many bytes of the log are not here; how much output they held is not known any more."""
+    return f"{count:,} bytes of the log lost: {why}".encode()
+
+
 def hole(at_ms: int, end: int, count: int, text: bytes) -> Record:
     """A note that stands in a reader's answer for `count` bytes before `end` that are not in the file."""
     return Record(True, at_ms, text, False, end, note=True, hole=count)

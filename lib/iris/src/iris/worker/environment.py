@@ -18,6 +18,7 @@ from iris.domain.python_version import minor
 from iris.domain.states import FailureKind
 from iris.requirements import named_paths
 from iris.uv_tool import is_network_failure, uv_program
+from iris.uv_words import cause_of
 from iris.worker.bundle import SingleFlight
 from iris.worker.interpreters import Interpreter, Interpreters, ToolRunner
 from iris.worker.isolation.seals import Seals
@@ -190,8 +191,10 @@ class EnvironmentStore:
         if succeeded:
             return
         shown = " ".join(["uv", *arguments[:2]])
-        words = output.strip()[-_ERROR_BYTES:] or "it said nothing"
-        text = f"the environment could not be built ({shown}): {words}"
+        words = output.strip()[-_ERROR_BYTES:]
+        cause = cause_of(output) or "it said nothing"
+        # Lists show the first line only; all that uv said follows.
+        text = f"the environment could not be built ({shown}): {cause}" + (f"\n{words}" if words != cause else "")
         hint = hint or await self._newest(output, path, cwd, env)
         raise PreparationFailed(FailureKind.ENVIRONMENT, f"{text}\n{hint}" if hint else text)
 
