@@ -23,6 +23,27 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert result.returncode == 0, result.stderr[-5000:]
 
 
+# Pages whose Python is whole, and those that show parts of programs which define some names elsewhere.
+WHOLE = ("docs/executor.md", "docs/mirror.md", "README.md", "lib/fray/README.md", "lib/rigging/README.md")
+IN_PARTS = ("docs/fray.md", "lib/marin/README.md")
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("pages", "options"), [(WHOLE, ()), (IN_PARTS, ("name-defined", "no-untyped-def"))])
+def test_the_examples_have_no_type_errors(tmp_path: Path, pages: tuple[str, ...], options: tuple[str, ...]) -> None:
+    root = DOCS.parent
+    for page in pages:
+        blocks = re.findall(r"```python\n(.*?)```", (root / page).read_text(), re.DOTALL)
+        assert blocks, page
+        (tmp_path / (re.sub(r"\W", "_", page) + ".py")).write_text("\n".join(blocks))
+    files = sorted(str(path) for path in tmp_path.glob("*.py"))
+    ignored = [f"--disable-error-code={code}" for code in options]
+    command = [sys.executable, "-m", "mypy", "--strict", *ignored, *files]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=380)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_options_are_those_of_the_command_line() -> None:
     import dataclasses
 

@@ -46,14 +46,25 @@ class NotText:
         self._refuse(other)
 
 
+if TYPE_CHECKING:
+    # What a step's function sees where an input stands: configs declare such fields as `str`.
+    _SeenAsText = str
+else:
+
+    class _SeenAsText:
+        __slots__ = ()
+
+
 def _check_inside(path: str | None, what: str) -> None:
     if path and ".." in path and ".." in path.split("/"):
         raise InvalidRequest(f"{what}({path!r}): a '..' part would leave the place that it is relative to")
 
 
 @dataclass(frozen=True, slots=True)
-class InputName(NotText):
+class InputName(NotText, _SeenAsText):
     """A path below another step's output, or (with `step=None`) a path below the prefix.
+
+    To type checkers it is a `str`, which is what a step's function sees in its place; it has none of a text's methods.
 
     Attributes:
         step: The step whose output is meant; None for a hardcoded path.
