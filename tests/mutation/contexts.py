@@ -23,6 +23,7 @@ _MODULE: Final = ""
 _RECORDING_S: Final = 7200.0
 _COLLECTING_S: Final = 600.0
 _UNKNOWN_S: Final = 1.0
+_OWN: Final = 3  # for a file of tests that has the name of the module
 _NEAR: Final = 2  # in the folder of the mutated file, or in one below it
 
 
@@ -111,11 +112,17 @@ def changed_modules(record: Record, tree: Path, package: str) -> list[str]:
 
 
 def select_tests(record: Record, mutation: Mutation, source: bytes, budget_s: float) -> list[str]:
-    """The tests that can notice a mistake, the nearest first and then the quickest, as many as the time allows."""
+    """The tests that can notice a mistake, the nearest first and then the quickest, as many as the time allows.
+
+    Those of the module's own file of tests always take part: what they execute in processes that are killed, or that
+    get another environment, is not recorded.
+    """
     numbers = _covering(record, mutation, source)
+    own = _OWN + _NEAR * len(Path(mutation.file).parts[4:-1])
     if not numbers:
         best = max((_nearness(mutation.file, name) for name in record.tests), default=0)
         numbers = {n for n, name in enumerate(record.tests) if _nearness(mutation.file, name) == best}
+    numbers |= {n for n, name in enumerate(record.tests) if _nearness(mutation.file, name) == own}
     numbers |= {n for n in record.unrecorded if _nearness(mutation.file, record.tests[n]) >= _NEAR}
     near_first = sorted(numbers, key=lambda n: (-_nearness(mutation.file, record.tests[n]), record.seconds[n]))
     chosen: list[str] = []
@@ -173,7 +180,7 @@ def _nearness(file: str, test: str) -> int:
             break
         shared += 1
     is_module = bool(theirs) and theirs[-1] == inner[-1]
-    return 2 * shared + (3 if is_module else 0)
+    return _NEAR * shared + (_OWN if is_module else 0)
 
 
 def _sha(source: bytes) -> str:

@@ -1,7 +1,9 @@
 """The places in a source file where a small mistake can be planted, and the mistakes.
 
-Left out is what no test should hold: texts, docstrings, log messages, annotations, `assert`, `__repr__`. So is what
-fails by its type wherever it is run (a string minus a string), which would only flatter the figure.
+Left out is what no test should hold: texts, docstrings, log messages, annotations, `assert`, `__repr__`; and what
+nobody can see from outside, by its form alone: how long a local name lives (`del name`), how much a cache holds, and
+`strict=` of zip, which like `assert` only finds mistakes of the program itself. So is what fails by its type wherever
+it is run (a string minus a string), which would only flatter the figure.
 """
 
 import ast
@@ -42,6 +44,7 @@ _METHODS = {
     "popleft": "pop",
 }
 _COUNTED = 64  # what is larger is a size or a time that somebody chose; nothing depends on one more
+_UNSEEN_KEYWORDS = {"usedforsecurity", "maxsize", "cached_statements"}  # said to the interpreter; sizes of caches
 _LOGGING = {"logger", "logging", "log", "_log", "warnings"}
 _TEXTS = (ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp, ast.Dict, ast.Set)
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
@@ -119,7 +122,7 @@ class _Finder(ast.NodeVisitor):
             self.visit(node.value)
 
     def visit_keyword(self, node: ast.keyword) -> None:
-        if node.arg != "usedforsecurity":  # said to the interpreter's build, it changes nothing here
+        if node.arg not in _UNSEEN_KEYWORDS:
             self.visit(node.value)
 
     def visit_arg(self, node: ast.arg) -> None:
@@ -162,6 +165,8 @@ class _Finder(ast.NodeVisitor):
         function = node.func
         if _root_name(function) in _LOGGING or _root_name(function) in ("TypeVar", "NewType", "cast"):
             return
+        if isinstance(function, ast.Name) and function.id == "zip":
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg != "strict"]
         if isinstance(function, ast.Name) and function.id in _FUNCTIONS:
             self._replace(function, "function", _FUNCTIONS[function.id])
         if isinstance(function, ast.Attribute) and function.attr in _METHODS:
@@ -199,7 +204,8 @@ class _Finder(ast.NodeVisitor):
         self.visit(node.value)
 
     def visit_Delete(self, node: ast.Delete) -> None:
-        self._replace(node, "dropped statement", "pass")
+        if not all(isinstance(target, ast.Name) for target in node.targets):
+            self._replace(node, "dropped statement", "pass")
 
     def visit_Raise(self, node: ast.Raise) -> None:
         if "NotImplementedError" not in self._text(node):
