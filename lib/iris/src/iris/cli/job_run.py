@@ -83,15 +83,15 @@ class RunOptions:
     preemptible: bool | None
     wait: bool
     terminate_on_exit: bool
-    max_retries_preemption: int = 1000
-    max_task_failures: int = 0
-    scheduling_timeout: float | None = None
-    existing: str = "fail"
-    reserve: bool = False
-    exclusive: bool = False
-    fence_after: float | None = None
-    workspace: str | None = None
-    no_workspace: bool = False
+    max_retries_preemption: int
+    max_task_failures: int
+    scheduling_timeout: float | None
+    existing: str
+    reserve: bool
+    exclusive: bool
+    fence_after: float | None
+    workspace: str | None
+    no_workspace: bool
 
 
 @click.command(
