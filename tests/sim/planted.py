@@ -21,9 +21,14 @@ from iris.domain.entities import Task
 from iris.domain.events import AttemptObserved
 from iris.domain.ids import attempt_id
 from iris.domain.states import FailureKind
+from iris.rpc import iris_pb2 as pb
 from iris.sched import gang
 from iris.store.store import Store
+from iris.worker import wire
+from iris.worker.ahead import AheadQueue
+from iris.worker.attempt import Attempt
 from iris.worker.supervisor import Supervisor
+from iris.worker.types import DesiredChange
 
 Patch = pytest.MonkeyPatch
 
@@ -193,6 +198,30 @@ def _fence_by_half_the_time(patch: Patch) -> None:
     patch.setattr(ContactRules, "fenced_after_ms", lambda self, spec: spec.fence_after_ms // 2)
 
 
+def _begin_ahead_at_once(patch: Patch) -> None:
+    """A worker begins at once what was assigned ahead."""
+    real = wire.desired_from_wire
+
+    def desired_from_wire(message: pb.Desired) -> DesiredChange:
+        change = real(message)
+        return replace(change, start=tuple(replace(request, ahead=False) for request in change.start))
+
+    patch.setattr(wire, "desired_from_wire", desired_from_wire)
+
+
+def _begin_what_was_handed_back(patch: Patch) -> None:
+    """A worker that hands an attempt back leaves it in its queue."""
+    real = AheadQueue.remove
+
+    def remove(self: AheadQueue, attempt: Attempt) -> None:
+        if attempt.is_ahead:
+            real(self, attempt)
+            self.add(attempt)
+            attempt.is_ahead = False
+
+    patch.setattr(AheadQueue, "remove", remove)
+
+
 PLANTED: dict[str, Planted] = {
     function.__name__.strip("_"): Planted(function, seeds)
     for function, seeds in (
@@ -212,6 +241,8 @@ PLANTED: dict[str, Planted] = {
         (_charge_the_user_for_lost_workers, (1, 3)),
         (_give_up_exclusive_attempts_with_their_worker, (0, 3, 12)),
         (_fence_by_half_the_time, (39, 42, 43)),
+        (_begin_ahead_at_once, (3, 4, 5)),
+        (_begin_what_was_handed_back, (3, 4, 5)),
     )
 }
 

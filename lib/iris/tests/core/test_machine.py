@@ -25,7 +25,7 @@ from iris.core.contact import ContactRules, Contacts
 from iris.core.reduce import reduce
 from iris.core.timers import expired, next_deadline
 from iris.core.view import ClusterView
-from iris.domain.constraints import Constraint, ConstraintOp, evaluate
+from iris.domain.constraints import AHEAD_ATTRIBUTE, Constraint, ConstraintOp, evaluate
 from iris.domain.effects import JobEnded, JobSettled, StartAttempt
 from iris.domain.entities import CommandEntrypoint, JobSpec, Stopping, UserBudget, is_gang, waits_for_host
 from iris.domain.events import (
@@ -52,12 +52,14 @@ from iris.sched.testing import GB, InMemoryCluster, resources
 from rigging.errors import AlreadyExists, Conflict, MarinError, NotFound
 
 CAPACITIES = {
-    "w1": (resources(2, 4, 10), {"slice": "a"}),
-    "w2": (resources(2, 4, 10, Device("gpu", "H100", 2)), {"slice": "a"}),
+    "w1": (resources(2, 4, 10), {"slice": "a", AHEAD_ATTRIBUTE: "true"}),
+    "w2": (resources(2, 4, 10, Device("gpu", "H100", 2)), {"slice": "a", AHEAD_ATTRIBUTE: "true"}),
     "w3": (resources(1, 8, 10), {"slice": "b"}),
 }
 NAMES = ("/u/a", "/u/b", "/u/a/c", "/u/a/c/d", "/u/b/e")
 SEEN = (
+    TaskState.PENDING,
+    TaskState.ASSIGNED,
     TaskState.BUILDING,
     TaskState.RUNNING,
     TaskState.SUCCEEDED,
@@ -156,7 +158,7 @@ class Anything(RuleBasedStateMachine):
     def note_ends(self, event: Event) -> None:
         """What ended exclusive attempts for all that anybody can know."""
         match event:
-            case AttemptObserved(name, worker_id, state) if state.is_terminal:
+            case AttemptObserved(name, worker_id, state) if state.is_terminal or state is TaskState.PENDING:
                 if self.maybe_alive.get(name, ("",))[0] == worker_id:
                     del self.maybe_alive[name]
             case AttemptMissing(name):
@@ -229,7 +231,9 @@ class Anything(RuleBasedStateMachine):
             if is_gang(spec):
                 assert len(waiting) in (0, spec.replicas), f"{job_id} runs in part: {waiting}"
                 assert len({task.attempt for task in cluster.view.tasks[job_id]}) == 1, f"{job_id} restarted in part"
-        new = [effect for effect in cluster.effects[before:] if isinstance(effect, StartAttempt)]
+        started = [effect for effect in cluster.effects[before:] if isinstance(effect, StartAttempt)]
+        assert set(found.begun) <= {name for name, _ in self.started}, "what was never assigned ahead begins"
+        new = [effect for effect in started if effect.attempt_id not in found.begun]
         assert not {effect.attempt_id for effect in new} & {name for name, _ in self.started}, "a number came twice"
         assert all(cluster.view.workers[effect.worker_id].is_open for effect in new), "a closed worker got work"
         self.started.extend((effect.attempt_id, effect.worker_id) for effect in new)
@@ -249,7 +253,7 @@ class Anything(RuleBasedStateMachine):
                 continue  # what is free may be promised to somebody who comes first
             for worker in cluster.view.workers.values():
                 willing = worker.is_open and evaluate(spec.constraints, worker.attributes)
-                fits = spec.resources.fits(cluster.view.free(worker.worker_id))
+                fits = cluster.view.loads[worker.worker_id].has_room(spec.resources, worker.capacity)
                 assert not (willing and fits), f"{job_id} would fit on {worker.worker_id}, but {reason}"
 
     def check_preemptions(self, found: Plan, bands: dict[AttemptId, PriorityBand]) -> None:
@@ -402,7 +406,7 @@ class Anything(RuleBasedStateMachine):
             assert view.free(picked[1]).cpu_millis == free
         elif booking.waits == int(on):  # the first wait began, or the last ended
             assert abs(view.free(picked[1]).cpu_millis - free) in (0, booking.resources.cpu_millis)
-        held = sum(other.resources.cpu_millis for other in view.attempts_on(picked[1]) if not other.waits)
+        held = sum(other.cpu_millis for other in view.attempts_on(picked[1]))
         assert view.committed(picked[1]).cpu_millis == held
 
     @rule(worker_id=workers)
@@ -472,7 +476,7 @@ class Anything(RuleBasedStateMachine):
             old.workers.values(),
             budgets=old.budgets.values(),
             stopping=[
-                (name, Stopping(booking.job_id, booking.worker_id, booking.resources, booking.found))
+                (name, Stopping(booking.job_id, booking.worker_id, booking.held, booking.found))
                 for name, booking in old.bookings.items()
                 if booking.stopping
             ],

@@ -88,7 +88,7 @@ def test_the_numbers_of_the_wire_are_those_of_the_domain(domain: type, wire: obj
     ("fields", "reason"),
     [
         ({"state": 99}, "attempt /ann/a/0:0: state 99 is unknown"),
-        ({"state": pb.TASK_STATE_PENDING}, "a worker cannot observe the state pending"),
+        ({"state": pb.TASK_STATE_UNSCHEDULABLE}, "a worker cannot observe the state unschedulable"),
         ({"state": pb.TASK_STATE_FAILED, "failure": 77}, "failure kind 77 is unknown"),
     ],
 )

@@ -37,7 +37,7 @@ from iris.domain.effects import (
     StopAttempt,
 )
 from iris.domain.errors import StorageUnavailable
-from iris.domain.events import Assigned, Event
+from iris.domain.events import Event
 from iris.domain.ids import JobId, WorkerId
 from iris.sched.plan import pause_ms, plan_round
 from rigging.errors import MarinError, Unavailable
@@ -338,7 +338,7 @@ class Engine:
 
     def _schedule(self, turn: Turn) -> int | None:
         """Plan a round and carry it out; or put it off, and return when it is due (Unix ms)."""
-        if not self.view.queue:
+        if not (self.view.queue or self.view.ahead_on):
             self.reasons = {}
             return None
         pause = pause_ms(self.view)
@@ -352,9 +352,7 @@ class Engine:
             self._report("the scheduling round failed", error)
             return None
         self.reasons = plan.reasons
-        assigned = [Assigned(task_id, worker_id) for task_id, worker_id in plan.assignments]
-        events: list[Event] = [*plan.preemptions, *assigned]
-        for event in events:
+        for event in plan.events():
             try:
                 turn.apply(event)
             except Exception as error:  # refused or broken, it changed nothing: the others stand

@@ -22,12 +22,12 @@ class Outgoing:
     """Everything pending for a worker.
 
     Args:
-        start: (task index, attempt number) by job. stop: Reason by attempt.
+        start: (task index, attempt number) by job, and whether it is assigned ahead. stop: Reason by attempt.
         log_acks: Bytes held of each log that grew.
         beat_ack: The highest beat received since the last answer; 0: none.
     """
 
-    start: dict[JobId, dict[tuple[int, int], None]] = field(default_factory=dict)
+    start: dict[JobId, dict[tuple[int, int], bool]] = field(default_factory=dict)
     stop: dict[AttemptId, str] = field(default_factory=dict)
     forget: dict[AttemptId, None] = field(default_factory=dict)
     log_acks: dict[AttemptId, int] = field(default_factory=dict)
@@ -56,8 +56,9 @@ class Outbox:
     def closed(self) -> bool:
         return self._closed
 
-    def start(self, job_id: JobId, index: int, attempt: int) -> None:
-        self._pending.start.setdefault(job_id, {})[(index, attempt)] = None
+    def start(self, job_id: JobId, index: int, attempt: int, ahead: bool = False) -> None:
+        # What need not wait any more before it was sent is sent once.
+        self._pending.start.setdefault(job_id, {})[(index, attempt)] = ahead
         self._wake.set()
 
     def stop(self, attempt: AttemptId, reason: str) -> None:

@@ -11,9 +11,10 @@ from iris.controller.log_hub import LogHub
 from iris.controller.outbox import Outbox
 from iris.core.contact import ContactRules, Contacts
 from iris.core.reconcile import reconcile
+from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.effects import Effect, ForgetAttempt, StartAttempt, StopAttempt
 from iris.domain.entities import JobSpec
-from iris.domain.events import AttemptObserved, WorkerConnected, WorkerDisconnected, WorkerHeard, WorkerLost
+from iris.domain.events import AttemptObserved, Begun, WorkerConnected, WorkerDisconnected, WorkerHeard, WorkerLost
 from iris.domain.ids import AttemptId, WorkerId, parse_attempt_id, parse_task_id
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
@@ -195,7 +196,7 @@ class Sessions:
             if session is None:
                 continue  # reconciled when the worker comes back
             if isinstance(effect, StartAttempt):
-                self._send_start(session, effect.attempt_id)
+                self._send_start(session, effect.attempt_id, effect.ahead)
             elif isinstance(effect, StopAttempt):
                 session.outbox.stop(effect.attempt_id, effect.reason)
             else:
@@ -239,7 +240,7 @@ class Sessions:
         for event in found.events:
             turn.apply(event)
         for attempt in found.to_start:
-            self._send_start(session, attempt)
+            self._start_again(turn, session, attempt)
         for attempt in found.to_stop:
             session.outbox.stop(attempt, STOP_REASON_UNKNOWN)
         for attempt in found.to_forget:
@@ -248,10 +249,19 @@ class Sessions:
             session.is_leaving = True
             turn.apply(WorkerDisconnected(worker_id, greeting.instance_id))
 
-    def _send_start(self, session: WorkerSession, attempt: AttemptId) -> None:
+    def _start_again(self, turn: Turn, session: WorkerSession, attempt: AttemptId) -> None:
+        view = turn.view
+        booking, worker = view.bookings[attempt], view.workers[session.worker_id]
+        has_room = view.loads[session.worker_id].has_room(booking.resources, worker.capacity)
+        if booking.ahead and (has_room or AHEAD_ATTRIBUTE not in worker.attributes):
+            turn.apply(Begun(attempt))
+        else:
+            self._send_start(session, attempt, booking.ahead)
+
+    def _send_start(self, session: WorkerSession, attempt: AttemptId, ahead: bool) -> None:
         task_id, number = parse_attempt_id(attempt)
         job_id, index = parse_task_id(task_id)
-        session.outbox.start(job_id, index, number)
+        session.outbox.start(job_id, index, number, ahead)
 
     def _lacks_log(self, report: Report) -> bool:
         event = report.event

@@ -12,13 +12,14 @@ from iris.domain.ids import AttemptId, EndpointId, JobId, TaskId, WorkerId
 
 @dataclass(slots=True)
 class Changes:
-    """Records to replace. All are stored but `lending`, which lives in memory only.
+    """Records to replace. All are stored but `lending` and `ahead`, which live in memory only.
 
     Args:
         replaced: Jobs whose stored tasks must be deleted before `tasks` is written: an ended job's name used again.
         stopping: Attempts that begin (a record) or cease (None) to be on their way out.
         lost: Attempts given up (a record) that may still run, or that do so no more (None).
         lending: Waits during which an attempt lends its cpu; 0: it takes its cpu back.
+        ahead: Attempts that are assigned ahead (True) or that are known to begin after all (False).
         endpoints: To write (a record) or to remove (None).
         budgets: By user. at_ms: When it happened; use of the cluster is counted from it.
         forgotten_jobs, forgotten_workers: To be removed with all that is stored of them, before anything is written, as
@@ -32,6 +33,7 @@ class Changes:
     stopping: dict[AttemptId, Stopping | None] = field(default_factory=dict)
     lost: dict[AttemptId, LostAttempt | None] = field(default_factory=dict)
     lending: dict[AttemptId, int] = field(default_factory=dict)
+    ahead: dict[AttemptId, bool] = field(default_factory=dict)
     budgets: dict[str, UserBudget] = field(default_factory=dict)
     endpoints: dict[EndpointId, Endpoint | None] = field(default_factory=dict)
     forgotten_jobs: set[JobId] = field(default_factory=set)
@@ -76,7 +78,7 @@ class Changes:
         )
 
     def __bool__(self) -> bool:
-        return bool(self.is_durable or self.lending)
+        return bool(self.is_durable or self.lending or self.ahead)
 
 
 @dataclass(slots=True)

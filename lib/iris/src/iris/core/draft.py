@@ -92,7 +92,9 @@ class Draft:
         if task.state is TaskState.ASSIGNED and self.worker(worker_id).is_late and not waits_for_host(spec):
             self.give_up(name, LostAttempt(task.job_id, worker_id, spec.resources))
         else:
-            self._changes.stopping[name] = Stopping(task.job_id, worker_id, spec.resources)
+            booking = self.view.bookings.get(name)
+            held = spec.resources if booking is None else booking.held
+            self._changes.stopping[name] = Stopping(task.job_id, worker_id, held)
         self._unsettled[task.job_id] = None
         self.effects.append(StopAttempt(name, worker_id, reason))
 

@@ -1,15 +1,25 @@
 """What is taken of one worker, kept up to date with every booking."""
 
+from iris.core.demand import Demand
 from iris.domain.ids import AttemptId, JobId, WorkerId, user_of
-from iris.domain.resources import Device, Resources
+from iris.domain.resources import NOTHING, Device, Resources
+
+Kind = tuple[str, Demand]
+"""A user, and what each task asks for."""
 
 
 class Booking:
-    """The resources that one attempt holds on its worker, while it lives and while it is on its way out."""
+    """The resources that one attempt holds on its worker, while it lives and while it is on its way out.
+
+    Attributes:
+        ahead: It was assigned ahead and is not known to have begun: it holds nothing. was_ahead: It was so once; its
+            worker may have told of it before telling of the end in whose place it began.
+        kind: User and demand: attempts of one kind may take each other's place.
+    """
 
     __slots__ = (
-        "attempt_id", "found", "has_lent", "is_gang", "job_id", "resources", "stopping", "user", "waits", "weight",
-        "worker_id",
+        "ahead", "attempt_id", "found", "has_lent", "is_gang", "job_id", "kind", "resources", "stopping", "user",
+        "waits", "was_ahead", "weight", "worker_id",
     )  # fmt: skip
 
     def __init__(
@@ -20,7 +30,11 @@ class Booking:
         resources: Resources,
         is_gang: bool = False,
         weight: float = 0.0,
+        kind: Kind | None = None,
+        ahead: bool = False,
     ) -> None:
+        self.ahead = self.was_ahead = ahead
+        self.kind = kind
         self.is_gang = is_gang
         self.weight = weight
         self.user = user_of(job_id)
@@ -35,16 +49,36 @@ class Booking:
 
     @property
     def cpu_millis(self) -> int:
-        """Cpu that the attempt holds now: nothing while it lends."""
-        return 0 if self.waits else self.resources.cpu_millis
+        """Cpu that the attempt holds now: nothing while it lends or has not begun."""
+        return 0 if self.waits or self.ahead else self.resources.cpu_millis
+
+    @property
+    def held(self) -> Resources:
+        """What comes free when the attempt ends."""
+        return NOTHING if self.ahead else self.resources
 
 
 class WorkerLoad:
-    """Sums over the bookings of one worker."""
+    """Sums over the bookings of one worker.
 
-    __slots__ = ("bookings", "cpu_millis", "device_count", "disk_bytes", "gang_attempts", "memory_bytes", "stopping")
+    While attempts are there that were assigned ahead, lent cpu counts as taken: one of them may begin in the place of
+    an attempt that lends and ends. For the same reason nothing is assigned ahead where an attempt has lent.
+
+    Attributes:
+        ahead: Bookings that have not begun, the first first. running: How many of each kind have, and are wanted.
+        lenders: How many of the bookings have lent cpu.
+    """
+
+    __slots__ = (
+        "ahead", "bookings", "cpu_millis", "device_count", "disk_bytes", "gang_attempts", "lenders", "lent_millis",
+        "memory_bytes", "running", "stopping",
+    )  # fmt: skip
 
     def __init__(self) -> None:
+        self.ahead: dict[AttemptId, Booking] = {}
+        self.running: dict[Kind, int] = {}
+        self.lenders = 0
+        self.lent_millis = 0
         self.gang_attempts: dict[JobId, int] = {}  # of each gang that has any here
         self.stopping = 0  # how many of the bookings are on their way out
         self.bookings: dict[AttemptId, Booking] = {}
@@ -59,7 +93,13 @@ class WorkerLoad:
         if booking.is_gang:
             self.gang_attempts[booking.job_id] = self.gang_attempts.get(booking.job_id, 0) + 1
         self.stopping += booking.stopping
-        self._shift(booking, 1)
+        self.lenders += booking.has_lent
+        if booking.ahead:
+            self.ahead[booking.attempt_id] = booking
+        else:
+            if not booking.stopping:
+                self._count_kind(booking.kind, 1)
+            self._shift(booking, 1)
 
     def remove(self, booking: Booking) -> None:
         """Give the booking's resources back."""
@@ -71,11 +111,28 @@ class WorkerLoad:
             else:
                 del self.gang_attempts[booking.job_id]
         self.stopping -= booking.stopping
-        self._shift(booking, -1)
+        self.lenders -= booking.has_lent
+        if booking.ahead:
+            del self.ahead[booking.attempt_id]
+        else:
+            if not booking.stopping:
+                self._count_kind(booking.kind, -1)
+            self._shift(booking, -1)
+
+    def begin(self, booking: Booking) -> None:
+        """An attempt that was assigned ahead has begun."""
+        del self.ahead[booking.attempt_id]
+        booking.ahead = False
+        if not booking.stopping:
+            self._count_kind(booking.kind, 1)
+        self._shift(booking, 1)
 
     def mark_stopping(self, booking: Booking, found: bool) -> None:
         """The booking's attempt is on its way out."""
-        self.stopping += not booking.stopping
+        if not booking.stopping:
+            self.stopping += 1
+            if not booking.ahead:
+                self._count_kind(booking.kind, -1)
         booking.stopping = True
         booking.found = found
 
@@ -83,12 +140,34 @@ class WorkerLoad:
         """Lend the booking's cpu while `waits` is above 0."""
         before = booking.cpu_millis
         booking.waits = waits
-        booking.has_lent = booking.has_lent or waits > 0
+        if waits and not booking.has_lent:
+            self.note_lent(booking)
         self.cpu_millis += booking.cpu_millis - before
+        self.lent_millis -= booking.cpu_millis - before
+
+    def note_lent(self, booking: Booking) -> None:
+        """Its cpu is, or may be, in other hands."""
+        self.lenders += not booking.has_lent
+        booking.has_lent = True
+
+    @property
+    def taken_cpu_millis(self) -> int:
+        """Cpu that is not to be given to anything new."""
+        return self.cpu_millis + self.lent_millis if self.ahead else self.cpu_millis
+
+    def _count_kind(self, kind: Kind | None, step: int) -> None:
+        if kind is not None:
+            count = self.running.get(kind, 0) + step
+            if count:
+                self.running[kind] = count
+            else:
+                del self.running[kind]
 
     def _shift(self, booking: Booking, sign: int) -> None:
         need = booking.resources
         self.cpu_millis += sign * booking.cpu_millis
+        if booking.waits:
+            self.lent_millis += sign * need.cpu_millis
         self.memory_bytes += sign * need.memory_bytes
         self.disk_bytes += sign * need.disk_bytes
         device = need.accelerator
@@ -97,7 +176,7 @@ class WorkerLoad:
 
     def has_room(self, need: Resources, capacity: Resources) -> bool:
         """Whether a request fits beside what is taken; `need.fits(free)` without building the amounts."""
-        if need.cpu_millis and need.cpu_millis > capacity.cpu_millis - self.cpu_millis:
+        if need.cpu_millis and need.cpu_millis > capacity.cpu_millis - self.taken_cpu_millis:
             return False
         if need.memory_bytes and need.memory_bytes > capacity.memory_bytes - self.memory_bytes:
             return False

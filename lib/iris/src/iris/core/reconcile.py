@@ -14,7 +14,8 @@ class Reconciliation:
 
     Args:
         events: To be reduced and applied in this order, before anything is assigned.
-        to_start: Attempts of the worker that it never got. to_stop: Attempts to end. to_forget: Ends nobody waits for.
+        to_start: Attempts of the worker that it never got, or need not hold back any more. to_stop: Attempts to end.
+        to_forget: Ends nobody waits for.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -51,7 +52,18 @@ def reconcile(
             result.events.append(AttemptMissing(name, "its worker does not have it any more"))
     for observation in inventory:
         _compare(view, worker_id, observation, result)
+        if not new_instance and _need_not_wait(view, observation):
+            result.to_start.append(observation.attempt_id)
     return result
+
+
+def _need_not_wait(view: ClusterView, observation: AttemptObserved) -> bool:
+    """Whether an attempt waits there for its turn although that has come: the worker did not hear of it."""
+    booking = view.bookings.get(observation.attempt_id)
+    if observation.state is not TaskState.ASSIGNED or booking is None or booking.ahead or booking.stopping:
+        return False
+    task, _ = view.find_attempt(observation.attempt_id)
+    return task is not None and task.state is TaskState.ASSIGNED
 
 
 def _compare(view: ClusterView, worker_id: WorkerId, observation: AttemptObserved, result: Reconciliation) -> None:
@@ -63,7 +75,7 @@ def _compare(view: ClusterView, worker_id: WorkerId, observation: AttemptObserve
         told_before = booking is not None and booking.stopping and booking.worker_id == worker_id
         if told_before and not observation.state.is_terminal:
             result.to_stop.append(name)
-    elif observation.state.is_terminal:
+    elif observation.state.is_terminal or observation.state is TaskState.PENDING:
         result.to_forget.append(name)
     else:
         result.to_stop.append(name)

@@ -11,6 +11,7 @@ from iris.domain.events import (
     AttemptFenced,
     AttemptMissing,
     AttemptObserved,
+    Begun,
     BudgetSet,
     EndpointRegistered,
     EndpointRemoved,
@@ -49,6 +50,8 @@ def reduce(view: ClusterView, event: Event, now_ms: int) -> Outcome:
                 job_rules.follow_task(draft, task, verdict)
         case Assigned():
             job_rules.follow_task(draft, task_rules.assign(draft, event), task_rules.Verdict.MOVED)
+        case Begun():
+            task_rules.begin(draft, event)
         case JobSubmitted():
             job_rules.submit(draft, event)
         case StopRequested():

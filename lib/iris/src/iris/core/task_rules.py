@@ -6,9 +6,12 @@ from signal import Signals
 
 from iris.core.draft import Draft
 from iris.core.host_health import judge_host
+from iris.core.load import WorkerLoad
+from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.effects import ForgetAttempt, StartAttempt, StopAttempt
-from iris.domain.entities import Task, is_gang
-from iris.domain.events import Assigned, AttemptObserved
+from iris.domain.entities import JobSpec, Stopping, Task, Worker, is_gang, may_be_ahead
+from iris.domain.events import Assigned, AttemptObserved, Begun
+from iris.domain.resources import NOTHING
 from iris.domain.states import LIVE_TASK_STATES, TERMINAL_TASK_STATES, FailureKind, TaskState
 from rigging.errors import Conflict, InvalidRequest, NotFound
 
@@ -48,9 +51,11 @@ def assign(draft: Draft, event: Assigned) -> Task:
     if worker.cordon_reason:
         raise Conflict(f"worker {event.worker_id} is cordoned ({worker.cordon_reason}); nothing can be assigned to it")
     load, spec = view.loads[event.worker_id], view.jobs[task.job_id].spec
+    if event.ahead:
+        _check_ahead(event, spec, worker, load)
     if load.gang_attempts and is_gang(spec) and load.gang_attempts.keys() != {task.job_id}:
         raise Conflict(f"worker {event.worker_id} has a gang; {event.task_id} of another gang cannot share it")
-    if not load.has_room(spec.resources, worker.capacity):
+    if not event.ahead and not load.has_room(spec.resources, worker.capacity):
         raise Conflict(f"task {event.task_id} does not fit on worker {event.worker_id} any more")
     if task.job_id in view.held_counts:
         raise Conflict(f"task {event.task_id} cannot start while earlier attempts of its job are being stopped")
@@ -66,8 +71,31 @@ def assign(draft: Draft, event: Assigned) -> Task:
         causes=task.causes,
     )
     draft.put_task(task, new)
-    draft.effects.append(StartAttempt(new.attempt_id, event.worker_id))
+    name = new.attempt_id
+    if event.ahead:
+        draft.changes.ahead[name] = True
+    draft.effects.append(StartAttempt(name, event.worker_id, event.ahead))
     return new
+
+
+def _check_ahead(event: Assigned, spec: JobSpec, worker: Worker, load: WorkerLoad) -> None:
+    why = ""
+    if AHEAD_ATTRIBUTE not in worker.attributes:
+        why = "the worker does not know of that"
+    elif not may_be_ahead(spec):
+        why = f"{spec.job_id} is no job of plain tasks"
+    elif load.lenders:
+        why = "an attempt there lends its cpu"
+    if why:
+        raise Conflict(f"task {event.task_id} cannot be assigned ahead to worker {event.worker_id}: {why}")
+
+
+def begin(draft: Draft, event: Begun) -> None:
+    """Have an attempt started that was assigned ahead; one that has begun, or that has ended, is left alone."""
+    booking = draft.view.bookings.get(event.attempt_id)
+    if booking is not None and booking.ahead and not booking.stopping:
+        draft.changes.ahead[event.attempt_id] = False
+        draft.effects.append(StartAttempt(event.attempt_id, booking.worker_id))
 
 
 def observe(draft: Draft, event: AttemptObserved) -> tuple[Task | None, Verdict]:
@@ -89,6 +117,11 @@ def observe(draft: Draft, event: AttemptObserved) -> tuple[Task | None, Verdict]
     state = event.state
     if state is TaskState.BUILDING or state is TaskState.RUNNING:
         return _advance(draft, task, event)
+    if state is TaskState.ASSIGNED:
+        return task, Verdict.NOTHING  # it waits there for its turn
+    if state is TaskState.PENDING:
+        draft.effects.append(ForgetAttempt(event.attempt_id, event.worker_id))
+        return lose(draft, task, event.error or "handed back by its worker, not begun", is_charged=False)
     if state not in TERMINAL_TASK_STATES or state is TaskState.UNSCHEDULABLE:
         raise InvalidRequest(
             f"worker {event.worker_id} reports {event.attempt_id} as {state.word}, which it cannot see"
@@ -107,7 +140,7 @@ def observe(draft: Draft, event: AttemptObserved) -> tuple[Task | None, Verdict]
 def _observe_stale(draft: Draft, event: AttemptObserved, task: Task | None) -> None:
     name, worker_id = event.attempt_id, event.worker_id
     booking = draft.view.bookings.get(name)
-    if event.state in TERMINAL_TASK_STATES:
+    if event.state in TERMINAL_TASK_STATES or event.state is TaskState.PENDING:
         draft.effects.append(ForgetAttempt(name, worker_id))
         if name in draft.view.lost:
             draft.changes.lost[name] = None
@@ -115,7 +148,11 @@ def _observe_stale(draft: Draft, event: AttemptObserved, task: Task | None) -> N
             draft.release(name, booking.job_id)
         return
     if booking is not None and booking.stopping and booking.worker_id == worker_id:
-        return  # it was told to stop; a lost message is repeated when the worker reconnects
+        # It was told to stop; a lost message is repeated when the worker reconnects.
+        if booking.held == NOTHING and event.state is not TaskState.ASSIGNED:
+            whole = draft.job(booking.job_id).spec.resources  # it had begun before it heard
+            draft.changes.stopping[name] = Stopping(booking.job_id, worker_id, whole, booking.found)
+        return
     draft.effects.append(StopAttempt(name, worker_id, "this attempt is over: another took its place or its job ended"))
     worker = draft.view.workers.get(worker_id)
     if booking is None and worker is not None and worker.connected:
@@ -127,7 +164,7 @@ def _observe_stale(draft: Draft, event: AttemptObserved, task: Task | None) -> N
 def _advance(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdict]:
     if event.state is task.state or task.state is TaskState.RUNNING:
         return task, Verdict.NOTHING
-    started = (event.at_ms or draft.now_ms) if event.state is TaskState.RUNNING else 0
+    started = (event.started_at_ms or event.at_ms or draft.now_ms) if event.state is TaskState.RUNNING else 0
     new = Task(
         task.task_id,
         task.job_id,
@@ -158,7 +195,7 @@ def _succeed(draft: Draft, task: Task, event: AttemptObserved) -> Task:
         event.exit_code,
         event.exit_signal,
         event.error,  # nothing, or how much of its output is not in its log
-        task.started_at_ms or finished,
+        task.started_at_ms or min(event.started_at_ms or finished, finished),
         finished,
         task.causes,
     )
@@ -181,7 +218,7 @@ def fail(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdic
         exit_code=event.exit_code,
         exit_signal=event.exit_signal,
         error=error,
-        started_at_ms=task.started_at_ms or finished,
+        started_at_ms=task.started_at_ms or min(event.started_at_ms or finished, finished),
         finished_at_ms=finished,
         causes=causes,
     )
@@ -189,9 +226,13 @@ def fail(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdic
     return new, Verdict.FINAL
 
 
-def lose(draft: Draft, task: Task, reason: str) -> tuple[Task, Verdict]:
-    """The attempt was lost with or by its worker: retry while `max_retries_preemption` allows."""
-    preemptions = task.preemptions + 1
+def lose(draft: Draft, task: Task, reason: str, is_charged: bool = True) -> tuple[Task, Verdict]:
+    """The attempt was lost with or by its worker: retry while `max_retries_preemption` allows.
+
+    Args:
+        is_charged: False: it is not known to have begun, so that the loss costs no retry.
+    """
+    preemptions = task.preemptions + is_charged
     causes = _with_cause(task, reason)
     if preemptions <= draft.job(task.job_id).spec.max_retries_preemption:
         return _retry(draft, task, task.failures, preemptions, causes), Verdict.RETRY

@@ -2,44 +2,35 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from typing import Self, TypeVar
+from typing import Self
 from weakref import WeakValueDictionary
 
+from iris.core.bookings import BookingTable, count
 from iris.core.changes import Changes
 from iris.core.deadlines import Deadlines
+from iris.core.demand import Demand
 from iris.core.endpoint_table import EndpointTable
 from iris.core.load import Booking, WorkerLoad
+from iris.core.run_times import RunTimes
 from iris.core.task_table import Archive, TaskTable
 from iris.core.usage import UsageLedger
 from iris.domain.constraints import Constraint
 from iris.domain.endpoints import Endpoint
-from iris.domain.entities import Job, JobSpec, LostAttempt, Stopping, Task, UserBudget, Worker, is_gang
-from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, attempt_id, parent_of, parse_task_id, user_of
-from iris.domain.resources import Resources, weight
+from iris.domain.entities import Job, JobSpec, LostAttempt, Stopping, Task, UserBudget, Worker, is_gang, may_be_ahead
+from iris.domain.ids import (
+    AttemptId,
+    JobId,
+    TaskId,
+    WorkerId,
+    attempt_id,
+    parent_of,
+    parse_attempt_id,
+    parse_task_id,
+    user_of,
+)
+from iris.domain.resources import NOTHING, Resources, weight
 from iris.domain.states import LIVE_TASK_STATES, TaskState
 from rigging.errors import NotFound
-
-Key = TypeVar("Key")
-Wish = tuple[tuple[Constraint, ...], tuple[str, ...] | None]
-
-
-class Demand:
-    """What one task of a job asks of a worker. Equal requests share one object, so it compares by identity.
-
-    Attributes:
-        wish: Constraints, and kind and variants of the device: what decides which workers come into question at all.
-        weight: See `iris.domain.resources.weight`.
-    """
-
-    __slots__ = ("__weakref__", "constraints", "resources", "weight", "wish")
-
-    def __init__(self, resources: Resources, constraints: tuple[Constraint, ...]) -> None:
-        self.resources = resources
-        self.constraints = constraints
-        self.weight = weight(resources)
-        device = resources.accelerator
-        names = None if device is None else (device.kind, device.variant, *device.alternatives)
-        self.wish: Wish = (constraints, names)
 
 
 class ClusterView:
@@ -57,6 +48,8 @@ class ClusterView:
         stopping_counts: How many attempts of a job are on their way out, for jobs that have any.
         held_counts: The same without attempts that were thought gone; no task of such a job may start until they are.
         deadlines: Limits of jobs that will run out.
+        ahead_on: Workers that have attempts which were assigned ahead and are not known to have begun.
+        run_times: How long attempts have run lately.
         lost: Attempts that were given up and may still run. endpoints: Where live attempts answer.
         usage: What each user has had lately. budgets: What each user may have; not all users have one.
     """
@@ -73,17 +66,19 @@ class ClusterView:
         self.waiting_gangs: dict[JobId, None] = {}
         self.waiting_demands: dict[Demand, int] = {}
         self.waiting_users: dict[str, int] = {}
-        self.bookings: dict[AttemptId, Booking] = {}
-        self.loads: dict[WorkerId, WorkerLoad] = {}
-        self.stopping_counts: dict[JobId, int] = {}
-        self.held_counts: dict[JobId, int] = {}
         self.demands: dict[JobId, Demand] = {}
         self.deadlines = Deadlines()
         self.next_sequence = 1
         self.usage = UsageLedger()
+        self.bookings = BookingTable(self.usage)
+        self.loads = self.bookings.loads
+        self.stopping_counts = self.bookings.stopping_counts
+        self.held_counts = self.bookings.held_counts
+        self.ahead_on = self.bookings.ahead_on
         self.budgets: dict[str, UserBudget] = {}
         self.lost: dict[AttemptId, LostAttempt] = {}
         self.endpoints = EndpointTable()
+        self.run_times = RunTimes()
         self._now_ms = 0
         self._interned: WeakValueDictionary[tuple[Resources, tuple[Constraint, ...]], Demand] = WeakValueDictionary()
 
@@ -164,9 +159,13 @@ class ClusterView:
         view = cls(archive)
         jobs = sorted(jobs, key=lambda job: job.sequence)
         tasks = sorted(tasks, key=lambda task: task.index)
-        view.apply(Changes.of(jobs, tasks, workers, budgets, endpoints, stopping, lost))
+        changes = Changes.of(jobs, tasks, workers, budgets, endpoints, stopping, lost)
+        # Which of these have room is learnt from their workers.
+        assigned = [task for task in tasks if task.state is TaskState.ASSIGNED]
+        changes.ahead = {task.attempt_id: True for task in assigned if may_be_ahead(changes.jobs[task.job_id].spec)}
+        view.apply(changes)
         for booking in view.bookings.values():
-            booking.has_lent = True  # nobody knows any more: its cpu may be in other hands
+            view.loads[booking.worker_id].note_lent(booking)  # nobody knows any more: its cpu may be in other hands
         return view
 
     def apply(self, changes: Changes) -> None:
@@ -188,11 +187,11 @@ class ClusterView:
             if task.job_id in fresh:
                 fresh[task.job_id].append(task)
             else:
-                self._move_task(task, changes.stopping)
+                self._move_task(task, changes)
         for job_id, tasks in fresh.items():
             # A job that was loaded without its tasks has ended: they stay where they are.
             if tasks or not changes.jobs[job_id].state.is_terminal:
-                self._fill_job(changes.jobs[job_id], tasks)
+                self._fill_job(changes.jobs[job_id], tasks, changes)
         for job in changes.jobs.values():
             self._move_job(job, fresh)
         for name, stopping in changes.stopping.items():
@@ -206,6 +205,9 @@ class ClusterView:
             booking = self.bookings.get(name)
             if booking is not None:
                 self.loads[booking.worker_id].set_waits(booking, waits)
+        for name, is_ahead in changes.ahead.items():
+            if not is_ahead:
+                self.bookings.begin(self.bookings[name], changes.at_ms)
 
     def forget_job(self, job_id: JobId) -> None:
         """Know nothing more of a job that has settled; those below it are to be forgotten first."""
@@ -249,7 +251,7 @@ class ClusterView:
             demand = self._interned[key] = Demand(spec.resources, spec.constraints)
         return demand
 
-    def _fill_job(self, job: Job, tasks: list[Task]) -> None:
+    def _fill_job(self, job: Job, tasks: list[Task], changes: Changes) -> None:
         job_id = job.spec.job_id
         self.tasks[job_id] = tasks
         waiting = [-task.index for task in reversed(tasks) if task.state is TaskState.PENDING]
@@ -260,7 +262,7 @@ class ClusterView:
                 self.waiting_gangs[job_id] = None
         for task in tasks:
             if task.state in LIVE_TASK_STATES:
-                self._book(task, job.spec)
+                self._book(task, job, changes)
 
     def _move_job(self, job: Job, fresh: dict[JobId, list[Task]]) -> None:
         job_id = job.spec.job_id
@@ -289,7 +291,7 @@ class ClusterView:
             if not siblings:
                 del self.children[parent]
 
-    def _move_task(self, new: Task, stopping: dict[AttemptId, Stopping | None]) -> None:
+    def _move_task(self, new: Task, changes: Changes) -> None:
         tasks = self.tasks[new.job_id]
         old = tasks[new.index]
         tasks[new.index] = new
@@ -299,40 +301,37 @@ class ClusterView:
                 self._remove_pending(new)
         elif was in LIVE_TASK_STATES and (now not in LIVE_TASK_STATES or old.attempt != new.attempt):
             name = attempt_id(old.task_id, old.attempt)
-            if stopping.get(name) is None:
-                self._unbook(name)
+            self.run_times.note(new, self.bookings[name])
+            if changes.stopping.get(name) is None:
+                self.bookings.release(name, self._now_ms)
         if now is TaskState.PENDING:
             if was is not TaskState.PENDING:
                 self._add_pending(new)
         elif now is TaskState.ASSIGNED and (was is not TaskState.ASSIGNED or old.attempt != new.attempt):
-            self._book(new, self.jobs[new.job_id].spec)
+            self._book(new, self.jobs[new.job_id], changes)
+        elif was is TaskState.ASSIGNED and now in LIVE_TASK_STATES:
+            self.bookings.begin(self.bookings[attempt_id(new.task_id, new.attempt)], self._now_ms)
 
-    def _book(self, task: Task, spec: JobSpec) -> None:
+    def _book(self, task: Task, job: Job, changes: Changes) -> None:
         worker_id = task.worker_id
         if worker_id is None:
             raise NotFound(f"task {task.task_id} is {task.state.word} on no worker")
         name = attempt_id(task.task_id, task.attempt)
-        self._hold(name, task.job_id, worker_id, spec.resources, is_gang(spec))
+        booking = self._booking(name, job, worker_id, job.spec.resources, changes.ahead.get(name, False))
+        self.bookings.hold(booking, self._now_ms)
 
-    def _hold(self, name: AttemptId, job_id: JobId, worker_id: WorkerId, resources: Resources, gang: bool) -> Booking:
+    def _booking(self, name: AttemptId, job: Job, worker_id: WorkerId, held: Resources, ahead: bool = False) -> Booking:
+        job_id = job.spec.job_id
         demand = self.demands[job_id]
-        load_weight = demand.weight if resources == demand.resources else weight(resources)
-        booking = Booking(name, job_id, worker_id, resources, gang, load_weight)
-        self.bookings[name] = booking
-        self.loads[worker_id].add(booking)
-        self.usage.shift(booking.user, booking.weight, self._now_ms)
-        return booking
-
-    def _unbook(self, name: AttemptId) -> None:
-        booking = self.bookings.pop(name)
-        self.loads[booking.worker_id].remove(booking)
-        self.usage.shift(booking.user, -booking.weight, self._now_ms)
+        held_weight = demand.weight if held == demand.resources else weight(held)
+        kind = (user_of(job_id), demand)
+        return Booking(name, job_id, worker_id, held, is_gang(job.spec), held_weight, kind, ahead)
 
     def _queue_job(self, job: Job) -> None:
         job_id = job.spec.job_id
         insort(self.queue, (job.spec.band, job.sequence, job_id))
-        _count(self.waiting_demands, self.demands[job_id], 1)
-        _count(self.waiting_users, user_of(job_id), 1)
+        count(self.waiting_demands, self.demands[job_id], 1)
+        count(self.waiting_users, user_of(job_id), 1)
 
     def _add_pending(self, task: Task) -> None:
         waiting = self.pending.get(task.job_id)
@@ -356,32 +355,25 @@ class ClusterView:
             self.waiting_gangs.pop(task.job_id, None)
             job = self.jobs[task.job_id]
             del self.queue[bisect_left(self.queue, (job.spec.band, job.sequence, task.job_id))]
-            _count(self.waiting_demands, self.demands[task.job_id], -1)
-            _count(self.waiting_users, user_of(task.job_id), -1)
+            count(self.waiting_demands, self.demands[task.job_id], -1)
+            count(self.waiting_users, user_of(task.job_id), -1)
 
     def _set_stopping(self, name: AttemptId, stopping: Stopping | None) -> None:
-        booking = self.bookings.get(name)
+        bookings, now_ms = self.bookings, self._now_ms
+        booking = bookings.get(name)
         if stopping is None:
             if booking is not None and booking.stopping:
-                self._unbook(name)
-                self._count_stopping(booking, -1)
+                bookings.release(name, now_ms)
             return
+        if booking is not None and booking.stopping and not booking.ahead and booking.resources != stopping.resources:
+            bookings.release(name, now_ms)  # it had begun after all
+            booking = None
         if booking is None:
-            gang = is_gang(self.jobs[stopping.job_id].spec)
-            booking = self._hold(name, stopping.job_id, stopping.worker_id, stopping.resources, gang)
-        if not booking.stopping:
-            self.loads[booking.worker_id].mark_stopping(booking, stopping.found)
-            self._count_stopping(booking, 1)
-
-    def _count_stopping(self, booking: Booking, step: int) -> None:
-        _count(self.stopping_counts, booking.job_id, step)
-        if not booking.found:
-            _count(self.held_counts, booking.job_id, step)
-
-
-def _count(counts: dict[Key, int], key: Key, step: int) -> None:
-    count = counts.get(key, 0) + step
-    if count:
-        counts[key] = count
-    else:
-        del counts[key]
+            job = self.jobs[stopping.job_id]
+            booking = self._booking(name, job, stopping.worker_id, stopping.resources)
+            # Of an earlier job of the name nobody knows any more.
+            booking.is_gang = booking.is_gang and parse_attempt_id(name)[1] >= job.first_attempt
+            bookings.hold(booking, now_ms)
+        elif booking.ahead and stopping.resources != NOTHING:
+            bookings.begin(booking, now_ms)
+        bookings.mark_stopping(booking, stopping.found)

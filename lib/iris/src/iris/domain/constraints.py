@@ -34,6 +34,8 @@ _SIGNS = {
 PLACE_KEYS = frozenset({"region", "zone"})
 # Workers have it whose hosts end exclusive attempts by themselves; those of earlier releases do not.
 FENCE_ATTRIBUTE = "iris-fence"
+# Workers have it that take attempts ahead of their turn: see `iris.sched.ahead`.
+AHEAD_ATTRIBUTE = "iris-ahead"
 _ORDERED = frozenset({ConstraintOp.GT, ConstraintOp.GE, ConstraintOp.LT, ConstraintOp.LE})
 
 

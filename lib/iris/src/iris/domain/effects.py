@@ -7,10 +7,15 @@ from iris.domain.ids import AttemptId, EndpointId, JobId, WorkerId
 
 @dataclass(frozen=True, slots=True)
 class StartAttempt:
-    """The worker is to have this attempt."""
+    """The worker is to have this attempt.
+
+    Args:
+        ahead: It starts in the place of one that ends there, not before.
+    """
 
     attempt_id: AttemptId
     worker_id: WorkerId
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

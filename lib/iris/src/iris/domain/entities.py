@@ -109,6 +109,12 @@ def waits_for_host(spec: JobSpec) -> bool:
     return spec.exclusive or (is_gang(spec) and spec.resources.accelerator is not None)
 
 
+def may_be_ahead(spec: JobSpec) -> bool:
+    """Whether the job's tasks may be assigned ahead: nothing about them depends on when exactly they begin."""
+    plain = spec.resources.accelerator is None and not spec.ports and not is_gang(spec)
+    return plain and not spec.exclusive and not spec.scheduling_timeout_ms
+
+
 NO_TASKS: tuple[int, ...] = (0,) * (max(TaskState) + 1)
 
 
@@ -220,6 +226,7 @@ class Stopping:
     """An attempt that nobody wants any more and that still holds its worker's resources until it has ended.
 
     Args:
+        resources: What it holds; nothing for one that was assigned ahead and has not begun.
         found: The worker reported it although it was thought gone; then the worker may be over its capacity.
     """
 

@@ -29,7 +29,13 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class AttemptObserved:
-    """A worker reports where an attempt is: BUILDING, RUNNING, or an end. May be repeated, late or out of order."""
+    """A worker reports where an attempt is. May be repeated, late or out of order.
+
+    Args:
+        state: BUILDING, RUNNING or an end. Of an attempt that was assigned ahead also ASSIGNED (it waits there for its
+            turn) and PENDING (handed back: it never began and never will).
+        started_at_ms: When it began to run; 0: not yet, or the worker does not say.
+    """
 
     attempt_id: AttemptId
     worker_id: WorkerId
@@ -39,14 +45,27 @@ class AttemptObserved:
     error: str = ""
     failure_kind: FailureKind = FailureKind.UNSPECIFIED
     at_ms: int = 0
+    started_at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The scheduler chose a worker for a pending task."""
+    """The scheduler chose a worker for a pending task.
+
+    Args:
+        ahead: The worker is full: it starts the attempt in the place of one that ends there.
+    """
 
     task_id: TaskId
     worker_id: WorkerId
+    ahead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The worker has room for an attempt that was assigned ahead: it is to start at once. Not stored."""
+
+    attempt_id: AttemptId
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +199,7 @@ Event = (
     | StopRequested
     | AttemptObserved
     | Assigned
+    | Begun
     | WorkerConnected
     | WorkerDisconnected
     | WorkerLate

@@ -10,7 +10,7 @@ from iris.domain.states import LIVE_TASK_STATES, TASK_TRANSITIONS, FailureKind, 
 
 _TASK_WORDS: Final = {
     TaskState.PENDING: "waits for a worker; `iris job summary` says why",
-    TaskState.ASSIGNED: "a worker was chosen and is told to start it",
+    TaskState.ASSIGNED: "a worker was chosen and is told to start it, at once or in the place of one that ends there",
     TaskState.BUILDING: "the worker prepares code and environment",
     TaskState.RUNNING: "its command runs",
     TaskState.SUCCEEDED: "its command ended with code 0; provisional until its whole gang is done",

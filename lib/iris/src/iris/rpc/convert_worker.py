@@ -1,6 +1,6 @@
 """Wire ↔ domain for the worker session."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 
 from iris.controller.outbox import Outgoing
@@ -15,6 +15,8 @@ from rigging.errors import InvalidRequest
 
 OBSERVABLE_STATES = frozenset(
     {
+        TaskState.PENDING,
+        TaskState.ASSIGNED,
         TaskState.BUILDING,
         TaskState.RUNNING,
         TaskState.SUCCEEDED,
@@ -38,6 +40,7 @@ def observation_from_wire(message: pb.Observation, worker_id: WorkerId) -> Attem
         error=message.error,
         failure_kind=number(FailureKind, message.failure, f"attempt {message.attempt_id}: failure kind"),
         at_ms=message.at_ms,
+        started_at_ms=message.started_at_ms,
     )
 
 
@@ -67,9 +70,14 @@ def relaunch(launch: pb.Launch, job_id: JobId, job_token: str) -> pb.Launch:
     return copy
 
 
-def run_attempts_to_wire(launch: pb.Launch, attempts: Iterable[tuple[int, int]]) -> pb.RunAttempts:
+def run_attempts_to_wire(launch: pb.Launch, attempts: Mapping[tuple[int, int], bool]) -> pb.RunAttempts:
+    """`attempts`: (task index, attempt number), and whether it is assigned ahead."""
     return pb.RunAttempts(
-        launch=launch, attempts=[pb.AttemptRef(task_index=index, attempt=attempt) for index, attempt in attempts]
+        launch=launch,
+        attempts=[
+            pb.AttemptRef(task_index=index, attempt=attempt, ahead=ahead)
+            for (index, attempt), ahead in attempts.items()
+        ],
     )
 
 

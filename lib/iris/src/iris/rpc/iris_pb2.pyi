@@ -2256,17 +2256,23 @@ class AttemptRef(_message.Message):
 
     TASK_INDEX_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    AHEAD_FIELD_NUMBER: _builtins.int
     task_index: _builtins.int
     attempt: _builtins.int
+    ahead: _builtins.bool
+    """It starts in the place of an attempt that ends there, or when it is sent again without this; the worker hands it
+    back when that takes long. Only to workers that have the attribute `iris-ahead`.
+    """
     def __init__(
         self,
         *,
         task_index: _builtins.int = ...,
         attempt: _builtins.int = ...,
+        ahead: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "task_index", b"task_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "attempt", b"attempt", "task_index", b"task_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2485,9 +2491,12 @@ class Observation(_message.Message):
     LOG_SIZE_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
+    STARTED_AT_MS_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.str
     state: Global___TaskState.ValueType
-    """BUILDING, RUNNING, SUCCEEDED, FAILED, KILLED or WORKER_FAILED"""
+    """BUILDING, RUNNING, SUCCEEDED, FAILED, KILLED or WORKER_FAILED; of what was sent ahead also ASSIGNED (it waits for its
+    turn) and PENDING (handed back: it never began and never will).
+    """
     exit_code: _builtins.int
     exit_signal: _builtins.int
     error: _builtins.str
@@ -2496,6 +2505,8 @@ class Observation(_message.Message):
     """final size of the log once ended, in bytes of its record format"""
     failure: Global___FailureKind.ValueType
     pid: _builtins.int
+    started_at_ms: _builtins.int
+    """when it began to run; 0: not yet"""
     def __init__(
         self,
         *,
@@ -2508,10 +2519,11 @@ class Observation(_message.Message):
         log_size: _builtins.int = ...,
         failure: Global___FailureKind.ValueType = ...,
         pid: _builtins.int = ...,
+        started_at_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt_id", b"attempt_id", "error", b"error", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "failure", b"failure", "log_size", b"log_size", "pid", b"pid", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt_id", b"attempt_id", "error", b"error", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "failure", b"failure", "log_size", b"log_size", "pid", b"pid", "started_at_ms", b"started_at_ms", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

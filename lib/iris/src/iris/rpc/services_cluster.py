@@ -149,7 +149,8 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
 
     def _worker(self, worker: Worker) -> pb.WorkerInfo:
         view = self._controller.view
-        bookings = [booking for booking in view.attempts_on(worker.worker_id) if not booking.stopping]
+        here = view.attempts_on(worker.worker_id)
+        bookings = [booking for booking in here if not (booking.stopping or booking.ahead)]
         return pb.WorkerInfo(
             worker_id=worker.worker_id,
             capacity=resources_to_wire(worker.capacity),

@@ -12,7 +12,7 @@ from iris.controller.log_reader import Line, LogQuery, read_logs
 from iris.controller.parts import Controller
 from iris.controller.silent import silent_attempts
 from iris.core.view import ClusterView
-from iris.domain.entities import Job
+from iris.domain.entities import Job, Task
 from iris.domain.events import LendCpu
 from iris.domain.ids import AttemptId, JobId, TaskId, is_task_id, parse_attempt_id, parse_task_id
 from iris.domain.silence import SilentAttempt
@@ -97,7 +97,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         silent = self._silent(job_id)
         return pb.ListTasksResponse(
             tasks=[
-                task_status(task, reason if task.state is TaskState.PENDING else "", silent.get(task.task_id, ()))
+                task_status(task, self._reason(task, reason), silent.get(task.task_id, ()))
                 for task in self._view.tasks[job_id]
             ]
         )
@@ -105,7 +105,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.TaskStatus:
         await self._controller.engine.settled()
         task = self._view.task(TaskId(request.task_id))
-        reason = self._controller.pending_reason(task.job_id) if task.state is TaskState.PENDING else ""
+        reason = self._reason(task, self._controller.pending_reason(task.job_id))
         return task_status(task, reason, self._silent(task.job_id).get(task.task_id, ()))
 
     async def StopJob(self, request: pb.StopJobRequest, context: Context) -> pb.StopJobResponse:
@@ -142,6 +142,15 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         for attempt in silent_attempts(self._view, self._controller.sessions, job_id):
             found.setdefault(parse_attempt_id(attempt.attempt_id)[0], []).append(attempt)
         return found
+
+    def _reason(self, task: Task, of_job: str) -> str:
+        """Why the task does not run; `of_job` is that of its job's first pending task."""
+        if task.state is TaskState.PENDING:
+            return of_job
+        booking = self._view.bookings.get(task.attempt_id) if task.state is TaskState.ASSIGNED else None
+        if booking is None or not booking.ahead:
+            return ""
+        return f"assigned to worker {task.worker_id}, where it begins when a task of its kind ends"
 
     def _status(self, job: Job, include_spec: bool = False) -> pb.JobStatus:
         return job_status(job, self._controller.pending_reason(job.job_id), include_spec)

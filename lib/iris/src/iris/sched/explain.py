@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from iris.core.view import ClusterView, Demand
+from iris.core.demand import Demand
+from iris.core.view import ClusterView
 from iris.domain.constraints import Constraint, evaluate
 from iris.domain.entities import JobSpec
 from iris.domain.ids import JobId, WorkerId
@@ -54,7 +55,7 @@ def _in_the_way(host: Host, need: Resources) -> str:
     scarce = shortfalls(need, host.free)[0].dimension
     held: Counter[JobId] = Counter()
     for booking in host.load.bookings.values():
-        held[booking.job_id] += amount_of(scarce, booking.resources)
+        held[booking.job_id] += amount_of(scarce, booking.held)
     if not held:
         return ""
     job_id, amount = held.most_common(1)[0]

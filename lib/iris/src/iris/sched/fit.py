@@ -3,8 +3,9 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 
+from iris.core.demand import Demand, Wish
 from iris.core.load import WorkerLoad
-from iris.core.view import ClusterView, Demand, Wish
+from iris.core.view import ClusterView
 from iris.domain.constraints import Constraint, ConstraintOp, evaluate, soft_score
 from iris.domain.entities import Worker
 from iris.domain.ids import JobId
@@ -31,7 +32,7 @@ class Host:
         self.worker = worker
         self.load = load
         self.order = order
-        self.cpu_millis = capacity.cpu_millis - load.cpu_millis
+        self.cpu_millis = capacity.cpu_millis - load.taken_cpu_millis
         self.memory_bytes = capacity.memory_bytes - load.memory_bytes
         self.disk_bytes = capacity.disk_bytes - load.disk_bytes
         self.device = capacity.accelerator
@@ -41,7 +42,7 @@ class Host:
         self.coming: Resources | None = None
         if load.stopping:
             for booking in load.bookings.values():
-                if booking.stopping:
+                if booking.stopping and not booking.ahead:
                     self.expect(booking.resources)
 
     def expect(self, amount: Resources) -> None:

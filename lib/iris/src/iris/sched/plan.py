@@ -1,15 +1,17 @@
 """One scheduling round: a pure function of the view."""
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from iris.core.view import ClusterView, Demand
+from iris.core.demand import Demand
+from iris.core.view import ClusterView
 from iris.domain.entities import Job, is_gang
-from iris.domain.events import Preempted
-from iris.domain.ids import JobId, TaskId, WorkerId, task_id
+from iris.domain.events import Assigned, Begun, Event, Preempted
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, task_id
 from iris.domain.states import PriorityBand
+from iris.sched.ahead import AheadShares, with_room
 from iris.sched.explain import explain_gang, explain_task
 from iris.sched.fit import Host, Pools, hosts_of
 from iris.sched.gang import Groups, group_size
@@ -31,11 +33,24 @@ class Plan:
         assignments: Tasks to start, each with its worker, in order of priority.
         reasons: For every job that still has pending tasks, why its first one is not placed.
         preemptions: Attempts to take the place of; to be reduced before the assignments.
+        ahead: Tasks to assign to workers that are full, in order of priority: see `iris.sched.ahead`.
+        begun: Attempts that were assigned ahead and for which there is room now.
     """
 
     assignments: list[tuple[TaskId, WorkerId]] = field(default_factory=list)
     reasons: Reasons = field(default_factory=Reasons)
     preemptions: list[Preempted] = field(default_factory=list)
+    ahead: list[tuple[TaskId, WorkerId]] = field(default_factory=list)
+    begun: list[AttemptId] = field(default_factory=list)
+
+    def events(self) -> Iterator[Event]:
+        """All that was decided, to be reduced in this order."""
+        yield from self.preemptions
+        for task, worker_id in self.assignments:
+            yield Assigned(task, worker_id)
+        yield from map(Begun, self.begun)
+        for task, worker_id in self.ahead:
+            yield Assigned(task, worker_id, ahead=True)
 
 
 def plan_round(view: ClusterView, now_ms: int) -> Plan:
@@ -55,6 +70,7 @@ def plan_round(view: ClusterView, now_ms: int) -> Plan:
             round_.place(turn)
             if round_.is_over():
                 break
+    round_.begin_ahead()
     return round_.plan
 
 
@@ -81,10 +97,11 @@ class _Round:
     def __init__(self, view: ClusterView, now_ms: int) -> None:
         self.plan = Plan()
         self._view = view
-        self._hosts = hosts_of(view) if view.queue else []
+        self._hosts = hosts_of(view) if view.queue or view.ahead_on else []
         self._pools = Pools(self._hosts)
         self._groups: dict[tuple[Demand, str], Groups] = {}
         self._reservations = Reservations(now_ms)
+        self._ahead = AheadShares(view)
         self._victims: Victims | None = None
         self._placed: dict[JobId, int] = {}
         self._reasons: dict[tuple[object, ...], Reason] = {}
@@ -120,6 +137,12 @@ class _Round:
         self.plan.reasons.put_rest(pending, next(iter(self._settled.values())), done)
         return True
 
+    def begin_ahead(self) -> None:
+        """Use what is left for attempts that wait on workers which have room by now."""
+        ahead_on = self._view.ahead_on
+        if ahead_on:
+            self.plan.begun.extend(with_room(host for host in self._hosts if host.worker.worker_id in ahead_on))
+
     # ---- tasks by themselves ----
 
     def _place_each(self, job: Job, turn: Turn) -> None:
@@ -137,8 +160,11 @@ class _Round:
         while done < end:
             host = pool.find(need)
             if host is None:
-                self._wait_each(job, demand, turn, end - done)
-                break
+                done = self._place_ahead(job, demand, done, end)
+                if done < end:
+                    self._wait_each(job, demand, turn, end - done)
+                    break
+                continue
             count = 1 if end - done == 1 else host.room_for(need, end - done)
             host.take(need, count)
             worker_id = host.worker.worker_id
@@ -151,6 +177,18 @@ class _Round:
             turn.placed_weight = demand.weight * (done - begin)
             self._placed[job_id] = done
 
+    def _place_ahead(self, job: Job, demand: Demand, done: int, end: int) -> int:
+        """Assign tasks ahead, as nothing is free for them; return how many of the job are placed then."""
+        job_id = job.spec.job_id
+        waiting = self._view.pending[job_id]
+        total = len(waiting)
+        for host, count in self._ahead.share_out(job, demand, self._pools.of(demand), end - done, total - done):
+            worker_id = host.worker.worker_id
+            for place in range(total - done - 1, total - done - 1 - count, -1):
+                self.plan.ahead.append((task_id(job_id, -waiting[place]), worker_id))
+            done += count
+        return done
+
     def _is_settled(self, job: Job, demand: Demand, turn: Turn) -> bool:
         """Whether this round has found already that no such task can be helped; the job then waits for the same."""
         reason = self._settled.get((demand, turn.band))
@@ -161,6 +199,7 @@ class _Round:
 
     def _wait_each(self, job: Job, demand: Demand, turn: Turn, left: int) -> None:
         """Nothing is free for a task: wait for what comes free, make room, or keep room."""
+        self._ahead.close(demand, self._pools.of(demand).hosts_set)
         expecting: Host | None = None
         while left:
             host = self._find_coming(demand) or self._preempt_for_task(job, demand, turn.band)
@@ -244,6 +283,7 @@ class _Round:
                 self.plan.assignments.append((task_id(job_id, -negated), worker_id))
             turn.placed_weight = demand.weight * len(placed)
             return
+        self._ahead.close(demand, self._pools.of(demand).hosts_set)
         key = (demand, spec.coscheduling_group_by, size, count, within)
         hosts = None if within is not None else self._make_room_for_gang(job, turn.band, groups, size, count)
         if hosts:

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
+from iris.core.demand import Demand
 from iris.core.load import Booking
-from iris.core.view import ClusterView, Demand
+from iris.core.view import ClusterView
 from iris.domain.entities import is_gang
 from iris.domain.ids import AttemptId, JobId
 from iris.domain.resources import Resources
@@ -73,7 +74,7 @@ class Victims:
         """What may be preempted on a host for work of `band`: only less urgent work, never production."""
         units: dict[str, Unit] = {}
         for booking in host.load.bookings.values():
-            if booking.stopping or booking.attempt_id in self.taken:
+            if booking.stopping or booking.ahead or booking.attempt_id in self.taken:
                 continue
             theirs = self._view.jobs[booking.job_id].spec.band
             if theirs <= band or theirs is PriorityBand.PRODUCTION:

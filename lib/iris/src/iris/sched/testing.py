@@ -10,7 +10,6 @@ from iris.core.view import ClusterView
 from iris.domain.effects import Effect
 from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task
 from iris.domain.events import (
-    Assigned,
     AttemptObserved,
     Event,
     JobSubmitted,
@@ -76,10 +75,8 @@ class InMemoryCluster:
     def schedule(self) -> Plan:
         """Run one round and assign what it placed."""
         plan = plan_round(self.view, self.now_ms)
-        for preempted in plan.preemptions:
-            self.do(preempted)
-        for task_id, worker_id in plan.assignments:
-            self.do(Assigned(task_id, worker_id))
+        for event in plan.events():
+            self.do(event)
         return plan
 
     def observe(self, attempt: str, state: TaskState, **fields: Any) -> Outcome:

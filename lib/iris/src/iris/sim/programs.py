@@ -13,6 +13,7 @@ class Program:
 
     Args:
         seconds: How long a run usually takes. spread: By which share runs differ.
+        long_s: One run in ten takes so long; 0: none.
         exit_code: Of a run that nobody disturbs; 0: success. signal: It ends by that signal instead.
         fails_below: Attempts numbered below this end with code 1 whatever `exit_code` says.
         bad_tasks: Tasks with these indexes always end with code 1.
@@ -25,6 +26,7 @@ class Program:
 
     seconds: float = 5.0
     spread: float = 0.5
+    long_s: float = 0.0
     exit_code: int = 0
     signal: int = 0
     fails_below: int = 0
@@ -37,6 +39,8 @@ class Program:
     children: tuple["JobPlan", ...] = ()
 
     def duration(self, source: random.Random) -> float:
+        if self.long_s and source.random() < 0.1:
+            return self.long_s
         return self.seconds * source.uniform(1 - self.spread, 1 + self.spread)
 
     def ending(self, index: int, number: int) -> tuple[int, int]:

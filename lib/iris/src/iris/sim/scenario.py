@@ -101,6 +101,7 @@ def make_scenario(seed: int) -> Scenario:
     # A source of their own, so that what is above stays the story of its seed.
     silence = random.Random(f"silence {seed}")
     plans = tuple(_exclusive(silence, plan) for plan in plans)
+    plans = (*plans, *_swift_plans(random.Random(f"swift {seed}"), calm_s))
     faults = tuple(sorted([*struck, *_freezes(silence, hosts, calm_s)], key=lambda fault: fault.at_s))
     return Scenario(
         seed,
@@ -202,6 +203,14 @@ def _plans(source: random.Random, calm_s: float) -> Iterator[JobPlan]:
         yield _at(plan, source.uniform(0, calm_s * 0.8), source)
 
 
+def _swift_plans(source: random.Random, calm_s: float) -> Iterator[JobPlan]:
+    """Arrays of short tasks, which are assigned ahead; in some seeds none."""
+    begin_s = source.uniform(0, calm_s * 0.7)
+    for number in range(source.choice([0, 0, 1, 2, 3])):
+        plan = _swift(source, f"/{source.choice(_USERS)}/swift{number}")
+        yield _at(plan, begin_s + source.uniform(0, 5), source)
+
+
 def _exclusive(source: random.Random, plan: JobPlan) -> JobPlan:
     """The plan, for some as an exclusive job."""
     if source.random() < 0.7 or plan.is_refused:
@@ -241,6 +250,20 @@ def _single(source: random.Random, name: str) -> JobPlan:
 def _many(source: random.Random, name: str) -> JobPlan:
     spec = _spec(source, name, source.choice([0.5, 1]), replicas=source.randint(3, 10))
     return JobPlan(spec, _program(source, seconds=source.choice([0.5, 3.0])))
+
+
+def _swift(source: random.Random, name: str) -> JobPlan:
+    """Its tasks take milliseconds, but for some that take long, now and then; some fail, some are stopped."""
+    retries = source.choice([0, 0, 1])
+    spec = _spec(
+        source, name, source.choice([1, 1, 0.5]), replicas=source.randint(40, 120), max_retries_failure=retries,
+        max_retries_preemption=source.choice([1000, 1000, 3]),
+    )  # fmt: skip
+    seconds = source.choice([0.005, 0.05, 0.2])
+    program = Program(seconds=seconds, long_s=source.choice([0.0, 0.0, 2.0]), fails_below=retries)
+    allowed = _SUCCEEDED if spec.max_retries_preemption == 1000 else _SUCCEEDED | {JobState.WORKER_FAILED}
+    stop = source.random() < 0.3
+    return JobPlan(spec, program, stop_s=stop, allowed=allowed | _KILLED if stop else allowed)
 
 
 def _user_error(source: random.Random, name: str) -> JobPlan:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from iris.domain.constraints import FENCE_ATTRIBUTE
+from iris.domain.constraints import AHEAD_ATTRIBUTE, FENCE_ATTRIBUTE
 from iris.domain.resources import Resources
 from iris.worker.agent import Agent, AgentEnd, Resolver, cancel_and_wait
 from iris.worker.evidence import OomKills
@@ -189,7 +189,7 @@ def _identity(config: WorkerConfig, paths: WorkPaths, guardian_id: str) -> Worke
         worker_id=config.worker_id,
         instance_id=guardian_id,  # what it holds is what counts, not the process that speaks for it
         capacity=config.capacity or probe_resources(paths.root),
-        attributes={**probe_attributes(), **config.attributes, FENCE_ATTRIBUTE: "true"},
+        attributes={**probe_attributes(), **config.attributes, FENCE_ATTRIBUTE: "true", AHEAD_ATTRIBUTE: "true"},
     )
 
 

@@ -29,8 +29,8 @@ class Attempt:
     """One attempt on this worker; the listener of its process."""
 
     __slots__ = (
-        "_listener", "at_ms", "ground", "life", "log", "log_path", "ports", "prepare_task", "process", "report_timer",
-        "request",
+        "_listener", "at_ms", "ground", "is_ahead", "life", "log", "log_path", "ports", "prepare_task", "process",
+        "report_timer", "request", "started_at_ms",
     )  # fmt: skip
 
     def __init__(self, request: StartRequest, log_path: str, listener: AttemptListener) -> None:
@@ -38,7 +38,8 @@ class Attempt:
         self.log_path = log_path
         self.log = AttemptLog(log_path)
         self.life = Life()
-        self.at_ms = 0
+        self.at_ms = self.started_at_ms = 0
+        self.is_ahead = False
         self.ground: Ground | None = None
         self.ports: dict[str, int] = {}
         self.process: Running | None = None
@@ -56,9 +57,12 @@ class Attempt:
 
     def observation(self) -> Observation:
         life = self.life
+        state = life.state
+        if state is TaskState.ASSIGNED and not self.is_ahead:
+            state = TaskState.BUILDING  # its turn has come: it has a place here
         return Observation(
             attempt_id=self.attempt_id,
-            state=life.state,
+            state=state,
             at_ms=self.at_ms,
             exit_code=life.exit_code,
             exit_signal=life.exit_signal,
@@ -66,6 +70,7 @@ class Attempt:
             failure=life.failure,
             log_size=self.log.size if self.ended else 0,
             pid=life.pid,
+            started_at_ms=self.started_at_ms,
         )
 
     def inventory_observation(self) -> Observation:
@@ -73,7 +78,7 @@ class Attempt:
         if not self.ended or self.log.acked == self.log.size:
             return self.observation()
         state = TaskState.RUNNING if self.life.pid else TaskState.BUILDING
-        return Observation(self.attempt_id, state, self.at_ms, pid=self.life.pid)
+        return Observation(self.attempt_id, state, self.at_ms, pid=self.life.pid, started_at_ms=self.started_at_ms)
 
     def on_started(self, pid: int) -> None:
         self._listener.started(self, pid)
@@ -123,6 +128,7 @@ def adopted(held: Held, listener: AttemptListener) -> Attempt:
     stop = StopAsked(*note["stop"]) if note.get("stop") else None
     if held.pid:
         attempt.life = Life(Phase.RUNNING, TaskState.RUNNING, stop, held.pid)
+        attempt.started_at_ms = held.at_ms
     else:
         attempt.life = Life(Phase.STARTING, TaskState.ASSIGNED, stop)
     attempt.at_ms = held.at_ms

@@ -2,6 +2,8 @@
 
     NEW -> BUILDING -> STARTING -> RUNNING -> ENDED       (BUILDING is left out when there is nothing to prepare)
 
+One that was assigned ahead waits as NEW for its turn; handed back, it ends as PENDING: it never began.
+
 An attempt that was asked to stop ends KILLED whatever its command does then; one whose worker leaves ends
 WORKER_FAILED, so that it is tried elsewhere and never booked as the user's failure.
 """
@@ -92,7 +94,14 @@ class StopAsked:
     preempted: bool = False
 
 
-Event = Accepted | Prepared | PrepareFailed | Handed | Spawned | SpawnFailed | Exited | StopAsked
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    """The attempt's turn did not come in time: somebody else is to have the task."""
+
+    reason: str
+
+
+Event = HandedBack | Accepted | Prepared | PrepareFailed | Handed | Spawned | SpawnFailed | Exited | StopAsked
 
 # --- instructions ---
 
@@ -143,6 +152,9 @@ def advance(life: Life, event: Event) -> Step:
         case Exited():
             if life.phase is Phase.RUNNING:
                 return _exited(life, event)
+        case HandedBack(reason):
+            if life.phase is Phase.NEW:
+                return Life(Phase.ENDED, TaskState.PENDING, error=reason), _REPORT
         case Handed():
             if life.phase in (Phase.NEW, Phase.BUILDING):
                 return replace(life, phase=Phase.STARTING), NOTHING

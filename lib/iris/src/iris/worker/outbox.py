@@ -14,6 +14,8 @@ ATTEMPT_LOG_BYTES: Final = 256 * 1024
 LOG_WINDOW_BYTES: Final = 4 * 1024 * 1024
 """At most this much of one log is under way without an acknowledgement."""
 _MESSAGE_OBSERVATIONS: Final = 2000
+COMPANY_S: float = 0.01
+"""So long news waits for company."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,18 @@ class Batch:
 
 
 class Outbox:
-    """Collects news, merges what overlaps and hands it out in batches; `wait` returns when there is some."""
+    """Collects news, merges what overlaps and hands it out in batches; `wait` returns when there is some.
 
-    def __init__(self, log_of: Callable[[str], AttemptLog | None]) -> None:
+    Args:
+        is_patient: Whether news may wait a moment for company: nothing here waits for an answer to it.
+    """
+
+    def __init__(
+        self, log_of: Callable[[str], AttemptLog | None], is_patient: Callable[[], bool] = lambda: False
+    ) -> None:
         self._log_of = log_of
+        self._is_patient = is_patient
+        self._later: asyncio.TimerHandle | None = None
         self._observations: dict[str, Observation] = {}
         self._logs: dict[str, None] = {}  # an ordered set: the longest waiting first
         self._news = asyncio.Event()
@@ -53,14 +63,12 @@ class Outbox:
     def observe(self, observation: Observation) -> None:
         """Send this instead of what was to be said of the attempt before."""
         self._observations[observation.attempt_id] = observation
-        self._quiet.clear()
-        self._news.set()
+        self._tell()
 
     def log_grew(self, attempt_id: str) -> None:
         """There are bytes to ship beyond what was sent."""
         self._logs[attempt_id] = None
-        self._quiet.clear()
-        self._news.set()
+        self._tell()
 
     def forget(self, attempt_id: str) -> None:
         self._observations.pop(attempt_id, None)
@@ -71,6 +79,21 @@ class Outbox:
         self._observations.clear()
         self._logs.clear()
         self._news.clear()
+
+    def _tell(self) -> None:
+        self._quiet.clear()
+        if self._news.is_set():
+            return
+        if not self._is_patient():
+            self._tell_now()
+        elif self._later is None:
+            self._later = asyncio.get_running_loop().call_later(COMPANY_S, self._tell_now)
+
+    def _tell_now(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        self._news.set()
 
     async def wait(self) -> None:
         """Return once there is something to take."""

@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from iris.domain.ids import user_of
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc.logformat import encode
-from iris.worker.attempt import Attempt, adopted, free_ports
+from iris.worker.ahead import AheadQueue
+from iris.worker.attempt import Attempt, adopted
 from iris.worker.attempt_dirs import AttemptDirectories
 from iris.worker.attempt_machine import (
     Accepted,
@@ -20,6 +20,7 @@ from iris.worker.attempt_machine import (
     Event,
     Exited,
     Handed,
+    HandedBack,
     Phase,
     Prepared,
     PrepareFailed,
@@ -29,14 +30,15 @@ from iris.worker.attempt_machine import (
     Terminate,
     advance,
 )
-from iris.worker.evidence import TAIL_BYTES, OomKills, judge
+from iris.worker.evidence import OomKills, judge
 from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.logs import AttemptLog
 from iris.worker.outbox import Outbox
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare import Preparer
-from iris.worker.runtime.running import Exit, ProcessSpec, Runtime, StartFailed, StartFailure
-from iris.worker.task_env import TaskEnvironment, command_line, own_ground
+from iris.worker.runtime.running import Exit, Runtime, StartFailed, StartFailure
+from iris.worker.specs import SpecMaker
+from iris.worker.task_env import TaskEnvironment
 from iris.worker.tokens import TokenFiles
 from iris.worker.types import DesiredChange, Observation, PreparationFailed, StartRequest, StopRequest
 
@@ -64,6 +66,7 @@ class Supervisor:
         runtime: Holds what runs; attempts beyond what it can hold wait for their start.
         oom_kills: What the kernel killed for lack of memory.
         now: Unix time in seconds.
+        hand_back_s: So long an attempt that was assigned ahead waits for its turn.
         log_limit_bytes: So much of an attempt's log may be on this disk; 0: the default.
     """
 
@@ -77,27 +80,30 @@ class Supervisor:
         oom_kills: OomKills | None = None,
         now: Callable[[], float] = time.time,
         log_limit_bytes: int = 0,
+        hand_back_s: float | None = None,
     ) -> None:
         self._log_limit = log_limit_bytes
-        self.outbox = Outbox(self._log_of)
+        # While there is more to begin, the controller is in no hurry to hear of ends.
+        self.outbox = Outbox(self._log_of, lambda: bool(self._ahead))
         self._paths = paths
         self._runtime = runtime
         self._preparer = preparer
-        self._task_environment = task_environment
-        self._controller_address = controller_address
         self._oom_kills = oom_kills or OomKills(())
         self._now = now
         self._loop = asyncio.get_running_loop()
-        self._own = own_ground()
         self._attempts: dict[str, Attempt] = {}
         self._live: dict[str, None] = {}  # an ordered set: the order of what follows is always the same
         self._starts: deque[Attempt] = deque()
+        self._ahead = AheadQueue(lambda attempt, why: self._advance(attempt, HandedBack(why)), hand_back_s)
         self._started: dict[str, Attempt] = {}  # by task: one at a time
         self._parked: dict[str, list[Attempt]] = {}  # by task: wait until the one before is gone
         self._turn: asyncio.Handle | None = None
         self._tokens = TokenFiles(paths)
         self._directories = AttemptDirectories(
             paths, runtime.isolation, lambda work: self._loop.run_in_executor(None, work), preparer.compiled
+        )
+        self._specs = SpecMaker(
+            paths, self._directories, task_environment, self._tokens, controller_address, log_limit_bytes
         )
         self._leaving = ""  # why this worker goes away
         self._idle = asyncio.Event()
@@ -152,6 +158,7 @@ class Supervisor:
         """
         self._leaving = reason
         self.outbox.leave()
+        self._ahead.hand_back_all(f"handed back, not begun: {reason}")
         for attempt_id in list(self._live):
             self._advance(self._attempts[attempt_id], StopAsked(reason, grace_ms, leaving=True, preempted=preempted))
         await self._idle.wait()
@@ -161,6 +168,10 @@ class Supervisor:
 
     def _accept(self, request: StartRequest) -> None:
         known = self._attempts.get(request.attempt_id)
+        if known is not None and known.is_ahead and not request.ahead:
+            self._ahead.remove(known)
+            self._begin(known)
+            return
         if known is not None:
             self._report(known, at_once=True)
             return
@@ -168,11 +179,20 @@ class Supervisor:
         if self._leaving:
             # It never began, so it does not speak against the host.
             self._advance(attempt, StopAsked(self._leaving, 0, leaving=True, preempted=True))
-            return
-        if request.launch.needs_preparation:
-            ground = self._preparer.ready(request.launch)
+        elif request.ahead:
+            self._ahead.add(attempt)
+        else:
+            self._begin(attempt)
+
+    def _begin(self, attempt: Attempt) -> None:
+        launch = attempt.request.launch
+        if launch.needs_preparation:
+            ground = self._preparer.ready(launch)
             attempt.ground = None if ground is None or self._directories.needs_copy(ground) else ground
-        self._advance(attempt, Accepted(prepare=request.launch.needs_preparation and attempt.ground is None))
+        self._advance(attempt, Accepted(prepare=launch.needs_preparation and attempt.ground is None))
+        if attempt.request.ahead:
+            # Told with the end of the one whose place it has: else the controller would give that place away.
+            self.outbox.observe(attempt.observation())
 
     def _add(self, request: StartRequest) -> Attempt:
         attempt = Attempt(request, self._paths.log(request.attempt_id), self)
@@ -250,6 +270,8 @@ class Supervisor:
         attempt.life, instructions = advance(attempt.life, event)
         if attempt.life.state is not before:
             attempt.at_ms = at_ms or int(self._now() * 1000)
+            if attempt.life.state is TaskState.RUNNING or attempt.started_at_ms > attempt.at_ms:
+                attempt.started_at_ms = attempt.at_ms  # it may have ended before it was seen to run
         if attempt.life.phase is Phase.ENDED and attempt.attempt_id in self._live:
             self._ended(attempt)
         for instruction in instructions:
@@ -275,6 +297,10 @@ class Supervisor:
         attempt.cancel_timer()
         self._directories.remove(attempt.attempt_id)
         attempt.log.finish()
+        if attempt.is_ahead:
+            self._ahead.remove(attempt)
+        elif self._ahead and (following := self._ahead.follow(attempt)) is not None:
+            self._begin(following)
         if not self._live:
             self._idle.set()
         if self._starts:
@@ -340,7 +366,7 @@ class Supervisor:
 
     def _start(self, attempt: Attempt) -> None:
         try:
-            spec = self._repaired_spec(attempt)
+            spec = self._specs.make(attempt)
         except StartFailed as error:
             self._write_log(attempt, str(error))
             self._advance(attempt, SpawnFailed(FailureKind.START, str(error), error.exit_code))
@@ -351,36 +377,6 @@ class Supervisor:
         self._started[attempt.request.task_id] = attempt
         self._advance(attempt, Handed())
         attempt.process = self._runtime.start(spec, attempt)
-
-    def _repaired_spec(self, attempt: Attempt) -> ProcessSpec:
-        """`_spec`; mends what a task did to more than its own directory (`rm -rf ../..`, `chmod 000 ..`)."""
-        try:
-            return self._spec(attempt)
-        except (FileNotFoundError, PermissionError) as error:
-            logger.warning("%s: a directory of this worker is gone; making all again: %s", attempt.attempt_id, error)
-            self._paths.make()
-            self._directories.remove(attempt.attempt_id)
-            return self._spec(attempt)
-
-    def _spec(self, attempt: Attempt) -> ProcessSpec:
-        ground = attempt.ground or self._own
-        request, launch = attempt.request, attempt.request.launch
-        attempt.ports = free_ports(launch.ports)
-        return ProcessSpec(
-            owner=attempt.attempt_id,
-            argv=command_line(launch, ground),
-            env=self._task_environment.variables(
-                request, ground, self._controller_address(), self._tokens.path(request), attempt.ports
-            ),
-            cwd=self._directories.make(attempt.attempt_id, ground, launch.runtime.working_dir),
-            sharer=user_of(launch.job_id) if launch.payload_digest else "",
-            log=attempt.log_path,
-            log_limit=self._log_limit,
-            tail_bytes=TAIL_BYTES if launch.has_accelerator else 0,
-            fence_ms=launch.fence_after_ms if launch.exclusive else 0,
-            note=attempt.note(),
-            mounts=self._directories.mounts(attempt.attempt_id, ground),
-        )
 
     # --- small things ---
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from iris.domain.resources import NOTHING, Resources
 from iris.domain.runtime import DEFAULT_RUNTIME, PackageSource, TaskRuntime
 from iris.domain.states import FailureKind, TaskState
 from rigging.errors import MarinError
@@ -31,6 +32,7 @@ class Launch:
     replicas: int = 1
     token: str = ""
     has_accelerator: bool = False
+    resources: Resources = NOTHING
     runtime: TaskRuntime = DEFAULT_RUNTIME
     exclusive: bool = False
     fence_after_ms: int = 0
@@ -50,10 +52,17 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
+    """One attempt to run.
+
+    Args:
+        ahead: It begins in the place of an attempt that ends here, or when it is asked for again without this.
+    """
+
     attempt_id: str
     task_id: str
     task_index: int
     launch: Launch
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +95,4 @@ class Observation:
     failure: FailureKind = FailureKind.UNSPECIFIED
     log_size: int = 0
     pid: int = 0
+    started_at_ms: int = 0

@@ -19,7 +19,7 @@ def desired_from_wire(message: pb.Desired) -> DesiredChange:
         job_id = launch.job_id
         for ref in run.attempts:
             task_id = f"{job_id}/{ref.task_index}"
-            start.append(StartRequest(f"{task_id}:{ref.attempt}", task_id, ref.task_index, launch))
+            start.append(StartRequest(f"{task_id}:{ref.attempt}", task_id, ref.task_index, launch, ref.ahead))
     return DesiredChange(
         revision=message.revision,
         start=tuple(start),
@@ -47,6 +47,7 @@ def launch_from_wire(message: pb.Launch) -> Launch:
         replicas=message.replicas,
         token=message.job_token,
         has_accelerator=message.resources.device.kind not in ("", "cpu"),
+        resources=Resources(message.resources.cpu_millis, message.resources.memory_bytes, message.resources.disk_bytes),
         runtime=runtime_from_wire(message.runtime if message.HasField("runtime") else None),
         exclusive=message.exclusive,
         fence_after_ms=message.fence_after_ms,
@@ -64,6 +65,7 @@ def observation_to_wire(observation: Observation) -> pb.Observation:
         log_size=observation.log_size,
         failure=int(observation.failure),  # type: ignore[arg-type]
         pid=observation.pid,
+        started_at_ms=observation.started_at_ms,
     )
 
 

@@ -1,0 +1,25 @@
+"""What one task asks of a worker."""
+
+from iris.domain.constraints import Constraint
+from iris.domain.resources import Resources, weight
+
+Wish = tuple[tuple[Constraint, ...], tuple[str, ...] | None]
+
+
+class Demand:
+    """What one task of a job asks of a worker. Equal requests share one object, so it compares by identity.
+
+    Attributes:
+        wish: Constraints, and kind and variants of the device: what decides which workers come into question at all.
+        weight: See `iris.domain.resources.weight`.
+    """
+
+    __slots__ = ("__weakref__", "constraints", "resources", "weight", "wish")
+
+    def __init__(self, resources: Resources, constraints: tuple[Constraint, ...]) -> None:
+        self.resources = resources
+        self.constraints = constraints
+        self.weight = weight(resources)
+        device = resources.accelerator
+        names = None if device is None else (device.kind, device.variant, *device.alternatives)
+        self.wish: Wish = (constraints, names)

@@ -1,0 +1,148 @@
+"""What is assigned ahead: to whom, how much, and never past what comes first."""
+
+import pytest
+
+from iris.domain.constraints import AHEAD_ATTRIBUTE
+from iris.domain.events import WorkerCordoned
+from iris.domain.ids import WorkerId
+from iris.domain.states import PriorityBand, TaskState
+from iris.sched.ahead import MAX_AHEAD
+from iris.sched.plan import Plan
+from iris.sched.testing import InMemoryCluster, resources
+
+SHORT_MS = 3
+
+
+@pytest.fixture
+def cluster() -> InMemoryCluster:
+    return InMemoryCluster()
+
+
+def connect(cluster: InMemoryCluster, name: str = "w", cores: int = 2) -> None:
+    cluster.connect(name, resources(cores, 64), **{AHEAD_ATTRIBUTE: "true"})
+
+
+def fill(cluster: InMemoryCluster, ran_ms: float | None = SHORT_MS, replicas: int = 400, **spec: object) -> Plan:
+    """An array of which as many tasks run as fit; such tasks are known to take `ran_ms`."""
+    cluster.submit("/u/array", replicas=replicas, **spec)
+    plan = cluster.schedule()
+    for task, _ in plan.assignments:
+        cluster.observe(f"{task}:0", TaskState.RUNNING)
+    if ran_ms is not None:
+        cluster.view.run_times.note_end(("u", cluster.view.demands["/u/array"]), ran_ms)
+    return cluster.schedule()
+
+
+def counts(plan: Plan) -> dict[str, int]:
+    workers = [worker for _, worker in plan.ahead]
+    return {worker: workers.count(worker) for worker in dict.fromkeys(workers)}
+
+
+def test_short_tasks_are_assigned_ahead_in_order(cluster: InMemoryCluster) -> None:
+    connect(cluster)
+    plan = fill(cluster)
+    assert plan.assignments == []
+    assert [task for task, _ in plan.ahead[:3]] == ["/u/array/2", "/u/array/3", "/u/array/4"]
+    assert counts(plan) == {"w": 100 * 2 // (SHORT_MS + 2)}
+
+
+@pytest.mark.parametrize(("ran_ms", "expected"), [(0, MAX_AHEAD), (48, 4), (98, 2), (190, 1), (300, 0), (None, 0)])
+def test_how_many_depends_on_how_long_they_run(cluster: InMemoryCluster, ran_ms: float | None, expected: int) -> None:
+    connect(cluster)
+    assert len(fill(cluster, ran_ms).ahead) == expected
+
+
+def test_more_is_added_when_half_of_it_has_begun(cluster: InMemoryCluster) -> None:
+    connect(cluster)
+    ahead = [f"{task}:0" for task, _ in fill(cluster).ahead]
+    running = ["/u/array/0:0", "/u/array/1:0"]
+    added = []
+    for name in ahead[: len(ahead) // 2]:
+        cluster.observe(name, TaskState.BUILDING)
+        cluster.observe(running.pop(0), TaskState.SUCCEEDED, started_at_ms=1, at_ms=1 + SHORT_MS)
+        running.append(name)
+        added.append(len(cluster.schedule().ahead))
+    assert added[:-1] == [0] * (len(added) - 1)
+    assert added[-1] == len(ahead) // 2
+
+
+@pytest.mark.parametrize("spec", [{"ports": ("http",)}, {"exclusive": True, "fence_after_ms": 1000}])
+def test_tasks_that_are_not_plain_are_not(cluster: InMemoryCluster, spec: dict[str, object]) -> None:
+    connect(cluster)
+    assert fill(cluster, **spec).ahead == []
+
+
+def test_a_worker_of_an_earlier_release_gets_none(cluster: InMemoryCluster) -> None:
+    cluster.connect("w", resources(2, 64))
+    assert fill(cluster).ahead == []
+
+
+def test_other_workers_keep_their_share(cluster: InMemoryCluster) -> None:
+    connect(cluster, "w1")
+    connect(cluster, "w2")
+    assert counts(fill(cluster, replicas=4 + 11)) == {"w1": 5, "w2": 5}
+
+
+def test_where_nothing_of_the_kind_runs_nothing_is_assigned_ahead(cluster: InMemoryCluster) -> None:
+    """Another user's tasks may run for hours there."""
+    connect(cluster)
+    cluster.submit("/eve/long", replicas=2)
+    cluster.schedule()
+    assert fill(cluster).ahead == []
+
+
+def test_nothing_goes_past_a_request_that_comes_first(cluster: InMemoryCluster) -> None:
+    connect(cluster)
+    fill(cluster)
+    cluster.view.run_times.note_end(("u", cluster.view.demands["/u/array"]), 0)  # there would be room for more
+    cluster.submit("/u/large", resources(2, 1), band=PriorityBand.PRODUCTION)
+    assert cluster.schedule().ahead == []
+
+
+def test_a_request_that_can_never_fit_there_holds_up_nobody(cluster: InMemoryCluster) -> None:
+    connect(cluster)
+    cluster.connect("big", resources(64, 64))
+    cluster.submit("/eve/all", resources(64, 1))
+    cluster.schedule()
+    cluster.submit("/u/large", resources(64, 1))
+    assert counts(fill(cluster)) == {"w": 100 * 2 // (SHORT_MS + 2)}
+
+
+def test_users_take_turns(cluster: InMemoryCluster) -> None:
+    connect(cluster, cores=16)
+    for user in ("ann", "bob"):
+        cluster.submit(f"/{user}/array", replicas=400)
+        cluster.view.run_times.note_end((user, cluster.view.demands[f"/{user}/array"]), SHORT_MS)
+    for task, _ in cluster.schedule().assignments:
+        cluster.observe(f"{task}:0", TaskState.RUNNING)
+    assert cluster.view.usage.held("ann") == cluster.view.usage.held("bob")
+    users = [task.split("/")[1] for task, _ in cluster.schedule().ahead]
+    assert users[:24] == ["bob"] * 8 + ["ann"] * 8 + ["bob"] * 8, "bob has had less by now"
+    assert len(users) == MAX_AHEAD
+
+
+def test_where_an_attempt_is_on_its_way_out_its_place_is_spoken_for(cluster: InMemoryCluster) -> None:
+    connect(cluster)
+    cluster.submit("/u/stopped")
+    cluster.schedule()
+    cluster.stop("/u/stopped")
+    assert fill(cluster).ahead == []
+
+
+def test_a_cordoned_worker_gets_none(cluster: InMemoryCluster) -> None:
+    connect(cluster)
+    fill(cluster, ran_ms=None)
+    cluster.do(WorkerCordoned(WorkerId("w"), "bad disk"))
+    cluster.view.run_times.note_end(("u", cluster.view.demands["/u/array"]), SHORT_MS)
+    assert cluster.schedule().ahead == []
+
+
+def test_separate_jobs_of_a_kind_are_assigned_ahead_too(cluster: InMemoryCluster) -> None:
+    connect(cluster)
+    for number in range(60):
+        cluster.submit(f"/u/job-{number}")
+    for task, _ in cluster.schedule().assignments:
+        cluster.observe(f"{task}:0", TaskState.RUNNING)
+    cluster.view.run_times.note_end(("u", cluster.view.demands["/u/job-0"]), SHORT_MS)
+    plan = cluster.schedule()
+    assert [task for task, _ in plan.ahead] == [f"/u/job-{number}/0" for number in range(2, 42)]
