@@ -12,7 +12,8 @@ from pathlib import Path
 import coverage
 import pytest
 
-TEST_VARIABLE = "MUTATION_TEST"  # its value becomes the context of processes that a test starts
+TEST_VARIABLE = "COVERAGE_MUTATION_TEST"
+"""Its value becomes the context of processes that a test starts: workers and guardians keep what begins like this."""
 
 
 class MutationPlugin:

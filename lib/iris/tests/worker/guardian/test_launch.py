@@ -11,7 +11,16 @@ from iris.worker.isolation.plan import IsolationMode
 
 
 def test_nothing_that_may_be_a_secret_reaches_it() -> None:
-    kept = {"PATH": "p", "HOME": "h", "LANG": "l", "TZ": "z", "TMPDIR": "t", "LC_ALL": "C", "PYTHONPATH": "x"}
+    kept = {
+        "PATH": "p",
+        "HOME": "h",
+        "LANG": "l",
+        "TZ": "z",
+        "TMPDIR": "t",
+        "LC_ALL": "C",
+        "PYTHONPATH": "x",
+        "COVERAGE_RC": "c",
+    }
     found = guardian_environment({**kept, "AWS_SECRET_ACCESS_KEY": "s", "MY_PATH": "m", "LC": "c"})
     assert found == kept
 

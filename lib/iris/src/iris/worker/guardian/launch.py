@@ -17,7 +17,7 @@ DEFAULT_LINGER_S: Final = 600.0
 
 _LOG_LIMIT_BYTES: Final = 1024 * 1024
 _KEPT: Final = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV", "LD_LIBRARY_PATH"})
-_KEPT_PREFIXES: Final = ("LC_", "PYTHON")
+_KEPT_PREFIXES: Final = ("COVERAGE_", "LC_", "PYTHON")
 
 
 @dataclass(frozen=True, slots=True)
