@@ -139,6 +139,8 @@ def test_a_lease_that_cannot_be_renewed_counts_as_lost_in_time() -> None:
         def _begin(self, *_: object) -> bool:
             return True
 
+        def _write(self, *_: object) -> None: ...
+
         def _end(self, *_: object) -> bool:
             return True
 

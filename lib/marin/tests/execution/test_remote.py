@@ -321,7 +321,7 @@ def test_the_budget_travels_into_the_job(
 
 
 def test_a_job_runs_where_its_paths_are(client: RecordingClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marin.execution.step_call.Artifact.save", lambda *_: None)
+    monkeypatch.setattr("marin.execution.results.Artifact.save", lambda *_: None)
     here, there = "gs://marin-us-central2/x", "gs://marin-us-west4/y"
     fn = remote(note)
     assert submit(client, fn, [here], here).resources.regions == ["us-central2"]

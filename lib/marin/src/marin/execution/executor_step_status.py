@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import logging
 import math
 import os
@@ -13,22 +12,22 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, overload
 
-from rigging.distributed_lock import HeldLease, LeaseLock, create_lock, lease
+from marin.execution.fencing import LeaseToken
+from marin.execution.status_words import LOCK_SUFFIX as LOCK_SUFFIX
+from marin.execution.status_words import STATUS_DEP_FAILED as STATUS_DEP_FAILED
+from marin.execution.status_words import STATUS_FAILED as STATUS_FAILED
+from marin.execution.status_words import STATUS_FILE as STATUS_FILE
+from marin.execution.status_words import STATUS_RUNNING as STATUS_RUNNING
+from marin.execution.status_words import STATUS_SUCCESS as STATUS_SUCCESS
+from marin.execution.status_words import parse_status as parse_status
+from marin.execution.status_words import status_path as status_path
+from rigging.distributed_lock import HeldLease, LeaseLock, LeaseLostError, create_lock, lease
 from rigging.errors import Conflict, StepFailed
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
-from rigging.filesystem.location import path_in
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-STATUS_SUCCESS = "SUCCESS"
-STATUS_FAILED = "FAILED"
-STATUS_RUNNING = "RUNNING"
-STATUS_DEP_FAILED = "DEP_FAILED"
-
-STATUS_FILE = ".executor_status"
-LOCK_SUFFIX = ".lock"
 
 
 class StepAlreadyDone(Exception):
@@ -42,29 +41,6 @@ class PreviousTaskFailedError(StepFailed):
 def worker_id() -> str:
     """A name for this thread of this process, for people: `{host}-{pid}-{thread}`."""
     return f"{socket.gethostname()}-{os.getpid()}-{threading.get_native_id()}"
-
-
-def status_path(output_path: str) -> str:
-    """The status file of an output path."""
-    return path_in(output_path, STATUS_FILE)
-
-
-def parse_status(content: bytes | None) -> str | None:
-    """The status that a status file's content means; None for a file that is missing or empty.
-
-    The content is the word alone. Older files hold one JSON object a line, of which the last readable one counts.
-    """
-    if content is None:
-        return None
-    text = content.decode("utf-8", "replace").strip()
-    if not text.startswith("{"):
-        return text or None
-    for line in reversed(text.splitlines()):
-        try:
-            return str(json.loads(line)["status"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            continue  # the writer was killed within this line
-    return None
 
 
 class StatusFile:
@@ -103,6 +79,10 @@ class StatusFile:
         """Give the lock up; another holder's is never removed."""
         self._leased().release()
 
+    def token(self) -> LeaseToken:
+        """What proves to storage that this lock is held."""
+        return LeaseToken(self.output_path, self._leased().worker_id)
+
     def has_active_lock(self) -> bool:
         """Whether somebody holds the lock and renews it."""
         return self._leased().has_active_holder()
@@ -126,13 +106,13 @@ class LockedStatus(StatusFile):
         Raises:
             LeaseLostError: The lock was lost, so another may be making this output now.
         """
-        if status != STATUS_RUNNING:
-            # A renewal every half a minute may not have noticed yet; the last word needs to be sure.
-            holder = self.held.lock.holder()
-            if holder is None or holder.worker_id != self.held.worker_id:
-                self.held.lost.set()
         self.held.check()
-        super().write_status(status)
+        try:
+            # A renewal every half a minute may not have noticed yet that another has the lock.
+            LeaseToken(self.output_path, self.held.worker_id).write(STATUS_FILE, status.encode())
+        except LeaseLostError:
+            self.held.lost.set()
+            raise
 
 
 @contextlib.contextmanager
@@ -186,7 +166,7 @@ def mark_dependency_failed(output_path: str) -> None:
         return
     try:
         if status_file.status != STATUS_SUCCESS:
-            status_file.write_status(STATUS_DEP_FAILED)
+            status_file.token().write(STATUS_FILE, STATUS_DEP_FAILED.encode())
     finally:
         status_file.release_lock()
 

@@ -18,11 +18,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from marin.execution.executor_step_status import LOCK_SUFFIX, STATUS_FAILED, check_status, status_path
+from marin.execution.fencing import LeaseToken
 from rigging.clock import SYSTEM_CLOCK, Clock
 from rigging.distributed_lock import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, LeaseLostError
-from rigging.errors import InvalidRequest
-from rigging.filesystem import local_path, url_scheme
-from rigging.lease.identity import acquisition_id
+from rigging.errors import InvalidRequest, MarinError
+from rigging.filesystem import local_path, url_scheme, write_bytes_atomic
+from rigging.filesystem.location import path_in
+from rigging.lease.identity import acquisition_id, give_up
+from rigging.lease.object_store import PATIENCE_SECONDS
 from rigging.lease.staleness import LeaseObserver
 
 logger = logging.getLogger(__name__)
@@ -35,12 +38,14 @@ class LeaseTerms:
     Attributes:
         renew_seconds: Between renewals.
         timeout_seconds: Without a renewal, after which others may take the lease; one value for all that share storage.
+        patience_seconds: How long storage that does not answer is tried before something is given up.
         clock: For tests.
         new_id: Gives each acquisition an id; for tests, which play other machines.
     """
 
     renew_seconds: float = HEARTBEAT_INTERVAL
     timeout_seconds: float = HEARTBEAT_TIMEOUT
+    patience_seconds: float = PATIENCE_SECONDS
     clock: Clock = SYSTEM_CLOCK
     new_id: Callable[[], str] = acquisition_id
 
@@ -75,6 +80,9 @@ class StepLease(ABC):
         self._turn = threading.Lock()
         self._held = False
         self._renewed_at = 0.0
+        self._worker_id = ""
+        # What was written about the step, for a lease that goes on although its directory was removed.
+        self._written: dict[str, bytes] = {}
 
     @property
     def lost(self) -> bool:
@@ -105,9 +113,35 @@ class StepLease(ABC):
         with self._turn:
             started = self.terms.clock.monotonic()
             self.lost_event.clear()
+            self._written.clear()
             self._held = self._begin(force_run_failed, is_fresh)
             self._renewed_at = started
             return self._held
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write one of the files in which a step tells of itself, atomically.
+
+        Raises:
+            LeaseLostError: The lease is lost; nothing is written.
+        """
+        with self._turn:
+            self._ensure_held()
+            try:
+                self._write(name, content)
+            except LeaseLostError:
+                self.lost_event.set()
+                raise
+            self._written[name] = content
+
+    def remove(self, name: str) -> None:
+        """Remove such a file, if it is there; raises LeaseLostError when the lease is lost."""
+        with self._turn:
+            self._ensure_held()
+            self.token().remove(name)
+
+    def token(self) -> LeaseToken:
+        """What proves to storage that this lease is held, for the job that does the step's work."""
+        return LeaseToken(self.output_path, self._worker_id, self.terms.patience_seconds)
 
     def end(self, status: str) -> None:
         """Write the last word and give the lease up; nothing is written without the lease.
@@ -116,12 +150,10 @@ class StepLease(ABC):
             LeaseLostError: The lease was lost on the way; the status is its new holder's.
         """
         with self._turn:
-            if not self._held:
-                self.lost_event.set()
-                self.check()
+            self._ensure_held()
             self._held = False
             # What others were told is lost stays lost, even if nobody came to take it.
-            if not self._end(STATUS_FAILED if self.lost else status):
+            if not self._end_or_give_up(STATUS_FAILED if self.lost else status):
                 self.lost_event.set()
             self.check()
 
@@ -131,7 +163,14 @@ class StepLease(ABC):
             held, self._held = self._held, False
             self.lost_event.set()  # tells the function, and keeps its thread from writing anything
             if held:
-                self._end(STATUS_FAILED)
+                self._end_or_give_up(STATUS_FAILED)
+
+    def _end_or_give_up(self, status: str) -> bool:
+        try:
+            return self._end(status)
+        except BaseException:
+            give_up(self._worker_id)  # the lock may still be there, and this process may live on for long
+            raise
 
     def renew(self) -> None:
         """Renew the lease now; raises LeaseLostError, and sets `lost_event`, when it is not held any more."""
@@ -145,6 +184,11 @@ class StepLease(ABC):
             self._held = False
             self.lost_event.set()
         self.check()
+
+    def _ensure_held(self) -> None:
+        if not self._held:
+            self.lost_event.set()
+            self.check()
 
     def seconds_left(self) -> float:
         """For how long nobody may take the lease even if it is not renewed; below 0 when they may already."""
@@ -162,6 +206,10 @@ class StepLease(ABC):
     def _begin(self, force_run_failed: bool, is_fresh: bool) -> bool: ...
 
     @abstractmethod
+    def _write(self, name: str, content: bytes) -> None:
+        """Write a file of the output path; raises LeaseLostError when the lease was not held any more."""
+
+    @abstractmethod
     def _end(self, status: str) -> bool:
         """Write the status and give the lease up; False when it was not held any more."""
 
@@ -171,6 +219,21 @@ class StepLease(ABC):
 
     def _check_status(self, status: str | None, force_run_failed: bool) -> None:
         check_status(status, self.label, self.output_path, force_run_failed=force_run_failed)
+
+
+def end_failed(lease: StepLease, error: BaseException) -> None:
+    """Write FAILED for an attempt that raised `error`, and give its lease up.
+
+    Raises:
+        LeaseLostError: The lease was lost, with `error` as cause: the output is another's to speak about now.
+    """
+    try:
+        lease.end(STATUS_FAILED)
+    except LeaseLostError as lost:
+        raise lost from error
+    except (OSError, MarinError) as trouble:
+        # On a full disk, say: why the step failed is what counts, and its status is that of a run that was killed.
+        logger.error("step %s: could not write FAILED to %s: %s", lease.label, lease.output_path, trouble)
 
 
 class _NoLease(StepLease):
@@ -184,6 +247,9 @@ class _NoLease(StepLease):
 
     def _end(self, *_: object) -> bool:
         return True
+
+    def _write(self, name: str, content: bytes) -> None:
+        write_bytes_atomic(path_in(self.output_path, name), content)
 
     def _renew(self) -> bool:
         return True
@@ -229,10 +295,12 @@ def open_step_lease(output_path: str, label: str, terms: LeaseTerms = DEFAULT_TE
         return _open_local()(output_path, label, terms, local)
     scheme = url_scheme(path)
     if scheme in ("gs", "gcs", "s3", "s3a"):
-        from marin.execution.step_lease_object import ObjectStepLease, bucket_objects
+        from marin.execution.patient_objects import PatientObjects, bucket_objects
+        from marin.execution.step_lease_object import ObjectStepLease
 
         bucket, _, key = os.fspath(path).partition("://")[2].partition("/")
-        return ObjectStepLease(output_path, label, terms, bucket_objects(scheme, bucket), key)
+        objects = PatientObjects(bucket_objects(scheme, bucket), terms.patience_seconds)
+        return ObjectStepLease(output_path, label, terms, objects, key)
     from marin.execution.step_lease_file import ExclusiveStepLease, StatusAtUrl
     from rigging.lease.best_effort import BestEffortLeaseStore
 

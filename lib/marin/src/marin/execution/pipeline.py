@@ -264,7 +264,7 @@ class Executor:
             output_path=path,
             dependencies=frozenset(self.output_paths[dependency] for dependency in self.dependencies[step]),
             work=lambda: bind(step, self.configs[step], path, self.prefix, jobs)(),
-            prepare=functools.partial(_write_step_info, path, self._texts[path]),
+            info=self._texts[path].indented,
             stop=functools.partial(jobs.terminate_one, path),
             take_log=functools.partial(jobs.take_log, path),
             differences=differing.get(path, ()),

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from marin.execution.leasing import step_lease
 from marin.execution.remote import RemoteCallable, job_name, job_region, remote, submit_step
+from marin.execution.results import take_result_of_job
 from marin.execution.step import ExecutorStep
 from marin.execution.step_call import call_step, generator_problem, mirror_budget_gb
 from marin.execution.step_output import speaking
@@ -136,9 +138,19 @@ def bind(step: ExecutorStep[Any], config: Any, output_path: str, prefix: str, jo
     name = job_name(remote_fn.name or step.name, unique)
 
     def run_job() -> None:
+        lease = step_lease()
         handle = submit_step(
-            remote_fn, name, config, step_name=step.name, output_path=output_path, prefix=prefix, budget_gb=budget_gb
+            remote_fn,
+            name,
+            config,
+            step_name=step.name,
+            output_path=output_path,
+            prefix=prefix,
+            budget_gb=budget_gb,
+            token=lease.token() if lease.output_path == output_path else None,
         )
         jobs.wait(handle, output_path)
+        if lease.output_path == output_path:
+            take_result_of_job(output_path, str(handle.job_id), lease)
 
     return run_job

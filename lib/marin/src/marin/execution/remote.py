@@ -18,6 +18,7 @@ from marin.execution.step_call import call_ray_function, call_step_in_job, call_
 if TYPE_CHECKING:
     from fray.client import JobHandle
     from fray.types import JobRequest, ResourceConfig
+    from marin.execution.fencing import LeaseToken
 
 P = ParamSpec("P")
 
@@ -198,6 +199,7 @@ def submit_step(
     output_path: str,
     prefix: str,
     budget_gb: float | None = None,
+    token: LeaseToken | None = None,
 ) -> JobHandle:
     """Submit a step's function as a job and return at once; the job stores what the function returns.
 
@@ -210,6 +212,7 @@ def submit_step(
         output_path: Where the step's output goes.
         prefix: The run's prefix, which becomes the job's.
         budget_gb: What the function may copy between regions; None for what is left here.
+        token: The lease that the step is made under, without which the job stores nothing.
 
     Raises:
         RegionConflict: The inputs and the output are in different regions.
@@ -224,7 +227,7 @@ def submit_step(
     # The wrapper goes into the job, where the budget is to be in force and the return value is.
     function = _shown_as(functools.partial(call_step_in_job, plain_function(remote_fn.fn)), remote_fn.fn)
     call = replace(remote_fn, fn=function, resources=resources)
-    return submit(call, name, ((config,), output_path, budget_gb), env_vars=env_vars)
+    return submit(call, name, ((config,), output_path, budget_gb, token), env_vars=env_vars)
 
 
 def job_region(remote_fn: RemoteCallable[Any], config: Any, *, step_name: str, output_path: str) -> str | None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from marin.execution.error_text import log_failure
 from marin.execution.executor_step_status import (
-    STATUS_FAILED,
     STATUS_SUCCESS,
     PreviousTaskFailedError,
     StepAlreadyDone,
@@ -19,8 +18,9 @@ from marin.execution.executor_step_status import (
     mark_dependency_failed,
 )
 from marin.execution.garbage import paused_collection
+from marin.execution.info import STEP_INFO_FILE
 from marin.execution.lease_keeper import LeaseKeeper
-from marin.execution.leasing import DEFAULT_TERMS, LeaseTerms, StepLease, open_step_lease, set_step_lease
+from marin.execution.leasing import DEFAULT_TERMS, LeaseTerms, StepLease, end_failed, open_step_lease, set_step_lease
 from marin.execution.run_events import RunObserver, StepEnded, StepQueued, StepStarted, notify
 from marin.execution.step_task import STEP_ENDS, Outcome, StepResult, StepTask, describe_error
 from rigging.distributed_lock import LeaseLostError
@@ -293,7 +293,8 @@ class StepRun:
         """Do a task's work and end its lease with a true status."""
         set_step_lease(lease)
         try:
-            task.prepare()
+            if task.info is not None:
+                lease.write(STEP_INFO_FILE, task.info)
             if self._observers:
                 notify(self._observers, StepStarted(time.time(), task.name, task.output_path))
             self._working[task.output_path] = time.monotonic()
@@ -302,10 +303,7 @@ class StepRun:
             finally:
                 del self._working[task.output_path]
         except BaseException as error:
-            try:
-                lease.end(STATUS_FAILED)
-            except LeaseLostError as lost:
-                raise lost from error  # the output is another's to speak about now
+            end_failed(lease, error)
             raise
         lease.end(STATUS_SUCCESS)
 

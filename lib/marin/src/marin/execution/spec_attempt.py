@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -12,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from marin.execution.error_text import log_failure
-from marin.execution.executor_step_status import STATUS_FAILED, STATUS_SUCCESS, StepAlreadyDone
+from marin.execution.executor_step_status import STATUS_SUCCESS, StepAlreadyDone
 from marin.execution.info import STEP_INFO_FILE, plain, to_bytes
 from marin.execution.lease_keeper import LeaseKeeper
-from marin.execution.leasing import open_step_lease, set_step_lease
+from marin.execution.leasing import end_failed, open_step_lease, set_step_lease
 from marin.execution.paths import prefix_or_default
 from marin.execution.placement import LiveJobs, bind
 from marin.execution.remote import function_name
@@ -24,7 +23,6 @@ from marin.execution.step import ExecutorStep
 from marin.execution.step_spec import StepSpec
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import MarinError
-from rigging.filesystem import write_bytes_atomic
 
 logger = logging.getLogger(__name__)
 
@@ -128,17 +126,16 @@ class Attempt:
 
     def _make(self, on_start: Callable[[], None]) -> None:
         try:
-            write_bytes_atomic(os.path.join(self._path, STEP_INFO_FILE), to_bytes(spec_info(self._spec)))
+            self._lease.write(STEP_INFO_FILE, to_bytes(spec_info(self._spec)))
             on_start()
             # The function sees its own lease, and nobody else does.
             contextvars.copy_context().run(self._call)
         except BaseException as error:
-            try:
-                self._end(STATUS_FAILED)
-            except LeaseLostError as lost:
-                raise lost from error  # the output is another's to speak about now
+            self._note_end()
+            end_failed(self._lease, error)
             raise
-        self._end(STATUS_SUCCESS)
+        self._note_end()
+        self._lease.end(STATUS_SUCCESS)
 
     def _call(self) -> None:
         spec = self._spec
@@ -146,10 +143,9 @@ class Attempt:
         step = ExecutorStep[str](spec.name, spec.fn, self._path, resources=spec.resources)
         bind(step, self._path, self._path, prefix_or_default(spec.output_path_prefix), self._jobs)()
 
-    def _end(self, status: str) -> None:
+    def _note_end(self) -> None:
         with self._guard:
             self._held = False
-        self._lease.end(status)
 
 
 def spec_info(spec: StepSpec) -> dict[str, Any]:

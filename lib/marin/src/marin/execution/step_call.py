@@ -6,23 +6,28 @@ import asyncio
 import contextlib
 import dataclasses
 import inspect
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from marin.execution.artifact import Artifact
+from marin.execution.fencing import LeaseToken
+from marin.execution.leasing import StepLease, step_lease
 from marin.execution.refs import InputName, MirroredValue, OutputName, VersionedValue
+from marin.execution.results import keep_result, keep_result_of_job
 from marin.execution.shapes import shape_of
 from marin.execution.step import ExecutorStep
 from marin.execution.walk import LEAF_TYPES, dataclass_field_names
 from rigging.errors import InvalidRequest
 
-logger = logging.getLogger(__name__)
-
 _WITHOUT_BUDGET = (InputName, OutputName, ExecutorStep)
 
 
-def call_step(fn: Callable[..., Any], args: Sequence[Any], output_path: str, budget_gb: float | None = None) -> Any:
+def call_step(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    output_path: str,
+    budget_gb: float | None = None,
+    token: LeaseToken | None = None,
+) -> Any:
     """Call a step's function and store what it returns at its output path.
 
     A value that cannot be stored is only reported: the work is done.
@@ -32,25 +37,37 @@ def call_step(fn: Callable[..., Any], args: Sequence[Any], output_path: str, bud
         args: What it is called with.
         output_path: Where `.artifact` goes.
         budget_gb: What it may copy between regions, in 2^30 bytes; None for what is in force around the call.
+        token: The lease that the step is made under, when this is not the process that holds it.
+
+    Raises:
+        LeaseLostError: The lease on the output path was lost on the way; nothing is stored.
+        Exception: Whatever the function raises.
     """
     with _budget(budget_gb):
         value = _call(fn, args)
-    try:
-        Artifact.save(value, output_path)
-    except InvalidRequest as error:
-        logger.warning("step at %s is done, but its return value is not kept: %s", output_path, error)
+    keep_result(value, output_path, token or _lease_on(output_path))
     return value
 
 
-def call_step_in_job(fn: Callable[..., Any], args: Sequence[Any], output_path: str, budget_gb: float | None) -> None:
+def _lease_on(output_path: str) -> StepLease | None:
+    lease = step_lease()
+    return lease if lease.output_path == output_path else None
+
+
+def call_step_in_job(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    output_path: str,
+    budget_gb: float | None,
+    token: LeaseToken | None = None,
+) -> None:
     """`call_step` in a job, of whose replicas only the first stores what its function returned: there is one file."""
     from fray.replica import replica_index
 
-    if replica_index() == 0:
-        call_step(fn, args, output_path, budget_gb)
-        return
     with _budget(budget_gb):
-        _call(fn, args)
+        value = _call(fn, args)
+    if replica_index() == 0:
+        keep_result_of_job(value, output_path, token)
 
 
 def _call(fn: Callable[..., Any], args: Sequence[Any]) -> Any:

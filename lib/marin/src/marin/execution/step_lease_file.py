@@ -7,7 +7,9 @@ import os
 from typing import Protocol
 
 from marin.execution.executor_step_status import STATUS_RUNNING, STATUS_SUCCESS, parse_status
+from marin.execution.fencing import ExclusiveFence
 from marin.execution.leasing import LeaseTerms, StepLease
+from rigging.distributed_lock import LeaseLostError
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
 from rigging.filesystem.naming import name_path
 from rigging.lease.base import LeaseStore
@@ -107,8 +109,8 @@ class ExclusiveStepLease(StepLease):
         super().__init__(output_path, label, terms)
         self._store = store
         self._status = status
-        self._worker_id = ""
         self._content = b""
+        self._fence = ExclusiveFence(store, output_path, "")
         self._observer: LeaseObserver | None = None
 
     def is_free(self) -> bool:
@@ -135,16 +137,24 @@ class ExclusiveStepLease(StepLease):
             if claim is None:
                 return False
             self._worker_id = worker_id
+            self._fence = ExclusiveFence(self._store, self.output_path, worker_id)
             self._content = claim.stored.content
             if stored is not None:
                 logger.warning("step %s: lease taken over from %s", self.label, holder_of(stored) or "nobody")
             self._status.write(STATUS_RUNNING, status)
         return True
 
+    def _write(self, name: str, content: bytes) -> None:
+        with self._store.exclusive(create=True):
+            self._held_in_turn()
+            write_bytes_atomic(f"{self.output_path}/{name}", content)
+
     def _end(self, status: str) -> bool:
-        with self._store.exclusive(create=False) as present:
-            stored = self._store.read() if present else None
-            if stored is None or not self._is_ours(stored):
+        with self._store.exclusive(create=True):
+            try:
+                stored = self._held_in_turn()
+            except LeaseLostError as error:
+                logger.warning("step %s: %s", self.label, error)
                 return False
             try:
                 self._status.write(status, STATUS_RUNNING)
@@ -153,9 +163,14 @@ class ExclusiveStepLease(StepLease):
             return deleted
 
     def _renew(self) -> bool:
+        # A function may be about to make its directory anew: then there is nothing to renew for the moment.
         with self._store.exclusive(create=False) as present:
-            stored = self._store.read() if present else None
-            if stored is None or not self._is_ours(stored):
+            if not present:
+                return True
+            try:
+                stored = self._held_in_turn()
+            except LeaseLostError as error:
+                logger.warning("step %s: %s", self.label, error)
                 return False
             renewed = self._store.renew(Lease(self._worker_id, self.terms.clock.now()), stored)
             if renewed is None:
@@ -163,6 +178,15 @@ class ExclusiveStepLease(StepLease):
             self._content = renewed.content
             return True
 
-    def _is_ours(self, stored: StoredLease) -> bool:
+    def _held_in_turn(self) -> StoredLease:
+        """The lock file, within the exclusion of its store; raises LeaseLostError when it is not this attempt's."""
+        stored = self._store.read()
         # What was written last is nearly always what is there, and need not be parsed.
-        return stored.content == self._content or holder_of(stored) == self._worker_id
+        if stored is not None and stored.content == self._content:
+            return stored
+        # Removed with its directory, and written anew: now, or by the job that does the step's work.
+        stored = self._fence.held_in_turn()
+        self._content = stored.content
+        for name, content in self._written.items():
+            write_bytes_atomic(f"{self.output_path}/{name}", content)
+        return stored

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import logging
-from collections.abc import Callable
-from typing import TypeVar
 
 from marin.execution.executor_step_status import (
     LOCK_SUFFIX,
@@ -15,30 +11,18 @@ from marin.execution.executor_step_status import (
     parse_status,
     status_path,
 )
+from marin.execution.fencing import ObjectFence
 from marin.execution.leasing import LeaseTerms, StepLease
+from marin.execution.patient_objects import PatientObjects
+from rigging.distributed_lock import LeaseLostError
 from rigging.errors import MarinError, Unavailable
-from rigging.lease.object_store import PATIENCE_SECONDS, ConditionalObjects, StoreTrouble
-from rigging.lease.record import Lease, StoredLease, holder_of
-from rigging.timing import ExponentialBackoff, retry_with_backoff
+from rigging.lease.identity import give_up
+from rigging.lease.record import Lease, holder_of
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 # How often RUNNING is tried again when others write statuses at the same time; each of them is done after one write.
 _STATUS_ATTEMPTS = 8
-
-
-@functools.lru_cache(maxsize=64)
-def bucket_objects(scheme: str, bucket: str) -> ConditionalObjects:
-    """The objects of a bucket, for `gs`, `gcs`, `s3` or `s3a`."""
-    if scheme in ("gs", "gcs"):
-        from rigging.lease.gcs import GcsObjects
-
-        return GcsObjects(bucket)
-    from rigging.lease.s3 import S3Objects
-
-    return S3Objects(bucket)
 
 
 class ObjectStepLease(StepLease):
@@ -60,29 +44,32 @@ class ObjectStepLease(StepLease):
     """
 
     def __init__(
-        self, output_path: str, label: str, terms: LeaseTerms, objects: ConditionalObjects, status_key: str
+        self, output_path: str, label: str, terms: LeaseTerms, objects: PatientObjects, status_key: str
     ) -> None:
         super().__init__(output_path, label, terms)
         self._objects = objects
         self._status_key = status_key
         self._lock_key = status_key + LOCK_SUFFIX
-        self._worker_id = ""
+        self._fence = ObjectFence(objects, output_path, status_key, "")
         self._lock_version = ""
         self._status_version = ""
+        # No earlier attempt has left files here that are to be written over.
+        self._is_first = False
         self._observer = self.observer(status_path(output_path) + LOCK_SUFFIX)
 
     def is_free(self) -> bool:
-        return self._observer.live(self._get(self._lock_key)) is None
+        return self._observer.live(self._objects.get(self._lock_key)) is None
 
     def _begin(self, force_run_failed: bool, is_fresh: bool) -> bool:
         self._worker_id = self.terms.new_id()
+        self._fence = ObjectFence(self._objects, self.output_path, self._status_key, self._worker_id)
         # Most of the time nobody holds it; asking first would cost a request.
-        version = self._put(self._lock_key, self._lease(), None)
+        version = self._objects.put(self._lock_key, self._lease(), None)
         if version is None:
-            stored = self._get(self._lock_key)
+            stored = self._objects.get(self._lock_key)
             if self._observer.live(stored) is not None:
                 return False
-            version = self._put(self._lock_key, self._lease(), stored)
+            version = self._objects.put(self._lock_key, self._lease(), stored.generation if stored else None)
             if version is None:
                 return False
             if stored is not None:
@@ -92,8 +79,10 @@ class ObjectStepLease(StepLease):
         try:
             return self._write_running(force_run_failed, is_fresh)
         except BaseException as error:
-            with contextlib.suppress(MarinError):
+            try:
                 self._delete_lock()
+            except MarinError:
+                give_up(self._worker_id)
             if not isinstance(error, StepAlreadyDone):
                 logger.debug("step %s: lease given up: %s", self.label, error)
             raise
@@ -101,88 +90,73 @@ class ObjectStepLease(StepLease):
     def _write_running(self, force_run_failed: bool, is_fresh: bool) -> bool:
         """Write RUNNING over the status that was there; what a status says is looked at first."""
         for attempt in range(_STATUS_ATTEMPTS):
-            found = None if is_fresh and attempt == 0 else self._get(self._status_key)
+            found = None if is_fresh and attempt == 0 else self._objects.get(self._status_key)
             self._check_status(parse_status(found.content if found else None), force_run_failed)
-            version = self._put(self._status_key, STATUS_RUNNING.encode(), found)
+            version = self._objects.put(self._status_key, STATUS_RUNNING.encode(), found.generation if found else None)
             if version is not None:
                 self._status_version = version
+                self._is_first = found is None
                 return True
         raise Unavailable(f"step {self.label}: the status of {self.output_path} is changed by others all the time")
+
+    def _write(self, name: str, content: bytes) -> None:
+        renewed_lately = self.seconds_left() > self.terms.timeout_seconds / 2
+        self._fence.write(name, content, is_new=self._is_first and renewed_lately)
 
     def _end(self, status: str) -> bool:
         content = status.encode()
         marks_are_unique = self._objects.marks_are_unique
         if not marks_are_unique and self.seconds_left() < self.terms.timeout_seconds / 2 and not self._renew():
             return False
-        written = self._put(self._status_key, content, StoredLease(b"", self._status_version))
+        written = self._objects.put(self._status_key, content, self._status_version)
+        if written is None and not self._says(content):
+            if not self._recover():
+                self._delete_lock()
+                return False
+            written = self._objects.put(self._status_key, content, self._status_version)
         still_locked = self._delete_lock()
         if written is None:
             return still_locked and self._says(content)
         if still_locked or marks_are_unique:
             # Written means that nobody else had begun: whoever has the lease by now finds this status.
             return True
-        if self._get(self._lock_key) is None:
+        if self._objects.get(self._lock_key) is None:
             return True  # removed, but by nobody who is at work on this output
-        self._put(self._status_key, STATUS_RUNNING.encode(), StoredLease(b"", written))
+        self._objects.put(self._status_key, STATUS_RUNNING.encode(), written)
         return False
 
     def _says(self, content: bytes) -> bool:
         # A refusal by the store's own repetition of a write that was carried out.
-        found = self._get(self._status_key)
+        found = self._objects.get(self._status_key)
         return found is not None and found.content == content
 
     def _renew(self) -> bool:
-        version = self._put(self._lock_key, self._lease(), StoredLease(b"", self._lock_version))
+        version = self._objects.put(self._lock_key, self._lease(), self._lock_version)
+        if version is None and self._recover():
+            version = self._objects.put(self._lock_key, self._lease(), self._lock_version)
         if version is not None:
             self._lock_version = version
         return version is not None
 
+    def _recover(self) -> bool:
+        """Whether lock and status are still this attempt's, in other versions: the output was removed meanwhile."""
+        try:
+            self._fence.ensure_held()
+        except LeaseLostError as error:
+            logger.warning("step %s: %s", self.label, error)
+            return False
+        lock, status = self._objects.get(self._lock_key), self._objects.get(self._status_key)
+        if lock is None or holder_of(lock) != self._worker_id:
+            return False
+        if status is None or status.content != STATUS_RUNNING.encode():
+            return False
+        self._lock_version, self._status_version = lock.generation, status.generation
+        for name, content in self._written.items():
+            self._fence.write(name, content)
+        return True
+
     def _delete_lock(self) -> bool:
-        tried: list[StoreTrouble] = []
-
-        def once() -> bool:
-            try:
-                # After an unclear answer, a lock that is not this version any more was deleted by that attempt.
-                return self._objects.delete(self._lock_key, self._lock_version) or bool(tried)
-            except StoreTrouble as trouble:
-                tried.append(trouble)
-                raise
-
-        return _patiently(once, f"unlock {self.output_path}")
+        return self._objects.delete(self._lock_key, self._lock_version)
 
     def _lease(self) -> bytes:
         return Lease(self._worker_id, self.terms.clock.now()).to_bytes()
-
-    def _get(self, key: str) -> StoredLease | None:
-        return _patiently(lambda: self._objects.get(key), f"read {key}")
-
-    def _put(self, key: str, content: bytes, replacing: StoredLease | None) -> str | None:
-        """Write an object if its version is the one of `replacing`; the new version, None when it was another."""
-        unclear = False
-
-        def once() -> str | None:
-            nonlocal unclear
-            try:
-                version = self._objects.put(key, content, replacing.generation if replacing else None)
-            except StoreTrouble:
-                unclear = True
-                raise
-            if version is None and unclear:
-                # The attempt before may have been carried out although its answer was an error.
-                found = self._objects.get(key)
-                if found is not None and found.content == content:
-                    return found.generation
-            return version
-
-        return _patiently(once, f"write {key}")
-
-
-def _patiently(operation: Callable[[], T], what: str) -> T:
-    return retry_with_backoff(
-        operation,
-        retryable=lambda error: isinstance(error, StoreTrouble),
-        max_attempts=1000,
-        max_elapsed=PATIENCE_SECONDS,
-        backoff=ExponentialBackoff(initial=0.02, maximum=2.0, factor=2.0, jitter=0.5),
-        operation=what,
-    )

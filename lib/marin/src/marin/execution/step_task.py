@@ -39,7 +39,7 @@ class StepTask:
         output_path: Where its output goes; identifies the task.
         dependencies: Output paths that must be there first; those that are not tasks of this run are taken as there.
         work: Makes the output.
-        prepare: Called before `work`, with the lease held: writes the step's info.
+        info: The content of its `.executor_info`, written before `work`, with the lease held; None for none.
         stop: Called when the lease is lost while `work` is on: stops what runs outside this process.
         take_log: Where the work's own log can be read, asked once when it has ended; None for this process's log.
         differences: What made the output that is there, where it is not what would make it now.
@@ -50,7 +50,7 @@ class StepTask:
     output_path: str
     dependencies: frozenset[str]
     work: Callable[[], Any]
-    prepare: Callable[[], None] = lambda: None
+    info: bytes | None = None
     stop: Callable[[], None] = lambda: None
     take_log: Callable[[], str | None] = lambda: None
     differences: Sequence[Difference] = ()

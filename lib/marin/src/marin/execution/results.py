@@ -1,0 +1,142 @@
+"""Keeping what a step returned: fenced by its lease, patiently, and never what decides whether the step is done."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+import os
+from typing import Any, Protocol
+
+from marin.execution.artifact import ARTIFACT_FILE, Artifact, artifact_bytes, artifact_path
+from rigging.distributed_lock import LeaseLostError
+from rigging.errors import InvalidRequest
+from rigging.filesystem import read_bytes_or_none, url_to_fs, write_bytes_atomic
+from rigging.lease.object_store import PATIENCE_SECONDS
+from rigging.timing import ExponentialBackoff, retry_with_backoff
+
+logger = logging.getLogger(__name__)
+
+_WILL_NOT_PASS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG})
+
+
+# Set where jobs outlive their submitters and are adopted, which is on Iris.
+_JOB_ID = "IRIS_JOB_ID"
+
+
+class ResultFiles(Protocol):
+    """Writes files of an output path while the lease on it is held: a `StepLease`, or its `LeaseToken`."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file; raises LeaseLostError when the lease is lost."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there; raises LeaseLostError when the lease is lost."""
+        ...
+
+
+def keep_result(
+    value: Any, output_path: str, files: ResultFiles | None, patience_seconds: float = PATIENCE_SECONDS
+) -> None:
+    """Store what a step's function returned; what cannot be stored is said loudly, for the work is done.
+
+    Args:
+        value: What the function returned.
+        output_path: The step's output path.
+        files: Writes under the step's lease; None outside of any run.
+        patience_seconds: How long a disk that takes nothing is tried; object stores are tried as long by `files`.
+
+    Raises:
+        LeaseLostError: The lease is lost; nothing is stored.
+    """
+    try:
+        content = _content(value)
+        if files is None:
+            Artifact.save(value, output_path)
+            return
+        retry_with_backoff(
+            lambda: files.write(ARTIFACT_FILE, content),
+            retryable=lambda error: isinstance(error, OSError) and error.errno not in _WILL_NOT_PASS,
+            max_attempts=1000,
+            max_elapsed=patience_seconds,
+            backoff=ExponentialBackoff(initial=0.05, maximum=2.0, factor=2.0, jitter=0.5),
+            operation=f"keep the return value of the step at {output_path}",
+        )
+    except LeaseLostError:
+        raise
+    # A model's own code and storage libraries may raise anything.
+    except Exception as error:
+        logger.error(
+            "step at %s is done, but its RETURN VALUE IS NOT KEPT, so that Artifact.load finds none: %s: %s",
+            output_path,
+            type(error).__name__,
+            error,
+        )
+        _remove_older(output_path, files)
+
+
+def keep_result_of_job(value: Any, output_path: str, token: ResultFiles | None) -> None:
+    """`keep_result` in the job that did a step's work.
+
+    A job may outlive the run that submitted it, and be adopted by the next: then the lease is that one's, which takes
+    the value from a file that is named after the job (`take_result_of_job`).
+    """
+    try:
+        keep_result(value, output_path, token)
+    except LeaseLostError as error:
+        job_id = os.environ.get(_JOB_ID)
+        if job_id is None:
+            raise
+        logger.warning("step at %s: %s; its return value is left to whoever adopted this job", output_path, error)
+        try:
+            write_bytes_atomic(_file_of_job(output_path, job_id), artifact_bytes(value))
+        # As in keep_result: the work is done.
+        except Exception as trouble:
+            logger.error("step at %s: its return value is not kept: %s", output_path, trouble)
+
+
+def take_result_of_job(output_path: str, job_id: str, files: ResultFiles) -> None:
+    """Make the value that an adopted job left the step's own; raises LeaseLostError when the lease is lost."""
+    try:
+        left = _file_of_job(output_path, job_id)
+        content = read_bytes_or_none(left)
+        if content is None:
+            return
+        files.write(ARTIFACT_FILE, content)
+        fs, path = url_to_fs(left)
+        fs.rm_file(path)
+    except LeaseLostError:
+        raise
+    # As in keep_result: the work is done.
+    except Exception as error:
+        logger.error("step at %s: the return value of job %s is not kept: %s", output_path, job_id, error)
+
+
+def _file_of_job(output_path: str, job_id: str) -> str:
+    return artifact_path(output_path) + "." + hashlib.md5(job_id.encode(), usedforsecurity=False).hexdigest()[:12]
+
+
+def _content(value: Any) -> bytes:
+    try:
+        return artifact_bytes(value)
+    except InvalidRequest:
+        raise
+    except Exception as error:  # of the value's own methods
+        raise InvalidRequest(
+            f"a value of type {type(value).__name__} cannot be stored as JSON ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _remove_older(output_path: str, files: ResultFiles | None) -> None:
+    """An earlier attempt's value must not pass for this one's."""
+    if files is None:
+        return
+    try:
+        files.remove(ARTIFACT_FILE)
+    except LeaseLostError:
+        raise
+    except Exception as error:
+        logger.warning(
+            "step at %s: could not see whether an earlier %s is there: %s", output_path, ARTIFACT_FILE, error
+        )

@@ -1,0 +1,38 @@
+"""The words of status files, and where they are."""
+
+from __future__ import annotations
+
+import json
+
+from rigging.filesystem.location import path_in
+
+STATUS_SUCCESS = "SUCCESS"
+STATUS_FAILED = "FAILED"
+STATUS_RUNNING = "RUNNING"
+STATUS_DEP_FAILED = "DEP_FAILED"
+
+STATUS_FILE = ".executor_status"
+LOCK_SUFFIX = ".lock"
+
+
+def status_path(output_path: str) -> str:
+    """The status file of an output path."""
+    return path_in(output_path, STATUS_FILE)
+
+
+def parse_status(content: bytes | None) -> str | None:
+    """The status that a status file's content means; None for a file that is missing or empty.
+
+    The content is the word alone. Older files hold one JSON object a line, of which the last readable one counts.
+    """
+    if content is None:
+        return None
+    text = content.decode("utf-8", "replace").strip()
+    if not text.startswith("{"):
+        return text or None
+    for line in reversed(text.splitlines()):
+        try:
+            return str(json.loads(line)["status"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue  # the writer was killed within this line
+    return None
