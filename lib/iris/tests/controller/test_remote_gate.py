@@ -33,7 +33,7 @@ async def turns() -> None:
 def test_effects_for_workers_wait_for_their_commit_and_stay_in_order() -> None:
     async def test() -> None:
         replicator, delivered = Replicator(), list[Sequence[Effect]]()
-        gate = RemoteGate(replicator, delivered.append)  # type: ignore[arg-type]
+        gate = RemoteGate(replicator, delivered.append)
         gate.on_effects([JobChanged(JobId("/a/b"))])
         await turns()
         assert replicator.waits == [], "nobody but workers waits"
@@ -63,7 +63,7 @@ def test_effects_for_workers_wait_for_their_commit_and_stay_in_order() -> None:
 def test_nothing_is_delivered_after_the_end() -> None:
     async def test() -> None:
         replicator, delivered = Replicator(), list[Sequence[Effect]]()
-        gate = RemoteGate(replicator, delivered.append)  # type: ignore[arg-type]
+        gate = RemoteGate(replicator, delivered.append)
         gate.close()
         gate.on_effects([start(1)])
         await turns()

@@ -1,0 +1,42 @@
+"""What both ends of a connection agree on."""
+
+from iris.rpc.protocol import (
+    CHANNEL_OPTIONS,
+    KEEPALIVE_MS,
+    MAX_BLOB_CHUNK_BYTES,
+    MAX_MESSAGE_BYTES,
+    MAX_REQUEST_BYTES,
+    PROTOCOL_VERSION,
+    SERVER_OPTIONS,
+    call_metadata,
+)
+
+CHANNEL, SERVER = dict(CHANNEL_OPTIONS), dict(SERVER_OPTIONS)
+
+
+def test_a_server_lets_its_clients_ping_as_often_as_they_do() -> None:
+    assert CHANNEL["grpc.keepalive_time_ms"] == KEEPALIVE_MS
+    assert int(SERVER["grpc.http2.min_ping_interval_without_data_ms"]) < KEEPALIVE_MS
+    assert int(SERVER["grpc.http2.min_ping_interval_without_data_ms"]) >= 1000, "but not all the time"
+    for options in (CHANNEL, SERVER):
+        assert options["grpc.keepalive_permit_without_calls"] == 1, "an idle stream notices a dead peer, too"
+        assert options["grpc.http2.max_pings_without_data"] == 0
+
+
+def test_a_chunk_fits_into_a_request_and_a_request_into_a_message() -> None:
+    assert 2 * MAX_BLOB_CHUNK_BYTES < MAX_REQUEST_BYTES < MAX_MESSAGE_BYTES
+    assert SERVER["grpc.max_receive_message_length"] == MAX_REQUEST_BYTES
+    assert CHANNEL["grpc.max_receive_message_length"] == SERVER["grpc.max_send_message_length"] == MAX_MESSAGE_BYTES
+    assert SERVER["grpc.http2.lookahead_bytes"] == 512 * 1024
+    assert SERVER["grpc.http2.bdp_probe"] == 0
+
+
+def test_two_controllers_never_share_a_port_and_no_proxy_is_asked() -> None:
+    assert SERVER["grpc.so_reuseport"] == 0
+    assert CHANNEL["grpc.enable_http_proxy"] == 0
+
+
+def test_every_call_says_who_calls_and_which_release_it_is() -> None:
+    assert call_metadata("t") == (("authorization", "Bearer t"), ("iris-protocol-version", str(PROTOCOL_VERSION)))
+    assert call_metadata("t", "/a/b/0:1")[2:] == (("iris-attempt-id", "/a/b/0:1"),)
+    assert call_metadata("t", "") == call_metadata("t")
