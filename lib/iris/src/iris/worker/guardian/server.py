@@ -213,9 +213,10 @@ class Server:
             connection.send({"refused": "it is ending"})
             self.lost(connection)
             return False
-        if self._worker is not None:
-            # A worker that died may have left requests, and its end, unread.
-            self._worker.read()
+        for _ in range(2):
+            # A worker that died may have left requests unread, and after them its end.
+            if self._worker is not None:
+                self._worker.read()
         if self._worker is not None:
             connection.send({"refused": f"{self._worker.peer} is its worker"})
             self.lost(connection)

@@ -1,0 +1,270 @@
+"""The worker's side of its guardian: what it asks, and what each piece of news becomes."""
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from iris.worker.guardian.client import GuardianClient
+from iris.worker.guardian.protocol import MAX_FRAME_BYTES, FrameReader, encode
+from iris.worker.isolation.plan import IsolationMode
+from iris.worker.runtime.running import Exit, Held, ProcessSpec, StartFailed, StartFailure
+
+HELLO = {"guardian": "g1", "pid": 5, "version": 1, "isolation": "bind", "descriptors": 1000}
+SPEC = ProcessSpec("a", ("true",), {}, "/")
+END = {"pid": 9, "code": 3, "signal": 0, "log_size": 40, "at_ms": 7}
+
+
+class Seen:
+    """Hears of one command."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def on_started(self, pid: int) -> None:
+        self.heard.append(("started", pid))
+
+    def on_refused(self, error: StartFailed) -> None:
+        self.heard.append(("refused", str(error), error.exit_code, error.why))
+
+    def on_log(self, size: int) -> None:
+        self.heard.append(("log", size))
+
+    def on_exit(self, exit: Exit) -> None:
+        self.heard.append(exit)
+
+
+class Transport(asyncio.WriteTransport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[Any] = []
+        self.closed = False
+        self._reader = FrameReader(MAX_FRAME_BYTES)
+
+    def write(self, data: Any) -> None:
+        for message in self._reader.feed(bytes(data)):
+            self.sent.append(message["do"])
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Bench:
+    def __init__(self, hello: dict[str, Any]) -> None:
+        self.client = GuardianClient(FrameReader(MAX_FRAME_BYTES), hello)
+        self.transport = Transport()
+        self.client.connection_made(self.transport)
+        self.seen = Seen()
+
+    def tell(self, *news: list[Any]) -> None:
+        self.client.data_received(encode({"news": list(news)}))
+
+    async def asked(self) -> list[Any]:
+        await asyncio.sleep(0)
+        sent, self.transport.sent = self.transport.sent, []
+        return sent
+
+
+Play = Callable[..., None]
+
+
+def play(scenario: Callable[[Bench], Awaitable[None]], **hello: Any) -> None:
+    async def run() -> None:
+        await scenario(Bench({**HELLO, **hello}))
+
+    asyncio.run(run())
+
+
+def test_it_says_what_the_guardian_said_of_itself() -> None:
+    async def scenario(bench: Bench) -> None:
+        client = bench.client
+        assert (client.guardian_id, client.pid, client.version) == ("g1", 5, 1)
+        assert (client.isolation, client.most_live, client.live_count) == (IsolationMode.BIND, 200, 0)
+        assert client.held() == []
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("descriptors", "most"), [(10, 1), (204, 1), (208, 2), (None, 206)])
+def test_it_holds_as_many_as_there_are_descriptors_for(descriptors: int | None, most: int) -> None:
+    async def scenario(bench: Bench) -> None:
+        assert bench.client.most_live == most
+
+    hello = {} if descriptors is None else {"descriptors": descriptors}
+    fields = {name: value for name, value in HELLO.items() if name != "descriptors"}
+
+    async def run() -> None:
+        await scenario(Bench({**fields, **hello}))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", [None, "of-the-future"])
+def test_one_that_says_nothing_known_of_isolation_keeps_nothing_apart(name: str | None) -> None:
+    async def scenario(bench: Bench) -> None:
+        assert bench.client.isolation is IsolationMode.COPY
+
+    play(scenario, isolation=name)
+
+
+def test_what_is_asked_in_one_turn_goes_as_one_message() -> None:
+    async def scenario(bench: Bench) -> None:
+        command = bench.client.start(SPEC, bench.seen)
+        command.terminate(50, {"why": "enough"})
+        bench.client.contact(7)
+        start = ["start", {"id": "a", "argv": ["true"], "env": {}, "cwd": "/"}]
+        assert await bench.asked() == [[start, ["stop", "a", 50, {"why": "enough"}], ["contact", 7]]]
+        bench.client.forget("a")
+        assert await bench.asked() == [[["forget", "a"]]]
+
+    play(scenario)
+
+
+def test_each_piece_of_news_reaches_its_command() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.client.start(SPEC, bench.seen)
+        assert bench.client.live_count == 1
+        bench.tell(["started", "a", 9, 123], ["grew", "a", 20], ["started", "a", 9, 123])
+        assert bench.seen.heard == [("started", 9), ("log", 20)]
+        end = {**END, "tail": base64.b64encode(b"last").decode(), "lost": "l", "fenced": "f", "unmarked": "u"}
+        bench.tell(["ended", "a", end])
+        assert bench.seen.heard[2:] == [("log", 40), Exit(3, 0, b"last", "l", "f", 7, "u")]
+        assert bench.client.live_count == 0
+
+    play(scenario)
+
+
+def test_an_end_without_a_start_is_told_after_the_start() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.client.start(SPEC, bench.seen)
+        bench.tell(["ended", "a", {"code": 0, "signal": 9, "log_size": 0}])
+        assert bench.seen.heard == [("started", 0), ("log", 0), Exit(0, 9)]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("why", "known"), [("fenced", StartFailure.FENCED), ("something new", StartFailure.HOST)])
+def test_a_refusal_is_told_with_its_reason(why: str, known: StartFailure) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.client.start(SPEC, bench.seen)
+        bench.tell(["refused", "a", why, "no such program", 127])
+        assert bench.seen.heard == [("refused", "no such program", 127, known)]
+        assert bench.client.live_count == 0
+
+    play(scenario)
+
+
+def test_what_is_not_known_is_passed_over() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.client.start(SPEC, bench.seen)
+        bench.tell(["danced", "a"], ["grew", "none", 5], ["grew", "a"], [], ["ended", "a", 7], ["started", "a", "x"])
+        bench.client.data_received(encode({"news": 7}) + encode({"more": 1}))
+        assert bench.seen.heard == []
+
+    play(scenario)
+
+
+def test_a_tool_is_forgotten_when_it_has_ended() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.client.start(ProcessSpec("tool", ("true",), {}, "/", dies_with_worker=True), bench.seen)
+        await bench.asked()
+        bench.tell(["ended", "tool", END])
+        assert await bench.asked() == [[["forget", "tool"]]]
+        bench.tell(["ended", "tool", END])
+        assert len([item for item in bench.seen.heard if isinstance(item, Exit)]) == 1
+
+    play(scenario)
+
+
+HELD = {"id": "a", "pid": 9, "log": "/log", "log_size": 5, "at_ms": 3, "note": {"x": 1}, "refused": None, "end": None}
+
+
+class TestWhatIsHeld:
+    def test_it_is_told_as_it_is_now(self) -> None:
+        async def scenario(bench: Bench) -> None:
+            assert bench.client.held() == [
+                Held("a", 9, "/log", 5, 3, {"x": 1}),
+                Held("b", 0, "", 0, 0, {}),
+            ]
+            bench.tell(["grew", "a", 50], ["started", "b", 11, 4], ["danced", "a", 1], ["grew", "a", "x"])
+            assert bench.client.held() == [
+                Held("a", 9, "/log", 50, 3, {"x": 1}),
+                Held("b", 11, "", 0, 0, {}),
+            ]
+            assert bench.client.live_count == 0, "nobody has taken it up"
+
+        play(scenario, held=[HELD, {"id": "b"}])
+
+    def test_one_that_runs_is_taken_up_once_and_heard_from_then_on(self) -> None:
+        async def scenario(bench: Bench) -> None:
+            command = bench.client.take_up("a", bench.seen)
+            assert (bench.client.held(), bench.client.live_count, bench.seen.heard) == ([], 1, [])
+            bench.tell(["started", "a", 9, 1], ["grew", "a", 60])
+            assert bench.seen.heard == [("log", 60)], "that it started is known"
+            command.terminate(5)
+            assert await bench.asked() == [[["stop", "a", 5, None]]]
+            bench.tell(["ended", "a", END])
+            assert bench.seen.heard[-1] == Exit(3, 0, at_ms=7)
+            assert await bench.asked() == [], "its end is held until it is to be forgotten"
+
+        play(scenario, held=[HELD])
+
+    @pytest.mark.parametrize("how", ["with hello", "since"])
+    def test_one_that_has_ended_meanwhile_is_told_at_once(self, how: str) -> None:
+        async def scenario(bench: Bench) -> None:
+            if how == "since":
+                bench.tell(["ended", "a", END])
+            bench.client.take_up("a", bench.seen)
+            assert bench.seen.heard == [("log", 40), Exit(3, 0, at_ms=7)]
+            assert bench.client.live_count == 0
+
+        play(scenario, held=[{**HELD, "end": END if how == "with hello" else None}])
+
+    @pytest.mark.parametrize("how", ["with hello", "since"])
+    def test_one_that_was_refused_meanwhile_is_told_at_once(self, how: str) -> None:
+        refusal = ["command", "no such program", 127]
+
+        async def scenario(bench: Bench) -> None:
+            if how == "since":
+                bench.tell(["refused", "a", *refusal])
+            bench.client.take_up("a", bench.seen)
+            assert bench.seen.heard == [("refused", "no such program", 127, StartFailure.COMMAND)]
+
+        play(scenario, held=[{**HELD, "pid": 0, "refused": refusal if how == "with hello" else None}])
+
+
+class TestTheEnd:
+    def test_a_guardian_that_is_gone_is_known_and_asked_no_more(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def scenario(bench: Bench) -> None:
+            assert not bench.client.lost.done()
+            bench.client.connection_lost(ConnectionResetError("it was killed"))
+            bench.client.connection_lost(None)
+            assert bench.client.lost.done()
+            bench.client.contact(1)
+            assert await bench.asked() == []
+
+        play(scenario)
+        assert "the guardian (process 5) is gone: it was killed" in caplog.text
+
+    def test_one_that_is_left_on_purpose_is_not_complained_about(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def scenario(bench: Bench) -> None:
+            bench.client.close()
+            assert bench.transport.closed
+            bench.client.connection_lost(None)
+            assert bench.client.lost.done()
+
+        play(scenario)
+        assert caplog.text == ""
+
+    def test_it_ends_with_all_it_holds_when_it_is_told_to(self) -> None:
+        async def scenario(bench: Bench) -> None:
+            ending = asyncio.create_task(bench.client.finish())
+            await asyncio.sleep(0)
+            assert await bench.asked() == [[["finish", 0]]]
+            assert not ending.done()
+            bench.client.connection_lost(None)
+            await asyncio.wait_for(ending, 20)
+
+        play(scenario)

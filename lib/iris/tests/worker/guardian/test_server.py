@@ -1,0 +1,294 @@
+"""A guardian's socket: who may speak with it, what each hears, and peers that do not listen or speak garbage."""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris.worker.guardian.protocol import FrameReader, encode
+from iris.worker.guardian.reactor import Reactor
+from iris.worker.guardian.server import Server
+
+
+class Guardian:
+    """Notes what it is told; the test says what is new."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.news: list[list[Any]] = []
+        self.news_due: float | None = None
+        self.live_count = 3
+        self.finishing = False
+        self.left = 0
+
+    def do(self, *request: Any) -> None:
+        self.asked.append(request)
+
+    def take_news(self) -> list[list[Any]]:
+        news, self.news, self.news_due = self.news, [], None
+        return news
+
+    def held(self) -> list[dict[str, Any]]:
+        return [{"id": "a"}]
+
+    def worker_left(self) -> None:
+        self.left += 1
+
+
+class Peer:
+    """One end of a connection, as a worker has it."""
+
+    def __init__(self, bench: "Bench") -> None:
+        self.stream = socket.socket(socket.AF_UNIX)
+        self.stream.connect(bench.path)
+        self.stream.settimeout(20)
+        self._bench = bench
+        self._reader = FrameReader(1 << 26)
+        bench.turn()
+
+    def say(self, message: Any) -> "Peer":
+        self.stream.sendall(message if isinstance(message, bytes) else encode(message))
+        self._bench.turn()
+        return self
+
+    def hello(self, role: str = "worker", versions: Any = (1, 1)) -> "Peer":
+        return self.say({"hello": {"versions": list(versions), "pid": 7, "role": role}})
+
+    def hear(self) -> list[dict[str, Any]]:
+        """What has come so far; None stands for the end."""
+        found: list[Any] = []
+        self.stream.setblocking(False)
+        while True:
+            try:
+                data = self.stream.recv(1 << 20)
+            except BlockingIOError:
+                return found
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                return [*found, None]
+            found += self._reader.feed(data)
+            self._bench.turn()
+
+
+class Bench:
+    def __init__(self, path: Path, is_own: Any = None) -> None:
+        self.path = str(path)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen(64)
+        self.listener.setblocking(False)
+        self.now = 50.0
+        self.reactor = Reactor(lambda: self.now)
+        self.guardian = Guardian()
+        options = {} if is_own is None else {"is_own": is_own}
+        self.server = Server(self.reactor, self.guardian, self.listener, {"guardian": "g1", "pid": 5}, **options)  # type: ignore[arg-type]
+        self.peers: list[Peer] = []
+
+    def peer(self) -> Peer:
+        self.peers.append(Peer(self))
+        return self.peers[-1]
+
+    def turn(self) -> None:
+        for _ in range(3):
+            self.reactor.turn(0)
+
+    def close(self) -> None:
+        self.server.close()
+        self.reactor.close()
+        for peer in self.peers:
+            peer.stream.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path / "s")
+    yield made
+    made.close()
+
+
+def test_a_worker_is_told_who_guards_what_is_held_and_in_which_version(bench: Bench) -> None:
+    worker = bench.peer().hello(versions=(1, 9))
+    assert worker.hear() == [{"hello": {"guardian": "g1", "pid": 5, "version": 1, "held": [{"id": "a"}]}}]
+    assert bench.server.has_worker
+
+
+def test_one_that_only_looks_is_told_how_many_live_and_changes_nothing(bench: Bench) -> None:
+    looks = bench.peer().hello("control")
+    assert looks.hear() == [{"hello": {"guardian": "g1", "pid": 5, "version": 1, "live": 3}}]
+    looks.say({"do": [["finish", 0]]})
+    assert bench.guardian.asked == []
+    assert not bench.server.has_worker
+    looks.stream.close()
+    bench.turn()
+    assert bench.guardian.left == 0
+
+
+def test_requests_are_carried_out_in_their_order_and_nonsense_is_passed_over(bench: Bench) -> None:
+    worker = bench.peer().hello()
+    worker.say({"do": [["start", {"id": "b"}], [], "stop", 7, ["stop", "b", 5, None]]})
+    worker.say({"do": {"stop": 1}})
+    worker.say({"other": 1})
+    worker.say({"do": [["forget", "b"]]})
+    assert bench.guardian.asked == [("start", {"id": "b"}), ("stop", "b", 5, None), ("forget", "b")]
+    assert len(worker.hear()) == 1, "and it is still the worker"
+
+
+@pytest.mark.parametrize(
+    "first",
+    [{"do": [["finish", 0]]}, {"hello": 7}, {}, b"\x00\x00\x00\x02no", b"\xff\xff\xff\xff", encode([])],  # type: ignore[arg-type]
+)
+def test_one_that_does_not_begin_with_hello_is_hung_up_on(bench: Bench, first: Any) -> None:
+    stranger = bench.peer().say(first)
+    assert stranger.hear() == [None]
+    assert bench.guardian.asked == []
+    assert bench.peer().hello().hear()[0]["hello"]["guardian"] == "g1", "others are served"
+
+
+def test_garbage_after_the_hello_ends_the_connection_and_the_worker_has_left(bench: Bench) -> None:
+    worker = bench.peer().hello()
+    worker.say(b"\x00\x00\x00\x02no")
+    assert worker.hear()[-1] is None
+    assert (bench.guardian.left, bench.server.has_worker) == (1, False)
+
+
+def test_before_the_hello_a_frame_is_small_and_later_it_may_be_large(bench: Bench) -> None:
+    large = {"do": [["start", {"id": "x" * 100_000}]]}
+    stranger = bench.peer().say(large)
+    assert stranger.hear() == [None]
+    bench.peer().hello().say(large)
+    assert len(bench.guardian.asked) == 1
+
+
+def test_another_version_is_refused_with_both(bench: Bench) -> None:
+    other = bench.peer().hello(versions=(2, 3))
+    (refused, end) = other.hear()
+    assert refused["versions"] == [1, 1]
+    assert "versions 2 to 3" in refused["refused"]
+    assert end is None
+    assert not bench.server.has_worker
+
+
+def test_there_is_one_worker_until_it_is_gone(bench: Bench) -> None:
+    first = bench.peer().hello()
+    second = bench.peer().hello()
+    (refused, end) = second.hear()
+    assert refused == {"refused": f"process {os.getpid()} is its worker"}
+    assert end is None
+    first.stream.close()
+    third = bench.peer().hello()
+    assert third.hear()[0]["hello"]["held"] == [{"id": "a"}]
+    assert (bench.guardian.left, bench.server.has_worker) == (1, True)
+
+
+def test_a_worker_whose_end_was_not_read_yet_makes_room_after_its_last_requests(bench: Bench) -> None:
+    first = bench.peer().hello()
+    second = bench.peer()
+    second.stream.sendall(encode({"hello": {"versions": [1, 1], "role": "worker"}}))
+    first.stream.sendall(encode({"do": [["stop", "a", 0, None]]}))
+    first.stream.close()
+    bench.turn()
+    assert second.hear()[0]["hello"]["held"] == [{"id": "a"}]
+    assert bench.guardian.asked == [("stop", "a", 0, None)]
+
+
+def test_one_that_is_ending_takes_no_worker(bench: Bench) -> None:
+    bench.guardian.finishing = True
+    assert bench.peer().hello().hear() == [{"refused": "it is ending"}, None]
+
+
+def test_processes_of_others_are_not_listened_to(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def is_own(uid: int) -> bool:
+        asked.append(uid)
+        return False
+
+    bench = Bench(tmp_path / "s", is_own)
+    try:
+        assert bench.peer().hear() == [None]
+        assert asked == [os.getuid()]
+    finally:
+        bench.close()
+
+
+def test_one_that_says_nothing_for_ten_seconds_is_hung_up_on(bench: Bench) -> None:
+    silent, worker = bench.peer(), bench.peer().hello()
+    bench.now += 9.9
+    bench.turn()
+    assert silent.hear() == []
+    bench.now += 0.2
+    bench.turn()
+    assert silent.hear() == [None]
+    assert len(worker.hear()) == 1
+
+
+def test_no_more_than_32_are_served_at_a_time(bench: Bench) -> None:
+    peers = [bench.peer() for _ in range(33)]
+    assert [peer.hear() for peer in peers] == [[]] * 32 + [[None]]
+    peers[0].stream.close()
+    bench.turn()
+    assert bench.peer().hear() == []
+
+
+class TestNews:
+    def test_they_are_told_when_they_are_due_and_to_a_worker(self, bench: Bench) -> None:
+        assert bench.server.wait_s() is None
+        bench.guardian.news, bench.guardian.news_due = [["grew", "a", 1]], time.monotonic() - 1
+        bench.server.send_news()
+        assert bench.guardian.news, "nobody is there to be told"
+        assert bench.server.wait_s() is None
+        worker = bench.peer().hello()
+        assert bench.server.wait_s() == 0.0
+        bench.server.send_news()
+        assert worker.hear()[1:] == [{"news": [["grew", "a", 1]]}]
+        bench.server.send_news()
+        assert worker.hear() == []
+
+    def test_what_is_not_due_waits(self, bench: Bench) -> None:
+        worker = bench.peer().hello()
+        assert bench.server.wait_s() is None
+        bench.guardian.news, bench.guardian.news_due = [["grew", "a", 1]], time.monotonic() + 600
+        left = bench.server.wait_s()
+        assert left is not None
+        assert 590 < left <= 600
+        bench.server.send_news()
+        assert len(worker.hear()) == 1
+
+    def test_when_there_is_nothing_after_all_nothing_is_sent(self, bench: Bench) -> None:
+        worker = bench.peer().hello()
+        bench.guardian.news_due = time.monotonic() - 1
+        bench.server.send_news()
+        assert len(worker.hear()) == 1
+
+    def test_a_worker_that_does_not_listen_is_told_no_more_than_one_frame_at_a_time(self, bench: Bench) -> None:
+        worker = bench.peer().hello()
+        worker.hear()
+        words = "x" * 3_000_000
+        for number in range(2):
+            bench.guardian.news, bench.guardian.news_due = [[words, number]], time.monotonic() - 1
+            bench.server.send_news()
+        assert bench.guardian.news == [[words, 1]], "the second waits with the guardian"
+        assert bench.server.wait_s() is None, "there is nothing to do until it reads"
+        (first,) = worker.hear()
+        assert first == {"news": [[words, 0]]}
+        bench.turn()
+        assert bench.server.wait_s() == 0.0
+        bench.server.send_news()
+        (second,) = worker.hear()
+        assert second == {"news": [[words, 1]]}
+        worker.say({"do": [["forget", "a"]]})
+        assert bench.guardian.asked == [("forget", "a")]
+
+
+def test_its_end_ends_all_connections(bench: Bench) -> None:
+    worker, looks = bench.peer().hello(), bench.peer().hello("control")
+    bench.server.close()
+    assert (worker.hear()[-1], looks.hear()[-1]) == (None, None)
+    assert bench.guardian.left == 1
+    with pytest.raises(ConnectionRefusedError), socket.socket(socket.AF_UNIX) as late:
+        late.connect(bench.path)
