@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from iris.testing.small_disk import SmallDisk, small_disk
+from rigging.testing import eventually
 
 LINE = 'print("line %06d" % i, "x" * 90)'
 
@@ -90,3 +91,21 @@ sys.stdout.flush()
         logs.err,
     )
     assert 0 < len(logs.out.splitlines()) < 40_000
+
+
+def test_room_that_is_made_is_used(small, disk, workspace):
+    options = ("--no-workspace", "--memory", "100MB", "--no-wait", "--job-name")
+    assert small.iris("job", "run", *options, "first", "--", "true", cwd=workspace).code == 0
+    disk.fill(leave=4 * 2**20)
+    eventually(lambda: worker_disk(small) < 10 * 2**20, "the worker says that its disk is full")
+    waits = small.iris("job", "run", *options, "waits", "--disk", "10MB", "--", "true", cwd=workspace)
+    assert waits.code == 0, waits.text
+    reason = json.loads(small.iris("job", "summary", "waits", "--json").out)["pending_reason"]
+    assert reason.startswith("needs 10 MiB of disk; worker local has "), reason
+    disk.empty()
+    eventually(lambda: "succeeded" in small.iris("job", "summary", "waits").out, "it runs")
+
+
+def worker_disk(cluster) -> int:
+    (worker,) = json.loads(cluster.iris("cluster", "worker", "list", "--json").out)
+    return worker["disk_bytes"]

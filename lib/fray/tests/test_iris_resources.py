@@ -2,7 +2,7 @@ import pickle
 
 import pytest
 
-from fray.backends.iris_resources import to_fray_status, to_iris_request
+from fray.backends.iris_resources import to_fray_status, to_iris_request, to_iris_resources
 from fray.backends.iris_slices import call_on_slices
 from fray.types import (
     CpuConfig,
@@ -139,3 +139,8 @@ def test_every_state_has_a_status_and_ends_when_it_does() -> None:
         assert to_fray_status(state).finished() == state.is_terminal
     assert to_fray_status(JobState.KILLED) is JobStatus.STOPPED
     assert to_fray_status(JobState.UNSCHEDULABLE) is JobStatus.FAILED
+
+
+def test_disk_that_nobody_asked_for_is_not_kept() -> None:
+    assert to_iris_resources(ResourceConfig()).disk is None
+    assert to_iris_resources(ResourceConfig(disk="50g")).disk == "50g"

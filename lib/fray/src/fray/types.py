@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, overload
+from typing import Any, Final, overload
 
 from fray.checks import check_amount, check_count, check_list, check_name, check_variables, check_word
 from fray.devices import CpuConfig, DeviceConfig, DeviceKind, GpuConfig, TpuConfig
@@ -46,6 +46,9 @@ FORWARDED_ENV_VARS = (
 """Credentials and the like that `create_environment` takes from the submitter's environment when they are set."""
 
 
+DEFAULT_DISK: Final = "16g"
+
+
 class JobStatus(StrEnum):
     """Where a job is in its life; `succeeded`, `failed` and `stopped` are final."""
 
@@ -68,7 +71,7 @@ class ResourceConfig:
     Args:
         cpu: Processors of one replica; fractions are allowed.
         ram: Memory of one replica, e.g. "4g" (see `parse_size`), at least "1m".
-        disk: Scratch disk of one replica.
+        disk: Scratch disk of one replica. On Iris the default is not kept for it: it may use what is free.
         device: The accelerator, or `CpuConfig()`.
         preemptible: Whether it may run on capacity that can be taken away.
         regions: Regions it may run in; None for any.
@@ -80,7 +83,7 @@ class ResourceConfig:
 
     cpu: int | float = 1
     ram: str = "4g"
-    disk: str = "16g"
+    disk: str = DEFAULT_DISK
     device: DeviceConfig = field(default_factory=CpuConfig)
     preemptible: bool = True
     regions: Sequence[str] | None = field(default=None, hash=False)

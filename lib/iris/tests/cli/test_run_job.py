@@ -105,7 +105,7 @@ def test_what_is_not_said_has_its_documented_default(iris: Iris, cluster: Cluste
     sent = cluster.submitted
     assert sent["command"] == ("python", "x.py", "--flag")
     resources = sent.pop("resources")
-    assert (resources.cpu, resources.memory, resources.disk, resources.device) == (0.1, "1GB", "5GB", None)
+    assert (resources.cpu, resources.memory, resources.disk, resources.device) == (0.1, "1GB", None, None)
     environment = sent.pop("environment")
     assert (environment.pip_packages, environment.env_vars, environment.extras) == ((), {}, ())
     assert {name: sent[name] for name in sent if name not in ("command", "name")} == {

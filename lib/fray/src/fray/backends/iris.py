@@ -24,7 +24,7 @@ from rigging.errors import Conflict, InvalidRequest, Unavailable
 
 _POLL_SECONDS = 30.0
 
-DEFAULT_ACTOR_RESOURCES = ResourceConfig.with_cpu(cpu=0.5, ram="1g", disk="1g")
+DEFAULT_ACTOR_RESOURCES = ResourceConfig.with_cpu(cpu=0.5, ram="1g")
 """Of an actor that asks for nothing: most coordinate and count."""
 
 T = TypeVar("T")

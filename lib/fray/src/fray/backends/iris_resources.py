@@ -9,6 +9,7 @@ from typing import Any, Final
 from fray.backends import iris_slices
 from fray.pickling import dumps
 from fray.types import (
+    DEFAULT_DISK,
     CpuConfig,
     EnvironmentConfig,
     GpuConfig,
@@ -117,8 +118,9 @@ def to_iris_entrypoint(
 
 
 def to_iris_resources(resources: ResourceConfig) -> ResourceSpec:
-    """What one task needs."""
-    return ResourceSpec(cpu=resources.cpu, memory=resources.ram, disk=resources.disk, device=to_iris_device(resources))
+    """What one task needs. Disk that nobody asked for is not kept: small disks would take few tasks, or none."""
+    disk = None if resources.disk == DEFAULT_DISK else resources.disk
+    return ResourceSpec(cpu=resources.cpu, memory=resources.ram, disk=disk, device=to_iris_device(resources))
 
 
 def to_iris_device(resources: ResourceConfig) -> DeviceSpec | None:

@@ -66,7 +66,7 @@ class RunOptions:
 
     cpu: float
     memory: str
-    disk: str
+    disk: str | None
     tpu: str | None
     gpu: str | None
     extras: tuple[str, ...]
@@ -101,7 +101,7 @@ class RunOptions:
 )
 @click.option("--cpu", type=Number(min=0, max=1e6), default=0.1, show_default=True, help="Cores of each task.")
 @click.option("--memory", type=SIZE, default="1GB", show_default=True, help="Memory of each task, with a unit.")
-@click.option("--disk", type=SIZE, default="5GB", show_default=True, help="Scratch space of each task; 0: none.")
+@click.option("--disk", type=SIZE, help="Scratch space kept for each task; left out: what is free.")
 @click.option("--tpu", metavar="TYPE[,TYPE...]", help="TPU slice, e.g. v5p-8; further types would do as well.")
 @click.option("--gpu", metavar="[TYPEx]N", help="GPUs of each task, e.g. 2 or H100x8.")
 @click.option("--extra", "extras", metavar="GROUP", multiple=True, help="Optional-dependency group to install.")

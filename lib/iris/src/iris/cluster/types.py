@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from iris.cluster.job_name import JobName
 from iris.cluster.sizes import parse_size
@@ -137,6 +137,10 @@ def gpu_device(variant: str = "", count: int = 1) -> DeviceSpec:
     return DeviceSpec("gpu", variant, count)
 
 
+UNSTATED_DISK_BYTES: Final = 16 * 1024 * 1024
+"""For the directory and the log of an attempt that does not say what it needs: on a disk with less it would fail."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResourceSpec:
     """What one task needs.
@@ -144,13 +148,14 @@ class ResourceSpec:
     Args:
         cpu: Cores; fractions down to a thousandth are allowed, 0 takes none.
         memory: Bytes, or text such as "4GB" (units are powers of 1024); 0, or at least 1 MB.
-        disk: Scratch space, like `memory`.
+        disk: Scratch space that is kept for the task, like `memory`. None: none is, beyond the 16 MB that any attempt
+            takes; the task may use what is free. 0: it starts on a full disk, too.
         device: Accelerators; None for none.
     """
 
     cpu: float = 1
     memory: str | int = "1GB"
-    disk: str | int = "5GB"
+    disk: str | int | None = None
     device: DeviceSpec | None = None
 
     def __post_init__(self) -> None:
@@ -158,7 +163,8 @@ class ResourceSpec:
         if not 0 <= self.cpu <= 1e6:
             raise InvalidRequest(f"cpu {self.cpu!r}: give a number of cores from 0 up")
         check_unit(self.memory, "memory")
-        check_unit(self.disk, "disk")
+        if self.disk is not None:
+            check_unit(self.disk, "disk")
 
     @property
     def cpu_millis(self) -> int:
@@ -171,7 +177,7 @@ class ResourceSpec:
 
     @property
     def disk_bytes(self) -> int:
-        return parse_size(self.disk, "disk")
+        return UNSTATED_DISK_BYTES if self.disk is None else parse_size(self.disk, "disk")
 
 
 @dataclass(frozen=True, slots=True, repr=False)

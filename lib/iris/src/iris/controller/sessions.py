@@ -14,7 +14,15 @@ from iris.core.reconcile import reconcile
 from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.effects import Effect, ForgetAttempt, StartAttempt, StopAttempt
 from iris.domain.entities import JobSpec
-from iris.domain.events import AttemptObserved, Begun, WorkerConnected, WorkerDisconnected, WorkerHeard, WorkerLost
+from iris.domain.events import (
+    AttemptObserved,
+    Begun,
+    WorkerConnected,
+    WorkerDisconnected,
+    WorkerHeard,
+    WorkerLost,
+    WorkerResized,
+)
 from iris.domain.ids import AttemptId, WorkerId, parse_attempt_id, parse_task_id
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
@@ -162,6 +170,11 @@ class Sessions:
             self._engine.post(WorkerHeard(session.worker_id))
         if beat:
             session.outbox.acknowledge_beat(beat)
+
+    def resize(self, session: WorkerSession, capacity: Resources) -> None:
+        """The worker offers something else than it did."""
+        if self._open.get(session.worker_id) is session:
+            self._engine.post(WorkerResized(session.worker_id, session.instance_id, capacity))
 
     def begin_leaving(self, session: WorkerSession) -> None:
         """The worker ends its attempts and goes: it reports their ends, and gets nothing new."""

@@ -182,6 +182,6 @@ def _worker(view: ClusterView, worker_id: WorkerId) -> Iterator[str]:
         yield f"{worker_id}: gangs {load.gang_attempts}, {load.stopping} stopping; bookings say {fresh.gang_attempts}"
     lent = sum(booking.cpu_millis for booking in granted.bookings.values() if booking.has_lent)
     held = granted.committed(capacity)
-    # Lent cpu that is taken back may be in other hands by then; nothing else may go over.
-    if not Resources(held.cpu_millis - lent, held.memory_bytes, held.disk_bytes, held.device).fits(capacity):
+    # Lent cpu that is taken back may be in other hands by then, and others may fill a disk; nothing else may go over.
+    if not Resources(held.cpu_millis - lent, held.memory_bytes, 0, held.device).fits(capacity):
         yield f"{worker_id}: {held} committed of {capacity}"

@@ -28,6 +28,7 @@ from iris.domain.events import (
     WorkerHeard,
     WorkerLate,
     WorkerLost,
+    WorkerResized,
     WorkerUncordoned,
 )
 
@@ -64,6 +65,8 @@ def reduce(view: ClusterView, event: Event, now_ms: int) -> Outcome:
             worker_rules.lend(draft, event)
         case WorkerConnected():
             worker_rules.connect(draft, event)
+        case WorkerResized():
+            worker_rules.resize(draft, event)
         case WorkerDisconnected():
             worker_rules.disconnect(draft, event)
         case WorkerLate():

@@ -13,6 +13,7 @@ from iris.domain.events import (
     WorkerConnected,
     WorkerCordoned,
     WorkerDisconnected,
+    WorkerResized,
     WorkerUncordoned,
 )
 from iris.domain.ids import AttemptId, WorkerId
@@ -33,6 +34,13 @@ def connect(draft: Draft, event: WorkerConnected) -> None:
         "" if known is None else known.cordon_reason,
         0 if known is None else known.strikes,
     )
+
+
+def resize(draft: Draft, event: WorkerResized) -> None:
+    """Offer from now on what the worker says; what runs there stays. An older instance's word changes nothing."""
+    worker = draft.view.workers.get(event.worker_id)
+    if worker is not None and worker.instance_id == event.instance_id and worker.capacity != event.capacity:
+        draft.changes.workers[event.worker_id] = replace(worker, capacity=event.capacity)
 
 
 def disconnect(draft: Draft, event: WorkerDisconnected) -> None:

@@ -79,6 +79,15 @@ class WorkerConnected:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerResized:
+    """A connected worker offers something else than before: there is more or less room on its disk."""
+
+    worker_id: WorkerId
+    instance_id: str
+    capacity: Resources
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerDisconnected:
     """The session of that instance ended; its attempts go on until the worker is lost."""
 
@@ -201,6 +210,7 @@ Event = (
     | Assigned
     | Begun
     | WorkerConnected
+    | WorkerResized
     | WorkerDisconnected
     | WorkerLate
     | WorkerHeard

@@ -2624,6 +2624,7 @@ class WorkerMessage(_message.Message):
     APPLIED_REVISION_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
     BEAT_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
     applied_revision: _builtins.int
     leaving: _builtins.bool
     """it ends its attempts and goes: nothing more is to be assigned to it"""
@@ -2637,6 +2638,10 @@ class WorkerMessage(_message.Message):
     def observations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Observation]: ...
     @_builtins.property
     def logs(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogAppend]: ...
+    @_builtins.property
+    def capacity(self) -> Global___Resources:
+        """with a beat: what the worker has to offer is no longer what it said last"""
+
     def __init__(
         self,
         *,
@@ -2646,10 +2651,11 @@ class WorkerMessage(_message.Message):
         applied_revision: _builtins.int = ...,
         leaving: _builtins.bool = ...,
         beat: _builtins.int = ...,
+        capacity: Global___Resources | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello", "kind", b"kind"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "hello", b"hello", "kind", b"kind"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_revision", b"applied_revision", "beat", b"beat", "hello", b"hello", "kind", b"kind", "leaving", b"leaving", "logs", b"logs", "observations", b"observations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_revision", b"applied_revision", "beat", b"beat", "capacity", b"capacity", "hello", b"hello", "kind", b"kind", "leaving", b"leaving", "logs", b"logs", "observations", b"observations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015

@@ -107,6 +107,8 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
         sessions = self._controller.sessions
         async for message in messages:
             sessions.heard(session, message.beat)
+            if message.HasField("capacity"):
+                sessions.resize(session, resources_from_wire(message.capacity))
             for log in message.logs:
                 sessions.append_log(session, AttemptId(log.attempt_id), log.offset, log.data)
             for observation in message.observations:

@@ -15,6 +15,7 @@ from iris.sched.fit import Host, has_device, may_run_on
 from iris.sched.gang import Groups, usable
 
 _MAX_NAMED = 5
+DISK_HINT = ": ask for less with --disk or ResourceSpec(disk=...), 0 for none"
 
 
 class Offer(NamedTuple):
@@ -183,6 +184,8 @@ def explain_shortfall(need: Resources, offers: Sequence[Offer]) -> str:
             worst = lacking[0]
             total = amount_text(worst.dimension, offer.capacity)
             text = f"needs {worst.need}; worker {offer.worker_id} has {worst.have} of {total} free"
+            if worst.dimension == "disk" and need.disk_bytes > offer.capacity.disk_bytes:
+                text += f"{DISK_HINT}, or make room there"
             best = (worst.severity, text)
     return best[1] if best is not None else "waits for the next round"
 

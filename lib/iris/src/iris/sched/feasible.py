@@ -1,14 +1,15 @@
 """Requests that no known worker could ever meet, refused before anything is stored."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from iris.domain.constraints import evaluate
+from iris.domain.constraints import DISK_SIZE_ATTRIBUTE, evaluate
 from iris.domain.entities import JobSpec, is_gang
 from iris.domain.ids import WorkerId
 from iris.domain.resources import Resources, shortfalls
 from iris.domain.scale_groups import ScaleGroup, offers
 from iris.domain.tpu import tpu_mistake
-from iris.sched.explain import amount_of, amount_text, explain_constraints, explain_device
+from iris.sched.explain import DISK_HINT, amount_of, amount_text, explain_constraints, explain_device
 from iris.sched.fit import has_device
 from iris.sched.gang import group_size
 from iris.sched.pythons import explain_python
@@ -29,7 +30,7 @@ def impossible_reason(
         The shortfall with the largest there is: "needs 64 cores; the largest worker (local) has 2".
     """
     worker_capacities = [
-        *worker_capacities,
+        *((name, at_most(capacity, attributes), attributes) for name, capacity, attributes in worker_capacities),
         *((WorkerId(name), host, attributes) for name, host, attributes in offers(scale_groups)),
     ]
     mistake = tpu_mistake(spec.resources.accelerator, spec.replicas, spec.coscheduling_group_by)
@@ -53,6 +54,14 @@ def impossible_reason(
             return f"no worker has the attribute {key!r}, by which the gang of {spec.replicas} is grouped"
         return _too_many(spec, willing, scale_groups)
     return too_large
+
+
+def at_most(capacity: Resources, attributes: Mapping[str, str]) -> Resources:
+    """What a worker may come to offer: of a disk that is told anew as it fills and empties, all of it."""
+    size = attributes.get(DISK_SIZE_ATTRIBUTE, "")
+    if not size.isdecimal() or int(size) <= capacity.disk_bytes:
+        return capacity
+    return replace(capacity, disk_bytes=int(size))
 
 
 def _too_many(spec: JobSpec, willing: Sequence[WorkerCapacity], scale_groups: tuple[ScaleGroup, ...]) -> str | None:
@@ -96,6 +105,4 @@ def _too_large(need: Resources, workers: Sequence[WorkerCapacity]) -> str | None
     if any(all(item.dimension != worst.dimension for item in found) for found in lacking):
         return f"needs {worst.need} with all else it asks for on one worker; no worker has all of that together"
     reason = f"needs {worst.need}; the largest worker ({name}) has {amount_text(worst.dimension, most)}"
-    # Most jobs ask for disk only because they did not say otherwise.
-    hint = ": ask for less with --disk or ResourceSpec(disk=...), 0 for none" if worst.dimension == "disk" else ""
-    return reason + hint
+    return reason + (DISK_HINT if worst.dimension == "disk" else "")

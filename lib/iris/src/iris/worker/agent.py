@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from iris.worker.disk_offer import Offer
 from iris.worker.guardian.protocol import boot_ms
 from iris.worker.session import ControllerLink, Incompatible, Session, SessionEnd, WorkerIdentity
 from iris.worker.supervisor import Supervisor
@@ -60,6 +61,7 @@ class Agent:
         orphan_timeout_s: Give up when no controller was reached for so long and no attempt is live.
         open_link: Makes the way to a controller, from its address and the worker's token.
         contact_clock: As `guardian.protocol.boot_ms`: when beats are sent.
+        offer: What the worker offers at present; None: what `identity` says, for good.
     """
 
     def __init__(
@@ -71,7 +73,9 @@ class Agent:
         monotonic: Callable[[], float] = time.monotonic,
         open_link: Callable[[str, str], Link] = ControllerLink,
         contact_clock: Callable[[], int] = boot_ms,
+        offer: Offer | None = None,
     ) -> None:
+        self._offer = offer or Offer(identity.capacity)
         self._identity = identity
         self._resolve = resolve
         self._orphan_timeout_s = orphan_timeout_s
@@ -131,7 +135,9 @@ class Agent:
             if self._link is not None:
                 await self._link.close()
             self._link = self._open_link(connection.address, connection.token)
-            self._session = Session(self._link.open_session(), self._identity, supervisor, self._contact_clock)
+            self._session = Session(
+                self._link.open_session(), self._identity, supervisor, self._contact_clock, self._offer
+            )
             end = await self._session.run()
         except Incompatible as error:
             logger.error("%s", error)

@@ -15,6 +15,7 @@ from typing import Final
 from iris.domain.constraints import AHEAD_ATTRIBUTE, FENCE_ATTRIBUTE
 from iris.domain.resources import Resources
 from iris.worker.agent import Agent, AgentEnd, Resolver, cancel_and_wait
+from iris.worker.disk_offer import Offer
 from iris.worker.evidence import OomKills
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths
@@ -24,7 +25,7 @@ from iris.worker.isolation.plan import IsolationMode, variables_of
 from iris.worker.paths import WorkPaths
 from iris.worker.preemption import GceHost, Platform
 from iris.worker.prepare import BundlePreparer
-from iris.worker.probe import own_oom_counters, probe_attributes, probe_resources
+from iris.worker.probe import disk_size, free_disk, own_oom_counters, probe_attributes, probe_resources
 from iris.worker.reachable import address_towards
 from iris.worker.session import WorkerIdentity
 from iris.worker.supervisor import Supervisor
@@ -107,7 +108,10 @@ async def _serve_guardian(
     if held:
         logger.info("took up %d attempts from guardian %s (process %d)", len(held), guardian.guardian_id, guardian.pid)
     logger.info("tasks are isolated by %s; %s says why", guardian.isolation, GuardianPaths(paths.root).log)
-    agent = Agent(_identity(config, paths, guardian.guardian_id), resolve, config.orphan_timeout_s)
+    identity = _identity(config, paths, guardian.guardian_id)
+    # What somebody has said that it offers stays as it was said.
+    free = None if config.capacity is not None else lambda: free_disk(paths.root)
+    agent = Agent(identity, resolve, config.orphan_timeout_s, offer=Offer(identity.capacity, free))
     base = base_variables(os.environ)
     supervisor = Supervisor(
         paths,
@@ -189,7 +193,13 @@ def _identity(config: WorkerConfig, paths: WorkPaths, guardian_id: str) -> Worke
         worker_id=config.worker_id,
         instance_id=guardian_id,  # what it holds is what counts, not the process that speaks for it
         capacity=config.capacity or probe_resources(paths.root),
-        attributes={**probe_attributes(), **config.attributes, FENCE_ATTRIBUTE: "true", AHEAD_ATTRIBUTE: "true"},
+        attributes={
+            **probe_attributes(),
+            **({} if config.capacity else disk_size(paths.root)),
+            **config.attributes,
+            FENCE_ATTRIBUTE: "true",
+            AHEAD_ATTRIBUTE: "true",
+        },
     )
 
 

@@ -5,6 +5,7 @@ import contextlib
 import socket
 from typing import Any, Protocol
 
+from iris.domain.resources import Resources
 from iris.domain.states import TaskState
 from iris.worker.attempt_machine import Life, Phase, StopAsked
 from iris.worker.logs import AttemptLog
@@ -107,6 +108,7 @@ class Attempt:
             "bundle": launch.bundle_digest,
             "replicas": launch.replicas,
             "accelerator": launch.has_accelerator,
+            "disk": launch.resources.disk_bytes,
         }
         stop = self.life.stop
         if stop is not None:
@@ -122,6 +124,7 @@ def adopted(held: Held, listener: AttemptListener) -> Attempt:
         bundle_digest=str(note.get("bundle", "")),
         replicas=int(note.get("replicas", 1)),
         has_accelerator=bool(note.get("accelerator")),
+        resources=Resources(disk_bytes=int(note.get("disk", 0))),
     )
     request = StartRequest(held.owner, str(note.get("task", "")), int(note.get("index", 0)), launch)
     attempt = Attempt(request, held.log, listener)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from iris.domain.constraints import DISK_SIZE_ATTRIBUTE
 from iris.domain.resources import Resources
 from iris.python_programs import python_programs
 from iris.sched.pythons import PYTHON_VERSIONS_ATTRIBUTE
@@ -29,12 +30,22 @@ def probe_resources(work_dir: Path) -> Resources:
         cpu_millis = max(1, min(cpu_millis, cpu_limit))
     if memory_limit is not None:
         memory_bytes = min(memory_bytes, memory_limit)
-    return Resources(cpu_millis, memory_bytes, shutil.disk_usage(work_dir).free)
+    return Resources(cpu_millis, memory_bytes, free_disk(work_dir))
+
+
+def free_disk(work_dir: Path) -> int:
+    """Bytes that can be written below `work_dir` now. Raises OSError."""
+    return shutil.disk_usage(work_dir).free
 
 
 def own_oom_counters() -> list[Path]:
     """Where the kernel counts what it kills in this process's control groups for lack of memory."""
     return oom_counters(_CGROUP_ROOT, _OWN_CGROUPS.read_text() if _OWN_CGROUPS.exists() else "")
+
+
+def disk_size(work_dir: Path) -> dict[str, str]:
+    """The attribute that says how much disk there could be at most, whatever is free now."""
+    return {DISK_SIZE_ATTRIBUTE: str(shutil.disk_usage(work_dir).total)}
 
 
 def probe_attributes() -> dict[str, str]:

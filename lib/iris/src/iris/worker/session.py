@@ -17,6 +17,7 @@ from iris.rpc import iris_pb2_grpc
 from iris.rpc.protocol import CHANNEL_OPTIONS, PROTOCOL_VERSION, call_metadata
 from iris.rpc.status_map import from_rpc_error
 from iris.worker import wire
+from iris.worker.disk_offer import Offer
 from iris.worker.guardian.protocol import boot_ms
 from iris.worker.outbox import Batch
 from iris.worker.supervisor import Supervisor
@@ -97,11 +98,18 @@ class Session:
 
     Args:
         clock: Milliseconds, as `guardian.protocol.boot_ms`: when beats are sent.
+        offer: What the worker offers at present; None: what `identity` says, for good.
     """
 
     def __init__(
-        self, call: Any, identity: WorkerIdentity, supervisor: Supervisor, clock: Callable[[], int] = boot_ms
+        self,
+        call: Any,
+        identity: WorkerIdentity,
+        supervisor: Supervisor,
+        clock: Callable[[], int] = boot_ms,
+        offer: Offer | None = None,
     ) -> None:
+        self._offer = offer or Offer(identity.capacity)
         self._call = call
         self._identity = identity
         self._supervisor = supervisor
@@ -151,13 +159,14 @@ class Session:
         outbox = self._supervisor.outbox
         outbox.clear()
         identity = self._identity
+        self._offer.renew(self._supervisor.reserved_disk)
         sent_ms = self._clock()
         await self._call.write(
             wire.hello(
                 identity.worker_id,
                 identity.instance_id,
                 PROTOCOL_VERSION,
-                identity.capacity,
+                self._offer.capacity,
                 identity.attributes,
                 self._supervisor.inventory(),
                 outbox.leaving,
@@ -233,8 +242,11 @@ class Session:
         return self._beat
 
     def _message(self, batch: Batch) -> pb.WorkerMessage:
+        beat = self._next_beat()
+        renewed = beat and self._offer.renew(self._supervisor.reserved_disk)
         return pb.WorkerMessage(
-            beat=self._next_beat(),
+            beat=beat,
+            capacity=wire.resources_to_wire(self._offer.capacity) if renewed else None,
             observations=[wire.observation_to_wire(observation) for observation in batch.observations],
             logs=[pb.LogAppend(attempt_id=log.attempt_id, offset=log.offset, data=log.data) for log in batch.logs],
             applied_revision=self._revision,

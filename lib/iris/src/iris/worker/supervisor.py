@@ -117,6 +117,11 @@ class Supervisor:
         """Attempts that have not ended."""
         return len(self._live)
 
+    @property
+    def reserved_disk(self) -> int:
+        """Bytes of disk that attempts which have not ended were promised."""
+        return sum(self._attempts[name].request.launch.resources.disk_bytes for name in self._live)
+
     def inventory(self) -> list[Observation]:
         """Every attempt that the controller has not told to forget, as a session begins with it."""
         return [attempt.inventory_observation() for attempt in self._attempts.values()]

@@ -79,22 +79,26 @@ def hello(
     leaving: bool = False,
 ) -> pb.WorkerMessage:
     """The first message of a session: who this is, what it has, and every attempt it knows of."""
-    device = capacity.device
     return pb.WorkerMessage(
         hello=pb.Hello(
             worker_id=worker_id,
             instance_id=instance_id,
             protocol_version=protocol_version,
-            capacity=pb.Resources(
-                cpu_millis=capacity.cpu_millis,
-                memory_bytes=capacity.memory_bytes,
-                disk_bytes=capacity.disk_bytes,
-                device=None if device is None else device_to_wire(device),
-            ),
+            capacity=resources_to_wire(capacity),
             attributes=attributes,
             inventory=[observation_to_wire(observation) for observation in inventory],
         ),
         leaving=leaving,
+    )
+
+
+def resources_to_wire(resources: Resources) -> pb.Resources:
+    device = resources.device
+    return pb.Resources(
+        cpu_millis=resources.cpu_millis,
+        memory_bytes=resources.memory_bytes,
+        disk_bytes=resources.disk_bytes,
+        device=None if device is None else device_to_wire(device),
     )
 
 
