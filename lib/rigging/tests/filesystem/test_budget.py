@@ -15,8 +15,8 @@ from rigging.filesystem.budget import (
     budget_environment,
     current_budget,
     mirror_budget,
-    record_transfer,
 )
+from rigging.filesystem.crossing import record_transfer
 
 
 def test_record_counts_up_to_the_limit_exactly() -> None:
@@ -154,15 +154,19 @@ def test_concurrent_reservations_never_pass_the_limit_and_none_is_lost() -> None
     assert budget.bytes_used == len(granted) == 998
 
 
+def record(n: int, path: str) -> None:
+    current_budget().record(n, path)
+
+
 def test_blocks_nest_and_have_their_own_count() -> None:
     outside = current_budget()
     with mirror_budget(2) as outer:
         assert current_budget() is outer
         assert outer.limit_bytes == 2 * GB
         with mirror_budget(0.5) as inner:
-            record_transfer(7, "a")
+            record(7, "a")
             assert current_budget() is inner
-        record_transfer(1, "a")
+        record(1, "a")
     assert (outer.bytes_used, inner.bytes_used) == (1, 7)
     assert current_budget() is outside
 
@@ -203,7 +207,7 @@ def test_blocks_of_concurrent_threads_do_not_mix() -> None:
     def step(amount: int) -> None:
         with mirror_budget(1) as budget:
             both_inside.wait()
-            helper = threading.Thread(target=record_transfer, args=(amount, "x"))
+            helper = threading.Thread(target=record, args=(amount, "x"))
             helper.start()
             helper.join()
             outcome[amount] = budget.bytes_used
@@ -218,7 +222,7 @@ def test_blocks_of_concurrent_threads_do_not_mix() -> None:
 
 def test_tasks_inherit() -> None:
     async def charge() -> TransferBudget:
-        record_transfer(5, "x")
+        record(5, "x")
         return current_budget()
 
     async def main() -> TransferBudget:
@@ -233,7 +237,7 @@ def test_the_process_budget_follows_the_environment_and_keeps_what_is_used(monke
     monkeypatch.setattr(budget_module, "_process", None)
     monkeypatch.delenv("MARIN_MIRROR_BUDGET_GB", raising=False)
     assert current_budget().limit_bytes == 10 * GB
-    record_transfer(9, "x")
+    record(9, "x")
     monkeypatch.setenv("MARIN_MIRROR_BUDGET_GB", "0.5")
     assert (current_budget().limit_bytes, current_budget().bytes_used) == (GB // 2, 9)
     monkeypatch.setenv("MARIN_MIRROR_BUDGET_GB", "lots")
@@ -282,3 +286,43 @@ def test_errors_and_budgets_survive_pickling() -> None:
     with pytest.raises(TransferBudgetExceeded) as refused:
         TransferBudget(1).record(2, "gs://b/a")
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "charged"),
+    [
+        ("/checkpoints/1", 0),
+        ("file:///checkpoints/1", 0),
+        ("memory://checkpoints/1", 0),
+        ("mirror://checkpoints/1", 0),
+        ("gs://marin-us-central2/checkpoints/1", 0),
+        ("gs://no-such-bucket-anywhere/1", 0),
+        ("s3://not-in-any-table/1", 0),
+        ("gs://marin-eu-west4/checkpoints/1", 7),
+        ("gcs://marin-eu-west4/checkpoints/1", 7),
+    ],
+)
+def test_what_a_program_moves_itself_is_charged_where_it_crosses(
+    url: str, charged: int, gcs_server: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MARIN_PREFIX", "gs://marin-us-central2")
+    with mirror_budget(1) as budget:
+        record_transfer(7, url)
+        assert budget.bytes_used == charged
+        monkeypatch.setenv("MARIN_I_WILL_PAY_FOR_ALL_FEES", "somebody")
+        record_transfer(7, url)
+        assert budget.bytes_used == charged
+    own = TransferBudget(10)
+    monkeypatch.delenv("MARIN_I_WILL_PAY_FOR_ALL_FEES")
+    record_transfer(7, url, budget=own)
+    assert own.bytes_used == charged
+    # Where this machine is is not known: nothing crosses.
+    monkeypatch.setenv("MARIN_PREFIX", "/somewhere")
+    record_transfer(7, url, budget=own)
+    assert own.bytes_used == charged
+
+
+def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MARIN_PREFIX", "gs://marin-us-central2")
+    with pytest.raises(TransferBudgetExceeded, match="marin-eu-west4"):
+        record_transfer(11, "gs://marin-eu-west4/x", budget=TransferBudget(10))

@@ -1,5 +1,6 @@
 """The guard over real gcsfs and s3fs: the test servers count the bytes that really crossed."""
 
+import _thread
 import asyncio
 import logging
 import pickle
@@ -360,3 +361,22 @@ def test_an_asynchronous_filesystem_is_guarded_in_its_own_loop(away: str, here: 
 
     asyncio.run(main())
     assert budget.bytes_used == 10
+
+
+def test_a_guard_belongs_to_the_block_that_it_was_made_in(away: str, fs: Any) -> None:
+    """Threads that know nothing of blocks, as those of C++, charge it all the same."""
+    done = threading.Event()
+    own = TransferBudget(SIZE)
+
+    def read(guard: Any) -> None:
+        guard.cat_file(f"{away}/a")
+        done.set()
+
+    with mirror_budget(1) as budget:
+        inside = filesystem("gs")
+        _thread.start_new_thread(read, (inside,))
+        assert done.wait(20)
+        assert budget.bytes_used == SIZE
+    assert filesystem("gs") is fs
+    with pytest.raises(TransferBudgetExceeded):
+        CrossRegionGuardedFS(fs=fs.unguarded, budget=own).cat([f"{away}/a", f"{away}/b"])

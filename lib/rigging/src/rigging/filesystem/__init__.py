@@ -13,9 +13,8 @@ from rigging.filesystem.budget import (
     budget_environment,
     current_budget,
     mirror_budget,
-    record_transfer,
 )
-from rigging.filesystem.crossing import MARIN_CROSS_REGION_OVERRIDE_ENV
+from rigging.filesystem.crossing import MARIN_CROSS_REGION_OVERRIDE_ENV, record_transfer
 from rigging.filesystem.gcs_paths import (
     check_gcs_paths_same_region,
     check_path_in_region,

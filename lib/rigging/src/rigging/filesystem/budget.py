@@ -4,7 +4,8 @@ Bytes between regions cost money, so each one is reserved first, and what did no
 to a context: `mirror_budget(gb)` opens one for a block, outside of any block the process has one, limited by
 MARIN_MIRROR_BUDGET_GB.
 
-Inheritance: asyncio tasks carry the context by themselves. Threads do not (before Python 3.14), so the first
+Inheritance: filesystems that are made in a block belong to it, in whatever thread they are used (`bound`). For what is
+made later, asyncio tasks carry the context by themselves. Threads do not (before Python 3.14), so the first
 `mirror_budget` of a process wraps `threading.Thread.start`, once and for good: a thread started while a budget is in
 force charges that budget, for as long as the thread lives; so do the threads it starts, and the workers of an executor
 that are started then. Threads that ran before the block are not touched. A process started by fork has a copy, counted
@@ -14,12 +15,13 @@ apart; to other processes `budget_environment()` carries what is left.
 import contextlib
 import contextvars
 import functools
+import itertools
 import logging
 import math
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -36,6 +38,9 @@ DEFAULT_BUDGET_GB = 10.0
 _counting = threading.Lock()
 
 
+_marks = itertools.count(1)
+
+
 class TransferBudgetExceeded(BudgetExceeded):
     """The transfer was refused before it began: it would take the budget over its limit."""
 
@@ -43,9 +48,12 @@ class TransferBudgetExceeded(BudgetExceeded):
 class TransferBudget:
     """A number of bytes that may cross regions; thread-safe."""
 
-    __slots__ = ("__weakref__", "_epoch", "_limit_bytes", "_used_bytes")
+    __slots__ = ("__weakref__", "_at_end", "_epoch", "_limit_bytes", "_used_bytes", "mark")
 
     def __init__(self, limit_bytes: int) -> None:
+        #: No other budget of this process has this number.
+        self.mark = next(_marks)
+        self._at_end: dict[Hashable, Callable[[], object]] = {}
         self._limit_bytes = _checked_bytes(limit_bytes, "limit_bytes")
         self._used_bytes = 0
         self._epoch = 0
@@ -118,6 +126,16 @@ class TransferBudget:
         with _counting:
             if epoch == self._epoch:
                 self._used_bytes += difference
+
+    def at_end(self, key: Hashable, call: Callable[[], object]) -> None:
+        """Have something called when the block that this budget belongs to ends, once for equal keys."""
+        self._at_end.setdefault(key, call)
+
+    def end(self) -> None:
+        """The block has ended; who has kept the budget may go on charging it."""
+        calls, self._at_end = self._at_end, {}
+        for call in calls.values():
+            call()
 
     def __repr__(self) -> str:
         return f"TransferBudget({gib(self._used_bytes)} of {gib(self._limit_bytes)} used)"
@@ -199,27 +217,32 @@ def current_budget() -> TransferBudget:
     Raises:
         InvalidRequest: MARIN_MIRROR_BUDGET_GB is not a number of GB.
     """
-    return _block_budget() or _process_budget()
+    return block_budget() or _process_budget()
 
 
 @contextlib.contextmanager
 def mirror_budget(gb: float) -> Iterator[TransferBudget]:
-    """Give the block, and the threads and tasks it starts, a budget of its own of `gb` GB (2^30 bytes).
+    """Give the block, the filesystems it makes, and its threads and tasks a budget of its own of `gb` GB (2^30 bytes).
 
     A block inside a block has its own budget and leaves the outer one alone.
     """
     budget = TransferBudget(_bytes_of_gb(gb, "mirror_budget"))
     _let_threads_inherit()
+    try:
+        with putting_in_force(budget):
+            yield budget
+    finally:
+        budget.end()
+
+
+@contextlib.contextmanager
+def putting_in_force(budget: TransferBudget) -> Iterator[None]:
+    """Make `budget` the one in force during the block."""
     token = _in_context.set(budget)
     try:
-        yield budget
+        yield
     finally:
         _in_context.reset(token)
-
-
-def record_transfer(n: int, path: str) -> None:
-    """Count `n` bytes of `path` as crossed in the budget in force; raise TransferBudgetExceeded if they do not fit."""
-    current_budget().record(n, path)
 
 
 def budget_environment() -> dict[str, str]:
@@ -235,7 +258,8 @@ def gib(n: int) -> str:
     return f"{n} bytes"
 
 
-def _block_budget() -> TransferBudget | None:
+def block_budget() -> TransferBudget | None:
+    """Return the budget of the innermost `mirror_budget` block around this call; None outside of blocks."""
     budget = _in_context.get()
     if budget is not None or not _of_thread:
         return budget
@@ -272,7 +296,7 @@ def _let_threads_inherit() -> None:
 
     @functools.wraps(start)
     def start_with_budget(self: threading.Thread) -> None:
-        budget = _block_budget()
+        budget = block_budget()
         if budget is not None:
             _of_thread[self] = budget
         start(self)

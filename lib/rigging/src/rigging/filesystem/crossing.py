@@ -4,8 +4,10 @@ import logging
 import os
 from typing import Final
 
-from rigging.filesystem.bucket_location import same_place
-from rigging.filesystem.location import OBJECT_STORE_PROTOCOLS, url_scheme
+from rigging.errors import NotFound, Unavailable
+from rigging.filesystem.bucket_location import get_bucket_location, same_place
+from rigging.filesystem.budget import TransferBudget, current_budget
+from rigging.filesystem.location import OBJECT_STORE_PROTOCOLS, Url, url_scheme
 from rigging.filesystem.region import marin_region
 
 logger = logging.getLogger(__name__)
@@ -38,6 +40,40 @@ def is_paid_for(what: str, region: str) -> bool:
         _told.add((payer, what, region))
         logger.warning("reading %s from %s across regions without a budget: %s pays all fees", what, region, payer)
     return True
+
+
+def record_transfer(size: int, url: Url, *, budget: TransferBudget | None = None) -> None:
+    """Count bytes that a program of the user's own moves between this machine and `url`, if they cross regions.
+
+    Nothing is charged for local paths, for a place in this region, where either region is not known, or when somebody
+    pays all fees: programs call this for every checkpoint that they write.
+
+    Args:
+        size: Bytes.
+        url: Where they come from or go to.
+        budget: What is charged; None for the budget in force.
+
+    Raises:
+        TransferBudgetExceeded: They do not fit; they are not counted.
+    """
+    scheme = url_scheme(url)
+    region = guarded_region() if scheme in REGIONAL_PROTOCOLS else None
+    if region is None:
+        return
+    place = _known_place(scheme, os.fspath(url))
+    if place is None or not bytes_cross(place, region) or is_paid_for(os.fspath(url), region):
+        return
+    (budget or current_budget()).record(size, os.fspath(url))
+
+
+def _known_place(scheme: str, url: str) -> str | None:
+    bucket = url.partition("://")[2].partition("/")[0]
+    if scheme not in GCS_PROTOCOLS:
+        return configured_region(scheme, bucket)
+    try:
+        return get_bucket_location(bucket)
+    except (NotFound, Unavailable):
+        return None
 
 
 def configured_region(protocol: str, bucket: str) -> str | None:

@@ -1,9 +1,10 @@
 """The cross-region guard: reading an object store of another region is charged to the transfer budget.
 
-A read is reserved in the budget in force before it begins, and settled with what came; a read that fails gives its
-reservation back. Ranges cost the range. A file that is opened is charged by the blocks that are fetched, read-ahead
-included, to the budget in force at that moment. Copies cost their size when source and destination are in different
-places, wherever this machine is. What the guard does not know it refuses (`guard_names`).
+A read is reserved in the budget before it begins, and settled with what came; a read that fails gives its reservation
+back. Ranges cost the range. A file that is opened is charged by the blocks that are fetched, read-ahead included. The
+budget is the one in force, or that of the `mirror_budget` block in which the filesystem was made (`bound`). Copies cost
+their size when source and destination are in different places, wherever this machine is. What the guard does not know
+it refuses (`guard_names`).
 
 This module imports fsspec; `rigging.filesystem` brings it in only when it is asked for.
 """
@@ -16,7 +17,7 @@ from fsspec import AbstractFileSystem
 from fsspec.spec import AbstractBufferedFile
 
 from rigging.errors import Denied
-from rigging.filesystem.budget import current_budget
+from rigging.filesystem.bound import BoundToBudget, BudgetBinding
 from rigging.filesystem.guard_names import KINDS, NameKind
 from rigging.filesystem.guard_reads import ChargedReads, Steps, made, made_async
 from rigging.filesystem.naming import name_path
@@ -24,14 +25,15 @@ from rigging.filesystem.naming import name_path
 _PLAIN = (type(None), bool, int, float, str, bytes, tuple)
 
 
-class CrossRegionGuardedFS(AbstractFileSystem):  # type: ignore[misc]
+class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem, metaclass=BoundToBudget):  # type: ignore[misc]
     """A filesystem whose reads from other regions are charged; otherwise as the one under it.
 
-    Equal filesystems have one guard. It pickles with the filesystem under it; the region is that of the process in
-    which a read happens.
+    Equal filesystems have one guard (in each `mirror_budget` block). It pickles with the filesystem under it; region
+    and budget are those of the process in which a read happens.
 
     Args:
         fs: The filesystem of an object store, also available as `unguarded`: reads by it are charged to nobody.
+        budget: What reads are charged to, instead of the budget in force.
     """
 
     protocol = "marin-guard"
@@ -40,8 +42,9 @@ class CrossRegionGuardedFS(AbstractFileSystem):  # type: ignore[misc]
 
     def __init__(self, fs: AbstractFileSystem) -> None:
         super().__init__()
+        self.bind_budget()
         self.unguarded = fs
-        self.reads = ChargedReads(fs)
+        self.reads = ChargedReads(fs, lambda: self.budget)
         self.async_impl = fs.async_impl
         self.protocol = fs.protocol
 
@@ -172,7 +175,7 @@ class CrossRegionGuardedFS(AbstractFileSystem):  # type: ignore[misc]
                 return ChargedFile(self, path, size=size, block_size=block_size or "default", **kwargs)
             if size is not None:
                 # Appending and updating read what is there, out of sight.
-                current_budget().record(size, self.reads.url(path))
+                self.budget.record(size, self.reads.url(path))
         if not autocommit:
             kwargs["autocommit"] = False
         try:
@@ -187,7 +190,7 @@ class CrossRegionGuardedFS(AbstractFileSystem):  # type: ignore[misc]
             # It streams out of sight, so that it costs the whole size at once.
             size = await made_async(self.unguarded, steps)
             if size is not None:
-                current_budget().record(size, self.reads.url(path))
+                self.budget.record(size, self.reads.url(path))
         return await self.unguarded.open_async(path, mode, **kwargs)
 
     def _made(self, steps: Steps[Any]) -> Any:

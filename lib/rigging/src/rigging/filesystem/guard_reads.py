@@ -12,7 +12,7 @@ from fsspec import AbstractFileSystem
 
 from rigging.errors import Denied
 from rigging.filesystem.bucket_location import BUCKET_LOCATIONS
-from rigging.filesystem.budget import current_budget
+from rigging.filesystem.budget import TransferBudget, current_budget
 from rigging.filesystem.crossing import GCS_PROTOCOLS, bytes_cross, configured_region, guarded_region, is_paid_for
 from rigging.filesystem.naming import name_path
 
@@ -76,9 +76,15 @@ def url_on(fs: AbstractFileSystem, path: str) -> str:
 
 
 class ChargedReads:
-    """The reads of one filesystem."""
+    """The reads of one filesystem.
 
-    def __init__(self, fs: AbstractFileSystem) -> None:
+    Args:
+        fs: The filesystem.
+        budget: Gives what they are charged to.
+    """
+
+    def __init__(self, fs: AbstractFileSystem, budget: Callable[[], TransferBudget] = current_budget) -> None:
+        self._budget = budget
         self._strip: Callable[[Any], Any] = fs._strip_protocol
         self._protocol: str = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
 
@@ -91,7 +97,7 @@ class ChargedReads:
             data = yield call
             return data
         wanted = yield from self._range_bytes(path, start, end)
-        with current_budget().reserve(wanted, self.url(path)) as reservation:
+        with self._budget().reserve(wanted, self.url(path)) as reservation:
             data = yield call
             reservation.settle(len(data))
         return data
@@ -103,7 +109,7 @@ class ChargedReads:
         if not crossing:
             return (yield call)
         wanted = yield from self._whole_sizes(crossing, missing_ok=on_error != "raise")
-        with current_budget().reserve(wanted, self._label(crossing)) as reservation:
+        with self._budget().reserve(wanted, self._label(crossing)) as reservation:
             found = yield call
             reservation.settle(_moved(found, set(crossing)))
         return found
@@ -118,7 +124,7 @@ class ChargedReads:
         wanted = 0
         for index in which:
             wanted += yield from self._range_bytes(paths[index], _at(starts, index), _at(ends, index))
-        with current_budget().reserve(wanted, self._label([paths[index] for index in which])) as reservation:
+        with self._budget().reserve(wanted, self._label([paths[index] for index in which])) as reservation:
             found = yield call
             reservation.settle(sum(len(found[index]) for index in which if isinstance(found[index], bytes)))
         return found
@@ -179,7 +185,7 @@ class ChargedReads:
         if not crossing:
             return (yield call)
         wanted = yield from self._whole_sizes(crossing)
-        with current_budget().reserve(wanted, self._label(crossing)) as reservation:
+        with self._budget().reserve(wanted, self._label(crossing)) as reservation:
             result = yield call
             reservation.settle(wanted)
         return result

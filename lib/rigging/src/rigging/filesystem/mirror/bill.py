@@ -5,7 +5,7 @@ from itertools import groupby
 from types import TracebackType
 from typing import Self
 
-from rigging.filesystem.budget import Reservation, current_budget
+from rigging.filesystem.budget import Reservation, TransferBudget, current_budget
 from rigging.filesystem.mirror.plan import Wanted
 from rigging.filesystem.mirror.regions import Prefix, crosses_regions
 from rigging.filesystem.mirror.root import Root
@@ -56,7 +56,9 @@ class Purse:
         self._destination = destination
 
     @classmethod
-    def of(cls, files: Sequence[Wanted], destination: Root, label: str = "") -> "Purse":
+    def of(
+        cls, files: Sequence[Wanted], destination: Root, label: str = "", budget: TransferBudget | None = None
+    ) -> "Purse":
         """Reserve what `files` cost.
 
         One file alone is reserved when it is claimed: of many who want it at once, only its copier pays.
@@ -67,7 +69,7 @@ class Purse:
         wanted = bytes_charged(files, destination) if len(files) > 1 else 0
         if not label and files:
             label = files[0].source_url + (f" and {len(files) - 1} more" if len(files) > 1 else "")
-        return cls(current_budget().reserve(wanted, label), destination.prefix)
+        return cls((budget or current_budget()).reserve(wanted, label), destination.prefix)
 
     def bill(self, wanted: Wanted) -> Bill:
         """Open a bill for a file, or for several of one source of which it is the first."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from itertools import groupby
 
+from rigging.filesystem.budget import TransferBudget
 from rigging.filesystem.mirror.batch import copy_small_files
 from rigging.filesystem.mirror.bill import Bill, Purse
 from rigging.filesystem.mirror.paths import is_private
@@ -28,7 +29,7 @@ _GROUP_FILES = 128
 Done = Callable[[Wanted, int], None]
 
 
-def bring(path: str, settings: Settings) -> None:
+def bring(path: str, settings: Settings, budget: TransferBudget | None = None, done: Done | None = None) -> None:
     """Copy a file that the local prefix does not have from the first region that has it.
 
     Raises:
@@ -36,10 +37,12 @@ def bring(path: str, settings: Settings) -> None:
         IsADirectoryError: It is a directory there.
         TransferBudgetExceeded: The budget does not allow it; nothing was copied.
     """
-    copy_files([locate(path)], local_root(), settings)
+    copy_files([locate(path)], local_root(), settings, done, budget=budget)
 
 
-def bring_many(paths: Iterable[str], settings: Settings) -> None:
+def bring_many(
+    paths: Iterable[str], settings: Settings, budget: TransferBudget | None = None, done: Done | None = None
+) -> None:
     """Copy what the local prefix does not have of several files, many at once; what exists nowhere is passed over."""
     local = local_root()
     missing = [path for path in paths if not is_private(path)]
@@ -56,7 +59,7 @@ def bring_many(paths: Iterable[str], settings: Settings) -> None:
     else:
         with ThreadPoolExecutor(max_workers=min(len(missing), settings.workers)) as pool:
             found = list(pool.map(_locate, missing))
-    copy_files([wanted for wanted in found if wanted is not None], local, settings)
+    copy_files([wanted for wanted in found if wanted is not None], local, settings, done, budget=budget)
 
 
 def locate(path: str) -> Wanted:
@@ -71,7 +74,12 @@ def locate(path: str) -> Wanted:
 
 
 def copy_files(
-    files: Sequence[Wanted], destination: Root, settings: Settings, done: Done | None = None, label: str = ""
+    files: Sequence[Wanted],
+    destination: Root,
+    settings: Settings,
+    done: Done | None = None,
+    label: str = "",
+    budget: TransferBudget | None = None,
 ) -> None:
     """Copy files into the local prefix, many at once; the first failure stops what has not begun, and is raised.
 
@@ -81,12 +89,13 @@ def copy_files(
         settings: How.
         done: Called in any thread after each file.
         label: What the files are, for the message that they do not fit into the budget.
+        budget: What they are charged to; None for the budget in force.
 
     Raises:
         TransferBudgetExceeded: Not all of it fits; then nothing is copied.
     """
     groups = _groups(files, destination)
-    with Purse.of(files, destination, label) as purse:
+    with Purse.of(files, destination, label, budget) as purse:
 
         def work(group: Sequence[Wanted]) -> None:
             _copy_group(group, destination, settings, purse, done)

@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import io
 import os
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,10 +13,11 @@ from fsspec.core import has_magic
 from fsspec.utils import stringify_path
 
 from rigging.errors import InvalidRequest
+from rigging.filesystem.bound import BoundToBudget, BudgetBinding
 from rigging.filesystem.mirror.asking import MirrorPath, UnionFileSystem, missing
 from rigging.filesystem.mirror.copy import bring, bring_many
 from rigging.filesystem.mirror.paths import PROTOCOL
-from rigging.filesystem.mirror.plan import Settings
+from rigging.filesystem.mirror.plan import Settings, Wanted
 from rigging.filesystem.mirror.root import Root, Store, local_root
 from rigging.filesystem.mirror.union import elsewhere, union_info
 
@@ -45,18 +47,28 @@ class MirroredFile(io.BufferedReader):
         return self.__reduce__()
 
 
-class MirrorFileSystem(UnionFileSystem):
+class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
     """All regions' prefixes as one filesystem: reads anywhere, copying what it reads to the local one, writes locally.
 
     Paths are relative to the prefix. What is asked about (`info`, `ls`, `find`, `glob`, `exists`...) is answered from
     all regions without copying; what is read is copied once, whole, and then read locally. Removing and moving touch
     the local prefix only: what another region also has is still there, and is seen again.
 
+    Made in a `mirror_budget` block it charges that block's budget, in whatever thread it is used; else the one in
+    force.
+
     Args:
-        storage_options: The fields of `Settings`, and what fsspec takes.
+        storage_options: The fields of `Settings`, and what fsspec takes; `budget`, a TransferBudget, instead of the one
+            in force.
+
+    Attributes:
+        bytes_copied: How many bytes have been copied into the local prefix by this instance.
     """
 
     def __init__(self, **storage_options: Any) -> None:
+        self.bind_budget()
+        self.bytes_copied = 0
+        self._counting = threading.Lock()
         names = [field.name for field in dataclasses.fields(Settings) if field.name in storage_options]
         self.settings = Settings(**{name: storage_options.pop(name) for name in names})
         super().__init__(**storage_options)
@@ -91,7 +103,7 @@ class MirrorFileSystem(UnionFileSystem):
             raise _taken(path)
         if "a" in mode or ("+" in mode and "w" not in mode):
             # What is added to, or changed in part, has to be here first.
-            bring_many([path], self.settings)
+            self._bring_many([path])
         root = local_root()
         return root.fs.open(root.path(path), mode, block_size=block_size, **kwargs)
 
@@ -108,7 +120,7 @@ class MirrorFileSystem(UnionFileSystem):
         try:
             return read(local_root())
         except FileNotFoundError:
-            bring(path, self.settings)
+            bring(path, self.settings, self.budget, self._count)
         return read(local_root())
 
     def cat_file(self, path: MirrorPath, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
@@ -319,7 +331,11 @@ class MirrorFileSystem(UnionFileSystem):
             root.fs.pipe_file(root.path(relative), b"")
 
     def _bring_many(self, paths: Iterable[str]) -> None:
-        bring_many(list(dict.fromkeys(paths)), self.settings)
+        bring_many(list(dict.fromkeys(paths)), self.settings, self.budget, self._count)
+
+    def _count(self, _wanted: Wanted, moved: int) -> None:
+        with self._counting:
+            self.bytes_copied += moved
 
     def _make_parent(self, root: Root, relative: str) -> None:
         parent, _, _ = relative.rpartition("/")

@@ -1,0 +1,49 @@
+"""Filesystems that are bound to the transfer budget in force where they are made.
+
+Libraries read from threads of their own, written in C++ (pyarrow, DuckDB): these know nothing of Python's contexts, so
+what they read can only be charged by the filesystem that they were given. Made within a `mirror_budget` block, it
+charges that block's budget for good, whoever calls it; made outside of blocks, the budget in force at each call.
+"""
+
+from typing import Any
+
+from fsspec import AbstractFileSystem
+
+from rigging.filesystem.budget import TransferBudget, block_budget, current_budget, putting_in_force
+
+
+class BoundToBudget(type(AbstractFileSystem)):  # type: ignore[misc]
+    """The class of classes of such filesystems: fsspec's cached instances are of one block each."""
+
+    @property
+    def budget_mark(cls) -> int:
+        """What fsspec's cache token has of the budget: its number, 0 outside of blocks."""
+        budget = block_budget()
+        return 0 if budget is None else budget.mark
+
+    def __call__(cls, *args: Any, budget: TransferBudget | None = None, **kwargs: Any) -> Any:
+        if budget is not None:
+            with putting_in_force(budget):
+                return super().__call__(*args, skip_instance_cache=True, **kwargs)
+        made = super().__call__(*args, **kwargs)
+        block = block_budget()
+        if block is not None:
+            # Each step has a block: what fsspec keeps for ever would grow with their number.
+            block.at_end((cls, made._fs_token), lambda: cls._cache.pop(made._fs_token, None))
+        return made
+
+
+class BudgetBinding:
+    """What a filesystem of such a class has of its budget; `bind_budget` is called by its constructor."""
+
+    _extra_tokenize_attributes = ("budget_mark",)
+    _bound: TransferBudget | None = None
+
+    def bind_budget(self) -> None:
+        """Remember the block that this filesystem is made in."""
+        self._bound = block_budget()
+
+    @property
+    def budget(self) -> TransferBudget:
+        """The budget that reads by this filesystem are charged to."""
+        return self._bound or current_budget()

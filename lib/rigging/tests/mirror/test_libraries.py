@@ -1,0 +1,184 @@
+"""Libraries that read through fsspec, some from threads of their own: what crosses is charged where it was allowed.
+
+Each reads 4 files of 1 MB from another region; the process's own budget is the default and must not be touched.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import duckdb
+import fsspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pytest
+import zarr
+
+from rigging.filesystem import MirrorFileSystem, TransferBudget, TransferBudgetExceeded, current_budget, mirror_budget
+
+FILES = 4
+GB = 2**30
+
+
+def parquet(seed: int) -> bytes:
+    sink = io.BytesIO()
+    values = np.random.default_rng(seed).integers(0, 2**62, 128 * 1024)
+    pq.write_table(pa.table({"n": values}), sink, compression="none", use_dictionary=False, row_group_size=16 * 1024)
+    return sink.getvalue()
+
+
+@pytest.fixture
+def regions(make_regions: Any) -> Any:
+    """Two regions; the further one has `d/{0..3}.parquet` and the array `z`."""
+    regions = make_regions("local", "local")
+    for index in range(FILES):
+        regions.put(1, f"d/{index}.parquet", parquet(index))
+    array = zarr.create_array(f"{regions.prefixes[1]}/z", shape=(1 << 18,), chunks=(1 << 16,), dtype="int64")
+    array[:] = np.random.default_rng(0).integers(0, 2**62, 1 << 18)
+    return regions
+
+
+@pytest.fixture
+def process_untouched() -> Iterator[None]:
+    """What the process's own budget has used does not change."""
+    before = current_budget().bytes_used
+    yield
+    assert current_budget().bytes_used == before
+
+
+def copied(regions: Any) -> int:
+    return sum(len(regions.has(0, path)) for path in regions.files(0))
+
+
+def with_pandas() -> int:
+    return len(pd.read_parquet("mirror://d"))
+
+
+def with_dataset() -> int:
+    return int(ds.dataset("d", filesystem=fsspec.filesystem("mirror")).to_table().num_rows)
+
+
+def with_copy_files() -> int:
+    handler = pafs.PyFileSystem(pafs.FSSpecHandler(fsspec.filesystem("mirror")))
+    target = pafs._MockFileSystem()
+    target.create_dir("t")
+    pafs.copy_files("d", "t", source_filesystem=handler, destination_filesystem=target)
+    return FILES * 128 * 1024
+
+
+def with_duckdb() -> int:
+    with duckdb.connect() as connection:
+        connection.register_filesystem(fsspec.filesystem("mirror"))
+        connection.execute("SET threads=4")
+        [[count, _]] = connection.execute(
+            "SELECT count(*), sum(n) FROM read_parquet('mirror://d/*.parquet')"
+        ).fetchall()
+        return int(count)
+
+
+def with_zarr() -> int:
+    array = zarr.open_array("mirror://z", mode="r")
+    return int(np.asarray(array[:]).size) * 2
+
+
+READERS = [with_pandas, with_dataset, with_copy_files, with_duckdb, with_zarr]
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.usefixtures("process_untouched")
+def test_every_byte_is_charged_to_the_block(regions: Any, read: Callable[[], int]) -> None:
+    with mirror_budget(1) as budget:
+        assert read() == FILES * 128 * 1024
+    assert budget.bytes_used == copied(regions) > 2**21
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.usefixtures("process_untouched")
+def test_what_the_block_does_not_allow_is_not_copied(regions: Any, read: Callable[[], int]) -> None:
+    with mirror_budget(2**20 / GB) as budget, pytest.raises(Exception, match=r"exceed the transfer budget|No array"):
+        read()
+    assert budget.bytes_used <= 2**20
+    assert copied(regions) <= 2**20
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_what_the_block_allows_may_be_more_than_the_processes(
+    regions: Any, read: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MARIN_MIRROR_BUDGET_GB", "0")
+    with mirror_budget(1):
+        assert read() == FILES * 128 * 1024
+
+
+def in_a_foreign_thread(call: Callable[[], Any]) -> None:
+    """Call in a thread that knows nothing of blocks, as those of C++ do not."""
+    import _thread
+
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            call()
+        finally:
+            done.set()
+
+    _thread.start_new_thread(run, ())
+    assert done.wait(20)
+
+
+def test_a_filesystem_belongs_to_the_block_that_it_was_made_in(regions: Any) -> None:
+    outside = fsspec.filesystem("mirror")
+    with mirror_budget(1) as budget:
+        inside = fsspec.filesystem("mirror")
+        assert inside is fsspec.filesystem("mirror")
+        assert inside != outside
+        in_a_foreign_thread(lambda: inside.cat_file("d/0.parquet"))
+        used = budget.bytes_used
+        assert used == inside.bytes_copied == len(parquet(0))
+        # One that was made outside of all blocks is charged by where it is used.
+        outside.cat_file("d/1.parquet")
+        assert budget.bytes_used > used
+        with mirror_budget(1) as inner:
+            assert fsspec.filesystem("mirror") is not inside
+            inside.cat_file("d/2.parquet")
+            assert inner.bytes_used == 0
+    assert fsspec.filesystem("mirror") is outside
+    used = budget.bytes_used
+    inside.cat_file("d/3.parquet")
+    assert budget.bytes_used > used
+
+
+def test_a_budget_of_its_own(regions: Any) -> None:
+    own = TransferBudget(10)
+    fs = MirrorFileSystem(budget=own)
+    with pytest.raises(TransferBudgetExceeded):
+        fs.cat_file("d/0.parquet")
+    assert fs is not MirrorFileSystem(budget=TransferBudget(10))
+    assert fs.budget is own
+
+
+def test_a_pickled_one_belongs_to_where_it_is_unpickled(regions: Any) -> None:
+    with mirror_budget(1):
+        content = pickle.dumps(MirrorFileSystem())
+    with mirror_budget(1) as budget:
+        pickle.loads(content).cat_file("d/0.parquet")
+    assert budget.bytes_used > 0
+
+
+def test_blocks_leave_nothing_behind(regions: Any) -> None:
+    fsspec.filesystem("mirror")
+    kept = len(MirrorFileSystem._cache)
+    for _ in range(20):
+        with mirror_budget(1):
+            fsspec.filesystem("mirror")
+    gc.collect()
+    assert len(MirrorFileSystem._cache) == kept
