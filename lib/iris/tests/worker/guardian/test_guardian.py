@@ -16,8 +16,8 @@ from iris.rpc.logformat import decode_all
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.held import fields_of
 from iris.worker.guardian.launch import GuardianPaths
-from iris.worker.guardian.protocol import boot_ms, encode
-from iris.worker.runtime.running import Exit, ProcessSpec, StartFailed, StartFailure
+from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, boot_ms, encode
+from iris.worker.runtime.running import CommonSpec, Exit, ProcessSpec, StartFailed, StartFailure
 from rigging.errors import Conflict, Unavailable
 from rigging.testing import eventually
 
@@ -55,7 +55,9 @@ class Bench:
         self.paths = GuardianPaths(root)
         self.linger_s = 30.0
 
-    async def attach(self, versions: tuple[int, int] = (1, 1), patience_s: float = 20) -> GuardianClient:
+    async def attach(
+        self, versions: tuple[int, int] = (OLDEST_VERSION, NEWEST_VERSION), patience_s: float = 20
+    ) -> GuardianClient:
         return await attach(self.paths, versions=versions, linger_s=self.linger_s, patience_s=patience_s)
 
     def spec(self, name: str, script: str, **options: object) -> ProcessSpec:
@@ -159,6 +161,64 @@ def test_requests_that_make_no_sense_cost_nobody_else_anything(play: Play) -> No
     play(scenario)
 
 
+@pytest.mark.parametrize("versions", [(1, 1), (1, 2)])
+def test_what_commands_have_in_common_is_told_once_to_a_guardian_that_can_hear_it(
+    play: Play, versions: tuple[int, int]
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        guardian = await bench.attach(versions)
+        told: list[object] = []
+        ask = guardian.ask
+        guardian.ask = lambda *request: (told.append(request[0]), ask(*request))  # type: ignore[method-assign, func-returns-value]
+        script = 'echo "$WHO $OWN $BOTH"; exit ${CODE:-0}'
+        env = {"PATH": os.environ["PATH"], "WHO": "all", "BOTH": "all"}
+        common = CommonSpec(("sh", "-c", script), env, note={"job": "/u/j", "stop": None})
+        ends = [Seen() for _ in range(3)]
+        for number, seen in enumerate(ends):
+            own = {"OWN": str(number), "BOTH": "own", "IRIS_ATTEMPT_ID": f"a{number}"} | (
+                {"CODE": "3"} if number else {}
+            )
+            spec = ProcessSpec(f"a{number}", (), own, str(bench.root), log=bench.log(f"a{number}"), common=common)
+            guardian.start(spec, seen)
+        assert [(await seen.end).code for seen in ends] == [0, 3, 3]
+        assert [bench.words(f"a{number}", seen.size) for number, seen in enumerate(ends)] == [
+            [b"all 0 own"], [b"all 1 own"], [b"all 2 own"]
+        ]  # fmt: skip
+        assert told == (["common", "run", "run", "run"] if versions[1] > 1 else ["start"] * 3)
+        guardian.close()
+        held = {one.owner: one for one in (await bench.attach(versions)).held()}
+        assert [held[f"a{number}"].note for number in range(3)] == [{"job": "/u/j", "stop": None}] * 3
+
+    play(scenario)
+
+
+def test_more_in_common_than_a_guardian_is_to_remember_is_told_again(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        guardian = await bench.attach()
+        commons = [CommonSpec(("sh", "-c", f"exit {number}"), {"PATH": os.environ["PATH"]}) for number in range(70)]
+        ends = [Seen() for _ in range(140)]
+        for number, seen in enumerate(ends):
+            guardian.start(ProcessSpec(f"a{number}", (), {}, "/", common=commons[number % 70]), seen)
+        assert [(await seen.end).code for seen in ends] == [number % 70 for number in range(140)]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    "details", [(7, "a", "/", "", {}, {}), (1, "a", "/", "", {"X": 3}, {}), (1, "a"), (None, "a", "/", "", {}, {})]
+)
+def test_a_start_that_is_not_understood_is_refused(play: Play, details: tuple[object, ...]) -> None:
+    async def scenario(bench: Bench) -> None:
+        guardian, seen = await bench.attach(), Seen()
+        guardian.start(ProcessSpec("first", (), {}, "/", common=CommonSpec(("/bin/true",), {})), Seen())
+        guardian._listen("a", seen, False)
+        guardian.ask("run", *details)
+        with pytest.raises(StartFailed, match="not understood"):
+            await seen.end
+
+    play(scenario)
+
+
 def test_an_unfinished_line_is_in_the_log_at_once(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         guardian, seen = await bench.attach(), Seen()
@@ -240,7 +300,8 @@ sys.exit(main(["--work-dir", sys.argv[3]]))
 
 
 @pytest.mark.parametrize(
-    ("guardians", "workers", "version"), [((1, 2), (1, 1), 1), ((1, 1), (1, 2), 1), ((1, 2), (2, 3), 2)]
+    ("guardians", "workers", "version"),
+    [((1, 2), (1, 1), 1), ((1, 1), (1, 2), 1), ((1, 3), (1, 2), 2), ((1, 2), (2, 3), 2)],
 )
 def test_a_guardian_of_another_release_is_taken_over_by_the_version_that_both_speak(
     play: Play, guardians: tuple[int, int], workers: tuple[int, int], version: int
@@ -270,7 +331,7 @@ def test_a_release_without_a_common_version_is_refused_and_nothing_ends(play: Pl
         first.start(bench.spec("a", "exec sleep 1000"), seen)
         pid = await seen.pid
         first.close()
-        with pytest.raises(Conflict, match="it speaks versions 7 to 9 of the protocol, this one 1 to 1"):
+        with pytest.raises(Conflict, match="it speaks versions 7 to 9 of the protocol, this one 1 to 2"):
             await bench.attach((7, 9))
         assert not gone(pid)
 

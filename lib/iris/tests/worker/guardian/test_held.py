@@ -141,14 +141,30 @@ def test_without_a_log_the_tail_is_of_both_streams_and_without_a_tail_nothing_is
     tool.held.on_output(False, b"out")
     tool.held.on_output(True, b"err")
     tool.held.on_exit(Exit(1, 0))
-    assert tool.held.exit is not None
-    assert tool.held.exit.tail == b"uterr"
+    assert base64.b64decode(tool.held.whole()["end"]["tail"]) == b"uterr"
     assert tool.keeper.told == ["ended"]
     none = Bench().start()
     none.held.on_output(True, b"err")
     none.held.on_exit(Exit(1, 0))
-    assert none.held.exit is not None
-    assert none.held.exit.tail == b""
+    assert "tail" not in none.held.whole()["end"]
+
+
+def test_an_end_is_told_in_few_words_where_they_say_all(tmp_path: Path) -> None:
+    plain = Bench(log=str(tmp_path / "log"), tail_bytes=5).start()
+    plain.held.on_output(False, b"line\n")
+    plain.held.on_exit(Exit(3, 0))
+    ((verb, name, pid, code, signal, size, at_ms),) = plain.held.news(2)
+    assert (verb, name, pid, code, signal, size) == ("over", NAME, 4711, 3, 0, plain.held.log_size)
+    assert at_ms == plain.held.whole()["end"]["at_ms"]
+    for told in (
+        Bench(tail_bytes=5).start(),  # a tail
+        Bench(log=str(tmp_path / "missing" / "log")).start(),  # lost output
+        Bench(log=str(tmp_path / "fenced")).start(),
+    ):
+        told.held.on_output(True, b"err\n")
+        told.held.fenced = "no contact" if "fenced" in told.held.spec.log else ""
+        told.held.on_exit(Exit(3, 0))
+        assert [item[0] for item in told.held.news(2)] == ["ended"]
 
 
 def test_a_worker_that_has_just_come_is_told_all_and_then_only_what_is_new(tmp_path: Path) -> None:

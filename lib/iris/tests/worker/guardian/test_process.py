@@ -271,6 +271,19 @@ def test_terminate_reaches_the_group_and_kill_ends_what_ignores_it(with_runtime:
     with_runtime(test)
 
 
+def test_output_of_a_process_that_goes_on_comes_while_it_runs(with_runtime: WithRuntime) -> None:
+    def test(start: Start) -> None:
+        process, watched = start("sh", "-c", "echo first; exec sleep 1000")
+        began = time.monotonic()
+        watched.until_output(b"first")
+        assert time.monotonic() - began < 5
+        assert watched.exit is None
+        process.kill()
+        watched.until_exit()
+
+    with_runtime(test)
+
+
 def test_many_short_processes_leave_nothing_behind(with_runtime: WithRuntime) -> None:
     def test(start: Start) -> None:
         start("true")[1].until_exit()

@@ -1,9 +1,9 @@
 import pytest
 
-from iris.worker.guardian.held import fields_of, spec_from
+from iris.worker.guardian.held import common_from, fields_of, fields_of_common, spec_from
 from iris.worker.guardian.protocol import MAX_FRAME_BYTES, FrameReader, ProtocolError, agree, encode
 from iris.worker.isolation.plan import Mount
-from iris.worker.runtime.running import ProcessSpec
+from iris.worker.runtime.running import CommonSpec, ProcessSpec
 
 
 def test_messages_come_whole_however_they_are_cut() -> None:
@@ -57,3 +57,17 @@ def test_a_spec_travels_whole_and_unknown_fields_are_passed_over() -> None:
     )
     assert spec_from(fields_of(spec) | {"of_the_next_release": 1}) == spec
     assert spec_from(fields_of(ProcessSpec("o", ("true",), {}, "/"))) == ProcessSpec("o", ("true",), {}, "/")
+
+
+def test_what_is_common_travels_whole_and_is_added_to_what_is_not() -> None:
+    common = CommonSpec(("echo", "x"), {"A": "a", "B": "b"}, "ann", 7, 9, 8000, {"job": "/a/b"})
+    again = common_from(fields_of_common(common) | {"of_the_next_release": 1})
+    assert fields_of_common(again) == fields_of_common(common)
+    mounts = (Mount("/b", "/b", "/l"),)
+    own = ProcessSpec("/a/b/0:0", (), {"B": "own"}, "/", log="/log", note={"index": 0}, mounts=mounts, common=again)
+    assert own.whole() == ProcessSpec(
+        "/a/b/0:0", ("echo", "x"), {"A": "a", "B": "own"}, "/", "ann", "/log", 9, 8000, False,
+        {"job": "/a/b", "index": 0}, mounts, 7,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="argv is empty"):
+        common_from({"argv": [], "env": {}})

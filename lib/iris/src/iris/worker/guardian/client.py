@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
-from iris.worker.guardian.held import Json, fields_of
+from iris.worker.guardian.held import Json, fields_of, fields_of_common
 from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths, build_of, launch
 from iris.worker.guardian.protocol import (
     MAX_FRAME_BYTES,
@@ -22,7 +22,7 @@ from iris.worker.guardian.protocol import (
     encode,
 )
 from iris.worker.isolation.plan import IsolationMode
-from iris.worker.runtime.running import Exit, Held, Listener, ProcessSpec, StartFailed, StartFailure
+from iris.worker.runtime.running import CommonSpec, Exit, Held, Listener, ProcessSpec, StartFailed, StartFailure
 from rigging.errors import Conflict, Unavailable
 from rigging.log_tail import log_tail
 
@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _DESCRIPTORS_PER_ATTEMPT: Final = 4
 _DESCRIPTORS_KEPT: Final = 200
+_MOST_COMMONS: Final = 64
 _AGAIN_S: Final = 0.05
 _PATIENCE_S: Final = 20.0
 _FINISH_S: Final = 5.0
@@ -74,6 +75,8 @@ class GuardianClient(asyncio.Protocol):
         self._commands: dict[str, _Command] = {}
         self._live: set[str] = set()
         self._requests: list[list[Any]] = []
+        self._commons: dict[CommonSpec, int] = {}  # that the guardian was told; the oldest first
+        self._last_number = 0
         self._leaving = False
 
     # --- the runtime ---
@@ -88,8 +91,23 @@ class GuardianClient(asyncio.Protocol):
 
     def start(self, spec: ProcessSpec, listener: Listener) -> _Command:
         command = self._listen(spec.owner, listener, spec.dies_with_worker)
-        self.ask("start", fields_of(spec))
+        if spec.common is None or self.version < 2:
+            self.ask("start", fields_of(spec.whole()))
+        else:
+            mounts = [mount.words() for mount in spec.mounts]
+            self.ask("run", self._number(spec.common), spec.owner, spec.cwd, spec.log, spec.env, spec.note, mounts)
         return command
+
+    def _number(self, common: CommonSpec) -> int:
+        """By which the guardian knows it; it is told now if it was not before."""
+        number = self._commons.get(common)
+        if number is None:
+            number = self._last_number = self._last_number + 1
+            self._commons[common] = number
+            self.ask("common", number, fields_of_common(common))
+            if len(self._commons) > _MOST_COMMONS:
+                self.ask("drop", self._commons.pop(next(iter(self._commons))))
+        return number
 
     def held(self) -> list[Held]:
         return [
@@ -173,9 +191,10 @@ class GuardianClient(asyncio.Protocol):
 
     def take(self, item: list[Any]) -> None:
         """One piece of news; what is not known is passed over."""
+        if self._held and len(item) > 1 and item[1] in self._held:
+            _learn(self._held[item[1]], item[0], item[2:])
+            return
         match item:
-            case [str(verb), str(name), *details] if name in self._held:
-                _learn(self._held[name], verb, details)
             case ["grew", str(name), int(size)] if name in self._commands:
                 self._commands[name].listener.on_log(size)
             case ["started", str(name), int(pid), *_] if name in self._commands:
@@ -183,12 +202,16 @@ class GuardianClient(asyncio.Protocol):
             case ["refused", str(name), str(why), str(text), int(code)] if name in self._commands:
                 reason = StartFailure(why) if why in set(StartFailure) else StartFailure.HOST
                 self._over(name).listener.on_refused(StartFailed(text, code, reason))
+            case ["over", str(name), int(pid), int(code), int(number), int(size), int(at_ms)] if name in self._commands:
+                self._ended(name, pid, size, Exit(code, number, at_ms=at_ms))
             case ["ended", str(name), dict(end)] if name in self._commands:
-                command = self._over(name)
-                if not command.started:
-                    self._started(command, int(end.get("pid", 0)))
-                command.listener.on_log(int(end["log_size"]))
-                command.listener.on_exit(_exit_from(end))
+                self._ended(name, int(end.get("pid", 0)), int(end["log_size"]), _exit_from(end))
+
+    def _ended(self, name: str, pid: int, log_size: int, exit: Exit) -> None:
+        command = self._over(name)
+        self._started(command, pid)
+        command.listener.on_log(log_size)
+        command.listener.on_exit(exit)
 
     def _started(self, command: _Command, pid: int) -> None:
         if not command.started:
@@ -214,6 +237,8 @@ def _learn(held: Json, verb: str, details: list[Any]) -> None:
             held["refused"] = details
         case "ended", [dict(end)]:
             held["end"] = end
+        case "over", [int(pid), int(code), int(number), int(size), int(at_ms)]:
+            held["end"] = {"pid": pid, "code": code, "signal": number, "log_size": size, "at_ms": at_ms}
 
 
 def _exit_from(end: Json) -> Exit:

@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from iris.worker.guardian.held import HeldAttempt, Json, Phase, spec_from
+from iris.worker.guardian.held import HeldAttempt, Json, Phase, common_from, spec_from, spec_of_run
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.protocol import boot_ms
 from iris.worker.guardian.reactor import Reactor
-from iris.worker.runtime.running import StartFailed, StartFailure
+from iris.worker.runtime.running import CommonSpec, ProcessSpec, StartFailed, StartFailure
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ class Guardian:
         self._attempts: dict[str, HeldAttempt] = {}
         self._live: dict[str, HeldAttempt] = {}
         self._queue: deque[HeldAttempt] = deque()
+        self._commons: dict[int, CommonSpec] = {}
         self._dirty: dict[str, HeldAttempt] = {}
         self._contact_ms = 0
         self._fence_is_armed = False
@@ -67,13 +68,14 @@ class Guardian:
 
     def held(self) -> list[Json]:
         """Everything, for a worker process that has just come."""
+        self._commons.clear()  # it has numbers of its own
         self._dirty.clear()
         self.news_due = None
         return [attempt.whole() for attempt in self._attempts.values() if not attempt.spec.dies_with_worker]
 
-    def take_news(self) -> list[list[Any]]:
-        """What the worker has not been told."""
-        news = [item for attempt in self._dirty.values() for item in attempt.news()]
+    def take_news(self, version: int = 1) -> list[list[Any]]:
+        """What the worker has not been told, in this version of the protocol."""
+        news = [item for attempt in self._dirty.values() for item in attempt.news(version)]
         self._dirty.clear()
         self.news_due = None
         return news
@@ -84,6 +86,8 @@ class Guardian:
         """Do one thing that the worker asks for. What is not known or makes no sense is passed over."""
         try:
             match verb:
+                case "run":
+                    self._run(*details)
                 case "start":
                     self._start(*details)
                 case "stop":
@@ -95,6 +99,10 @@ class Guardian:
                     self._kill_fenced()
                     # What claims to be of the future would put the fence off.
                     self._contact_ms = max(self._contact_ms, min(int(details[0]), self._contact_clock()))
+                case "common":
+                    self._commons[int(details[0])] = common_from(details[1])
+                case "drop":
+                    self._commons.pop(int(details[0]), None)
                 case "finish":
                     self.finish(int(details[0]))
         except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
@@ -124,9 +132,20 @@ class Guardian:
 
     def _start(self, fields: Json) -> None:
         name = str(fields["id"])
+        if name not in self._attempts:  # a repeated request starts nothing
+            self._add(name, spec_from(fields))
+
+    def _run(self, number: int, name: str, *own: Any) -> None:
         if name in self._attempts:
-            return  # known: a repeated request starts nothing
-        spec = spec_from(fields)
+            return
+        try:
+            self._add(name, spec_of_run(self._commons[number], name, *own))
+        except (KeyError, TypeError, ValueError) as error:
+            # The worker waits for a word on it.
+            self._add(name, ProcessSpec(name, (), {}, "/"))
+            self._refuse(self._attempts[name], StartFailed(f"not understood: {error!r}", why=StartFailure.HOST))
+
+    def _add(self, name: str, spec: ProcessSpec) -> None:
         attempt = HeldAttempt(spec, self, self._now_ms)
         self._attempts[name] = self._live[name] = attempt
         self._queue.append(attempt)

@@ -9,7 +9,7 @@ from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.guardian.process import Process
 from iris.worker.guardian.reactor import Timer
 from iris.worker.isolation.plan import mounts_from
-from iris.worker.runtime.running import Exit, ProcessSpec, StartFailed
+from iris.worker.runtime.running import CommonSpec, Exit, ProcessSpec, StartFailed
 
 Json = dict[str, Any]
 
@@ -34,17 +34,18 @@ class HeldAttempt:
 
     __slots__ = (
         "_keeper", "_now_ms", "_tail", "_told_size", "_told_started", "at_ms", "exit", "fenced", "flush_timer",
-        "grace_due", "grace_timer", "note", "phase", "pid", "process", "refusal", "spec", "writer",
+        "grace_due", "grace_timer", "is_live", "note", "phase", "pid", "process", "refusal", "spec", "writer",
     )  # fmt: skip
 
     def __init__(self, spec: ProcessSpec, keeper: Keeper, now_ms: Callable[[], int]) -> None:
         self.spec = spec
         self.note = spec.note
         self.phase = Phase.QUEUED
+        self.is_live = True
         self.at_ms = now_ms()
         self.pid = 0
         self.process: Process | None = None
-        self.writer = LogWriter(spec.log, spec.log_limit) if spec.log else None
+        self.writer: LogWriter | None = None  # until there is something to write
         self.exit: Exit | None = None
         self.refusal: StartFailed | None = None
         self.fenced = ""
@@ -56,10 +57,6 @@ class HeldAttempt:
         self._tail = b""
         self._told_started = False
         self._told_size = 0
-
-    @property
-    def is_live(self) -> bool:
-        return self.phase in (Phase.QUEUED, Phase.RUNNING)
 
     @property
     def log_size(self) -> int:
@@ -77,17 +74,24 @@ class HeldAttempt:
         """It will never start; the reason is also the log's only line."""
         self.refusal = error
         self.phase = Phase.REFUSED
+        self.is_live = False
         self.at_ms = self._now_ms()
-        if self.writer is not None:
-            self.writer.feed(True, f"{error}\n".encode(errors="replace"), self.at_ms)
-            self.writer.finish(self.at_ms)
+        if self.spec.log:
+            writer = self._open_writer()
+            writer.feed(True, f"{error}\n".encode(errors="replace"), self.at_ms)
+            writer.finish(self.at_ms)
 
     def on_output(self, is_stderr: bool, data: bytes) -> None:
-        if self.spec.tail_bytes and (is_stderr or self.writer is None):
-            self._tail = (self._tail + data)[-self.spec.tail_bytes :]
-        if self.writer is not None:
-            self.writer.feed(is_stderr, data, self._now_ms())
+        spec = self.spec
+        if spec.tail_bytes and (is_stderr or not spec.log):
+            self._tail = (self._tail + data)[-spec.tail_bytes :]
+        if spec.log:
+            (self.writer or self._open_writer()).feed(is_stderr, data, self._now_ms())
             self._keeper.grew(self)
+
+    def _open_writer(self) -> LogWriter:
+        self.writer = LogWriter(self.spec.log, self.spec.log_limit)
+        return self.writer
 
     def flush(self) -> None:
         """Store unfinished lines, too: somebody may be waiting for a prompt."""
@@ -101,10 +105,9 @@ class HeldAttempt:
         if self.writer is not None:
             self.writer.finish(self.at_ms)
         self.phase = Phase.ENDED
+        self.is_live = False
         self.process = None
-        lost, unmarked = (self.writer.lost, self.writer.unmarked) if self.writer is not None else ("", "")
-        self.exit = Exit(exit.code, exit.signal, self._tail, lost, self.fenced, self.at_ms, unmarked)
-        self._tail = b""
+        self.exit = exit
         self.cancel_timers()
         self._keeper.ended(self)
 
@@ -116,14 +119,17 @@ class HeldAttempt:
 
     # --- what is told of it ---
 
-    def news(self) -> list[list[Any]]:
-        """What the worker was not told yet; it counts as told then."""
+    def news(self, version: int = 1) -> list[list[Any]]:
+        """What the worker was not told yet, in this version of the protocol; it counts as told then."""
         told: list[list[Any]] = []
         name = self.spec.owner
         if self.refusal is not None:
             refusal = self.refusal
             return [["grew", name, self.log_size], ["refused", name, refusal.why, str(refusal), refusal.exit_code]]
         if self.exit is not None:
+            if version > 1 and self._is_plain():
+                exit = self.exit
+                return [["over", name, self.pid, exit.code, exit.signal, self.log_size, self.at_ms]]
             return [["ended", name, self._end()]]
         if self.process is not None and not self._told_started:
             told.append(["started", name, self.pid, self.at_ms])
@@ -148,24 +154,27 @@ class HeldAttempt:
             "end": None if self.exit is None else self._end(),
         }
 
+    def _is_plain(self) -> bool:
+        return not (self._tail or self.fenced or (self.writer is not None and self.writer.lost))
+
     def _end(self) -> Json:
-        exit = self.exit
+        exit, writer = self.exit, self.writer
         assert exit is not None
         end: Json = {
             "pid": self.pid,
             "code": exit.code,
             "signal": exit.signal,
             "log_size": self.log_size,
-            "at_ms": exit.at_ms,
+            "at_ms": self.at_ms,
         }
-        if exit.tail:
-            end["tail"] = base64.b64encode(exit.tail).decode()
-        if exit.lost:
-            end["lost"] = exit.lost
-        if exit.unmarked:
-            end["unmarked"] = exit.unmarked
-        if exit.fenced:
-            end["fenced"] = exit.fenced
+        if self._tail:
+            end["tail"] = base64.b64encode(self._tail).decode()
+        if writer is not None and writer.lost:
+            end["lost"] = writer.lost
+            if writer.unmarked:
+                end["unmarked"] = writer.unmarked
+        if self.fenced:
+            end["fenced"] = self.fenced
         return end
 
 
@@ -189,6 +198,34 @@ def spec_from(fields: Json) -> ProcessSpec:
         note=dict(fields.get("note", {})),
         mounts=mounts_from(fields.get("mounts", ())),
     )
+
+
+def common_from(fields: Json) -> CommonSpec:
+    """What a "common" tells. Raises KeyError, TypeError or ValueError for what cannot be run."""
+    whole = spec_from({"id": "", "cwd": "", **fields})
+    return CommonSpec(
+        whole.argv, whole.env, whole.sharer, whole.log_limit, whole.tail_bytes, whole.fence_ms, whole.note
+    )
+
+
+def fields_of_common(common: CommonSpec) -> Json:
+    """The inverse of `common_from`; what is empty is left out."""
+    fields: Json = {"argv": common.argv, "env": common.env}
+    for name in ("sharer", "log_limit", "tail_bytes", "fence_ms", "note"):
+        if value := getattr(common, name):
+            fields[name] = value
+    return fields
+
+
+def spec_of_run(
+    common: CommonSpec, name: str, cwd: str, log: str, env: Json, note: Json, mounts: Any = ()
+) -> ProcessSpec:
+    """What a "run" asks for. Raises TypeError or ValueError for what cannot be run."""
+    if not all(type(value) is str for value in env.values()):
+        raise TypeError("a variable is no text")
+    return ProcessSpec(
+        owner=name, argv=(), env=env, cwd=cwd, log=log, note=note, mounts=mounts_from(mounts), common=common
+    ).whole()
 
 
 def fields_of(spec: ProcessSpec) -> Json:

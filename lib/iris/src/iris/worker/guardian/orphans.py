@@ -11,14 +11,13 @@ itself is attributed by IRIS_ATTEMPT_ID in the environment it was started with; 
 any attempt that was live when it was first seen.
 """
 
-import contextlib
 import ctypes
 import os
 import re
 import resource
 import signal
 import zlib
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from pathlib import Path
 from typing import Final
 
@@ -122,6 +121,7 @@ class OrphanReaper:
         self._owners: dict[int, frozenset[str]] = {}
         self._children_file: int | None = None
         self._count = 0
+        self._is_marked = False
 
     def expect(self, owner: str) -> int:
         """A new number: processes that are marked with it are the owner's."""
@@ -129,13 +129,14 @@ class OrphanReaper:
         self._numbers[self._count] = owner
         return self._count
 
-    @contextlib.contextmanager
-    def marking(self, number: int) -> Iterator[None]:
-        """What this process starts meanwhile is marked with this number."""
+    def put_mark_on(self, number: int) -> None:
+        """What this process starts from now on, until `take_mark_off`, is marked with this number."""
+        self._is_marked = True
         self._marks.put_on(number)
-        try:
-            yield
-        finally:
+
+    def take_mark_off(self) -> None:
+        if self._is_marked:
+            self._is_marked = False
             self._marks.take_off()
 
     def mark(self, pid: int, number: int) -> None:

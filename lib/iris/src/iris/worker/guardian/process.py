@@ -4,28 +4,32 @@ import contextlib
 import errno
 import logging
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Final, Protocol
 
+from iris.worker.guardian.executables import find_executable, start_error
 from iris.worker.guardian.nursery import HELPER_SOCKET, Nursery
 from iris.worker.guardian.orphans import OrphanReaper
 from iris.worker.guardian.reactor import Reactor
 from iris.worker.isolation.plan import Mount
 from iris.worker.isolation.views import TaskViews, ViewFailed, no_views
-from iris.worker.runtime.running import NOT_FOUND, Exit, ProcessSpec, StartFailed, StartFailure
+from iris.worker.runtime.running import Exit, ProcessSpec, StartFailed, StartFailure
 
 logger = logging.getLogger(__name__)
 
 _READ_BYTES: Final = 64 * 1024
 _DRAIN_BYTES: Final = 4 * 1024 * 1024
 """More than any pipe holds: a writer that escaped us cannot keep an ended attempt from being reported."""
+_LISTEN_LATE_S: Final = 0.01
+"""A process's output is waited for from then on: the shortest have ended by that time, and all is read at the end."""
 _SWEEP_AGAIN_S: Final = 0.002
 _SWEEP_TRIES: Final = 500
 _HOSTS_FAULT: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+_LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
+_DEFAULT_SIGNALS: Final = tuple(map(int, (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)))
 
 
 class ProcessListener(Protocol):
@@ -48,9 +52,9 @@ class ProcessRuntime:
         orphans: Finds descendants that left their process group.
         own_cwd: This process's working directory, if nothing in the process depends on it. Commands are then started
             by posix_spawn, which costs half of what subprocess does but cannot change directory: this process steps
-            into the command's directory for that moment.
+            into the command's directory, and goes home at the end of the turn.
         warm: Keep warm interpreters for callables; only in a subreaper with `own_cwd`.
-        views: What tasks see of the file system; None: what this process sees.
+        views: What tasks see of the file system; None: what this process sees. With views `own_cwd` must be "/".
     """
 
     def __init__(
@@ -69,7 +73,10 @@ class ProcessRuntime:
             _keep_descriptors_private()  # subprocess closes them in the child; posix_spawn cannot
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._processes: dict[str, Process] = {}
+        self._young: list[Process] = []
+        self._ended: list[Process] = []
         self._mark = 0
+        self._is_away = False  # from `own_cwd`
         self._nursery = Nursery(self) if warm and own_cwd is not None else None
 
     @property
@@ -105,7 +112,7 @@ class ProcessRuntime:
             if error.errno in _HOSTS_FAULT:
                 raise
             find_executable(spec.argv[0], spec.env.get("PATH", ""), spec.cwd)  # says what is wrong with it
-            raise StartFailed(_start_error(executable, spec, error)) from error
+            raise StartFailed(start_error(executable, spec, error)) from error
         finally:
             self._mark = 0
             os.close(out_write)
@@ -120,10 +127,17 @@ class ProcessRuntime:
             raise
         self._orphans.add_own(pid)
         self._processes[spec.owner] = process
-        self._reactor.watch(out_read, process.read_stdout)
-        self._reactor.watch(err_read, process.read_stderr)
         self._reactor.watch(process.pid_descriptor, process.check_exit)
+        if not self._young:
+            self._reactor.call_later(_LISTEN_LATE_S, self._listen)
+        self._young.append(process)
         return process
+
+    def _listen(self) -> None:
+        young, self._young = self._young, []
+        for process in young:
+            for descriptor, read in process.outputs():
+                self._reactor.watch(descriptor, read)
 
     def sweep(self) -> bool:
         """Reap and kill orphans; True when nothing of an ended owner is left."""
@@ -131,6 +145,7 @@ class ProcessRuntime:
 
     def close(self) -> None:
         """Release descriptors; processes that still run are not touched."""
+        self._go_home()
         if self._nursery is not None:
             self._nursery.close()
         os.close(self._null)
@@ -142,24 +157,33 @@ class ProcessRuntime:
         self._reactor.unwatch(process.pid_descriptor)
         os.close(process.pid_descriptor)
         del self._processes[process.owner]
-        self._finish(process, _SWEEP_TRIES)
+        if not self._ended:
+            self._reactor.call_last(self._finish_ended)  # one look at what is left serves all that end in a turn
+        self._ended.append(process)
 
     def stop_reading(self, descriptor: int) -> None:
         """Stop watching a pipe and close it."""
         self._reactor.unwatch(descriptor)
         os.close(descriptor)
 
-    def _finish(self, process: "Process", tries: int) -> None:
+    def _finish_ended(self) -> None:
+        ended, self._ended = self._ended, []
+        self._finish(ended, _SWEEP_TRIES)
+
+    def _finish(self, ended: Sequence["Process"], tries: int) -> None:
         if not self.sweep():
             if tries:
-                self._reactor.call_later(_SWEEP_AGAIN_S, lambda: self._finish(process, tries - 1))
+                self._reactor.call_later(_SWEEP_AGAIN_S, lambda: self._finish(ended, tries - 1))
                 return
-            logger.warning("%s: some descendants do not die; reporting its end without them", process.owner)
-        self._orphans.forget(process.mark)
-        process.finish()
+            owners = ", ".join(process.owner for process in ended)
+            logger.warning("%s: some descendants do not die; reporting the end without them", owners)
+        for process in ended:
+            self._orphans.forget(process.mark)
+            process.finish()
 
     def spawn_helper(self, executable: str, argv: tuple[str, ...], env: Mapping[str, str], descriptor: int) -> int:
-        with self._views.inside(), self._views.may_enter_namespaces():
+        self._go_home()
+        with self._views.may_enter_namespaces():
             pid = os.posix_spawn(  # without a mark: an orphan of its own would be nobody's
                 executable,
                 argv,
@@ -169,8 +193,8 @@ class ProcessRuntime:
                     (os.POSIX_SPAWN_DUP2, descriptor, HELPER_SOCKET),
                 ],
                 setsid=True,
-                setsigmask=[],
-                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM],
+                setsigmask=(),
+                setsigdef=_DEFAULT_SIGNALS,
             )
         self._orphans.add_own(pid)
         return pid
@@ -203,48 +227,63 @@ class ProcessRuntime:
             pid = self._nursery.start(spec.sharer, executable, spec.argv, spec.env, spec.cwd, out, err, spec.mounts)
             if pid is not None:
                 return pid
-        # Tools of the worker make what tasks share.
-        view = contextlib.nullcontext() if spec.dies_with_worker else self._views.inside(spec.mounts)
-        with view, self._orphans.marking(self._mark):
-            if self._own_cwd is not None:
-                return self._spawn_from_own_cwd(self._own_cwd, executable, spec, out, err)
-            return self._spawn_by_subprocess(executable, spec, out, err)
+        spawn = self._spawn_by_subprocess if self._own_cwd is None else self._spawn_from_own_cwd
+        if spec.dies_with_worker:
+            # A tool of the worker makes what tasks share.
+            with self._views.outside():
+                return spawn(executable, spec, out, err)
+        if not spec.mounts:
+            return spawn(executable, spec, out, err)
+        try:
+            self._views.enter(spec.mounts)
+            return spawn(executable, spec, out, err)
+        finally:
+            self._views.leave()
 
     def _spawn_by_subprocess(self, executable: str, spec: ProcessSpec, out: int, err: int) -> int:
-        child = subprocess.Popen(
-            spec.argv,
-            executable=executable,
-            env=spec.env,
-            cwd=spec.cwd,
-            stdin=self._null,
-            stdout=out,
-            stderr=err,
-            start_new_session=True,
-        )
+        self._orphans.put_mark_on(self._mark)
+        try:
+            child = subprocess.Popen(
+                spec.argv,
+                executable=executable,
+                env=spec.env,
+                cwd=spec.cwd,
+                stdin=self._null,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        finally:
+            self._orphans.take_mark_off()
         child.returncode = 0  # we reap it; Popen must neither wait for the pid nor warn that it still runs
         return child.pid
 
-    def _spawn_from_own_cwd(self, own: str, executable: str, spec: ProcessSpec, out: int, err: int) -> int:
-        moved = spec.cwd != own
-        if moved:
-            os.chdir(spec.cwd)
-        try:
-            return os.posix_spawn(
-                executable,
-                spec.argv,
-                spec.env,
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, self._null, 0),
-                    (os.POSIX_SPAWN_DUP2, out, 1),
-                    (os.POSIX_SPAWN_DUP2, err, 2),
-                ],
-                setsid=True,
-                setsigmask=[],
-                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM],
-            )
-        finally:
-            if moved:
-                os.chdir(own)
+    def _spawn_from_own_cwd(self, executable: str, spec: ProcessSpec, out: int, err: int) -> int:
+        if not self._is_away:
+            self._is_away = True
+            self._reactor.call_last(self._go_home)
+        os.chdir(spec.cwd)
+        self._orphans.put_mark_on(self._mark)
+        return os.posix_spawn(
+            executable,
+            spec.argv,
+            spec.env,
+            file_actions=(
+                (os.POSIX_SPAWN_DUP2, self._null, 0),
+                (os.POSIX_SPAWN_DUP2, out, 1),
+                (os.POSIX_SPAWN_DUP2, err, 2),
+            ),
+            setsid=True,
+            setsigmask=(),
+            setsigdef=_DEFAULT_SIGNALS,
+        )
+
+    def _go_home(self) -> None:
+        """Undo what a start has changed of this process."""
+        self._orphans.take_mark_off()
+        if self._is_away and self._own_cwd is not None:
+            os.chdir(self._own_cwd)
+        self._is_away = False
 
 
 class _Pipe(Enum):
@@ -255,6 +294,8 @@ class _Pipe(Enum):
 
 class Process:
     """One running command with its process group and its two output pipes."""
+
+    __slots__ = ("_exit", "_listener", "_runtime", "_stderr", "_stdout", "mark", "owner", "pid", "pid_descriptor")
 
     def __init__(
         self,
@@ -284,6 +325,13 @@ class Process:
         """End the whole process group (SIGKILL); what left the group dies once the leader is gone."""
         self._signal_group(signal.SIGKILL)
 
+    def outputs(self) -> list[tuple[int, Callable[[], None]]]:
+        """The pipes that may bring something yet, and what reads them."""
+        if self._exit is not None:
+            return []
+        pipes = ((self._stdout, self.read_stdout), (self._stderr, self.read_stderr))
+        return [(descriptor, read) for descriptor, read in pipes if descriptor is not None]
+
     def read_stdout(self) -> None:
         if self._stdout is not None and self._read(self._stdout, False) is _Pipe.CLOSED:
             self._runtime.stop_reading(self._stdout)
@@ -298,7 +346,7 @@ class Process:
         """Reap the leader if it has ended, and end what is left of its group."""
         if self._exit is not None:
             return
-        result = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        result = os.waitid(os.P_PID, self.pid, _LOOK)
         if result is None:
             return
         # Before reaping: until then the dead leader holds the pid, so the group's number cannot be another's.
@@ -343,38 +391,9 @@ class Process:
                     os.kill(self.pid, number)
 
 
-def find_executable(command: str, path: str, cwd: str) -> str:
-    """The file that `command` names for a task with this PATH and directory.
-
-    Raises StartFailed, saying where it was looked for.
-    """
-    if not command:
-        raise StartFailed("the command is empty: argv[0] must name a program")
-    if "/" in command:
-        candidate = os.path.join(cwd, command)
-        if not os.path.exists(candidate):
-            raise StartFailed(f"command {command!r} not found: there is no file {candidate}", NOT_FOUND)
-        if os.path.isdir(candidate) or not os.access(candidate, os.X_OK):
-            raise StartFailed(f"command {command!r} cannot be started: {candidate} is not an executable file")
-        return candidate
-    found = shutil.which(command, path=path)
-    if found is None:
-        searched = ":".join(dict.fromkeys(path.split(":")))
-        raise StartFailed(f"command {command!r} not found; looked in PATH={searched}", NOT_FOUND)
-    return os.path.join(cwd, found)
-
-
 def _keep_descriptors_private() -> None:
     """Let no child inherit what this process itself inherited, such as a pipe that its starter waits on."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
             with contextlib.suppress(OSError):  # the listing's own descriptor is closed by now
                 os.set_inheritable(int(name), False)
-
-
-def _start_error(executable: str, spec: ProcessSpec, error: OSError) -> str:
-    if isinstance(error, FileNotFoundError):
-        if not os.path.isdir(spec.cwd):
-            return f"command {spec.argv[0]!r} cannot be started: its directory {spec.cwd} does not exist"
-        return f"command {spec.argv[0]!r} cannot be started: {executable} names an interpreter that does not exist"
-    return f"command {spec.argv[0]!r} cannot be started: {executable}: {os.strerror(error.errno or 0)}"

@@ -11,11 +11,14 @@ only reads that: it changes nothing. Then, in this order and as often as there i
 
     worker:    {"do": [[verb, …], …]}
                "start", {spec}      · "stop", id, grace_ms, note or null  · "forget", id
+               "common", number, {what many specs have in common}  · "drop", number             (version 2)
+               "run", number, id, cwd, log, {env}, {note}, [mount, …]   with that and these     (version 2)
                "contact", ms        a beat sent at this moment of CLOCK_BOOTTIME was acknowledged by the controller
                "finish", grace_ms   stop everything, then exit
     guardian:  {"news": [[verb, …], …]}
                "started", id, pid, at_ms · "refused", id, why, message, exit_code
                "grew", id, log_size     · "ended", id, {end}
+               "over", id, pid, code, signal, log_size, at_ms    an end of which there is no more to say  (version 2)
 
 Verbs and fields that are not known are passed over, so a release may add some without a new version number. Version
 numbers change only when passing over would be a misunderstanding. News tell a state, not a stream: what is not sent
@@ -29,7 +32,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 OLDEST_VERSION: Final = 1
-NEWEST_VERSION: Final = 1
+NEWEST_VERSION: Final = 2
 
 MAX_HELLO_BYTES: Final = 64 * 1024
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024

@@ -43,6 +43,7 @@ class Reactor:
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
         self._timers: list[Timer] = []
+        self._last: list[Callable[[], None]] = []
 
     def watch(self, descriptor: int, handler: Callable[[], None]) -> None:
         """Call `handler` whenever `descriptor` is readable or hung up; `unwatch` it before it is closed."""
@@ -66,6 +67,10 @@ class Reactor:
         heapq.heappush(self._timers, timer)
         return timer
 
+    def call_last(self, work: Callable[[], None]) -> None:
+        """Call `work` once, when all else of this turn is done; between turns: of the next, whenever that is."""
+        self._last.append(work)
+
     def turn(self, longest_s: float | None = None) -> None:
         """Wait for something to do, at most `longest_s` seconds, and do all that is due by then."""
         if self._timers:
@@ -77,9 +82,14 @@ class Reactor:
                 handler()
         while self._timers and self._timers[0].due <= self._clock():
             heapq.heappop(self._timers).run()
+        if self._last:
+            works, self._last = self._last, []
+            for work in works:
+                work()
 
     def close(self) -> None:
         """Forget everything."""
         self._handlers.clear()
         self._timers.clear()
+        self._last.clear()
         self._epoll.close()

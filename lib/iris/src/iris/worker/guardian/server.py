@@ -34,6 +34,7 @@ class Connection:
     def __init__(self, stream: socket.socket, server: "Server") -> None:
         self.stream = stream
         self.greeted = False
+        self.version = OLDEST_VERSION
         self.peer = ""
         self._server = server
         self._reader = FrameReader()
@@ -134,7 +135,7 @@ class Server:
         worker, due = self._worker, self._guardian.news_due
         if worker is None or worker.is_busy or due is None or due > time.monotonic():
             return
-        news = self._guardian.take_news()
+        news = self._guardian.take_news(worker.version)
         if news:
             worker.send({"news": news})
 
@@ -198,6 +199,7 @@ class Server:
         except ProtocolError as error:
             connection.send({"refused": str(error), "versions": [OLDEST_VERSION, NEWEST_VERSION]})
             raise
+        connection.version = version
         answer: dict[str, Any] = {**self._hello, "version": version}
         if hello.get("role") == "worker":
             if not self._attach(connection):

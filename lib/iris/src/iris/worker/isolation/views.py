@@ -1,8 +1,9 @@
 """Mount namespaces in which tasks start: what they share cannot be written, or only into a layer of the attempt's own.
 
-The process that starts tasks (the guardian) has one thread. It keeps two mount namespaces: its own, in which tools of
-the worker run, and the tasks' one, in which what they share is read-only. For an attempt with mounts of its own it
-makes one from the latter, starts the attempt in it, and goes home; the kernel removes it with the last process in it.
+The process that starts tasks (the guardian) has one thread. It keeps two mount namespaces: its former one, in which
+tools of the worker run, and the tasks' one, in which what they share is read-only and in which it lives, so that a task
+without mounts of its own costs nothing. For an attempt with mounts it makes one from the latter, starts the attempt in
+it, and comes back; the kernel removes it with the last process in it.
 """
 
 import contextlib
@@ -54,35 +55,41 @@ class TaskViews:
         self._home = home
         self._shared = shared
 
-    @contextlib.contextmanager
-    def inside(self, mounts: Sequence[Mount] = ()) -> Iterator[None]:
-        """What is started in this context sees the tasks' view with `mounts`. Raises ViewFailed.
+    def enter(self, mounts: Sequence[Mount]) -> None:
+        """Begin to see a view of one attempt, until `leave`. Raises ViewFailed.
 
-        The working directory is "/" at the beginning and afterwards.
+        The working directory is "/" afterwards, and after `leave`.
         """
-        if self.mode is IsolationMode.COPY:
-            yield
-            return
         try:
-            self._enter(mounts)
-            yield
-        finally:
-            syscalls.setns(self._home, syscalls.CLONE_NEWNS)
-
-    def _enter(self, mounts: Sequence[Mount]) -> None:
-        try:
-            syscalls.setns(self._shared, syscalls.CLONE_NEWNS)
-            if mounts:
-                syscalls.unshare(syscalls.CLONE_NEWNS)
+            syscalls.unshare(syscalls.CLONE_NEWNS)
             for mount in mounts:
                 _apply(mount, self._options)
         except OSError as error:
             raise ViewFailed(error.errno, f"the host cannot show the task its files: {error.strerror}") from error
 
+    def leave(self) -> None:
+        """Go back to what all tasks see."""
+        syscalls.setns(self._shared, syscalls.CLONE_NEWNS)
+
+    @contextlib.contextmanager
+    def outside(self) -> Iterator[None]:
+        """What is started in this context may write what tasks share. The working directory is "/" then."""
+        if self.mode is IsolationMode.COPY:
+            yield
+            return
+        syscalls.setns(self._home, syscalls.CLONE_NEWNS)
+        try:
+            yield
+        finally:
+            self.leave()
+
     def namespace(self, mounts: Sequence[Mount]) -> int:
         """A descriptor of a new namespace with `mounts`. Raises ViewFailed, OSError."""
-        with self.inside(mounts):
+        try:
+            self.enter(mounts)
             return os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            self.leave()
 
     @contextlib.contextmanager
     def may_enter_namespaces(self) -> Iterator[None]:
@@ -103,7 +110,9 @@ def no_views() -> TaskViews:
 
 
 def open_views(work_dir: Path, best: IsolationMode = IsolationMode.OVERLAY) -> TaskViews:
-    """Find out what the host allows, say so in the log, and prepare it in this process.
+    """Find out what the host allows, say so in the log, and put this process where tasks are.
+
+    The working directory is "/" afterwards.
 
     Args:
         work_dir: The worker's; what tasks share is below it.
@@ -125,7 +134,7 @@ def open_views(work_dir: Path, best: IsolationMode = IsolationMode.OVERLAY) -> T
         syscalls.bind(path, path, read_only=True)
     syscalls.bind(str(empty), str(work_dir / _HIDDEN), read_only=True)
     shared = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    syscalls.setns(home, syscalls.CLONE_NEWNS)
+    os.chdir("/")
     return TaskViews(ability, home, shared, in_user_namespace)
 
 

@@ -40,6 +40,19 @@ class StartFailed(MarinError, RuntimeError):
         self.why = why
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CommonSpec:
+    """What many commands have in common, of which a guardian is told once; as in `ProcessSpec`."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    sharer: str = ""
+    log_limit: int = 0
+    tail_bytes: int = 0
+    fence_ms: int = 0
+    note: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
     """What to run. `argv[0]` is looked up in the PATH of `env` (never in the worker's), relative to `cwd`."""
@@ -65,6 +78,28 @@ class ProcessSpec:
     """What it sees in place of what is shared; see `isolation.plan`."""
     log_limit: int = 0
     """So many bytes of its log may be on the disk at a time; 0: the default."""
+    common: CommonSpec | None = None
+    """What is not its own: `env` and `note` are added to these, and the other fields of `common` count, not its own."""
+
+    def whole(self) -> "ProcessSpec":
+        """The same without `common`."""
+        common = self.common
+        if common is None:
+            return self
+        return ProcessSpec(
+            owner=self.owner,
+            argv=common.argv,
+            env={**common.env, **self.env},
+            cwd=self.cwd,
+            sharer=common.sharer,
+            log=self.log,
+            tail_bytes=common.tail_bytes,
+            fence_ms=common.fence_ms,
+            dies_with_worker=self.dies_with_worker,
+            note={**common.note, **self.note},
+            mounts=self.mounts,
+            log_limit=common.log_limit,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,36 @@
+"""Finding the file that a command names, and saying why it could not be started."""
+
+import os
+import shutil
+
+from iris.worker.runtime.running import NOT_FOUND, ProcessSpec, StartFailed
+
+
+def find_executable(command: str, path: str, cwd: str) -> str:
+    """The file that `command` names for a task with this PATH and directory.
+
+    Raises StartFailed, saying where it was looked for.
+    """
+    if not command:
+        raise StartFailed("the command is empty: argv[0] must name a program")
+    if "/" in command:
+        candidate = os.path.join(cwd, command)
+        if not os.path.exists(candidate):
+            raise StartFailed(f"command {command!r} not found: there is no file {candidate}", NOT_FOUND)
+        if os.path.isdir(candidate) or not os.access(candidate, os.X_OK):
+            raise StartFailed(f"command {command!r} cannot be started: {candidate} is not an executable file")
+        return candidate
+    found = shutil.which(command, path=path)
+    if found is None:
+        searched = ":".join(dict.fromkeys(path.split(":")))
+        raise StartFailed(f"command {command!r} not found; looked in PATH={searched}", NOT_FOUND)
+    return os.path.join(cwd, found)
+
+
+def start_error(executable: str, spec: ProcessSpec, error: OSError) -> str:
+    """Why the kernel did not start the executable, for people."""
+    if isinstance(error, FileNotFoundError):
+        if not os.path.isdir(spec.cwd):
+            return f"command {spec.argv[0]!r} cannot be started: its directory {spec.cwd} does not exist"
+        return f"command {spec.argv[0]!r} cannot be started: {executable} names an interpreter that does not exist"
+    return f"command {spec.argv[0]!r} cannot be started: {executable}: {os.strerror(error.errno or 0)}"
