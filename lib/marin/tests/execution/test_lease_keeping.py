@@ -141,6 +141,8 @@ def test_a_lease_that_cannot_be_renewed_counts_as_lost_in_time() -> None:
 
         def _write(self, *_: object) -> None: ...
 
+        def _leave(self, *_: object) -> None: ...
+
         def _end(self, *_: object) -> bool:
             return True
 
@@ -164,7 +166,7 @@ def test_a_lease_that_cannot_be_renewed_counts_as_lost_in_time() -> None:
 def test_an_attempt_that_was_given_up_writes_nothing_more(tmp_path: Path) -> None:
     lease = open_step_lease(str(tmp_path), "a")
     assert lease.begin(force_run_failed=True)
-    lease.abandon()
+    lease.leave()
     assert StatusFile(str(tmp_path)).status == STATUS_FAILED
     with pytest.raises(LeaseLostError):
         lease.end(STATUS_SUCCESS)
@@ -181,7 +183,7 @@ def test_a_late_owner_neither_renews_nor_removes_its_successors_lease(tmp_path: 
     assert late.lost
     with pytest.raises(LeaseLostError):
         late.end(STATUS_SUCCESS)
-    late.abandon()
+    late.leave()
     assert (tmp_path / ".executor_status.lock").read_bytes() == stolen
     assert StatusFile(str(tmp_path)).status == STATUS_RUNNING
 

@@ -22,6 +22,7 @@ from marin.execution.executor_step_status import (
 )
 from marin.execution.runner import Outcome
 from rigging.errors import InvalidRequest, StepFailed
+from rigging.testing import eventually
 
 MakeStep = Callable[..., ExecutorStep[Any]]
 MakeExecutor = Callable[[], Executor]
@@ -338,9 +339,10 @@ def test_an_interrupt_of_the_run_leaves_true_statuses(make_step: MakeStep, make_
     executor = make_executor()
     with pytest.raises(KeyboardInterrupt):
         executor.run([make_step("a", make_step("before"), fn=work)])
-    assert statuses(executor) == {"before": STATUS_SUCCESS, "a": STATUS_FAILED}
-    assert not any(StatusFile(path).has_active_lock() for path in executor.output_paths.values())
+    assert statuses(executor) == {"before": STATUS_SUCCESS, "a": STATUS_RUNNING}
     go_on.set()
+    eventually(lambda: statuses(executor) == {"before": STATUS_SUCCESS, "a": STATUS_FAILED}, "the function has ended")
+    assert not any(StatusFile(path).has_active_lock() for path in executor.output_paths.values())
 
 
 def test_threads_that_waited_for_work_all_take_it_up_again(make_step: MakeStep, make_executor: MakeExecutor) -> None:

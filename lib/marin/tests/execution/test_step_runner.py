@@ -25,6 +25,7 @@ from marin.execution.spec_stream import LOOKING_THREADS, READ_AHEAD
 from marin.execution.step_runner import StepRunner, check_cache, run_step
 from marin.execution.step_spec import StepSpec
 from rigging.errors import InvalidRequest, StepFailed
+from rigging.testing import eventually
 
 MakeSpec = Callable[..., StepSpec]
 
@@ -252,11 +253,12 @@ def test_an_interrupt_leaves_true_statuses(runner: StepRunner, make_spec: MakeSp
 
     with pytest.raises(KeyboardInterrupt):
         runner.run(stream())
-    assert StatusFile(spec.output_path).status == STATUS_FAILED
-    assert not StatusFile(spec.output_path).has_active_lock()
     assert isinstance(recorder.events[-1], RunEnded)
     assert recorder.events[-1].error == "KeyboardInterrupt"
+    assert StatusFile(spec.output_path).has_active_lock()
     go_on.set()
+    eventually(lambda: not StatusFile(spec.output_path).has_active_lock(), "the function has ended")
+    assert StatusFile(spec.output_path).status == STATUS_FAILED
 
 
 def test_what_is_no_spec_is_refused(runner: StepRunner) -> None:

@@ -69,6 +69,8 @@ class LeaseKeeper:
         """Renew a lease no longer."""
         with self._changed:
             self._kept.pop(lease, None)
+            if self._stopped:
+                self._changed.notify()
 
     def watch(self, lease: StepLease, on_free: Callable[[], None]) -> None:
         """Call `on_free` as soon as nobody holds a lease any more; then it is watched no longer."""
@@ -78,13 +80,13 @@ class LeaseKeeper:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Look after nothing any more."""
+        """Look after others' leases no more, and end; those that are still kept are renewed until they are dropped."""
         with self._changed:
             self._stopped = True
-            self._kept.clear()
             self._watched.clear()
             self._changed.notify()
-        if self._thread is not None:
+            is_needed = bool(self._kept)
+        if self._thread is not None and not is_needed:
             self._thread.join()
 
     def _ensure_thread(self) -> None:
@@ -97,9 +99,9 @@ class LeaseKeeper:
             while True:
                 with self._changed:
                     # A stop that came before this thread waits would not wake it.
-                    if not self._stopped:
+                    if not self._stopped or self._kept:
                         self._changed.wait(self._pause())
-                    if self._stopped:
+                    if self._stopped and not self._kept:
                         return
                     now = time.monotonic()
                     renewals = [kept for kept in self._kept.values() if kept.due <= now]

@@ -79,6 +79,7 @@ class StepLease(ABC):
         # Renewals, the end and an interrupt come from different threads.
         self._turn = threading.Lock()
         self._held = False
+        self._interrupted = False
         self._renewed_at = 0.0
         self._worker_id = ""
         # What was written about the step, for a lease that goes on although its directory was removed.
@@ -91,6 +92,8 @@ class StepLease(ABC):
 
     def check(self) -> None:
         """Raise LeaseLostError when the lease is lost."""
+        if self._interrupted:
+            raise LeaseLostError(f"step {self.label}: its run was interrupted, so what it makes does not count")
         if self.lost:
             raise LeaseLostError(
                 f"step {self.label}: its lease on {self.output_path} was lost, so another run may be making this output"
@@ -113,6 +116,7 @@ class StepLease(ABC):
         with self._turn:
             started = self.terms.clock.monotonic()
             self.lost_event.clear()
+            self._interrupted = False
             self._written.clear()
             self._held = self._begin(force_run_failed, is_fresh)
             self._renewed_at = started
@@ -157,13 +161,26 @@ class StepLease(ABC):
                 self.lost_event.set()
             self.check()
 
-    def abandon(self) -> None:
-        """Write FAILED and give the lease up, if it is held, while the function may still be at work."""
+    def interrupt(self) -> None:
+        """Tell the function that its run was interrupted: what it makes counts no more; the lease is kept meanwhile."""
+        self._interrupted = True
+        self.lost_event.set()
+
+    def leave(self) -> None:
+        """Write FAILED, if the lease is held, for a process that ends while the function may still be at work.
+
+        The lock file stays: whoever sees that the process has ended need not wait, and nobody begins before it has.
+        """
         with self._turn:
             held, self._held = self._held, False
-            self.lost_event.set()  # tells the function, and keeps its thread from writing anything
+            self.lost_event.set()  # keeps the function's thread from writing anything
             if held:
-                self._end_or_give_up(STATUS_FAILED)
+                self._leave(STATUS_FAILED)
+
+    @property
+    def held(self) -> bool:
+        """Whether the lease is held as far as is known, by an interrupted run, too."""
+        return self._held
 
     def _end_or_give_up(self, status: str) -> bool:
         try:
@@ -214,6 +231,10 @@ class StepLease(ABC):
         """Write the status and give the lease up; False when it was not held any more."""
 
     @abstractmethod
+    def _leave(self, status: str) -> None:
+        """Write the status if the lease is still held, and leave the lock where it is."""
+
+    @abstractmethod
     def _renew(self) -> bool:
         """Renew; False when the lease was not held any more."""
 
@@ -247,6 +268,8 @@ class _NoLease(StepLease):
 
     def _end(self, *_: object) -> bool:
         return True
+
+    def _leave(self, *_: object) -> None: ...
 
     def _write(self, name: str, content: bytes) -> None:
         write_bytes_atomic(path_in(self.output_path, name), content)

@@ -147,17 +147,21 @@ def _words(result: StepResult) -> str:
 
 @contextmanager
 def _terminate_as_exit() -> Iterator[None]:
-    """Make SIGTERM raise SystemExit meanwhile, so that a stopped run leaves true statuses and no locks behind."""
+    """Make SIGTERM and SIGHUP raise SystemExit meanwhile, so that a stopped run leaves true statuses behind.
+
+    Handlers that are there stay, and so does what is ignored, as SIGHUP under nohup.
+    """
+    numbers = [signal.SIGTERM, signal.SIGHUP]
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
+    taken = [number for number in numbers if is_main and signal.getsignal(number) is signal.SIG_DFL]
 
     def leave(number: int, _frame: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    signal.signal(signal.SIGTERM, leave)
+    for number in taken:
+        signal.signal(number, leave)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)

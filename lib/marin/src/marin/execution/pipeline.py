@@ -265,6 +265,7 @@ class Executor:
             dependencies=frozenset(self.output_paths[dependency] for dependency in self.dependencies[step]),
             work=lambda: bind(step, self.configs[step], path, self.prefix, jobs)(),
             info=self._texts[path].indented,
+            in_process=remote_function(step) is None,
             stop=functools.partial(jobs.terminate_one, path),
             take_log=functools.partial(jobs.take_log, path),
             differences=differing.get(path, ()),

@@ -54,13 +54,18 @@ class LiveJobs:
             job_id = self._ids.pop(output_path, None)
         return None if job_id is None else f"job {job_id}"
 
-    def terminate(self) -> None:
-        """Stop every job that is waited for, and every later one; one that cannot be stopped is named in the log."""
+    def terminate(self) -> bool:
+        """Stop every job that is waited for, and every later one; one that cannot be stopped is named in the log.
+
+        Returns:
+            Whether there were any.
+        """
         with self._guard:
             self._stopped = True
             handles = list(self._handles.values())
         for handle in handles:
             _terminate(handle)
+        return bool(handles)
 
     def terminate_one(self, output_path: str) -> None:
         """Stop the job that makes an output, if there is one."""

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from marin.execution.children import ticks_now
 from marin.execution.error_text import log_failure
 from marin.execution.executor_step_status import (
     STATUS_SUCCESS,
@@ -19,6 +20,7 @@ from marin.execution.executor_step_status import (
 )
 from marin.execution.garbage import paused_collection
 from marin.execution.info import STEP_INFO_FILE
+from marin.execution.interruption import DEFAULT_ENDING, AtWork, EndingTerms, end_work
 from marin.execution.lease_keeper import LeaseKeeper
 from marin.execution.leasing import DEFAULT_TERMS, LeaseTerms, StepLease, end_failed, open_step_lease, set_step_lease
 from marin.execution.run_events import RunObserver, StepEnded, StepQueued, StepStarted, notify
@@ -65,8 +67,10 @@ class StepRun:
         force_run_failed: Whether what failed in an earlier run is tried again.
         max_concurrent: Tasks at work at once; None for every ready one (up to `MAX_STEP_THREADS`). A task that waits
             for another run to make its output is not at work.
-        stop_work: Called on an interrupt, before any lease is given up: stops what runs outside this process.
+        stop_work: Called on an interrupt, before any lease is given up: stops what runs outside this process, and says
+            whether there was any.
         terms: How leases are kept.
+        ending: How long the end of an interrupted run may take.
         observers: Who is told what happens.
     """
 
@@ -77,8 +81,9 @@ class StepRun:
         *,
         force_run_failed: bool = True,
         max_concurrent: int | None = None,
-        stop_work: Callable[[], None] = lambda: None,
+        stop_work: Callable[[], bool] = lambda: False,
         terms: LeaseTerms = DEFAULT_TERMS,
+        ending: EndingTerms = DEFAULT_ENDING,
         observers: Sequence[RunObserver] = (),
     ) -> None:
         check_max_concurrent(max_concurrent)
@@ -88,6 +93,8 @@ class StepRun:
         self._limit = min(max_concurrent or MAX_STEP_THREADS, MAX_STEP_THREADS)
         self._stop_work = stop_work
         self._terms = terms
+        self._ending = ending
+        self._began = ticks_now()
         self._observers = observers
         is_local = not any("://" in path for path in self._tasks)
         self._keeper = LeaseKeeper(terms, is_local=is_local)
@@ -102,7 +109,7 @@ class StepRun:
         self._supervision = threading.Condition(guard)
         self._ready: deque[str] = deque()
         self._leases: dict[str, StepLease] = {}
-        self._at_work: set[StepLease] = set()
+        self._at_work: dict[StepLease, AtWork] = {}
         self._working: dict[str, float] = {}
         self._threads = 0
         self._idle = 0
@@ -112,16 +119,16 @@ class StepRun:
     def run(self) -> list[StepResult]:
         """Run every task whose output is not there, and return the results in the order of the tasks.
 
-        An interrupt of this thread (Ctrl-C, SystemExit from a signal handler) leaves the status FAILED for what was at
-        work, gives its leases up and is raised again; work in this process cannot be stopped, only told
-        (`step_lease().lost`), and ends with the process.
+        An interrupt of this thread (Ctrl-C, SystemExit from a signal handler) stops jobs and the processes that steps
+        have started, tells functions (`step_lease().lost`), and is raised again. The status of what was at work becomes
+        FAILED, and its lease is given up, when its function has ended; at the latest with this process.
         """
         try:
             with paused_collection():
                 self._queue()
             self._supervise()
-        except BaseException:
-            self._abandon()
+        except BaseException as error:
+            self._abandon(by_keyboard=isinstance(error, KeyboardInterrupt))
             raise
         finally:
             with self._work_or_end:
@@ -271,9 +278,11 @@ class StepRun:
             if not lease.begin(force_run_failed=self._force_run_failed, is_fresh=is_fresh):
                 self._wait_for_another(task, lease)
                 return None
-            with self._work_or_end:
-                self._at_work.add(lease)
             self._keeper.keep(lease, task.stop)
+            with self._work_or_end:
+                self._at_work[lease] = AtWork(lease, threading.get_native_id(), task.in_process)
+                if self._closed:
+                    lease.interrupt()
             started = time.monotonic()
             self._make(task, lease)
         except StepAlreadyDone:
@@ -286,13 +295,16 @@ class StepRun:
         finally:
             self._keeper.drop(lease)
             with self._work_or_end:
-                self._at_work.discard(lease)
+                self._at_work.pop(lease, None)
+                if self._closed:
+                    self._work_or_end.notify_all()
         return StepResult(task, Outcome.RAN, time.monotonic() - started, log=task.take_log())
 
     def _make(self, task: StepTask, lease: StepLease) -> None:
         """Do a task's work and end its lease with a true status."""
         set_step_lease(lease)
         try:
+            lease.check()
             if task.info is not None:
                 lease.write(STEP_INFO_FILE, task.info)
             if self._observers:
@@ -319,19 +331,24 @@ class StepRun:
 
         self._keeper.watch(lease, again)
 
-    def _abandon(self) -> None:
-        """Tell the truth about what is at work when the run is interrupted."""
-        self._stop_work()
+    def _abandon(self, *, by_keyboard: bool) -> None:
+        """End what is at work when the run is interrupted."""
         with self._work_or_end:
             self._closed = True
             self._ready.clear()
-            active = list(self._at_work)
-        for lease in active:
-            logger.warning("interrupted: %s is marked FAILED", lease.output_path)
-            try:
-                lease.abandon()
-            except (OSError, MarinError) as error:
-                logger.warning("could not write the status of %s: %s", lease.output_path, error)
+            working = list(self._at_work.values())
+        end_work(
+            working,
+            self._all_ended,
+            jobs_are_stopping=self._stop_work(),
+            by_keyboard=by_keyboard,
+            since=self._began,
+            terms=self._ending,
+        )
+
+    def _all_ended(self, seconds: float) -> bool:
+        with self._work_or_end:
+            return self._work_or_end.wait_for(lambda: not self._at_work, seconds)
 
     def _tell_queued(self, task: StepTask) -> None:
         if self._observers:

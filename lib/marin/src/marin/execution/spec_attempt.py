@@ -13,16 +13,16 @@ from typing import Any
 from marin.execution.error_text import log_failure
 from marin.execution.executor_step_status import STATUS_SUCCESS, StepAlreadyDone
 from marin.execution.info import STEP_INFO_FILE, plain, to_bytes
+from marin.execution.interruption import AtWork
 from marin.execution.lease_keeper import LeaseKeeper
 from marin.execution.leasing import end_failed, open_step_lease, set_step_lease
 from marin.execution.paths import prefix_or_default
 from marin.execution.placement import LiveJobs, bind
-from marin.execution.remote import function_name
+from marin.execution.remote import RemoteCallable, function_name
 from marin.execution.run_events import StepEnd
 from marin.execution.step import ExecutorStep
 from marin.execution.step_spec import StepSpec
 from rigging.distributed_lock import LeaseLostError
-from rigging.errors import MarinError
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +60,9 @@ class Attempt:
         force_run_failed: Whether it is tried again when it failed before.
         jobs: Where its job is kept meanwhile, if it is one.
         keeper: Keeps its lease.
+
+    Attributes:
+        at_work: What the end of an interrupted run needs to know of it; None while it has no lease.
     """
 
     def __init__(self, spec: StepSpec, force_run_failed: bool, jobs: LiveJobs, keeper: LeaseKeeper) -> None:
@@ -69,10 +72,10 @@ class Attempt:
         self._jobs = jobs
         self._keeper = keeper
         self._lease = open_step_lease(self._path, spec.name)
-        self._guard = threading.Lock()
-        self._held = False
         self._abandoned = False
+        self._ended = threading.Event()
         self._go_on = threading.Event()
+        self.at_work: AtWork | None = None
 
     def run(self, on_start: Callable[[], None] = lambda: None) -> AttemptResult:
         """Make the output, waiting for whoever else is making it; never raises."""
@@ -91,25 +94,21 @@ class Attempt:
             return AttemptResult(self._path, StepEnd.FAILED, time.monotonic() - started, error)
         finally:
             self._keeper.drop(self._lease)
+            self._ended.set()
         return AttemptResult(self._path, StepEnd.SUCCEEDED, time.monotonic() - started)
 
     def take_log(self) -> str | None:
         """Where the log of the attempt's job is; None when there was no job, and when asked again."""
         return self._jobs.take_log(self._path)
 
-    def abandon(self) -> None:
-        """Leave a true status behind when the run is interrupted; what the function still does counts no more."""
-        with self._guard:
-            self._abandoned = True
-            held = self._held
+    def stop_waiting(self) -> None:
+        """Wait no longer for another run's attempt, and do not begin: this run was interrupted."""
+        self._abandoned = True
         self._go_on.set()
-        if not held:
-            return
-        logger.warning("interrupted: %s is marked FAILED", self._path)
-        try:
-            self._lease.abandon()
-        except (OSError, MarinError) as error:
-            logger.warning("could not write the status of %s: %s", self._path, error)
+
+    def wait_for_end(self, seconds: float) -> bool:
+        """Wait so long for the attempt to end; whether it has."""
+        return self._ended.wait(seconds)
 
     def _take_lease(self) -> None:
         while not self._lease.begin(force_run_failed=self._force_run_failed):
@@ -120,21 +119,22 @@ class Attempt:
             self._go_on.wait()
             if self._abandoned:
                 raise LeaseLostError(f"step {self._spec.name}: the run was interrupted while it waited for another")
-        with self._guard:
-            self._held = True
         self._keeper.keep(self._lease, lambda: self._jobs.terminate_one(self._path))
+        in_process = self._spec.resources is None and not isinstance(self._spec.fn, RemoteCallable)
+        self.at_work = AtWork(self._lease, threading.get_native_id(), in_process)
+        if self._abandoned:
+            self._lease.interrupt()
 
     def _make(self, on_start: Callable[[], None]) -> None:
         try:
+            self._lease.check()
             self._lease.write(STEP_INFO_FILE, to_bytes(spec_info(self._spec)))
             on_start()
             # The function sees its own lease, and nobody else does.
             contextvars.copy_context().run(self._call)
         except BaseException as error:
-            self._note_end()
             end_failed(self._lease, error)
             raise
-        self._note_end()
         self._lease.end(STATUS_SUCCESS)
 
     def _call(self) -> None:
@@ -142,10 +142,6 @@ class Attempt:
         set_step_lease(self._lease)
         step = ExecutorStep[str](spec.name, spec.fn, self._path, resources=spec.resources)
         bind(step, self._path, self._path, prefix_or_default(spec.output_path_prefix), self._jobs)()
-
-    def _note_end(self) -> None:
-        with self._guard:
-            self._held = False
 
 
 def spec_info(spec: StepSpec) -> dict[str, Any]:

@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
+from marin.execution.children import ticks_now
 from marin.execution.executor_step_status import (
     StatusFile,
     StepAlreadyDone,
     check_status,
     mark_dependency_failed,
 )
+from marin.execution.interruption import end_work
 from marin.execution.lease_keeper import LeaseKeeper
 from marin.execution.placement import LiveJobs
 from marin.execution.run_events import (
@@ -113,6 +115,7 @@ class SpecStream:
         self._ready: deque[_Node] = deque()
         self._running: dict[str, Attempt] = {}
         self._jobs = LiveJobs()
+        self._began = ticks_now()
         # Specs may be anywhere, so other runs' leases are not looked at more often than suits an object store.
         self._keeper = LeaseKeeper(is_local=False)
         self._reports: SimpleQueue[_Report] = SimpleQueue()
@@ -136,7 +139,7 @@ class SpecStream:
                 self._work_through()
         except BaseException as caught:
             error = describe_error(caught)
-            self._abandon()
+            self._abandon(by_keyboard=isinstance(caught, KeyboardInterrupt))
             raise
         finally:
             self._stopped = True
@@ -304,10 +307,22 @@ class SpecStream:
             context, call = item
             self._reports.put(context.run(call))
 
-    def _abandon(self) -> None:
-        self._jobs.terminate()
-        for attempt in list(self._running.values()):
-            attempt.abandon()
+    def _abandon(self, *, by_keyboard: bool) -> None:
+        attempts = list(self._running.values())
+        for attempt in attempts:
+            attempt.stop_waiting()
+
+        def all_ended(seconds: float) -> bool:
+            deadline = time.monotonic() + seconds
+            return all(attempt.wait_for_end(max(0.0, deadline - time.monotonic())) for attempt in attempts)
+
+        end_work(
+            [attempt.at_work for attempt in attempts if attempt.at_work is not None],
+            all_ended,
+            jobs_are_stopping=self._jobs.terminate(),
+            by_keyboard=by_keyboard,
+            since=self._began,
+        )
 
     def _tell(self, event: RunEvent) -> None:
         notify(self._observers, event)

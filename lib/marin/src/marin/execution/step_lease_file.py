@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from typing import Protocol
@@ -161,6 +162,11 @@ class ExclusiveStepLease(StepLease):
             finally:
                 deleted = self._store.delete(stored)
             return deleted
+
+    def _leave(self, status: str) -> None:
+        with self._store.exclusive(create=True), contextlib.suppress(LeaseLostError):
+            self._held_in_turn()
+            self._status.write(status, STATUS_RUNNING)
 
     def _renew(self) -> bool:
         # A function may be about to make its directory anew: then there is nothing to renew for the moment.

@@ -125,6 +125,9 @@ class ObjectStepLease(StepLease):
         self._objects.put(self._status_key, STATUS_RUNNING.encode(), written)
         return False
 
+    def _leave(self, status: str) -> None:
+        self._objects.put(self._status_key, status.encode(), self._status_version)
+
     def _says(self, content: bytes) -> bool:
         # A refusal by the store's own repetition of a write that was carried out.
         found = self._objects.get(self._status_key)

@@ -40,6 +40,7 @@ class StepTask:
         dependencies: Output paths that must be there first; those that are not tasks of this run are taken as there.
         work: Makes the output.
         info: The content of its `.executor_info`, written before `work`, with the lease held; None for none.
+        in_process: Whether `work` runs the function itself, and does not wait for a job.
         stop: Called when the lease is lost while `work` is on: stops what runs outside this process.
         take_log: Where the work's own log can be read, asked once when it has ended; None for this process's log.
         differences: What made the output that is there, where it is not what would make it now.
@@ -51,6 +52,7 @@ class StepTask:
     dependencies: frozenset[str]
     work: Callable[[], Any]
     info: bytes | None = None
+    in_process: bool = True
     stop: Callable[[], None] = lambda: None
     take_log: Callable[[], str | None] = lambda: None
     differences: Sequence[Difference] = ()
