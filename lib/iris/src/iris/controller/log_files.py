@@ -145,7 +145,7 @@ class LogFiles:
             skipped = 0
             if begin > start:
                 skipped, start = begin - start, begin
-            records = self._read_run(begin, run, start, stop, since_ms, closed=stop == end)
+            records = self._read_run(begin, run, start, stop, closed=stop == end)
             first = next(records, None)
             if skipped:
                 # What was dropped began and ended somewhere in a record; the piece that is left counts as dropped.
@@ -153,11 +153,12 @@ class LogFiles:
                     skipped, start = skipped + first.hole, first.end
                     first = next(records, None)
                 at_ms = at_ms or (first.at_ms if first is not None else 0)
-                if at_ms >= since_ms or first is not None:
+                if at_ms >= since_ms or (first is not None and first.at_ms >= since_ms):
                     yield hole(max(at_ms, since_ms), start, skipped, lost_log(skipped, DROPPED))
             while first is not None:
                 at_ms, start = first.at_ms, first.end
-                yield first
+                if at_ms >= since_ms:
+                    yield first
                 first = next(records, None)
 
     def tail(self, max_lines: int, since_ms: int) -> list[Record]:
@@ -191,14 +192,14 @@ class LogFiles:
         return self.directory / file_name(self.index, self.attempt, start)
 
     def _read_run(
-        self, begin: int, run: list[tuple[int, int]], start: int, stop: int, since_ms: int, closed: bool
+        self, begin: int, run: list[tuple[int, int]], start: int, stop: int, closed: bool
     ) -> Iterator[Record]:
         if not run or start >= stop:
             return
         with _Joined(self, run) as file:
             # Before a hole the last record may be cut; the piece counts as dropped.
             end = stop - begin if closed else last_complete(cast(BinaryIO, file), stop - begin, start - begin)
-            for record in read_from(cast(BinaryIO, file), start - begin, since_ms, end):
+            for record in read_from(cast(BinaryIO, file), start - begin, 0, end):
                 yield _moved(record, begin)
 
     def _runs(self) -> list[tuple[int, list[tuple[int, int]]]]:
