@@ -78,9 +78,9 @@ def test_it_takes_the_place_of_the_one_that_ended(cluster: InMemoryCluster) -> N
 
 def test_told_by_its_end_alone_it_has_run_from_its_start(cluster: InMemoryCluster) -> None:
     cluster.observe(FIRST, TaskState.SUCCEEDED)
-    cluster.observe(AHEAD, TaskState.SUCCEEDED, started_at_ms=1_010, at_ms=1_013)
+    cluster.observe(AHEAD, TaskState.SUCCEEDED, started_at_ms=1_002, at_ms=1_005)
     task = task_of(cluster)
-    assert (task.state, task.started_at_ms, task.finished_at_ms) == (TaskState.SUCCEEDED, 1_010, 1_013)
+    assert (task.state, task.started_at_ms, task.finished_at_ms) == (TaskState.SUCCEEDED, 1_002, 1_005)
 
 
 def test_handed_back_it_waits_again_and_nobody_is_charged(cluster: InMemoryCluster) -> None:

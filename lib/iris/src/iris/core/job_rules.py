@@ -136,7 +136,8 @@ def follow_task(draft: Draft, task: Task, verdict: Verdict) -> None:
         return
     state = _live_state(job, counts)
     if state is not job.state:
-        started = job.started_at_ms or (draft.now_ms if state is JobState.RUNNING else 0)
+        began = max(task.started_at_ms or draft.now_ms, job.submitted_at_ms)
+        started = job.started_at_ms or (began if state is JobState.RUNNING else 0)
         draft.put_job(replace(job, state=state, started_at_ms=started))
         draft.effects.append(JobChanged(task.job_id))
 
@@ -192,12 +193,13 @@ def end_job(
         job_id = job.spec.job_id
         if state is not JobState.SUCCEEDED:
             _end_tasks(draft, job_id, state, error if decider is None else f"job ended: {error}")
+        started, finished = _times(draft, job, state, decider)
         ended = replace(
             job,
             state=state,
             error=error,
-            finished_at_ms=max(draft.now_ms, job.started_at_ms),
-            started_at_ms=job.started_at_ms or (draft.now_ms if state is JobState.SUCCEEDED else 0),
+            finished_at_ms=finished,
+            started_at_ms=started,
             exit_code=decider.exit_code if decider else 0,
             exit_signal=decider.exit_signal if decider else 0,
             deciding_task_id=decider.task_id if decider else None,
@@ -212,6 +214,19 @@ def end_job(
             child = draft.job(child_id)
             if not child.state.is_terminal:
                 ending.append((child, JobState.KILLED, why, None))
+
+
+def _times(draft: Draft, job: Job, state: JobState, decider: Task | None) -> tuple[int, int]:
+    """When a job that ends now has begun (0: never) and ended: as its tasks did, which may be told of it late.
+
+    What decides from outside (a stop, a limit) decides now.
+    """
+    tasks = list(draft.tasks_of(job.job_id)) if state is JobState.SUCCEEDED else [] if decider is None else [decider]
+    began = job.started_at_ms or min((task.started_at_ms for task in tasks if task.started_at_ms), default=0)
+    ended = max((task.finished_at_ms for task in tasks), default=0) or draft.now_ms
+    # A worker that does not say how its clock stands may be off.
+    began = max(began, job.submitted_at_ms) if began else 0
+    return began, max(ended, began, job.submitted_at_ms)
 
 
 def _end_tasks(draft: Draft, job_id: JobId, state: JobState, reason: str) -> None:

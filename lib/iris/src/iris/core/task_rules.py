@@ -164,7 +164,7 @@ def _observe_stale(draft: Draft, event: AttemptObserved, task: Task | None) -> N
 def _advance(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdict]:
     if event.state is task.state or task.state is TaskState.RUNNING:
         return task, Verdict.NOTHING
-    started = (event.started_at_ms or event.at_ms or draft.now_ms) if event.state is TaskState.RUNNING else 0
+    started = _past(event.started_at_ms or event.at_ms, draft.now_ms) if event.state is TaskState.RUNNING else 0
     new = Task(
         task.task_id,
         task.job_id,
@@ -181,8 +181,13 @@ def _advance(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Ve
     return new, Verdict.MOVED
 
 
+def _past(at_ms: int, now_ms: int) -> int:
+    """The time of something that has happened; now when it is not known (0), or would be still to come."""
+    return min(at_ms or now_ms, now_ms)
+
+
 def _succeed(draft: Draft, task: Task, event: AttemptObserved) -> Task:
-    finished = max(event.at_ms or draft.now_ms, task.started_at_ms)
+    finished = max(_past(event.at_ms, draft.now_ms), task.started_at_ms)
     new = Task(
         task.task_id,
         task.job_id,
@@ -210,7 +215,7 @@ def fail(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdic
     causes = _with_cause(task, error)
     if failures <= draft.job(task.job_id).spec.max_retries_failure:
         return _retry(draft, task, failures, task.preemptions, causes), Verdict.RETRY
-    finished = max(event.at_ms or draft.now_ms, task.started_at_ms)
+    finished = max(_past(event.at_ms, draft.now_ms), task.started_at_ms)
     new = replace(
         task,
         state=TaskState.FAILED,

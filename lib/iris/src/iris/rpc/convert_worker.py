@@ -27,7 +27,12 @@ OBSERVABLE_STATES = frozenset(
 )
 
 
-def observation_from_wire(message: pb.Observation, worker_id: WorkerId) -> AttemptObserved:
+def observation_from_wire(message: pb.Observation, worker_id: WorkerId, shift_ms: int = 0) -> AttemptObserved:
+    """What a worker saw, at times of this host's clock.
+
+    Args:
+        shift_ms: What is to be added to the worker's times; see `clock_shift`.
+    """
     state = number(TaskState, message.state, f"attempt {message.attempt_id}: state")
     if state not in OBSERVABLE_STATES:
         raise InvalidRequest(f"attempt {message.attempt_id}: a worker cannot observe the state {state.word}")
@@ -39,9 +44,18 @@ def observation_from_wire(message: pb.Observation, worker_id: WorkerId) -> Attem
         exit_signal=message.exit_signal,
         error=message.error,
         failure_kind=number(FailureKind, message.failure, f"attempt {message.attempt_id}: failure kind"),
-        at_ms=message.at_ms,
-        started_at_ms=message.started_at_ms,
+        at_ms=_shifted(message.at_ms, shift_ms),
+        started_at_ms=_shifted(message.started_at_ms, shift_ms),
     )
+
+
+def clock_shift(sent_at_ms: int, now_ms: int) -> int:
+    """How far this host's clock is ahead of that of a worker whose message has just come; 0 when it does not say."""
+    return now_ms - sent_at_ms if sent_at_ms > 0 else 0
+
+
+def _shifted(at_ms: int, shift_ms: int) -> int:
+    return max(at_ms + shift_ms, 1) if at_ms > 0 else 0
 
 
 def launch_to_wire(spec: JobSpec, job_token: str) -> pb.Launch:

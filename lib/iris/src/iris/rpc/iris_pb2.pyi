@@ -2625,6 +2625,7 @@ class WorkerMessage(_message.Message):
     LEAVING_FIELD_NUMBER: _builtins.int
     BEAT_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
+    SENT_AT_MS_FIELD_NUMBER: _builtins.int
     applied_revision: _builtins.int
     leaving: _builtins.bool
     """it ends its attempts and goes: nothing more is to be assigned to it"""
@@ -2632,6 +2633,8 @@ class WorkerMessage(_message.Message):
     """A number that grows with every beat of the session's worker, sent at least once in every heartbeat interval; the
     acknowledgement proves that the controller counted the worker as alive when the beat was sent. 0: no beat.
     """
+    sent_at_ms: _builtins.int
+    """by the clock that the observations' times are of: how long ago something was is true anywhere"""
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -2652,10 +2655,11 @@ class WorkerMessage(_message.Message):
         leaving: _builtins.bool = ...,
         beat: _builtins.int = ...,
         capacity: Global___Resources | None = ...,
+        sent_at_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "hello", b"hello", "kind", b"kind"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_revision", b"applied_revision", "beat", b"beat", "capacity", b"capacity", "hello", b"hello", "kind", b"kind", "leaving", b"leaving", "logs", b"logs", "observations", b"observations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_revision", b"applied_revision", "beat", b"beat", "capacity", b"capacity", "hello", b"hello", "kind", b"kind", "leaving", b"leaving", "logs", b"logs", "observations", b"observations", "sent_at_ms", b"sent_at_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015

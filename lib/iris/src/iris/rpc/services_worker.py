@@ -17,6 +17,7 @@ from iris.rpc.auth import PrincipalKind, make_token
 from iris.rpc.authority import RULES, authorize
 from iris.rpc.convert import resources_from_wire
 from iris.rpc.convert_worker import (
+    clock_shift,
     launch_to_wire,
     observation_from_wire,
     outgoing_to_wire,
@@ -94,12 +95,13 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
         if not hello.instance_id:
             raise InvalidRequest(f"worker {hello.worker_id} gives no instance_id")
         worker_id = WorkerId(hello.worker_id)
+        shift_ms = clock_shift(first.sent_at_ms, self._controller.clock_ms())
         return Greeting(
             worker_id=worker_id,
             instance_id=hello.instance_id,
             capacity=resources_from_wire(hello.capacity),
             attributes=dict(hello.attributes),
-            inventory=tuple(_report(observation, worker_id) for observation in hello.inventory),
+            inventory=tuple(_report(observation, worker_id, shift_ms) for observation in hello.inventory),
             leaving=first.leaving,
         )
 
@@ -111,8 +113,9 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
                 sessions.resize(session, resources_from_wire(message.capacity))
             for log in message.logs:
                 sessions.append_log(session, AttemptId(log.attempt_id), log.offset, log.data)
+            shift_ms = clock_shift(message.sent_at_ms, self._controller.clock_ms()) if message.observations else 0
             for observation in message.observations:
-                sessions.report(session, _report(observation, session.worker_id))
+                sessions.report(session, _report(observation, session.worker_id, shift_ms))
             if message.leaving:
                 sessions.begin_leaving(session)
 
@@ -154,5 +157,5 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
         return launch
 
 
-def _report(message: pb.Observation, worker_id: WorkerId) -> Report:
-    return Report(observation_from_wire(message, worker_id), message.log_size)
+def _report(message: pb.Observation, worker_id: WorkerId, shift_ms: int) -> Report:
+    return Report(observation_from_wire(message, worker_id, shift_ms), message.log_size)

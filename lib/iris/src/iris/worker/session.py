@@ -170,6 +170,7 @@ class Session:
                 identity.attributes,
                 self._supervisor.inventory(),
                 outbox.leaving,
+                self._supervisor.now_ms(),
             )
         )
         self._said_leaving = outbox.leaving
@@ -251,4 +252,5 @@ class Session:
             logs=[pb.LogAppend(attempt_id=log.attempt_id, offset=log.offset, data=log.data) for log in batch.logs],
             applied_revision=self._revision,
             leaving=self._said_leaving,
+            sent_at_ms=self._supervisor.now_ms() if batch.observations else 0,
         )

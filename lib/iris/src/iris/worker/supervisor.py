@@ -122,6 +122,10 @@ class Supervisor:
         """Bytes of disk that attempts which have not ended were promised."""
         return sum(self._attempts[name].request.launch.resources.disk_bytes for name in self._live)
 
+    def now_ms(self) -> int:
+        """The clock by which observations have their times."""
+        return int(self._now() * 1000)
+
     def inventory(self) -> list[Observation]:
         """Every attempt that the controller has not told to forget, as a session begins with it."""
         return [attempt.inventory_observation() for attempt in self._attempts.values()]

@@ -77,6 +77,7 @@ def hello(
     attributes: Mapping[str, str],
     inventory: Iterable[Observation],
     leaving: bool = False,
+    sent_at_ms: int = 0,
 ) -> pb.WorkerMessage:
     """The first message of a session: who this is, what it has, and every attempt it knows of."""
     return pb.WorkerMessage(
@@ -89,6 +90,7 @@ def hello(
             inventory=[observation_to_wire(observation) for observation in inventory],
         ),
         leaving=leaving,
+        sent_at_ms=sent_at_ms,
     )
 
 
