@@ -1,4 +1,4 @@
-"""A client's session with a real controller: pushed ends, many calls a message, restarts, interruptions."""
+"""A client's session with a real controller, by gRPC and by socket: pushed ends, many calls a message, restarts."""
 
 import signal
 import threading
@@ -12,10 +12,12 @@ from iris.client import IrisClient, JobAlreadyExists, JobPlan, SomeRefused, Stop
 from iris.client.calls import JobCalls
 from iris.client.connection import Connection, Endpoint
 from iris.client.session import Ends
+from iris.client.streams import GrpcStream, SocketStream
 from iris.cluster.types import Entrypoint, JobState, ResourceSpec
 from iris.core.changes import Changes
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
+from iris.rpc.protocol import SOCKET_NAME
 from iris.store.store import Store
 from iris.testing.controller import RunningController, running_controller
 from iris.testing.controller_process import fixed_port
@@ -26,6 +28,16 @@ TRUE = Entrypoint.from_command("true")
 SMALL = ResourceSpec(cpu=0.001, memory="1MB", disk="1MB")
 
 
+WAY = {"socket": False}
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["grpc", "socket"])
+def by_socket(request: pytest.FixtureRequest) -> bool:
+    """Whether clients are told of the controller's socket."""
+    WAY["socket"] = request.param
+    return request.param
+
+
 @pytest.fixture
 def real(tmp_path: Path) -> Iterator[RunningController]:
     with running_controller(tmp_path / "state", port=fixed_port()) as controller:
@@ -34,7 +46,8 @@ def real(tmp_path: Path) -> Iterator[RunningController]:
 
 def open_client(controller: RunningController, user: str = "ann") -> IrisClient:
     token = controller.token(PrincipalKind.USER, user)
-    connection = Connection(lambda _: Endpoint(str(controller.address), token), reconnect_timeout=30)
+    socket = str(controller.config.state_dir / SOCKET_NAME) if WAY["socket"] else ""
+    connection = Connection(lambda _: Endpoint(str(controller.address), token, socket), reconnect_timeout=30)
     return IrisClient(connection, user=user)
 
 
@@ -119,6 +132,18 @@ def test_waits_are_answered_by_push_without_a_call_each(
     statuses = waiting.finished()
     assert [status.job_id for status in statuses] == [job.job_id for job in jobs]
     assert busy.wait_jobs([jobs[2].job_id], timeout=20)[0].state is JobState.SUCCEEDED
+
+
+def test_the_socket_is_used_where_there_is_one(busy: IrisClient, by_socket: bool) -> None:
+    assert isinstance(busy._calls._session[1]._stream, SocketStream if by_socket else GrpcStream)
+
+
+def test_without_its_socket_the_controller_is_reached_by_grpc(real: RunningController) -> None:
+    (real.config.state_dir / SOCKET_NAME).unlink()
+    client = open_client(real)
+    assert [job.job_id for job in client.submit_many(plans("a", "b"))] == ["/ann/a", "/ann/b"]
+    assert isinstance(client._calls._session[1]._stream, GrpcStream)
+    client.shutdown()
 
 
 def test_any_of_several_and_a_timeout_tell_how_the_others_are(busy: IrisClient, worker: ScriptedWorker) -> None:

@@ -9,6 +9,7 @@ import grpc
 from iris.client.connection import Call, Connection
 from iris.client.errors import ControllerUnreachable
 from iris.client.session import Ends, Session, error_of
+from iris.client.streams import open_stream
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.iris_pb2_grpc import ClientServiceStub
 from rigging.errors import MarinError
@@ -107,8 +108,10 @@ class JobCalls:
             known = self._session
             if known is not None and known[0] is call.clients and not known[1].is_over:
                 return known[1]
-            session = Session(call.clients, call.metadata, self._ends)
+            stream = open_stream(call.socket, call.clients, call.metadata, call.timeout)
+            session = Session(stream, self._ends)
             self._session = (call.clients, session)
+            call.closing.append(session.close)
             return session
 
     def _submit_alone(self, request: pb.SubmitJobRequest) -> pb.SubmitJobResponse | MarinError:

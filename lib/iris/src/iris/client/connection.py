@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import grpc
@@ -41,10 +41,15 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a controller listens ("host:port") and the token it is to be shown. The repr hides the token."""
+    """Where a controller listens ("host:port") and the token it is to be shown. The repr hides the token.
+
+    Args:
+        socket: Path of its Unix socket, when it is on this machine and has one.
+    """
 
     address: str
     token: str
+    socket: str = ""
 
     def __repr__(self) -> str:
         return f"Endpoint({self.address!r}, token=<hidden>)"
@@ -66,6 +71,10 @@ class Call:
     metadata: Metadata
     timeout: float
     """Seconds that a call which need not wait may take."""
+    socket: str = ""
+    """Path of the controller's Unix socket; empty: it has none here."""
+    closing: list[Callable[[], None]] = field(default_factory=list)
+    """To be called when the channel is closed: what else is to end with it."""
 
 
 class Connection:
@@ -120,9 +129,8 @@ class Connection:
             return
         with self._lock:
             self._closed = True
-            channel, self._channel, self._call = self._channel, None, None
-        if channel is not None:
-            channel.close()
+            channel, call, self._channel, self._call = self._channel, self._call, None, None
+        _close(channel, call)
 
     def run(self, call: Callable[[Call], Reply], *, retry: bool = True) -> Reply:
         """Make a call, again and again while the controller is away, up to the timeouts of the connection.
@@ -167,9 +175,8 @@ class Connection:
         with self._lock:
             if endpoint == self._endpoint or self._closed:
                 return
-            channel, self._channel, self._call, self._endpoint = self._channel, None, None, endpoint
-        if channel is not None:
-            channel.close()
+            channel, call, self._channel, self._call, self._endpoint = self._channel, self._call, None, None, endpoint
+        _close(channel, call)
 
     def whereabouts(self) -> Endpoint:
         """Where the controller is as far as is known, for a channel of one's own; `reconnect` looks again."""
@@ -221,6 +228,7 @@ class Connection:
                 EndpointServiceStub(self._channel),
                 call_metadata(self._endpoint.token, self._attempt_id),
                 CALL_TIMEOUT if self._answered else self._connect_timeout,
+                self._endpoint.socket,
             )
             return self._call
 
@@ -244,6 +252,13 @@ class Connection:
         self.run(lambda c: c.blobs.UploadBlobs(guarded(), timeout=UPLOAD_TIMEOUT, metadata=c.metadata))
         if failures:
             raise failures[0]
+
+
+def _close(channel: grpc.Channel | None, call: Call | None) -> None:
+    for close in call.closing if call is not None else ():
+        close()
+    if channel is not None:
+        channel.close()
 
 
 class Patience:

@@ -93,7 +93,9 @@ def local_cluster(local: LocalCluster | None = None) -> ClusterTarget:
         record = cluster.find() if answered else cluster.ensure().record
         # Without a new one the old record stands: whoever waits may yet see the controller come back there.
         record = record or read_record(cluster.paths)
-        return Endpoint(record.address, record.token) if record else Endpoint("127.0.0.1:1", "")
+        if record is None:
+            return Endpoint("127.0.0.1:1", "")
+        return Endpoint(record.address, record.token, str(cluster.paths.socket))
 
     return ClusterTarget(LOCAL, resolve, is_local=True, same_machine=True)
 

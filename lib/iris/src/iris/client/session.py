@@ -6,43 +6,22 @@ needs no call at all. The stream lasts as long as its channel. When it breaks, e
 call of its own would have had, and calls again on the next stream: submissions have their idempotency keys.
 """
 
-import contextlib
-import queue
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import grpc
 
+from iris.client.streams import SessionBroken, Stream
 from iris.rpc import iris_pb2 as pb
-from iris.rpc.iris_pb2_grpc import ClientServiceStub
 from iris.rpc.status_map import error_of_status
 from rigging.errors import MarinError
 
-_IDLE_SECONDS: Final = 60.0
 _MESSAGE_CALLS: Final = 500
 _MESSAGE_BYTES: Final = 4 * 1024 * 1024
-Metadata = tuple[tuple[str, str], ...]
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
-
-
-class SessionBroken(grpc.RpcError):
-    """The stream ended, or gave no answer in time, before a call was answered."""
-
-    def __init__(self, code: grpc.StatusCode, details: str) -> None:
-        super().__init__(f"{code.name}: {details}")
-        self._code = code
-        self._details = details
-
-    def code(self) -> grpc.StatusCode:
-        """As a call's own error has it."""
-        return self._code
-
-    def details(self) -> str:
-        """As a call's own error has it."""
-        return self._details
 
 
 class Ends:
@@ -131,15 +110,12 @@ class Session:
 
     Args:
         ends: Shared with the sessions before and after.
-        idle_s: With nothing to do for so long, the stream is closed.
     """
 
-    def __init__(self, stub: ClientServiceStub, metadata: Metadata, ends: Ends, idle_s: float = _IDLE_SECONDS) -> None:
+    def __init__(self, stream: Stream, ends: Ends) -> None:
         self._ends = ends
-        self._idle_s = idle_s
+        self._stream = stream
         self._lock = threading.Lock()
-        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._sender_sleeps = False
         self._outgoing: list[pb.ClientCall] = []
         self._to_watch: dict[str, None] = {}
         self._calls: dict[int, _Calls] = {}
@@ -147,8 +123,12 @@ class Session:
         self._waiting = 0
         self._last_id = 0
         self._error: grpc.RpcError | None = None
-        self._stream = stub.Session(self._messages(), metadata=metadata)
+        stream.begin(self._take, self._is_done)
         threading.Thread(target=self._read, name="iris-session", daemon=True).start()
+
+    def close(self) -> None:
+        """End the stream: who waits gets the error of a broken one."""
+        self._stream.close()
 
     @property
     def is_over(self) -> bool:
@@ -171,7 +151,7 @@ class Session:
                 begun.keys[call_id] = call.submit.idempotency_key
                 self._calls[call_id] = begun
             self._outgoing += calls
-            self._wake_sender()
+        self._stream.wake()
         try:
             if not begun.done.wait(timeout):
                 raise SessionBroken(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {timeout:g} s")
@@ -205,7 +185,7 @@ class Session:
                 self._waits.setdefault(job_id, {})[wait] = None
                 self._to_watch[job_id] = None
             self._waiting += 1
-            self._wake_sender()
+        self._stream.wake()
         try:
             done = wait.done.wait(max(timeout, 0.0))
         finally:
@@ -235,28 +215,11 @@ class Session:
         if self._error is not None:
             raise self._error
 
-    def _wake_sender(self) -> None:
-        if self._sender_sleeps:
-            self._sender_sleeps = False
-            self._wake.put(None)
-
-    # ---- in gRPC's thread that sends ----
-
-    def _messages(self) -> Iterator[pb.ClientMessage]:
-        while True:
-            message = self._take()
-            if message is not None:
-                yield message
-                continue
-            with contextlib.suppress(queue.Empty):
-                self._wake.get(timeout=self._idle_s)
-            if self._is_done():
-                return
+    # ---- for the stream ----
 
     def _take(self) -> pb.ClientMessage | None:
         with self._lock:
             if not (self._outgoing or self._to_watch):
-                self._sender_sleeps = True
                 return None
             calls = _first_message(self._outgoing)
             del self._outgoing[: len(calls)]
@@ -278,7 +241,7 @@ class Session:
     def _read(self) -> None:
         error: grpc.RpcError = SessionBroken(grpc.StatusCode.UNAVAILABLE, "the controller ended the session")
         try:
-            for news in self._stream:
+            for news in self._stream.news():
                 self._take_in(news)
         except grpc.RpcError as broken:
             error = broken
@@ -291,7 +254,7 @@ class Session:
                 wait.broken = error
                 wait.done.set()
             self._calls, self._waits = {}, {}
-        self._wake.put(None)
+        self._stream.close()
 
     def _take_in(self, news: pb.ClientNews) -> None:
         with self._lock:

@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NoReturn
 
 import grpc.aio
@@ -31,17 +32,19 @@ from iris.controller.waiters import JobWaiters
 from iris.core.view import ClusterView
 from iris.domain.ids import WorkerId
 from iris.rpc import endpoints_pb2_grpc, iris_pb2_grpc
+from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import load_or_create_secret
 from iris.rpc.authority import check_live
 from iris.rpc.convert import SpecReader
-from iris.rpc.interceptor import ServerInterceptor
-from iris.rpc.protocol import SERVER_OPTIONS
+from iris.rpc.interceptor import Behaviour, Decoder, ServerInterceptor
+from iris.rpc.protocol import SERVER_OPTIONS, SOCKET_NAME
 from iris.rpc.services_blobs import BlobService
 from iris.rpc.services_clients import ClientService
 from iris.rpc.services_cluster import ClusterService
 from iris.rpc.services_endpoints import EndpointService
 from iris.rpc.services_jobs import JobService
 from iris.rpc.services_worker import WorkerService
+from iris.rpc.stream_server import StreamServer, admit_stream
 from iris.store.damage import DatabaseDamaged
 from iris.store.replicate.begin import Reign, begin
 from iris.store.replicate.replicator import Replicator
@@ -192,8 +195,9 @@ class _Run:
         stop: asyncio.Event | None,
         on_leaving: Callable[[], None] | None,
     ) -> None:
-        server, address = self._bind()
+        server, local, address = self._bind()
         await server.start()
+        await local.start()
         chores: list[asyncio.Task[None]] = []
         try:
             self._sessions.start()
@@ -223,26 +227,32 @@ class _Run:
             self._endpoints.close()
             self._engine.close()
             self._usage.save_or_tell()
-            await server.stop(_LAST_ANSWERS_S)
+            await asyncio.gather(server.stop(_LAST_ANSWERS_S), local.stop(_LAST_ANSWERS_S))
 
-    def _bind(self) -> tuple[grpc.aio.Server, Address]:
+    def _bind(self) -> tuple[grpc.aio.Server, StreamServer, Address]:
         view = self._engine.view
         interceptor = ServerInterceptor(
             self._controller.secret, self._idle.on_call, lambda principal: check_live(principal, view)
         )
+        clients, workers = ClientService(self._controller), WorkerService(self._controller)
+        streams: dict[str, tuple[Behaviour, Decoder]] = {
+            "/iris.v1.ClientService/Session": (clients.Session, pb.ClientMessage.FromString),
+            "/iris.v1.WorkerService/Session": (workers.Session, pb.WorkerMessage.FromString),
+        }
+        local = StreamServer(self._config.state_dir / SOCKET_NAME, partial(admit_stream, interceptor, streams))
         server = grpc.aio.server(interceptors=[interceptor], options=SERVER_OPTIONS)
         iris_pb2_grpc.add_JobServiceServicer_to_server(JobService(self._controller), server)
-        iris_pb2_grpc.add_ClientServiceServicer_to_server(ClientService(self._controller), server)
+        iris_pb2_grpc.add_ClientServiceServicer_to_server(clients, server)
         iris_pb2_grpc.add_BlobServiceServicer_to_server(BlobService(self._controller.blobs), server)
         iris_pb2_grpc.add_ClusterServiceServicer_to_server(ClusterService(self._controller), server)
         endpoints_pb2_grpc.add_EndpointServiceServicer_to_server(EndpointService(self._controller), server)
-        iris_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(self._controller), server)
+        iris_pb2_grpc.add_WorkerServiceServicer_to_server(workers, server)
         wanted = Address(self._config.host, self._config.port)
         try:
             port = server.add_insecure_port(str(wanted))
         except RuntimeError as error:
             raise Conflict(f"cannot listen on {wanted}: port taken, or not a host of this machine") from error
-        return server, Address(self._config.host, port)
+        return server, local, Address(self._config.host, port)
 
     async def _wait_for_exit(self, stop: asyncio.Event | None) -> Exit:
         if stop is None:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from iris.rpc.protocol import SOCKET_NAME
 from rigging.errors import Denied, InvalidRequest, MarinError, Unavailable
 
 STATE_DIR_ENV: Final = "IRIS_STATE_DIR"
@@ -39,6 +40,11 @@ class LocalPaths:
     def start_lock(self) -> Path:
         """Locked by the command that starts a controller."""
         return self.root / "start.lock"
+
+    @property
+    def socket(self) -> Path:
+        """Where the controller serves the processes of this machine; not there with an older controller."""
+        return self.root / SOCKET_NAME
 
     @property
     def controller_log(self) -> Path:

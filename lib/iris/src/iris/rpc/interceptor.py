@@ -6,7 +6,7 @@ by a handler that reads nothing, so that at most what the connection's flow cont
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
 from typing import Any, Final, NoReturn
@@ -33,6 +33,8 @@ _LASTING: Final = ("/iris.v1.WorkerService/", "/iris.v1.ClientService/")
 Context = Any
 Handler = Any
 Decoder = Callable[[bytes], Any]
+Behaviour = Callable[..., AsyncGenerator[Any, None]]
+Metadata = Sequence[tuple[str, str]]
 
 
 def current_principal() -> Principal:
@@ -84,6 +86,20 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
             return _refusal(error)
         _PRINCIPAL.set(principal)  # the call is served in this task
         return handler
+
+    def admit_stream(
+        self, method: str, metadata: Metadata, behaviour: Behaviour, parse: Decoder
+    ) -> tuple[Decoder, Callable[..., Awaitable[None]]]:
+        """How a stream that did not come by gRPC is decoded and served, in the task that calls this.
+
+        Raises MarinError when its caller may not.
+        """
+        principal = self._authenticate(metadata)
+        rule = rule_of(method)
+        check_caller(principal, rule)
+        self._check_live(principal)
+        _PRINCIPAL.set(principal)
+        return self._decoder(method, parse), self._streamed(behaviour, method, rule, None)
 
     def _authenticate(self, metadata: Any) -> Principal:
         pairs = dict(metadata or ())
@@ -164,7 +180,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
 
     def _streamed(
         self,
-        behaviour: Callable[..., AsyncGenerator[Any, None]],
+        behaviour: Behaviour,
         method: str,
         rule: Rule,
         decode: Decoder | None,

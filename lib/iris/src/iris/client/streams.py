@@ -1,0 +1,170 @@
+"""The two ways of a client's session to its controller: a Unix socket on the controller's own machine, else gRPC."""
+
+import contextlib
+import queue
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+import grpc
+
+from iris.rpc import iris_pb2 as pb
+from iris.rpc.frames import FrameKind, FrameReader, Metadata, Opening, frame, read_end
+from iris.rpc.iris_pb2_grpc import ClientServiceStub
+from iris.rpc.protocol import MAX_MESSAGE_BYTES
+
+_METHOD: Final = "/iris.v1.ClientService/Session"
+_CHUNK: Final = 256 * 1024
+_IDLE_SECONDS: Final = 60.0
+_TIMEVAL: Final = struct.Struct("ll")
+
+Take = Callable[[], pb.ClientMessage | None]
+"""The next message to be sent; None: nothing at present."""
+
+
+class SessionBroken(grpc.RpcError):
+    """The stream ended, or gave no answer in time, before a call was answered."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(f"{code.name}: {details}")
+        self._code = code
+        self._details = details
+
+    def code(self) -> grpc.StatusCode:
+        """As a call's own error has it."""
+        return self._code
+
+    def details(self) -> str:
+        """As a call's own error has it."""
+        return self._details
+
+
+class Stream(Protocol):
+    """One stream to the controller. Thread-safe, but for the one who reads."""
+
+    def begin(self, take: Take, is_done: Callable[[], bool]) -> None:
+        """From now on messages are sent.
+
+        Args:
+            is_done: Asked now and then by a stream that costs something while it is open; True: it is to end.
+        """
+        ...
+
+    def wake(self) -> None:
+        """There may be something to take and send."""
+        ...
+
+    def news(self) -> Iterator[pb.ClientNews]:
+        """What the controller says. Raises grpc.RpcError when the stream ends otherwise than by `close`."""
+        ...
+
+    def close(self) -> None:
+        """End it, from any thread."""
+        ...
+
+
+class GrpcStream:
+    """A stream of a gRPC channel: a thread of gRPC's takes and sends."""
+
+    def __init__(self, stub: ClientServiceStub, metadata: Metadata, idle_s: float = _IDLE_SECONDS) -> None:
+        self._stub = stub
+        self._metadata = metadata
+        self._idle_s = idle_s
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._sleeps = False
+        self._call: Iterator[pb.ClientNews] = iter(())
+
+    def begin(self, take: Take, is_done: Callable[[], bool]) -> None:
+        self._call = self._stub.Session(self._messages(take, is_done), metadata=self._metadata)
+
+    def wake(self) -> None:
+        if self._sleeps:
+            self._sleeps = False
+            self._wake.put(None)
+
+    def news(self) -> Iterator[pb.ClientNews]:
+        yield from self._call
+
+    def close(self) -> None:
+        self._wake.put(None)  # the channel ends the call; who sends sees that there is nothing more to do
+
+    def _messages(self, take: Take, is_done: Callable[[], bool]) -> Iterator[pb.ClientMessage]:
+        while True:
+            self._sleeps = True  # before looking: what is put there afterwards wakes
+            message = take()
+            if message is not None:
+                self._sleeps = False
+                yield message
+                continue
+            with contextlib.suppress(queue.Empty):
+                self._wake.get(timeout=self._idle_s)
+            if is_done():
+                return
+
+
+class SocketStream:
+    """A stream of the controller's socket: who wakes it sends.
+
+    Args:
+        timeout_s: For the connection, and for a message that the controller does not take.
+
+    Raises OSError when nobody listens there.
+    """
+
+    def __init__(self, path: str, metadata: Metadata, timeout_s: float) -> None:
+        self._lock = threading.Lock()
+        self._take: Take | None = None
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.settimeout(timeout_s)
+            self._socket.connect(path)
+            self._socket.settimeout(None)
+            # Of sending alone: reading waits as long as it takes.
+            seconds = _TIMEVAL.pack(int(timeout_s), int(timeout_s % 1 * 1e6))
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
+            self._socket.sendall(Opening(_METHOD, metadata).to_frame())
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def begin(self, take: Take, is_done: Callable[[], bool]) -> None:
+        del is_done  # it costs nothing
+        self._take = take
+
+    def wake(self) -> None:
+        assert self._take is not None
+        with self._lock:
+            while (message := self._take()) is not None:
+                try:
+                    self._socket.sendall(frame(FrameKind.MESSAGE, message.SerializeToString()))
+                except OSError:
+                    self.close()  # a part of a message may have gone: who reads tells all who wait
+                    return
+
+    def news(self) -> Iterator[pb.ClientNews]:
+        frames = FrameReader(MAX_MESSAGE_BYTES)
+        while True:
+            try:
+                data = self._socket.recv(_CHUNK)
+            except OSError as error:
+                raise SessionBroken(grpc.StatusCode.UNAVAILABLE, f"the session broke: {error}") from None
+            if not data:
+                raise SessionBroken(grpc.StatusCode.UNAVAILABLE, "the controller ended the session")
+            for kind, content in frames.feed(data):
+                if kind is FrameKind.END:
+                    raise SessionBroken(*read_end(content))
+                yield pb.ClientNews.FromString(content)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def open_stream(path: str, stub: ClientServiceStub, metadata: Metadata, timeout_s: float) -> Stream:
+    """The stream by the socket at `path`, or by gRPC where there is none ("": there is none)."""
+    if path:
+        with contextlib.suppress(OSError):
+            return SocketStream(path, metadata, timeout_s)
+    return GrpcStream(stub, metadata)

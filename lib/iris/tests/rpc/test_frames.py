@@ -1,0 +1,51 @@
+import itertools
+import json
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris.rpc.frames import FrameKind, FrameReader, Opening, end_frame, frame, read_end
+from rigging.errors import InvalidRequest
+
+FRAMES = st.lists(st.tuples(st.sampled_from(FrameKind), st.binary(max_size=40)), max_size=6)
+
+
+@given(FRAMES, st.lists(st.integers(0, 300), max_size=12))
+def test_frames_come_whole_and_in_order_however_they_are_cut(frames: list[tuple[FrameKind, bytes]], cuts) -> None:
+    data = b"".join(frame(kind, content) for kind, content in frames)
+    places = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
+    reader = FrameReader(most=40)
+    found = [item for start, end in itertools.pairwise(places) for item in reader.feed(data[start:end])]
+    assert found == frames
+
+
+def test_a_frame_that_is_too_long_is_refused_by_its_length_alone() -> None:
+    reader = FrameReader(most=10)
+    assert list(reader.feed(frame(FrameKind.MESSAGE, bytes(10)))) == [(FrameKind.MESSAGE, bytes(10))]
+    with pytest.raises(InvalidRequest, match="a message of 11 bytes; at most 10 are allowed"):
+        list(reader.feed(frame(FrameKind.MESSAGE, bytes(11))[:5]))
+
+
+def test_a_kind_of_another_release_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="kind 9"):
+        list(FrameReader(most=10).feed(b"\0\0\0\0\x09"))
+
+
+def test_an_opening_and_an_end_are_read_as_they_were_meant() -> None:
+    opening = Opening("/a/b", (("authorization", "Bearer ä"), ("x", "")))
+    ((kind, content),) = FrameReader(most=1000).feed(opening.to_frame())
+    assert (kind, Opening.of(content)) == (FrameKind.OPENING, opening)
+    ((kind, content),) = FrameReader(most=1000).feed(end_frame(grpc.StatusCode.NOT_FOUND, "no such"))
+    assert (kind, read_end(content)) == (FrameKind.END, (grpc.StatusCode.NOT_FOUND, "no such"))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff", b"[]", b"{}", b'{"method": "a"}', b'{"method": "a", "metadata": [1]}', b"[" * 5000]
+)
+def test_what_is_no_opening_is_refused_and_no_end_is_unknown(data: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="a stream begins with its method and metadata"):
+        Opening.of(data)
+    assert read_end(data)[0] is grpc.StatusCode.UNKNOWN
+    assert read_end(json.dumps({"code": 99, "details": "x"}).encode()) == (grpc.StatusCode.UNKNOWN, "x")
