@@ -9,7 +9,7 @@ import pytest
 from iris.client import calls as module
 from iris.client.calls import JobCalls
 from iris.client.errors import ControllerUnreachable
-from iris.client.session import SessionBroken
+from iris.client.streams import SessionBroken
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import AlreadyExists, NotFound
 
@@ -17,12 +17,16 @@ from rigging.errors import AlreadyExists, NotFound
 class Session:
     """Answers everything; counts."""
 
-    def __init__(self, stub: Any, metadata: Any, ends: Any) -> None:
+    def __init__(self, connection: Any, ends: Any) -> None:
         self.is_over = False
         self.error: grpc.RpcError | None = None
         self.timeouts: list[float] = []
         self.waited: list[tuple[Any, bool, float]] = []
-        stub.sessions.append(self)
+        self.closed = False
+        connection.sessions.append(self)
+
+    def close(self) -> None:
+        self.closed = True
 
     def call(self, calls: Sequence[pb.ClientCall], timeout: float) -> list[pb.ClientReply]:
         if self.error is not None:
@@ -48,8 +52,11 @@ class Connection:
 
     timeout = 12.0
     metadata = ()
+    socket = "/s/controller.sock"
 
     def __init__(self) -> None:
+        self.closing: list[Callable[[], None]] = []
+        self.opened: list[tuple[Any, ...]] = []
         self.jobs = self
         self.clients = self
         self.sessions: list[Session] = []
@@ -78,7 +85,14 @@ class Connection:
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
     monkeypatch.setattr(module, "Session", Session)
-    return Connection()
+    found = Connection()
+
+    def open_stream(*given: Any) -> Any:
+        found.opened.append(given)
+        return given[1]
+
+    monkeypatch.setattr(module, "open_stream", open_stream)
+    return found
 
 
 @pytest.fixture
@@ -177,3 +191,13 @@ def test_a_refusal_is_a_result_and_an_absence_an_error(connection: Connection, c
         calls.submit(submit("/u/1"))
     with pytest.raises(ControllerUnreachable):
         calls.stop(stop("/u/1"))
+
+
+def test_a_session_has_the_way_its_channel_knows_and_ends_with_it(connection: Connection, calls: JobCalls) -> None:
+    calls.submit(submit("/u/1", "/u/2"))
+    assert connection.opened == [("/s/controller.sock", connection, (), 12.0)]
+    [session] = connection.sessions
+    [close] = connection.closing
+    assert not session.closed
+    close()
+    assert session.closed

@@ -10,7 +10,8 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from iris.client.session import Ends, Session, SessionBroken, error_of
+from iris.client.session import Ends, Session, error_of
+from iris.client.streams import GrpcStream, SessionBroken
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.iris_pb2_grpc import ClientServiceStub
 from rigging.errors import Denied, MarinError, NotFound
@@ -55,7 +56,8 @@ class Stream:
 
 def opened(script: Scripted = lambda message: (), ends: Ends | None = None, idle_s: float = 60.0) -> tuple[Any, Stream]:
     stream = Stream(script)
-    return Session(cast(ClientServiceStub, stream), (("k", "v"),), ends or Ends(), idle_s), stream
+    way = GrpcStream(cast(ClientServiceStub, stream), (("k", "v"),), idle_s)
+    return Session(way, ends or Ends()), stream
 
 
 def accept(message: pb.ClientMessage) -> Sequence[pb.ClientNews]:

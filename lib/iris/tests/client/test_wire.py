@@ -190,7 +190,7 @@ def test_a_callable_is_named_by_its_digest() -> None:
 
 @pytest.mark.parametrize("policy", ExistingJobPolicy)
 def test_a_submission_has_its_key_its_policy_and_its_blobs(policy: ExistingJobPolicy) -> None:
-    found = wire.submit_request(request(), idempotency_key="k", inline_blobs=[b"x"], existing=policy)
+    found = wire.RequestWriter().write(request(), idempotency_key="k", inline_blobs=[b"x"], existing=policy)
     assert (found.idempotency_key, list(found.inline_blobs)) == ("k", [b"x"])
     assert pb.ExistingJobPolicy.Name(found.existing) == f"EXISTING_JOB_POLICY_{policy.name}"
     assert found.spec == wire.job_spec(request())

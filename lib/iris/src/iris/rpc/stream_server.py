@@ -5,24 +5,22 @@ import logging
 import os
 import socket
 import struct
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import grpc
 
-from iris.rpc.frames import MAX_OPENING_BYTES, MAX_SOCKET_PATH, FrameKind, FrameReader, Opening, end_frame, frame
+from iris.rpc.framed_stream import FramedStream
+from iris.rpc.frames import MAX_OPENING_BYTES, MAX_SOCKET_PATH, FrameKind, Opening, end_frame, frame
 from iris.rpc.interceptor import Behaviour, Decoder, ServerInterceptor
 from iris.rpc.protocol import MAX_REQUEST_BYTES
 from iris.rpc.status_map import to_status
-from rigging.errors import InvalidRequest, MarinError, Unavailable
+from rigging.errors import InvalidRequest, MarinError
 
 logger = logging.getLogger(__name__)
 
 _OPENING_S: Final = 15.0
-_UNREAD_FRAMES: Final = 16
-"""With so many messages waiting to be read, no more are taken from the socket."""
 _PEER: Final = struct.Struct("3i")
 
 Messages = AsyncIterator[Any]
@@ -111,102 +109,48 @@ class StreamContext:
         raise _Aborted
 
 
-class _Incoming:
-    """The messages of a stream in order, decoded as they are taken."""
-
-    def __init__(self, has_room: Callable[[], None]) -> None:
-        self.decode: Callable[[bytes], Any] = bytes
-        self._has_room = has_room
-        self._frames: deque[bytes] = deque()
-        self._waiter: asyncio.Future[None] | None = None
-        self._over = False
-
-    def __len__(self) -> int:
-        return len(self._frames)
-
-    def put(self, data: bytes) -> None:
-        self._frames.append(data)
-        self._wake()
-
-    def close(self) -> None:
-        self._over = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def __aiter__(self) -> "_Incoming":
-        return self
-
-    async def __anext__(self) -> Any:
-        while not self._frames:
-            if self._over:
-                raise StopAsyncIteration
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        data = self._frames.popleft()
-        self._has_room()
-        return self.decode(data)
-
-
 def _is_own(connection: socket.socket) -> bool:
     """Whether a process of this user, or root, is at the other end."""
     _, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return user in (os.getuid(), 0)
 
 
-class _Stream(asyncio.Protocol):
+class _Stream(FramedStream):
     """One connection, from its opening to its end."""
 
     def __init__(self, server: StreamServer) -> None:
+        super().__init__(MAX_OPENING_BYTES)
         self._server = server
-        self._frames = FrameReader(MAX_OPENING_BYTES)
-        self._transport: asyncio.Transport | None = None
-        self._incoming: _Incoming | None = None
         self._late: asyncio.TimerHandle | None = None
-        self._drained = asyncio.Event()
-        self._drained.set()
-        self._paused = False
         self.task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        if not _is_own(transport.get_extra_info("socket")):
-            transport.abort()
-            return
+        super().connection_made(transport)
         self._server.opened(self)
-        self._late = asyncio.get_running_loop().call_later(self._server.opening_s, self.close)
+        if _is_own(transport.get_extra_info("socket")):
+            self._late = asyncio.get_running_loop().call_later(self._server.opening_s, self.close)
+        else:
+            self.close()
 
-    def data_received(self, data: bytes) -> None:
-        try:
-            for kind, content in self._frames.feed(data):
-                self._take(kind, content)
-        except MarinError as error:
-            self.end(*to_status(error))
-
-    def _take(self, kind: FrameKind, content: bytes) -> None:
-        if kind is not (FrameKind.OPENING if self._incoming is None else FrameKind.MESSAGE):
+    def take(self, kind: FrameKind, content: bytes) -> None:
+        if kind is not (FrameKind.OPENING if self.task is None else FrameKind.MESSAGE):
             raise InvalidRequest("a stream begins with its opening, and messages follow")
-        if self._incoming is not None:
-            self._incoming.put(content)
-            if len(self._incoming) >= _UNREAD_FRAMES and not self._paused and self._transport is not None:
-                self._paused = True
-                self._transport.pause_reading()
+        if self.task is not None:
+            self.put(content)
             return
         opening = Opening.of(content)
-        self._incoming = _Incoming(self._has_room)
-        self._frames.most = MAX_REQUEST_BYTES
+        self.frames.most = MAX_REQUEST_BYTES
         if self._late is not None:
             self._late.cancel()
-        self.task = asyncio.create_task(self._serve(opening, self._incoming))
+        self.task = asyncio.create_task(self._serve(opening))
 
-    async def _serve(self, opening: Opening, incoming: _Incoming) -> None:
+    def refuse(self, error: MarinError) -> None:
+        self.end(*to_status(error))
+
+    async def _serve(self, opening: Opening) -> None:
         try:
-            decode, serve = self._server.admit(opening)
-            incoming.decode = decode
-            await serve(incoming, StreamContext(self))
+            self.incoming.decode, serve = self._server.admit(opening)
+            await serve(self.incoming, StreamContext(self))
             self.end(grpc.StatusCode.OK, "")
         except _Aborted:
             pass
@@ -216,51 +160,26 @@ class _Stream(asyncio.Protocol):
             logger.exception("a stream of %s failed", opening.method)
             self.end(grpc.StatusCode.UNKNOWN, repr(error))
         finally:
-            self.close()
-
-    def _has_room(self) -> None:
-        if self._paused and self._transport is not None and not self._transport.is_closing():
-            self._paused = False
-            self._transport.resume_reading()
-
-    async def write(self, data: bytes) -> None:
-        if self._transport is None or self._transport.is_closing():
-            raise Unavailable("the other side has gone")
-        self._transport.write(data)
-        if not self._drained.is_set():
-            await self._drained.wait()
+            super().close()
 
     def end(self, code: grpc.StatusCode, details: str) -> None:
         """Say how the stream ended, and close it once that is sent."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(end_frame(code, details))
-            self._transport.close()
+        self.write_last(end_frame(code, details))
 
     def close(self) -> None:
         """End at once what serves it."""
-        if self.task is not None and self.task is not asyncio.current_task():
+        if self.task is not None:
             self.task.cancel()
-        if self._transport is not None:
-            self._transport.close()
-
-    def pause_writing(self) -> None:
-        self._drained.clear()
-
-    def resume_writing(self) -> None:
-        self._drained.set()
+        super().close()
 
     def eof_received(self) -> bool:
-        if self._incoming is not None:
-            self._incoming.close()
-        return self._incoming is not None  # what it still wants to hear is sent
+        super().eof_received()
+        return self.task is not None
 
     def connection_lost(self, error: Exception | None) -> None:
-        del error
+        super().connection_lost(error)
         if self._late is not None:
             self._late.cancel()
-        self._drained.set()
-        if self._incoming is not None:
-            self._incoming.close()
         if self.task is not None:
             self.task.cancel()
         self._server.closed(self)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from iris.worker.disk_offer import Offer
 from iris.worker.guardian.protocol import boot_ms
 from iris.worker.session import ControllerLink, Incompatible, Session, SessionEnd, WorkerIdentity
+from iris.worker.socket_call import SocketCall
 from iris.worker.supervisor import Supervisor
 from rigging.errors import MarinError, Unavailable
 from rigging.timing import ExponentialBackoff
@@ -21,10 +22,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where the controller is now, and the worker's token for it."""
+    """Where the controller is now, and the worker's token for it.
+
+    Args:
+        socket: Path of its Unix socket, when it is on this machine and may have one.
+    """
 
     address: str
     token: str
+    socket: str = ""
 
 
 Resolver = Callable[[], Connection]
@@ -135,9 +141,8 @@ class Agent:
             if self._link is not None:
                 await self._link.close()
             self._link = self._open_link(connection.address, connection.token)
-            self._session = Session(
-                self._link.open_session(), self._identity, supervisor, self._contact_clock, self._offer
-            )
+            call = await self._open_session(connection, self._link)
+            self._session = Session(call, self._identity, supervisor, self._contact_clock, self._offer)
             end = await self._session.run()
         except Incompatible as error:
             logger.error("%s", error)
@@ -148,6 +153,13 @@ class Agent:
             return None
         self._last_complaint = ""
         return AgentEnd.GOODBYE if end is SessionEnd.EXIT else None
+
+    async def _open_session(self, connection: Connection, link: Link) -> Any:
+        """The stream by the socket, or by gRPC where there is none."""
+        if connection.socket:
+            with contextlib.suppress(OSError):
+                return await SocketCall.connect(connection.socket, connection.token)
+        return link.open_session()
 
     def _complain(self, text: str) -> None:
         if text != self._last_complaint:  # the same line every second helps nobody
