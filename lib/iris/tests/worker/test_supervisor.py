@@ -521,14 +521,14 @@ def test_contact_is_passed_on(play: Play) -> None:
     play(scenario)
 
 
-NOTE = {"task": "/u/job/3", "index": 3, "job": "/u/job", "bundle": "b1", "replicas": 5, "accelerator": True}
+NOTE = {"task": "/u/job/3", "index": 3, "job": "/u/job", "bundle": "b1", "replicas": 5, "accelerator": True, "disk": 7}
 
 
 def test_what_a_former_worker_started_goes_on_under_this_one(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         found = {item.attempt_id: item for item in bench.supervisor.inventory()}
         assert (found["/u/job/3:1"].state, found["/u/job/3:1"].pid) == (TaskState.RUNNING, 99)
-        assert found["/u/job/4:0"].state is TaskState.ASSIGNED
+        assert found["/u/job/4:0"].state is TaskState.BUILDING, "it has a place here"
         assert bench.supervisor.live_count == 2
         bench.runtime.commands["/u/job/3:1"].listener.on_exit(Exit(0, 15))
         assert bench.said()[-1].error == "enough", "it was asked to stop before"

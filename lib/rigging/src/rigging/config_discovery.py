@@ -74,7 +74,7 @@ def resolve_cluster_config(
     if os.sep not in text and looks_like_path and stem in known:
         return known[stem]
     what = f"no cluster config file {text!r}" if looks_like_path else f"no cluster named {text!r}"
-    nearest = difflib.get_close_matches(stem, known, n=1)
+    nearest = difflib.get_close_matches(stem, known)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
     names = ", ".join(sorted(known)) or f"none (looked in {', '.join(CLUSTER_CONFIG_DIRS)})"
     raise NotFound(f"{what}{hint}; known clusters: {names}")

@@ -65,7 +65,7 @@ def is_secret_name(name: str) -> bool:
         return True
     if not _NAME_HAS_TOKEN.search(_CAMEL.sub("_", name)):
         return False
-    words = [word for word in re.split(r"[_.\-]+", _CAMEL.sub("_", name).lower()) if word]
+    words = re.split(r"[_.\-]+", _CAMEL.sub("_", name).lower())
     if "tokens" in words:
         # Plural counts things (max_tokens, tokens_per_batch), unless it is said whose they are (auth_tokens).
         return bool({"auth", "access", "refresh", "api", "bearer"}.intersection(words))

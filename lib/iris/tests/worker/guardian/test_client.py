@@ -10,7 +10,7 @@ import pytest
 from iris.worker.guardian.client import GuardianClient
 from iris.worker.guardian.protocol import MAX_FRAME_BYTES, FrameReader, encode
 from iris.worker.isolation.plan import IsolationMode
-from iris.worker.runtime.running import Exit, Held, ProcessSpec, StartFailed, StartFailure
+from iris.worker.runtime.running import CommonSpec, Exit, Held, ProcessSpec, StartFailed, StartFailure
 
 HELLO = {"guardian": "g1", "pid": 5, "version": 1, "isolation": "bind", "descriptors": 1000}
 SPEC = ProcessSpec("a", ("true",), {}, "/")
@@ -141,6 +141,48 @@ def test_an_end_without_a_start_is_told_after_the_start() -> None:
         bench.client.start(SPEC, bench.seen)
         bench.tell(["ended", "a", {"code": 0, "signal": 9, "log_size": 0}])
         assert bench.seen.heard == [("started", 0), ("log", 0), Exit(0, 9)]
+
+    play(scenario)
+
+
+def test_what_many_have_in_common_is_told_once_to_a_guardian_that_understands_it() -> None:
+    common = CommonSpec(("true",), {"A": "1"}, tail_bytes=9)
+    specs = [ProcessSpec(name, (), {"B": name}, "/", note={"n": 1}, common=common) for name in "ab"]
+    run = [["run", 1, name, "/", "", {"B": name}, {"n": 1}, []] for name in "ab"]
+
+    async def understands(bench: Bench) -> None:
+        for spec in specs:
+            bench.client.start(spec, bench.seen)
+        assert await bench.asked() == [[["common", 1, {"argv": ["true"], "env": {"A": "1"}, "tail_bytes": 9}], *run]]
+
+    async def does_not(bench: Bench) -> None:
+        bench.client.start(specs[0], bench.seen)
+        ((start,),) = await bench.asked()
+        assert start[0] == "start"
+        assert (start[1]["argv"], start[1]["env"], start[1]["tail_bytes"]) == (["true"], {"A": "1", "B": "a"}, 9)
+
+    play(understands, version=2)
+    play(does_not)
+
+
+def test_the_oldest_of_many_commons_is_dropped() -> None:
+    async def scenario(bench: Bench) -> None:
+        for number in range(65):
+            common = CommonSpec((f"{number}",), {})
+            bench.client.start(ProcessSpec(f"a{number}", (), {}, "/", common=common), bench.seen)
+        ((*asked,),) = await bench.asked()
+        assert [request for request in asked if request[0] == "drop"] == [["drop", 1]]
+        assert [request[1] for request in asked if request[0] == "common"] == list(range(1, 66))
+
+    play(scenario, version=2)
+
+
+def test_an_end_in_short_is_an_end() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.client.start(SPEC, bench.seen)
+        bench.tell(["over", "a", 9, 3, 0, 40, 7])
+        assert bench.seen.heard == [("started", 9), ("log", 40), Exit(3, 0, at_ms=7)]
+        assert bench.client.live_count == 0
 
     play(scenario)
 

@@ -176,6 +176,55 @@ class TestStarts:
         assert bench.runtime.sweeps == 3
 
 
+COMMON = {"argv": ["true"], "env": {"A": "1", "B": "1"}, "log_limit": 9, "note": {"replicas": 3}}
+
+
+class TestWhatManyHaveInCommon:
+    def test_it_is_told_once_and_each_adds_its_own(self, bench: Bench) -> None:
+        specs: list[ProcessSpec] = []
+        start = bench.runtime.start
+        bench.runtime.start = lambda spec, listener: specs.append(spec) or start(spec, listener)  # type: ignore[method-assign, func-returns-value]
+        bench.guardian.do("common", 1, COMMON)
+        bench.guardian.do("run", 1, "a", "/work", "", {"B": "2"}, {"index": 0}, [["/t", "/s", "", ""]])
+        bench.guardian.do("run", 1, "a", "/work", "", {}, {}, [])
+        bench.guardian.do("run", 1, "b", "/work", "", {}, {})
+        bench.guardian.start_some()
+        first, second = specs
+        assert (first.owner, first.argv, first.env, first.cwd) == ("a", ("true",), {"A": "1", "B": "2"}, "/work")
+        assert (first.note, first.log_limit) == ({"replicas": 3, "index": 0}, 9)
+        assert [mount.target for mount in first.mounts] == ["/t"]
+        assert (second.owner, second.env) == ("b", {"A": "1", "B": "1"})
+
+    @pytest.mark.parametrize("own", [("/work", "", {"B": 7}, {}), ("/work",), ("/work", "", [], {})])
+    def test_one_that_is_not_understood_is_refused_as_the_worker_waits_for_a_word(self, bench: Bench, own: Any) -> None:
+        bench.guardian.do("common", 1, COMMON)
+        bench.guardian.do("run", 1, "a", *own)
+        (refused,) = [item for item in bench.guardian.take_news() if item[0] == "refused"]
+        assert refused[1:3] == ["a", "host"]
+        bench.guardian.start_some()
+        assert bench.runtime.processes == {}
+
+    def test_what_was_dropped_or_told_to_a_former_worker_is_not_known(self, bench: Bench) -> None:
+        for number in (1, 2):
+            bench.guardian.do("common", number, COMMON)
+        bench.guardian.do("drop", 1)
+        bench.guardian.do("run", 1, "a", "/", "", {}, {})
+        bench.guardian.held()
+        bench.guardian.do("run", 2, "b", "/", "", {}, {})
+        bench.guardian.start_some()
+        assert bench.runtime.processes == {}
+        assert bench.guardian.live_count == 0
+
+    def test_a_plain_end_is_told_in_short_where_that_is_understood(self, bench: Bench) -> None:
+        bench.run()
+        bench.runtime.processes["a"].listener.on_exit(Exit(3, 9))
+        assert bench.guardian.take_news(2) == [["over", "a", 100, 3, 9, 0, 1_000_000]]
+        tool = bench.run("tool", tail_bytes=9)
+        tool.listener.on_output(True, b"words")
+        bench.end("tool")
+        assert [item[0] for item in bench.guardian.take_news(2)] == ["ended"]
+
+
 class TestStops:
     def test_it_is_asked_first_and_killed_after_its_grace(self, bench: Bench) -> None:
         process = bench.run()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from iris.worker.guardian.protocol import FrameReader, encode
+from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, FrameReader, encode
 from iris.worker.guardian.reactor import Reactor
 from iris.worker.guardian.server import Server
 
@@ -24,11 +24,13 @@ class Guardian:
         self.live_count = 3
         self.finishing = False
         self.left = 0
+        self.versions: list[int] = []
 
     def do(self, *request: Any) -> None:
         self.asked.append(request)
 
-    def take_news(self) -> list[list[Any]]:
+    def take_news(self, version: int = 1) -> list[list[Any]]:
+        self.versions.append(version)
         news, self.news, self.news_due = self.news, [], None
         return news
 
@@ -112,9 +114,16 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_a_worker_is_told_who_guards_what_is_held_and_in_which_version(bench: Bench) -> None:
-    worker = bench.peer().hello(versions=(1, 9))
-    assert worker.hear() == [{"hello": {"guardian": "g1", "pid": 5, "version": 1, "held": [{"id": "a"}]}}]
+    newest = {"guardian": "g1", "pid": 5, "version": NEWEST_VERSION, "held": [{"id": "a"}]}
+    worker = bench.peer().hello(versions=(OLDEST_VERSION, 9))
+    assert worker.hear() == [{"hello": newest}]
     assert bench.server.has_worker
+    worker.stream.close()
+    older = bench.peer().hello(versions=(OLDEST_VERSION, OLDEST_VERSION))
+    assert older.hear() == [{"hello": {**newest, "version": OLDEST_VERSION}}]
+    bench.guardian.news_due = time.monotonic() - 1
+    bench.server.send_news()
+    assert bench.guardian.versions == [OLDEST_VERSION], "it is told what it understands"
 
 
 def test_one_that_only_looks_is_told_how_many_live_and_changes_nothing(bench: Bench) -> None:
@@ -165,10 +174,10 @@ def test_before_the_hello_a_frame_is_small_and_later_it_may_be_large(bench: Benc
 
 
 def test_another_version_is_refused_with_both(bench: Bench) -> None:
-    other = bench.peer().hello(versions=(2, 3))
+    other = bench.peer().hello(versions=(NEWEST_VERSION + 1, NEWEST_VERSION + 2))
     (refused, end) = other.hear()
-    assert refused["versions"] == [1, 1]
-    assert "versions 2 to 3" in refused["refused"]
+    assert refused["versions"] == [OLDEST_VERSION, NEWEST_VERSION]
+    assert f"versions {NEWEST_VERSION + 1} to {NEWEST_VERSION + 2}" in refused["refused"]
     assert end is None
     assert not bench.server.has_worker
 

@@ -140,7 +140,7 @@ class Guardian:
             return
         try:
             self._add(name, spec_of_run(self._commons[number], name, *own))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             # The worker waits for a word on it.
             self._add(name, ProcessSpec(name, (), {}, "/"))
             self._refuse(self._attempts[name], StartFailed(f"not understood: {error!r}", why=StartFailure.HOST))

@@ -35,7 +35,7 @@ class Digest:
             self._kind, self._expected = "crc32c", version.crc32c
             self._hash = google_crc32c.Checksum()  # type: ignore[no-untyped-call]
 
-    def update(self, data: bytes | memoryview) -> None:
+    def update(self, data: bytes) -> None:
         """Take the next bytes in."""
         if self._hash is not None:
             self._hash.update(data)

@@ -1,0 +1,129 @@
+"""Where buckets are: what a name says, what is asked once, and what is not asked again for a while."""
+
+from typing import Any
+
+import pytest
+
+from rigging.errors import NotFound, Unavailable
+from rigging.filesystem import bucket_location
+from rigging.filesystem.bucket_location import BUCKET_LOCATIONS, BucketLocations, get_bucket_location, same_place
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("us-central1", "us-central1", True),
+        ("US-Central1", "us-central1", True),
+        ("us-central1", "us-central2", False),
+        ("us", "us-east5", True),
+        ("EU", "europe-west4", True),
+        ("asia", "asia-northeast1", True),
+        ("us", "europe-west4", False),
+        ("us", "us", True),
+        ("us", "eu", False),
+        ("nam4", "us-central1", True),
+        ("nam4", "us-east1", True),
+        ("nam4", "us-west1", False),
+        ("eur4", "europe-north1", True),
+        ("asia1", "asia-northeast2", True),
+        ("asia1", "asia-northeast3", False),
+        ("us", "nam4", False),
+        ("", "us-central1", False),
+    ],
+)
+def test_a_multi_region_is_where_its_regions_are(one: str, other: str, same: bool) -> None:
+    assert same_place(one, other) is same
+    assert same_place(other, one) is same
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, which the test sets."""
+    times = [1000.0]
+    monkeypatch.setattr(bucket_location.time, "monotonic", lambda: times[0])
+    return times
+
+
+class TestWhatIsKnown:
+    def test_a_name_may_say_it(self) -> None:
+        known = BucketLocations()
+        assert known.named("marin-us-central2") == "us-central2"
+        assert known.named("other") is None
+        assert not known.is_known_unknown("other")
+
+    def test_what_was_learned_is_kept_in_lower_case_and_wins(self) -> None:
+        known = BucketLocations()
+        assert known.learn("other", {"location": "US-East1"}) == known.named("other") == "us-east1"
+        assert known.learn("marin-us-central2", {"location": "EU"}) == known.named("marin-us-central2") == "eu"
+
+    @pytest.mark.parametrize("info", [None, {}, {"location": ""}, {"location": 7}])
+    def test_what_could_not_be_learned_is_unknown_for_five_minutes(
+        self, info: Any, now: list[float], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        known = BucketLocations()
+        assert known.learn("other", info, PermissionError("no")) is None
+        assert "the location of gs://other is unknown (no): its bytes count as crossing" in caplog.text
+        now[0] += 299.9
+        assert known.is_known_unknown("other")
+        assert not known.is_known_unknown("another")
+        now[0] += 0.2
+        assert not known.is_known_unknown("other")
+
+    def test_what_is_forgotten_is_asked_anew(self) -> None:
+        known = BucketLocations()
+        known.learn("a", {"location": "us"})
+        known.learn("b", None)
+        known.forget()
+        assert known.named("a") is None
+        assert not known.is_known_unknown("b")
+
+
+class TestAsking:
+    @pytest.fixture
+    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """The buckets that were asked about; the answers are by name."""
+        found: list[str] = []
+
+        def info(bucket: str) -> Any:
+            found.append(bucket)
+            if bucket == "missing":
+                raise FileNotFoundError(bucket)
+            if bucket == "away":
+                raise ConnectionError("no network")
+            return {"location": "EU"} if bucket == "there" else {}
+
+        monkeypatch.setattr(bucket_location, "_bucket_info", info)
+        BUCKET_LOCATIONS.forget()
+        return found
+
+    @pytest.mark.parametrize("path", ["there", "gs://there", "gs://there/a/b", "gcs://there/a"])
+    def test_it_is_asked_once(self, asked: list[str], path: str) -> None:
+        for _ in range(3):
+            assert get_bucket_location(path) == "eu"
+        assert asked == ["there"]
+        assert get_bucket_location("gs://marin-us-central2/x") == "us-central2"
+        assert asked == ["there"], "a name that says it is not asked about"
+
+    def test_a_bucket_that_is_not_there_is_said_and_asked_about_again(self, asked: list[str]) -> None:
+        for _ in range(2):
+            with pytest.raises(NotFound, match="gs://missing: there is no such bucket, or this account may not"):
+                get_bucket_location("gs://missing/x")
+        assert asked == ["missing", "missing"]
+
+    def test_where_nothing_answers_it_is_not_asked_again_for_a_while(self, asked: list[str], now: list[float]) -> None:
+        with pytest.raises(Unavailable, match="the location of gs://away cannot be asked for: no network") as raised:
+            get_bucket_location("gs://away")
+        assert isinstance(raised.value.__cause__, ConnectionError)
+        with pytest.raises(Unavailable, match="the location of gs://away is not known"):
+            get_bucket_location("gs://away")
+        assert asked == ["away"]
+        now[0] += 301
+        with pytest.raises(Unavailable, match="cannot be asked for"):
+            get_bucket_location("gs://away")
+        assert asked == ["away", "away"]
+
+    def test_metadata_without_a_location_is_not_known(self, asked: list[str]) -> None:
+        for _ in range(2):
+            with pytest.raises(Unavailable, match=r"may not read the bucket's metadata \(storage.buckets.get\)"):
+                get_bucket_location("hidden")
+        assert asked == ["hidden"]

@@ -1,0 +1,94 @@
+"""What answers of object stores become: gone, to be tried again, denied, or a mistake of whoever asked."""
+
+import json
+from typing import Any
+
+import pytest
+
+from rigging.errors import Denied, InvalidRequest, MarinError, NotFound, Unavailable
+from rigging.lease import gcs, s3
+from rigging.lease.object_store import StoreTrouble
+from rigging.lease.record import Lease, StoredLease, age_by, holder_of
+
+GCS = [(401, Denied), (403, Denied), (404, NotFound), (400, InvalidRequest), (409, Unavailable), (501, Unavailable)]
+PASSING = [408, 429, 500, 502, 503, 504]
+
+
+@pytest.mark.parametrize(("status", "kind"), [*GCS, *((status, StoreTrouble) for status in PASSING)])
+def test_gcs(status: int, kind: type[MarinError]) -> None:
+    error = gcs._error_of(status, json.dumps({"error": {"message": "no such"}}).encode(), "GET gs://b/k")
+    assert type(error) is kind
+    assert str(error) == f"GET gs://b/k: HTTP {status}: no such"
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [(b"plain", "plain"), (b"[]", "[]"), (b'{"error": 7}', '{"error": 7}'), (b"\xff" * 300, "\ufffd" * 200)],
+)
+def test_gcs_without_a_message(body: bytes, text: str) -> None:
+    assert str(gcs._error_of(400, body, "GET x")) == f"GET x: HTTP 400: {text}"
+
+
+def client_error(status: int, code: str = "", message: str = "m") -> Any:
+    class Error:
+        response = {  # noqa: RUF012
+            "ResponseMetadata": {"HTTPStatusCode": status}, "Error": {"Code": code, "Message": message},
+        }  # fmt: skip
+
+    return Error()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (412, "PreconditionFailed", None),
+        (404, "NoSuchKey", None),
+        (404, "NoSuchBucket", NotFound),
+        *((status, "", StoreTrouble) for status in (*PASSING, 409)),
+        (400, "RequestTimeout", StoreTrouble),
+        (400, "SlowDown", StoreTrouble),
+        (401, "", Denied),
+        (403, "AccessDenied", Denied),
+    ],
+)
+def test_s3(status: int, code: str, kind: type[MarinError] | None) -> None:
+    error = s3._error_of(client_error(status, code), "get_object s3://b/k")
+    if kind is None:
+        assert error is None
+        return
+    assert type(error) is kind
+    assert str(error).startswith(f"get_object s3://b/k: HTTP {status} {code}: m")
+
+
+class TestRecords:
+    def test_content_comes_back(self) -> None:
+        lease = Lease('é "quoted"', 1234.5)
+        assert Lease.from_bytes(lease.to_bytes()) == lease
+        assert json.loads(lease.to_bytes()) == {"worker_id": 'é "quoted"', "timestamp": 1234.5}
+        assert Lease.from_bytes(b'{"worker_id": "w", "timestamp": "7", "more": 1}') == Lease("w", 7.0)
+
+    @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"7", b'{"worker_id": "w"}', b'{"timestamp": 1}', b"\xff"])
+    def test_what_is_broken_is_nobodys(self, content: bytes) -> None:
+        assert Lease.from_bytes(content) is None
+        assert holder_of(StoredLease(content, "1")) is None
+
+    def test_whose_it_is(self) -> None:
+        assert holder_of(None) is None
+        assert holder_of(StoredLease(Lease("w", 1.0).to_bytes(), "1")) == "w"
+
+    def test_it_is_stale_when_its_renewal_is_longer_ago_than_the_timeout(self) -> None:
+        lease = Lease("w", 1000.0)
+        assert not lease.is_stale(90.0, 1090.0)
+        assert lease.is_stale(90.0, 1090.1)
+        assert not lease.is_stale(now=1089.0)
+        assert lease.is_stale(now=1091.0)
+        assert lease.is_stale(), "that was long ago by this machine's own time"
+
+    def test_versions_are_compared_without_their_age(self) -> None:
+        assert StoredLease(b"a", "1", 5.0) == StoredLease(b"a", "1", 6.0)
+        assert StoredLease(b"a", "1") != StoredLease(b"a", "2")
+
+    def test_an_age_is_the_difference_of_what_one_server_says(self) -> None:
+        first, second = "Sun, 22 Nov 2026 07:00:00 GMT", "Sun, 22 Nov 2026 07:01:30 GMT"
+        assert age_by(second, first) == 90.0
+        assert age_by(None, first) is age_by(second, None) is age_by("yesterday", first) is None
