@@ -16,6 +16,7 @@ from iris.cli.stopping import await_stop
 from iris.client import ControllerUnreachable
 from iris.client.job import LogThread
 from iris.client.log_printer import LogPrinter
+from iris.client.own_output import shown_already
 from iris.cluster.types import JobState
 from rigging.clock import unix_ms
 from rigging.errors import MarinError, NotFound
@@ -77,7 +78,8 @@ class Follower:
 
     def follow(self, job_id: str, *, replicas: int) -> int:
         """Show the job until it has ended; returns the exit code for the command."""
-        printer = LogPrinter(job_id, prefix_own=replicas > 1, on_retry=_tell_retry)
+        silent = shown_already(job_id, os.environ)
+        printer = LogPrinter(job_id, prefix_own=replicas > 1, on_retry=_tell_retry, silent=silent)
         output = LogThread(self._client, job_id, printer)
         try:
             status = self._wait(job_id)

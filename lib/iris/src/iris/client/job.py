@@ -1,11 +1,13 @@
 """Handles of jobs and tasks."""
 
+import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from iris.client.errors import JobFailedError, SomeRefused
 from iris.client.log_printer import LogPrinter
+from iris.client.own_output import shown_already
 from iris.client.types import JobStatus, LogLine, TaskStatus
 from iris.cluster.types import JobName, JobState
 from rigging.errors import MarinError
@@ -113,7 +115,8 @@ class Job:
         if not stream_logs:
             status = self._client.wait_jobs([self], timeout=timeout)[0]
         else:
-            printer = LogPrinter(self.job_id, prefix_own=self.status().replicas > 1)
+            silent = shown_already(self.job_id, os.environ)
+            printer = LogPrinter(self.job_id, prefix_own=self.status().replicas > 1, silent=silent)
             streamer = LogThread(self._client, self.job_id, printer)
             try:
                 status = self._client.wait_jobs([self], timeout=timeout)[0]

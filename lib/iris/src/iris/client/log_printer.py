@@ -1,7 +1,7 @@
 """Logs for people and pipes: what a task wrote, byte for byte, with a prefix only where several write."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import BinaryIO
 
 from iris.client.types import LogLine
@@ -18,6 +18,7 @@ class LogPrinter:
     Args:
         job_id: The job followed.
         prefix_own: Whether the job's own tasks are prefixed too (it has several).
+        silent: Streams (False: stdout, True: stderr) on which nothing is written: see `own_output`.
         on_retry: Called with a task's id and attempt number before the first line of an attempt after its first.
     """
 
@@ -29,7 +30,9 @@ class LogPrinter:
         on_retry: Callable[[str, int], None] | None = None,
         out: BinaryIO | None = None,
         err: BinaryIO | None = None,
+        silent: Collection[bool] = (),
     ) -> None:
+        self._silent = silent
         self._on_retry = on_retry
         self._attempts: dict[str, int] = {}
         self._base = job_id + "/"
@@ -82,6 +85,8 @@ class LogPrinter:
         self._emit(is_stderr, b"%s[%s] %s\n" % (start, name.encode(), data))
 
     def _emit(self, is_stderr: bool, data: bytes) -> None:
+        if is_stderr in self._silent:
+            return
         stream = self._streams[is_stderr]
         stream.write(data)
         # A line is seen when it is written, also through a pipe.

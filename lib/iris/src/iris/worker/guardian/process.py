@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Final, Protocol
 
@@ -101,6 +102,7 @@ class ProcessRuntime:
         os.set_blocking(out_read, False)
         os.set_blocking(err_read, False)
         mark = self._mark = self._orphans.expect(spec.owner)
+        spec = _knowing_its_pipes(spec, out_write, err_write)
         try:
             pid = self._spawn(executable, spec, out_write, err_write)
         except OSError as error:
@@ -284,6 +286,16 @@ class ProcessRuntime:
         if self._is_away and self._own_cwd is not None:
             os.chdir(self._own_cwd)
         self._is_away = False
+
+
+def _knowing_its_pipes(spec: ProcessSpec, out: int, err: int) -> ProcessSpec:
+    """Tell a task which pipes are its log: what it prints there is not to be what its child jobs' logs say already."""
+    if "IRIS_JOB_ID" not in spec.env:
+        return spec
+    names = []
+    for found in (os.fstat(out), os.fstat(err)):
+        names.append(f"{found.st_dev}:{found.st_ino}")
+    return replace(spec, env={**spec.env, "IRIS_OUTPUT_PIPES": ",".join(names)})
 
 
 class _Pipe(Enum):
