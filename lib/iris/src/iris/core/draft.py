@@ -7,7 +7,7 @@ from iris.core.view import ClusterView
 from iris.domain.effects import Effect, EndpointChanged, JobSettled, StopAttempt
 from iris.domain.entities import Job, LostAttempt, Stopping, Task, Worker, waits_for_host
 from iris.domain.ids import AttemptId, JobId, WorkerId
-from iris.domain.states import LIVE_TASK_STATES, TASK_TRANSITIONS, TaskState, check_task_transition
+from iris.domain.states import LIVE_TASK_STATES, TASK_TRANSITIONS, JobState, TaskState, check_task_transition
 
 
 class Draft:
@@ -173,6 +173,22 @@ class Draft:
             before = booking is not None and booking.stopping and booking.job_id == job_id
             count += int(stopping is not None and stopping.job_id == job_id) - int(before)
         return count
+
+
+def with_state(job: Job, state: JobState, started_at_ms: int, finished_at_ms: int = 0, error: str = "") -> Job:
+    """A live job in another state. Spelled out, as `with_counts`: each job takes two such steps."""
+    return Job(
+        job.spec,
+        state,
+        job.submitted_at_ms,
+        started_at_ms,
+        finished_at_ms,
+        error,
+        sequence=job.sequence,
+        idempotency_key=job.idempotency_key,
+        task_counts=job.task_counts,
+        first_attempt=job.first_attempt,
+    )
 
 
 def with_counts(job: Job, counts: tuple[int, ...]) -> Job:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from iris.core import gang_rules
-from iris.core.draft import Draft
+from iris.core.draft import Draft, with_state
 from iris.core.task_rules import Verdict, kill
 from iris.core.view import ClusterView
 from iris.domain.constraints import PLACE_KEYS
@@ -138,7 +138,7 @@ def follow_task(draft: Draft, task: Task, verdict: Verdict) -> None:
     if state is not job.state:
         began = max(task.started_at_ms or draft.now_ms, job.submitted_at_ms)
         started = job.started_at_ms or (began if state is JobState.RUNNING else 0)
-        draft.put_job(replace(job, state=state, started_at_ms=started))
+        draft.put_job(with_state(job, state, started))
         draft.effects.append(JobChanged(task.job_id))
 
 
@@ -194,16 +194,10 @@ def end_job(
         if state is not JobState.SUCCEEDED:
             _end_tasks(draft, job_id, state, error if decider is None else f"job ended: {error}")
         started, finished = _times(draft, job, state, decider)
-        ended = replace(
-            job,
-            state=state,
-            error=error,
-            finished_at_ms=finished,
-            started_at_ms=started,
-            exit_code=decider.exit_code if decider else 0,
-            exit_signal=decider.exit_signal if decider else 0,
-            deciding_task_id=decider.task_id if decider else None,
-        )
+        ended = with_state(job, state, started, finished, error)
+        if decider is not None:
+            code, number = decider.exit_code, decider.exit_signal
+            ended = replace(ended, exit_code=code, exit_signal=number, deciding_task_id=decider.task_id)
         draft.put_job(ended)
         draft.check_settled(job_id)
         draft.effects += (JobChanged(job_id), JobEnded(job_id))
