@@ -3,6 +3,7 @@
 Every attempt at a step notes its begin and its end in `{prefix}/journal/{step}`, by the machine's monotonic clock.
 """
 
+import fcntl
 import os
 import random
 import sys
@@ -33,6 +34,8 @@ def work(config: Config) -> None:
         assert Path(path, ".executor_status").read_text() == "SUCCESS"
         assert Path(path, "data").read_text().endswith("done")
     attempt = os.urandom(6).hex()
+    lock = os.open(f"{config.journal}/../lock-{config.number}", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it ends with its process; raises when somebody has it
     note(config, "begin", attempt)
     data = Path(config.output_path, "data")
     data.write_text(attempt)
@@ -40,6 +43,7 @@ def work(config: Config) -> None:
     assert data.read_text() == attempt, "somebody else writes to this output"
     data.write_text(f"{attempt} done")
     note(config, "end", attempt)
+    os.close(lock)
 
 
 def steps(prefix: str, count: int) -> list[ExecutorStep[Config]]:

@@ -1,7 +1,11 @@
 """Text of others on a terminal: what would move the cursor, set titles and colours, or turn words around is escaped."""
 
+import contextlib
+import os
 import re
-from typing import Final
+import sys
+from collections.abc import Iterable
+from typing import Final, TextIO
 
 # C0 and C1 controls and DEL (ESC, OSC, CSI and their like begin with them), marks and overrides of writing direction,
 # line separators, invisible tags, the byte order mark, and surrogates, which cannot be written at all.
@@ -29,6 +33,42 @@ def printable_json(text: str) -> str:
 def is_printable_line(text: str) -> bool:
     """Whether nothing in `text` would have to be escaped or break the line."""
     return _UNSAFE_IN_A_LINE.search(text) is None
+
+
+def text_of(value: object) -> str:
+    """`str(value)`; where that raises, words that say so."""
+    try:
+        return str(value)
+    except Exception as error:  # of the value's own code
+        return f"<a {type(value).__name__} whose str() raises {type(error).__name__}>"
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines for people to stdout, as far as it takes them: never raises for what stdout is.
+
+    What its encoding lacks is escaped. When nobody reads it any more, or it is closed or full, the rest is dropped.
+    """
+    stream = sys.stdout
+    for line in lines:
+        text = printable(line) + "\n"
+        try:
+            try:
+                stream.write(text)
+            except UnicodeEncodeError:
+                encoding = stream.encoding or "ascii"
+                stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            stream.flush()
+        except (OSError, ValueError, AttributeError):  # a broken pipe; closed; None
+            _drop_the_rest(stream)
+            return
+
+
+def _drop_the_rest(stream: TextIO) -> None:
+    """Keep the interpreter from failing at its end over what could not be written."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -20,6 +20,7 @@ from marin.execution.canonical import canonical_text
 from marin.execution.redacted import redacted
 from marin.execution.version import StepVersion
 from marin.execution.walk import dataclass_field_names
+from rigging.printable import text_of
 
 STEP_INFO_FILE = ".executor_info"
 
@@ -217,12 +218,12 @@ def plain(value: Any) -> Any:
         return sorted((plain(item) for item in value), key=repr)
     if isinstance(value, datetime.timedelta):
         return {"days": value.days, "seconds": value.seconds, "microseconds": value.microseconds}
-    return str(value)
+    return text_of(value)
 
 
 def _key(key: Any) -> Any:
     plain_key = key.value if isinstance(key, enum.Enum) else key
-    return plain_key if plain_key is None or isinstance(plain_key, (str, int, float)) else str(plain_key)
+    return plain_key if plain_key is None or isinstance(plain_key, (str, int, float)) else text_of(plain_key)
 
 
 def caller_path() -> str:

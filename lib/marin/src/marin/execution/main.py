@@ -27,7 +27,7 @@ from marin.execution.provenance import in_words
 from marin.execution.runner import Outcome, StepResult, describe_error
 from marin.execution.step import ExecutorStep
 from rigging.errors import MarinError
-from rigging.printable import printable
+from rigging.printable import print_lines
 
 __all__ = ["ExecutorMainConfig", "executor_main", "parse_command_line", "summary_lines"]
 
@@ -91,7 +91,7 @@ def _run_or_explain(
         _explain(executor, steps, options, request)
         return dict(executor.output_paths)
     try:
-        with _terminate_as_exit():
+        with exit_on_signals():
             return executor.run(
                 steps,
                 dry_run=options.dry_run,
@@ -101,8 +101,7 @@ def _run_or_explain(
                 strict=options.strict,
             )
     finally:
-        for line in summary_lines(executor.results, executor.executor_info_path):
-            print(printable(line), flush=True)
+        print_lines(summary_lines(executor.results, executor.executor_info_path))
 
 
 def _explain(
@@ -117,8 +116,7 @@ def _explain(
         force_run_failed=options.force_run_failed,
         show=request.step,
     )
-    for line in explanation_lines(explanations):
-        print(printable(line), flush=True)
+    print_lines(explanation_lines(explanations))
 
 
 def summary_lines(results: Sequence[StepResult], info_path: str | None) -> list[str]:
@@ -146,7 +144,7 @@ def _words(result: StepResult) -> str:
 
 
 @contextmanager
-def _terminate_as_exit() -> Iterator[None]:
+def exit_on_signals() -> Iterator[None]:
     """Make SIGTERM and SIGHUP raise SystemExit meanwhile, so that a stopped run leaves true statuses behind.
 
     Handlers that are there stay, and so does what is ignored, as SIGHUP under nohup.

@@ -39,6 +39,7 @@ from marin.execution.version import Step
 from marin.execution.version_diff import Difference
 from rigging.errors import InvalidRequest, StepFailed
 from rigging.filesystem import absolute_prefix, write_bytes_atomic
+from rigging.printable import print_lines
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +175,7 @@ class Executor:
                 if standings[path].status != STATUS_SUCCESS:
                     check_function(step)
                     check_job_region(step, self.configs[step], path)
-            self._write_run_info()
+            self._note_run()
             tasks = [self._task(step, jobs, differing, strict) for step in chosen]
         observers = self.observers if self.observers is not None else default_observers()
         started = time.monotonic()
@@ -244,6 +245,15 @@ class Executor:
             return self.executor_info_path
         return f"{browser.rstrip('/')}/experiment?path={urllib.parse.quote(self.executor_info_path, safe='')}"
 
+    def _note_run(self) -> None:
+        """Write the run's info file; a place that takes none, such as a read-only prefix, is only said to be one."""
+        try:
+            self._write_run_info()
+        # Whatever a storage library raises: what is written down about a run does not decide about it.
+        except Exception as error:
+            self.executor_info_path = None
+            logger.warning("the run's info file could not be written to %s: %s", self.executor_info_base_path, error)
+
     def _write_run_info(self) -> None:
         assert self.executor_info is not None
         texts = list(self._texts.values())
@@ -273,10 +283,11 @@ class Executor:
         )
 
     def _print_plan(self, chosen: Sequence[Step]) -> None:
-        print(f"dry run: {len(chosen)} step(s) would run unless their output is there already:")
+        lines = [f"dry run: {len(chosen)} step(s) would run unless their output is there already:"]
         for step in chosen:
             where = "as a job" if remote_function(step) is not None else "in this process"
-            print(f"  {step.name}  ({where})  {self.output_paths[step]}")
+            lines.append(f"  {step.name}  ({where})  {self.output_paths[step]}")
+        print_lines(lines)
 
 
 def _write_step_info(output_path: str, text: StepText) -> None:

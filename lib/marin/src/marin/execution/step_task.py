@@ -9,6 +9,7 @@ from typing import Any
 
 from marin.execution.run_events import StepEnd
 from marin.execution.version_diff import Difference
+from rigging.printable import text_of
 
 
 class Outcome(StrEnum):
@@ -89,5 +90,5 @@ def describe_error(error: BaseException | None) -> str:
     """An error in one line's beginning: its type and its words."""
     if error is None:
         return "unknown error"
-    text = str(error)
+    text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
