@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import functools
-import re
 from typing import Any, Final
 
 from rigging.redaction import REDACTED, is_secret_name, redact_string
 
 _is_secret_name = functools.lru_cache(maxsize=8192)(is_secret_name)
 
-# Without one of these a text cannot be of a secret's shape (see `rigging.redaction`); most texts are then not looked at
-# any closer. A config has thousands of them.
-_MAY_BE_SECRET: Final = re.compile(
-    r"hf_|gh[pousr]_|github_pat_|glpat-|sk-|AIza|ya29|xox[abprs]-|AKIA|ASIA|eyJ|-----BEGIN|://[^/\s@\"']+@"
-    r"|bearer|basic|token|secret|passw|passphrase|api[_-]?key|credential|[es][_-]?key|authorization",
-    re.IGNORECASE,
+# A config has thousands of texts, most of them paths. One that has none of these cannot be or hold a secret, as
+# `rigging.redaction` knows them, and need not be looked at any closer: the beginnings of tokens, in small letters ...
+_SHAPES: Final = (
+    *("hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "sk-", "aiza", "ya29.", "xox", "akia"),
+    *("asia", "eyj", "-----begin", "bearer", "basic", "@"),
 )
+# ... or the name of a secret, with what is between a name and its value.
+_NAMES: Final = ("token", "secret", "passw", "passphrase", "key", "credential", "authorization")
+_BETWEEN: Final = ("=", " ", '"', "'", "\t", "\n")
 
 
 def redacted(value: Any) -> Any:
@@ -26,17 +27,35 @@ def redacted(value: Any) -> Any:
     """
     kind = type(value)
     if kind is str:
-        return redact_string(value) if _MAY_BE_SECRET.search(value) is not None else value
+        return redact_string(value) if _may_hold_secret(value) else value
     if kind is dict:
-        changed = {key: _redacted_under(key, item) for key, item in value.items()}
-        return changed if any(changed[key] is not value[key] for key in changed) else value
+        changed = None
+        for name, item in value.items():
+            new = _redacted_under(name, item)
+            if new is not item:
+                changed = dict(value) if changed is None else changed
+                changed[name] = new
+        return value if changed is None else changed
     if kind is list:
         items = [redacted(item) for item in value]
         return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
     return value
 
 
+def _may_hold_secret(text: str) -> bool:
+    small = text.lower()
+    for sign in _SHAPES:
+        if sign in small:
+            return True
+    if not any(sign in small for sign in _BETWEEN):
+        return False
+    return any(name in small for name in _NAMES)
+
+
 def _redacted_under(name: Any, value: Any) -> Any:
-    if value is None or type(value) is bool or not (isinstance(name, str) and _is_secret_name(name)):
-        return redacted(value)
-    return REDACTED
+    kind = type(value)
+    if value is None or kind is bool:
+        return value
+    if type(name) is str and _is_secret_name(name):
+        return REDACTED
+    return value if kind is int or kind is float else redacted(value)
