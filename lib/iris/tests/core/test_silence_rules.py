@@ -130,6 +130,53 @@ class TestLate:
         cluster.do(WorkerLost(W, "not heard"))
         assert cluster.view.workers[W].last_seen_at_ms == 90_000
 
+    def test_each_that_was_never_acknowledged_goes_elsewhere_whatever_is_beside_it(self, cluster):
+        """On the worker are, in this order: one that stops, an exclusive one, one that runs, and two new ones."""
+        for name, fields in (("stops", {}), ("holds", EXCLUSIVE), ("runs", {}), ("new", {"replicas": 2})):
+            cluster.submit(f"/u/{name}", resources(0.5), **fields)
+        cluster.schedule()
+        cluster.observe("/u/runs/0:0", TaskState.RUNNING)
+        cluster.stop("/u/stops")
+        outcome = cluster.do(WorkerLate(W, 10_000))
+        stopped = [effect.attempt_id for effect in outcome.effects if isinstance(effect, StopAttempt)]
+        assert stopped == ["/u/new/0:0", "/u/new/1:0"]
+        assert {name: cluster.task(f"/u/{name}/0").state for name in ("holds", "runs", "new")} == {
+            "holds": TaskState.ASSIGNED,
+            "runs": TaskState.RUNNING,
+            "new": TaskState.PENDING,
+        }
+
+
+class TestWhenItWasSeen:
+    def test_one_that_is_lost_while_it_is_connected_was_seen_until_now(self, cluster):
+        cluster.now_ms = 100_000
+        cluster.do(WorkerLost(W, "its host is gone"))
+        worker = cluster.view.workers[W]
+        assert (worker.connected, worker.is_late, worker.last_seen_at_ms) == (False, False, 100_000)
+
+    def test_one_that_was_late_before_was_seen_when_it_was_heard_last(self, cluster):
+        cluster.now_ms = 100_000
+        cluster.do(WorkerLate(W, 10_000))
+        cluster.now_ms = 200_000
+        cluster.do(WorkerLost(W, "not heard"))
+        worker = cluster.view.workers[W]
+        assert (worker.connected, worker.is_late, worker.last_seen_at_ms) == (False, False, 90_000)
+
+    def test_one_that_left_in_order_stays_as_it_was(self, cluster):
+        cluster.now_ms = 100_000
+        cluster.do(WorkerDisconnected(W, "a"))
+        seen_at = cluster.view.workers[W].last_seen_at_ms
+        cluster.now_ms = 200_000
+        assert not cluster.do(WorkerLost(W, "not heard")).changes
+        assert cluster.view.workers[W].last_seen_at_ms == seen_at
+
+    def test_one_that_is_heard_again_is_used_and_seen_now(self, cluster):
+        cluster.do(WorkerLate(W, 10_000))
+        cluster.now_ms = 200_000
+        cluster.do(WorkerHeard(W))
+        worker = cluster.view.workers[W]
+        assert (worker.is_late, worker.is_open, worker.last_seen_at_ms) == (False, True, 200_000)
+
 
 class TestLost:
     def test_what_is_given_up_is_remembered_until_the_worker_says_what_it_has(self, two):
@@ -170,6 +217,19 @@ class TestLost:
         assert StopAttempt in [type(effect) for effect in two.effects[-1:]]
         two.observe("/u/job/1:0", TaskState.KILLED, worker_id=W)
         assert two.view.committed(W).cpu_millis == 0
+
+    def test_only_what_was_on_its_way_out_there_is_given_up_with_it(self, cluster):
+        cluster.connect("v", resources(1, 16, 100))
+        cluster.submit("/u/stops", resources(1))
+        cluster.submit("/u/other", resources(4))
+        cluster.submit("/u/holds", resources(1), **EXCLUSIVE)
+        cluster.schedule()
+        on_w = [name for name in ("stops", "other", "holds") if cluster.task(f"/u/{name}/0").worker_id == W]
+        for name in on_w:
+            cluster.observe(f"/u/{name}/0:0", TaskState.RUNNING)
+        cluster.do(WorkerLost(V, "not heard"))
+        assert {cluster.task(f"/u/{name}/0").state for name in on_w} == {TaskState.RUNNING}
+        assert not any(cluster.view.bookings[f"/u/{name}/0:0"].stopping for name in on_w)
 
     def test_an_unknown_worker(self, cluster):
         with pytest.raises(NotFound, match="worker x does not exist"):
