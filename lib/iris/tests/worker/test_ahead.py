@@ -210,6 +210,9 @@ def test_many_short_ones_travel_in_few_messages(play: Play, monkeypatch: pytest.
     monkeypatch.setattr(outbox, "COMPANY_S", 30.0)
 
     async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        controller.heartbeat_ms = 60_000  # a heartbeat takes news along
+        controller.send_message(None)
+        await controller.until(lambda: len(controller.hellos) == 2)
         told: list[int] = []
         controller.on_message = lambda message: told.append(len(message.observations))
         controller.send(run=[some("true", range(2, 60), is_ahead=True), some("true", [0, 1])])

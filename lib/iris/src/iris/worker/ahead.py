@@ -25,6 +25,7 @@ class AheadQueue:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[str, tuple[Attempt, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._low = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -33,7 +34,19 @@ class AheadQueue:
         """Let the attempt wait."""
         attempt.is_ahead = True
         self._waiting[attempt.attempt_id] = (attempt, self._loop.time() + self._hand_back_s)
+        self._low = len(self._waiting) // 2
         self._arm()
+
+    def is_news_patient(self) -> bool:
+        """Whether the controller need not hear of the latest end now: there is enough to begin until later.
+
+        It is to hear of it when half of what waited has begun, then of half of the rest, and so on: so it can send more
+        before all has begun.
+        """
+        if len(self._waiting) > self._low:
+            return True
+        self._low = len(self._waiting) // 2
+        return False
 
     def remove(self, attempt: Attempt) -> None:
         """It waits no more: it begins, or was stopped."""

@@ -14,8 +14,8 @@ ATTEMPT_LOG_BYTES: Final = 256 * 1024
 LOG_WINDOW_BYTES: Final = 4 * 1024 * 1024
 """At most this much of one log is under way without an acknowledgement."""
 _MESSAGE_OBSERVATIONS: Final = 2000
-COMPANY_S: float = 0.01
-"""So long news waits for company."""
+COMPANY_S: float = 0.05
+"""So long patient news waits for company."""
 
 
 @dataclass(frozen=True, slots=True)

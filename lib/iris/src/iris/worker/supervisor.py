@@ -84,7 +84,7 @@ class Supervisor:
     ) -> None:
         self._log_limit = log_limit_bytes
         # While there is more to begin, the controller is in no hurry to hear of ends.
-        self.outbox = Outbox(self._log_of, lambda: bool(self._ahead))
+        self.outbox = Outbox(self._log_of, lambda: self._ahead.is_news_patient())
         self._paths = paths
         self._runtime = runtime
         self._preparer = preparer
