@@ -122,6 +122,7 @@ def test_what_does_not_begin_in_time_is_handed_back_and_never_runs(
         controller.send(forget=[name(0), name(1)])
         await controller.until(lambda: worker.supervisor.inventory() == [])
         assert not mark.exists()
+        assert list(worker.paths.attempts.iterdir()) == []
 
     play(scenario)
 
@@ -228,5 +229,25 @@ def test_only_ended_attempts_are_forgotten(play: Play) -> None:
         await asyncio.sleep(0)
         await controller.until(lambda: controller.applied_revision == 1)
         assert [seen.attempt_id for seen in worker.supervisor.inventory()] == [name(1)]
+
+    play(scenario)
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_was_made_ready_before_its_turn_is_removed_when_it_does_not_come(play: Play, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        controller.send(run=[some("true", [0]), some(until_file(gate), [1], is_ahead=True)])
+        controller.send(run=[some("true", [2], is_ahead=True)])
+        await controller.until(lambda: name(1) in controller.observations)
+        await controller.until_ended(name(0))
+        stop = pb.StopAttempt(attempt_id=name(2), grace_ms=1000, reason="stopped by user")
+        controller.send(stop=[stop])
+        await controller.until_ended(name(2))
+        gate.touch()
+        await controller.until_ended(name(1))
+        assert list(worker.paths.attempts.iterdir()) == []
+        assert list(worker.paths.temporaries.iterdir()) == []
 
     play(scenario)

@@ -53,6 +53,10 @@ class AheadQueue:
         attempt.is_ahead = False
         del self._waiting[attempt.attempt_id]
 
+    def first(self) -> Attempt | None:
+        """The one whose turn comes next."""
+        return next((attempt for attempt, _ in self._waiting.values()), None)
+
     def follow(self, ended: Attempt) -> Attempt | None:
         """The attempt that begins in the place of one that has ended, if any.
 

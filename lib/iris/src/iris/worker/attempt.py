@@ -9,7 +9,7 @@ from iris.domain.resources import Resources
 from iris.domain.states import TaskState
 from iris.worker.attempt_machine import Life, Phase, StopAsked
 from iris.worker.logs import AttemptLog
-from iris.worker.runtime.running import Exit, Held, Running, StartFailed
+from iris.worker.runtime.running import Exit, Held, ProcessSpec, Running, StartFailed
 from iris.worker.task_env import Ground
 from iris.worker.types import Launch, Observation, StartRequest
 
@@ -31,7 +31,7 @@ class Attempt:
 
     __slots__ = (
         "_listener", "at_ms", "ground", "is_ahead", "life", "log", "log_path", "ports", "prepare_task", "process",
-        "report_timer", "request", "started_at_ms",
+        "report_timer", "request", "spec", "started_at_ms",
     )  # fmt: skip
 
     def __init__(self, request: StartRequest, log_path: str, listener: AttemptListener) -> None:
@@ -44,6 +44,7 @@ class Attempt:
         self.ground: Ground | None = None
         self.ports: dict[str, int] = {}
         self.process: Running | None = None
+        self.spec: ProcessSpec | None = None  # made before its turn has come
         self.prepare_task: asyncio.Task[None] | None = None
         self.report_timer: asyncio.TimerHandle | None = None
         self._listener = listener

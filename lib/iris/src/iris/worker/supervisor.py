@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -38,14 +37,13 @@ from iris.worker.paths import WorkPaths
 from iris.worker.prepare import Preparer
 from iris.worker.runtime.running import Exit, Runtime, StartFailed, StartFailure
 from iris.worker.specs import SpecMaker
+from iris.worker.starts import StartQueue
 from iris.worker.task_env import TaskEnvironment
 from iris.worker.tokens import TokenFiles
 from iris.worker.types import DesiredChange, Observation, PreparationFailed, StartRequest, StopRequest
 
 logger = logging.getLogger(__name__)
 
-_STARTS_PER_TURN: Final = 50
-"""Between so many starts the loop looks after ends and messages."""
 _QUIET_BUILD_S: Final = 0.02
 """That preparing has begun is not reported at once: mostly it is done by then."""
 _ERROR_BYTES: Final = 8192
@@ -93,18 +91,13 @@ class Supervisor:
         self._loop = asyncio.get_running_loop()
         self._attempts: dict[str, Attempt] = {}
         self._live: dict[str, None] = {}  # an ordered set: the order of what follows is always the same
-        self._starts: deque[Attempt] = deque()
         self._ahead = AheadQueue(lambda attempt, why: self._advance(attempt, HandedBack(why)), hand_back_s)
-        self._started: dict[str, Attempt] = {}  # by task: one at a time
-        self._parked: dict[str, list[Attempt]] = {}  # by task: wait until the one before is gone
-        self._turn: asyncio.Handle | None = None
         self._tokens = TokenFiles(paths)
         self._directories = AttemptDirectories(
             paths, runtime.isolation, lambda work: self._loop.run_in_executor(None, work), preparer.compiled
         )
-        self._specs = SpecMaker(
-            paths, self._directories, task_environment, self._tokens, controller_address, log_limit_bytes
-        )
+        specs = SpecMaker(paths, self._directories, task_environment, self._tokens, controller_address, log_limit_bytes)
+        self._starts = StartQueue(runtime, specs, self._directories, self)
         self._leaving = ""  # why this worker goes away
         self._idle = asyncio.Event()
         self._idle.set()
@@ -194,14 +187,22 @@ class Supervisor:
             self._begin(attempt)
 
     def _begin(self, attempt: Attempt) -> None:
-        launch = attempt.request.launch
-        if launch.needs_preparation:
-            ground = self._preparer.ready(launch)
-            attempt.ground = None if ground is None or self._directories.needs_copy(ground) else ground
-        self._advance(attempt, Accepted(prepare=launch.needs_preparation and attempt.ground is None))
+        has_ground = self._has_ground(attempt)
+        if attempt.spec is not None and not has_ground:
+            self._starts.make_unready(attempt)  # what it was made for is gone
+        self._advance(attempt, Accepted(prepare=not has_ground))
         if attempt.request.ahead:
             # Told with the end of the one whose place it has: else the controller would give that place away.
             self.outbox.observe(attempt.observation())
+
+    def _has_ground(self, attempt: Attempt) -> bool:
+        """Whether nothing must be fetched, built or copied before the attempt can start."""
+        launch = attempt.request.launch
+        if not launch.needs_preparation:
+            return True
+        ground = self._preparer.ready(launch)
+        attempt.ground = None if ground is None or self._directories.needs_copy(ground) else ground
+        return attempt.ground is not None
 
     def _add(self, request: StartRequest) -> Attempt:
         attempt = Attempt(request, self._paths.log(request.attempt_id), self)
@@ -216,7 +217,7 @@ class Supervisor:
         self._live[attempt.attempt_id] = None
         self._tokens.hold(attempt.request)
         self._idle.clear()
-        self._started[attempt.request.task_id] = attempt
+        self._starts.take_up(attempt)
         attempt.process = self._runtime.take_up(attempt.attempt_id, attempt)
 
     def _stop(self, stop: StopRequest) -> None:
@@ -288,7 +289,7 @@ class Supervisor:
                 case Act.REPORT:
                     self._report(attempt, at_once=attempt.life.phase is not Phase.BUILDING)
                 case Act.SPAWN:
-                    self._queue_start(attempt)
+                    self._starts.put(attempt)
                 case Act.PREPARE:
                     attempt.prepare_task = self._loop.create_task(self._prepare(attempt))
                 case Act.CANCEL_PREPARE:
@@ -300,20 +301,25 @@ class Supervisor:
 
     def _ended(self, attempt: Attempt) -> None:
         self._live.pop(attempt.attempt_id, None)
-        if self._started.get(attempt.request.task_id) is attempt:
-            del self._started[attempt.request.task_id]
-            self._starts.extend(self._parked.pop(attempt.request.task_id, ()))
+        self._starts.ended(attempt)
         attempt.cancel_timer()
-        self._directories.remove(attempt.attempt_id)
         attempt.log.finish()
         if attempt.is_ahead:
             self._ahead.remove(attempt)
         elif self._ahead and (following := self._ahead.follow(attempt)) is not None:
             self._begin(following)
+            self._starts.start_now()
+            self._loop.call_soon(self._clean_up_after, attempt)  # the start is on its way by then
+            return
+        self._directories.remove(attempt.attempt_id)
         if not self._live:
             self._idle.set()
-        if self._starts:
-            self._schedule_turn()
+
+    def _clean_up_after(self, ended: Attempt) -> None:
+        self._directories.remove(ended.attempt_id)
+        coming = self._ahead.first()
+        if coming is not None and self._has_ground(coming):
+            self._starts.make_ready(coming)
 
     def _report(self, attempt: Attempt, at_once: bool) -> None:
         if at_once:
@@ -325,6 +331,20 @@ class Supervisor:
         attempt.report_timer = None
         if not attempt.ended:
             self.outbox.observe(attempt.observation())
+
+    def failed_to_start(self, attempt: Attempt, kind: FailureKind, error: str, exit_code: int = 0) -> None:
+        """Called by the queue of starts."""
+        if kind is FailureKind.START:
+            self._write_log(attempt, error)
+        self._advance(attempt, SpawnFailed(kind, error, exit_code))
+
+    def handed(self, attempt: Attempt) -> None:
+        """Called by the queue of starts, just before the guardian hears of the attempt."""
+        self._advance(attempt, Handed())
+
+    def superseded(self, former: Attempt, by: Attempt) -> None:
+        """Called by the queue of starts: the former attempt of the task must be gone first."""
+        self._advance(former, StopAsked(f"superseded by {by.attempt_id}", _SUPERSEDED_GRACE_MS))
 
     # --- starting ---
 
@@ -343,49 +363,6 @@ class Supervisor:
             self._advance(attempt, PrepareFailed(FailureKind.WORKER, f"preparing failed: {error}"))
         else:
             self._advance(attempt, Prepared())
-
-    def _queue_start(self, attempt: Attempt) -> None:
-        self._starts.append(attempt)
-        self._schedule_turn()
-
-    def _schedule_turn(self) -> None:
-        if self._turn is None:
-            self._turn = self._loop.call_soon(self._start_some)
-
-    def _start_some(self) -> None:
-        self._turn = None
-        for _ in range(_STARTS_PER_TURN):
-            if not self._starts or self._runtime.live_count >= self._runtime.most_live:
-                return
-            attempt = self._starts.popleft()
-            if not attempt.ended and not self._park(attempt):  # stopped while it waited
-                self._start(attempt)
-        if self._starts:
-            self._schedule_turn()
-
-    def _park(self, attempt: Attempt) -> bool:
-        """Whether another attempt of the task is still here: it has been superseded, and must be gone first."""
-        task_id = attempt.request.task_id
-        former = self._started.get(task_id)
-        if former is None:
-            return False
-        self._parked.setdefault(task_id, []).append(attempt)
-        self._advance(former, StopAsked(f"superseded by {attempt.attempt_id}", _SUPERSEDED_GRACE_MS))
-        return True
-
-    def _start(self, attempt: Attempt) -> None:
-        try:
-            spec = self._specs.make(attempt)
-        except StartFailed as error:
-            self._write_log(attempt, str(error))
-            self._advance(attempt, SpawnFailed(FailureKind.START, str(error), error.exit_code))
-            return
-        except OSError as error:
-            self._advance(attempt, SpawnFailed(FailureKind.WORKER, f"the worker cannot start it: {error}"))
-            return
-        self._started[attempt.request.task_id] = attempt
-        self._advance(attempt, Handed())
-        attempt.process = self._runtime.start(spec, attempt)
 
     # --- small things ---
 
