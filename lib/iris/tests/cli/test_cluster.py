@@ -102,7 +102,7 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Local:
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """How processes of the local cluster were ended."""
     done: list[str] = []
-    monkeypatch.setattr(stop, "wait_stopped", lambda paths: done.append("waited"))
+    monkeypatch.setattr(stop, "wait_stopped", lambda paths, **options: done.append("waited"))
     monkeypatch.setattr(stop, "kill_cluster", lambda paths: done.append("killed"))
     return done
 
@@ -305,7 +305,7 @@ def test_live_jobs_are_named_and_stay(iris: Iris, local: Local, client: Client, 
 def test_a_cluster_that_answers_no_more_is_ended_only_by_force(
     iris: Iris, local: Local, client: Client, ended: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def late(paths: LocalPaths) -> None:
+    def late(paths: LocalPaths, **options: Any) -> None:
         raise Unavailable("the controller did not end within 20 s")
 
     local.running = True
@@ -317,7 +317,8 @@ def test_a_cluster_that_answers_no_more_is_ended_only_by_force(
     client.error = Unavailable("the controller is gone")
     assert iris("stop")[0] == 5
     assert ended == ["killed"]
-    assert iris("stop", "--force") == (0, "", "cluster local stopped\n")
+    said = "the local cluster's controller does not answer; ending it by signal\niris: cluster local stopped\n"
+    assert iris("stop", "--force") == (0, "", said)
     assert ended == ["killed", "killed"]
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,3 +172,21 @@ def test_a_worker_that_cannot_start_is_told_and_starts_once_it_can(real, paths, 
         assert client.cluster_status().worker_trouble == ""
         client.stop_cluster()
     wait_stopped(paths)
+
+
+def test_a_cluster_of_suspended_processes_is_stopped_by_force_at_once(real, paths, monkeypatch, capfd):
+    monkeypatch.setenv("IRIS_STATE_DIR", str(paths.root))
+    with IrisClient.of(local_cluster(real())) as client:
+        client.submit(Entrypoint.from_command("sleep", "600"), "sleeps", ResourceSpec(cpu=0.1))
+    frozen = [int(lock.read_text()) for lock in (paths.worker_lock, paths.controller_lock)]
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: all(" T " in Path(f"/proc/{pid}/stat").read_text() for pid in frozen), "they stand still")
+    began = time.monotonic()
+    assert iris(["cluster", "stop", "--force"]) == 0
+    took, said = time.monotonic() - began, capfd.readouterr().err
+    assert took < 10, "it took 11 to 51 s, and said nothing"
+    for what in ("controller", "worker"):
+        assert f"the local cluster's {what} (process " in said
+        assert "was suspended and goes on, to end in order" in said
+    assert "and 1 job stopped" in said

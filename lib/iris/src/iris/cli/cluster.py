@@ -10,7 +10,7 @@ from iris.cli.cluster_controller import controller, storage_lines
 from iris.cli.cluster_worker import worker
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
-from iris.cli.output import duration, output, say, table
+from iris.cli.output import duration, output, say, table, told_if_slow
 from iris.cli.params import SECONDS_OR_ZERO
 from iris.cluster.sizes import format_size
 from rigging.clock import unix_ms
@@ -19,7 +19,7 @@ from rigging.errors import MarinError, Unavailable
 if TYPE_CHECKING:
     from iris.client import ClusterStatus, IrisClient
     from iris.local.start import LocalCluster
-    from iris.local.state import ClusterRecord
+    from iris.local.state import ClusterRecord, LocalPaths
 
 _SHOWN_JOBS: Final = 5
 _REMOTE_HELP: Final = "Keep the state there, too: gs://..., s3://..., a path; '' for nowhere."
@@ -157,12 +157,14 @@ def stop(context: CliContext, force: bool) -> None:
     from iris.client import IrisClient
     from iris.client.discovery import running_cluster
     from iris.local.start import LocalCluster
-    from iris.local.stop import kill_cluster, wait_stopped
-    from rigging.errors import Conflict, Unavailable
+    from iris.local.stop import kill_cluster, wake
+    from rigging.errors import Conflict
 
     target = context.target()
     paths = LocalCluster().paths
     if target.is_local:
+        for suspended in wake(paths) if force else ():
+            say(f"the local cluster's {suspended} was suspended and goes on, to end in order")
         record = _running(force)
         if record is None:
             # At most remains of a cluster are left, or one of another release, with which nothing can be agreed.
@@ -171,26 +173,36 @@ def stop(context: CliContext, force: bool) -> None:
         target = running_cluster(record)
     with IrisClient.of(target) as client:
         try:
-            stopped = client.stop_cluster(stop_jobs=force)
+            with told_if_slow("waiting for the controller to stop what runs"):
+                stopped = client.stop_cluster(stop_jobs=force)
         except Conflict as error:
             raise Conflict(_refusal(client, str(error))) from None
         except Unavailable:
             if not (force and target.is_local):
                 raise
-            stopped = []
-    if target.is_local:
-        try:
-            wait_stopped(paths)
-        except Unavailable:
-            if not force:
-                raise
+            say("the local cluster's controller does not answer; ending it by signal")
             kill_cluster(paths)
+            stopped = []
+        else:
+            if target.is_local:
+                _await_end(paths, force)
     jobs = f" and {len(stopped)} job{'s' if len(stopped) > 1 else ''}" if stopped else ""
     say(f"cluster {target.name}{jobs} stopped")
 
 
 cluster.add_command(worker)
 cluster.add_command(controller)
+
+
+def _await_end(paths: "LocalPaths", force: bool) -> None:
+    from iris.local.stop import kill_cluster, wait_stopped
+
+    try:
+        wait_stopped(paths, on_wait=say)
+    except Unavailable:
+        if not force:
+            raise
+        kill_cluster(paths)
 
 
 def _running(force: bool) -> "ClusterRecord | None":

@@ -4,14 +4,16 @@ All that a command writes passes through here, but for task logs, which are show
 and errors are texts of others, and whatever a terminal would obey in them is escaped.
 """
 
+import contextlib
 import json
 import os
 import shutil
 import sys
+import threading
 import time
 import traceback
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import click
@@ -140,6 +142,18 @@ def _cut(text: str, width: int | None) -> str:
 def say(text: str) -> None:
     """Tell the user something on stderr; a closed stderr does not end the command."""
     complain(f"iris: {text}\n")
+
+
+@contextlib.contextmanager
+def told_if_slow(text: str, after: float = 1.0) -> Iterator[None]:
+    """Say what is waited for when it takes longer than `after` seconds."""
+    timer = threading.Timer(after, say, (text,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def complain(text: str) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -11,13 +12,24 @@ from rigging.errors import Unavailable
 
 LEAVE_SECONDS: Final = 20.0
 _TERM_SECONDS: Final = 5.0
+_QUIET_SECONDS: Final = 1.0
 _OURS: Final = (b"iris.local.daemon", b"iris.worker.guardian")
 
 
-def wait_stopped(paths: LocalPaths, *, timeout: float = LEAVE_SECONDS) -> None:
-    """Wait until all its processes are gone. Raises Unavailable when one is not after `timeout` seconds."""
+def wait_stopped(
+    paths: LocalPaths, *, timeout: float = LEAVE_SECONDS, on_wait: Callable[[str], None] | None = None
+) -> None:
+    """Wait until all its processes are gone. Raises Unavailable when one is not after `timeout` seconds.
+
+    Args:
+        on_wait: Called with one line for each process that takes longer than a second.
+    """
     for what, lock in locks_of(paths).items():
-        if not wait_unlocked(lock, timeout=timeout):
+        if wait_unlocked(lock, timeout=min(_QUIET_SECONDS, timeout)):
+            continue
+        if on_wait is not None:
+            on_wait(f"waiting for the local cluster's {what} (process {lock_holder(lock)}) to end")
+        if not wait_unlocked(lock, timeout=max(timeout - _QUIET_SECONDS, 0.0)):
             raise Unavailable(
                 f"the local cluster's {what} (process {lock_holder(lock)}) did not end within {timeout:g} s; "
                 "end it with `iris cluster stop --force`"
@@ -27,6 +39,28 @@ def wait_stopped(paths: LocalPaths, *, timeout: float = LEAVE_SECONDS) -> None:
 def locks_of(paths: LocalPaths) -> dict[str, Path]:
     """The lock that each process of the cluster holds while it lives, in the order in which they end."""
     return {"controller": paths.controller_lock, "worker": paths.worker_lock, "guardian": paths.guardian_lock}
+
+
+def wake(paths: LocalPaths) -> list[str]:
+    """Let its processes go on that were suspended (SIGSTOP, Ctrl-Z), so that they can end in order; names them."""
+    woken = []
+    for what, lock in locks_of(paths).items():
+        pid = lock_holder(lock)
+        if pid is None or not _is_ours(pid):
+            continue
+        if _is_suspended(pid):
+            woken.append(f"{what} (process {pid})")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)  # to all: a stop that was just sent may not be seen yet
+    return woken
+
+
+def _is_suspended(pid: int) -> bool:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] == "T"
 
 
 def kill_cluster(paths: LocalPaths) -> list[int]:
@@ -57,6 +91,7 @@ def _end(lock: Path) -> int | None:
     for number, patience in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, _TERM_SECONDS)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
+            os.kill(pid, signal.SIGCONT)  # one that is suspended would not hear of it
         if wait_unlocked(lock, timeout=patience):
             break
     return pid

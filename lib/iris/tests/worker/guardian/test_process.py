@@ -271,6 +271,19 @@ def test_terminate_reaches_the_group_and_kill_ends_what_ignores_it(with_runtime:
     with_runtime(test)
 
 
+def test_terminate_is_heard_by_what_is_suspended(with_runtime: WithRuntime) -> None:
+    def test(start: Start) -> None:
+        process, watched = start(
+            "sh", "-c", "trap 'echo asked; exit 3' TERM; echo ready; while true; do sleep 0.05; done"
+        )
+        watched.until_output(b"ready")
+        os.killpg(process.pid, signal.SIGSTOP)
+        process.terminate()
+        assert watched.until_exit().code == 3
+
+    with_runtime(test)
+
+
 def test_output_of_a_process_that_goes_on_comes_while_it_runs(with_runtime: WithRuntime) -> None:
     def test(start: Start) -> None:
         process, watched = start("sh", "-c", "echo first; exec sleep 1000")

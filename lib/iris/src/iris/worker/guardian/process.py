@@ -330,8 +330,9 @@ class Process:
         self._exit: Exit | None = None
 
     def terminate(self) -> None:
-        """Ask the whole process group to end (SIGTERM)."""
+        """Ask the whole process group to end (SIGTERM); what is suspended goes on, or it would not hear of it."""
         self._signal_group(signal.SIGTERM)
+        self._signal_group(signal.SIGCONT)
 
     def kill(self) -> None:
         """End the whole process group (SIGKILL); what left the group dies once the leader is gone."""
