@@ -1,0 +1,52 @@
+"""What an attempt sees in place of what is shared, for each way in which a host can keep tasks apart."""
+
+import pytest
+
+from iris.worker.isolation.plan import IsolationMode, Mount, mounts_from, mounts_of, private_copy, variables_of
+
+OWN = "/layers/a"
+
+
+@pytest.mark.parametrize(
+    ("mode", "bundle", "environment", "mounts"),
+    [
+        (
+            IsolationMode.OVERLAY,
+            "/bundles/b",
+            "/envs/e",
+            [
+                Mount("/bundles/b", "/bundles/b", "/layers/a/bundle", "compiled of /bundles/b"),
+                Mount("/envs/e", "/envs/e", "/layers/a/environment", "compiled of /envs/e"),
+            ],
+        ),
+        (IsolationMode.OVERLAY, "", "/e", [Mount("/e", "/e", "/layers/a/environment", "compiled of /e")]),
+        (IsolationMode.OVERLAY, "/b", "", [Mount("/b", "/b", "/layers/a/bundle", "compiled of /b")]),
+        (IsolationMode.BIND, "/b", "/e", [Mount("/b", "/layers/a/copy"), Mount("/e", "/e")]),
+        (IsolationMode.BIND, "/b", "", [Mount("/b", "/layers/a/copy")]),
+        (IsolationMode.BIND, "", "/e", [Mount("/e", "/e")]),
+        (IsolationMode.COPY, "/b", "/e", []),
+        *((mode, "", "", []) for mode in IsolationMode),
+    ],
+)
+def test_mounts(mode: IsolationMode, bundle: str, environment: str, mounts: list[Mount]) -> None:
+    assert list(mounts_of(mode, bundle, environment, OWN, lambda tree: f"compiled of {tree}")) == mounts
+
+
+def test_without_anything_compiled_nothing_lies_over_it() -> None:
+    assert {mount.over for mount in mounts_of(IsolationMode.OVERLAY, "/b", "/e", OWN)} == {""}
+
+
+def test_mounts_come_back_from_their_words() -> None:
+    mounts = (Mount("/t", "/s"), Mount("/t", "/s", "/l", "/o"))
+    assert mounts_from([mount.words() for mount in mounts]) == mounts
+    with pytest.raises(TypeError):
+        mounts_from([["only a target"]])
+
+
+def test_where_environments_are_verified_python_writes_nothing_into_them() -> None:
+    assert variables_of(IsolationMode.COPY) == {"PYTHONDONTWRITEBYTECODE": "1"}
+    assert variables_of(IsolationMode.OVERLAY) == variables_of(IsolationMode.BIND) == {}
+
+
+def test_the_copy_of_a_bundle_is_in_the_attempts_own_directory() -> None:
+    assert private_copy(OWN) == "/layers/a/copy"
