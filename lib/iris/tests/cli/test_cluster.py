@@ -85,6 +85,10 @@ class Client:
         return self.jobs
 
 
+class Executed(BaseException):
+    """Another program took this one's place."""
+
+
 Iris = Callable[..., tuple[int, str, str]]
 
 
@@ -225,10 +229,10 @@ def test_in_the_foreground_it_takes_the_place_of_the_command(
 
     def execve(program: str, command: list[str], environment: dict[str, str]) -> None:
         executed.extend([program, command, environment])
-        raise SystemExit(0)
+        raise Executed
 
     monkeypatch.setattr(os, "execve", execve)
-    with pytest.raises(SystemExit):
+    with pytest.raises(Executed):
         iris("start", "--local", "--foreground", "--idle-timeout", "7")
     program, command, environment = executed
     assert command == start.foreground_command(local.paths, 7.0)

@@ -73,7 +73,7 @@ def run(argv: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
         return exit_codes.INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # the latter is how click ends a command whose reader went away
         forget_stdout()
         return exit_codes.BROKEN_PIPE
     except MarinError as error:
