@@ -1,0 +1,107 @@
+"""A whole controller that assigns ahead: what the worker is told, and what people see."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris.domain.constraints import AHEAD_ATTRIBUTE
+from iris.rpc import iris_pb2 as pb
+from iris.testing.controller import RunningController, running_controller
+from iris.testing.worker import ScriptedWorker
+from rigging.testing import eventually
+
+REPLICAS = 12
+NAMES = [f"/ann/a/{index}:0" for index in range(REPLICAS)]
+
+
+def worker_of(controller: RunningController, *inventory: pb.Observation) -> ScriptedWorker:
+    return ScriptedWorker(
+        controller.address,
+        controller.worker_token("w1"),
+        capacity=pb.Resources(cpu_millis=1000, memory_bytes=8 << 30, disk_bytes=100 << 30),
+        attributes={AHEAD_ATTRIBUTE: "true"},
+        inventory=inventory,
+    )
+
+
+@pytest.fixture
+def worker(controller: RunningController) -> Iterator[ScriptedWorker]:
+    with worker_of(controller) as connected:
+        yield connected
+
+
+def begin(user: Any, worker: ScriptedWorker) -> list[str]:
+    """An array of which the first task has run for 3 ms and the second runs; the rest is assigned ahead."""
+    user.submit("/ann/a", replicas=REPLICAS, cpu_millis=1000)
+    worker.wait_for_start(NAMES[0])
+    worker.observe(NAMES[0], pb.TASK_STATE_SUCCEEDED, started_at_ms=1_000, at_ms=1_003)
+    worker.wait_for_start(NAMES[1])
+    worker.observe(NAMES[1], pb.TASK_STATE_RUNNING)
+    worker.wait(lambda: len(worker.starts) == REPLICAS, "the others ahead")
+    return [start.attempt_id for start in worker.starts if start.ahead]
+
+
+def test_the_others_come_in_few_messages_and_are_started_without_a_word(user: Any, worker: ScriptedWorker) -> None:
+    ahead = begin(user, worker)
+    assert ahead == NAMES[2:]
+    ended = [pb.Observation(attempt_id=name, state=pb.TASK_STATE_SUCCEEDED) for name in NAMES[1:]]
+    worker.send(pb.WorkerMessage(observations=ended))
+    assert user.wait_one("/ann/a").state == pb.JOB_STATE_SUCCEEDED
+    assert len(worker.starts) == REPLICAS, "none was sent again"
+
+
+def test_people_see_that_it_waits_there_and_holds_nothing(user: Any, worker: ScriptedWorker) -> None:
+    begin(user, worker)
+    task = user.task("/ann/a/2")
+    assert (task.state, task.worker_id, task.started_at_ms) == (pb.TASK_STATE_ASSIGNED, "w1", 0)
+    assert task.pending_reason == "assigned to worker w1, where it begins when a task of its kind ends"
+    (info,) = user.cluster.Status(pb.ClusterStatusRequest()).workers
+    assert (info.running_tasks, info.committed.cpu_millis) == (1, 1000)
+
+
+def test_when_its_place_is_free_after_all_the_worker_is_told_to_begin(user: Any, worker: ScriptedWorker) -> None:
+    """The end was on its way while the worker was told to wait for it."""
+    begin(user, worker)
+    worker.observe(NAMES[1], pb.TASK_STATE_SUCCEEDED)
+    worker.wait(lambda: len(worker.starts) == REPLICAS + 1, "a start that does not wait")
+    assert (worker.starts[-1].attempt_id, worker.starts[-1].ahead) == (NAMES[2], False)
+
+
+def test_what_is_handed_back_goes_out_again_under_a_new_number(user: Any, worker: ScriptedWorker) -> None:
+    begin(user, worker)
+    worker.observe(NAMES[2], pb.TASK_STATE_PENDING, error="handed back, not begun")
+    worker.wait_for_forget(NAMES[2])
+    task = user.task("/ann/a/2")
+    assert (task.state, task.attempt, task.preemptions) == (pb.TASK_STATE_PENDING, 0, 0)
+    for name in (NAMES[1], *NAMES[3:]):
+        worker.observe(name, pb.TASK_STATE_SUCCEEDED)
+    assert not worker.wait_for_start("/ann/a/2:1").ahead
+    worker.observe("/ann/a/2:1", pb.TASK_STATE_SUCCEEDED)
+    assert user.wait_one("/ann/a").state == pb.JOB_STATE_SUCCEEDED
+
+
+def test_a_controller_that_was_killed_does_not_count_them_as_running(tmp_path: Path, connect: Any) -> None:
+    with running_controller(tmp_path / "other") as controller, worker_of(controller) as worker:
+        begin(connect(controller), worker)
+        controller.crash()
+    with running_controller(tmp_path / "other") as controller:
+        user = connect(controller)
+        running = pb.Observation(attempt_id=NAMES[1], state=pb.TASK_STATE_RUNNING)
+        waiting = pb.Observation(attempt_id=NAMES[2], state=pb.TASK_STATE_ASSIGNED)
+        with worker_of(controller, running, waiting) as worker:
+            worker.wait(lambda: len(worker.starts) == REPLICAS - 3, "those that it lacks")
+            assert [start.attempt_id for start in worker.starts] == NAMES[3:]
+            assert all(start.ahead for start in worker.starts)
+            (info,) = user.cluster.Status(pb.ClusterStatusRequest()).workers
+            assert (info.running_tasks, info.committed.cpu_millis) == (1, 1000)
+
+
+def test_stopping_the_job_withdraws_them(user: Any, worker: ScriptedWorker) -> None:
+    ahead = begin(user, worker)
+    user.jobs.StopJob(pb.StopJobRequest(job_id="/ann/a"))
+    worker.wait(lambda: {stop.attempt_id for stop in worker.stops} >= set(ahead), "their stops")
+    for name in NAMES[1:]:
+        worker.observe(name, pb.TASK_STATE_KILLED)
+    eventually(lambda: user.cluster.Status(pb.ClusterStatusRequest()).workers[0].committed.cpu_millis == 0, "freed")
