@@ -24,6 +24,8 @@ from marin.execution.main import summary_lines
 from marin.execution.remote import remote
 from marin.execution.run_events import StepEnd, StepEnded
 from marin.execution.runner import Outcome
+from marin.execution.step_runner import StepRunner
+from marin.execution.step_spec import StepSpec
 from marin.execution.unversioned import unversioned_part
 from rigging.errors import Conflict, StepFailed
 
@@ -183,6 +185,13 @@ def test_what_is_bound_to_a_function_counts() -> None:
     assert function_source(print) == function_source(None) == {}
 
 
+def test_what_changes_as_the_program_runs_is_no_part_of_its_code(load: Load) -> None:
+    source = "seen = []\n_CACHE = {}\nSIZES = [1, 2]\nNAME = 'x'\ndef fn(c):\n    return seen, _CACHE, SIZES, NAME\n"
+    assert set(function_source(load(source).fn)) == {"fn", "SIZES", "NAME"}
+    changed = function_source(load(source.replace("[1, 2]", "[1, 3]")).fn)
+    assert changed["SIZES"] == "[1, 3]"
+
+
 def test_a_lambda_is_its_own_text_alone(load: Load) -> None:
     first, second = load("step = (lambda c: c + 1, 10)\n"), load("step = (lambda c: c + 1, 99)\n")
     third = load("step = (lambda c: c + 2, 10)\n")
@@ -274,3 +283,25 @@ def test_numbers_that_are_none_are_strict_json(make_step: MakeStep, make_executo
         again = make_executor()
         again.run([step], strict=True)
         assert again.results[0].outcome is Outcome.ALREADY_DONE
+
+
+def test_a_bare_spec_says_which_code_differs(prefix: str, load: Load, caplog: pytest.LogCaptureFixture) -> None:
+    source = "def write(path):\n    return {}\n"
+
+    def spec(module: ModuleType) -> StepSpec:
+        return StepSpec("spec", output_path_prefix=prefix, hash_attrs={"api_key": "sesame"}, fn=module.write)
+
+    first, second = spec(load(source.format(1))), spec(load(source.format(2)))
+    StepRunner().run([first])
+    assert "sesame" not in Path(first.output_path, STEP_INFO_FILE).read_text()
+    StepRunner().run([first])
+    assert "source of write" not in caplog.text
+    StepRunner().run([second])
+    assert caplog.text.count("made with other values or code: source of write: ") == 1
+    # The same step for an executor is made of the same.
+    executor = Executor(prefix, f"{prefix}/experiments")
+    executor.run([first.as_executor_step()])
+    assert not executor.results[0].differences
+    executor = Executor(prefix, f"{prefix}/experiments")
+    executor.run([second.as_executor_step()])
+    assert "source of write" in str(executor.results[0].differences[0])

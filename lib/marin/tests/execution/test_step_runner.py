@@ -19,6 +19,7 @@ from marin.execution.executor_step_status import (
     PreviousTaskFailedError,
     StatusFile,
 )
+from marin.execution.function_source import function_source
 from marin.execution.leasing import step_lease
 from marin.execution.run_events import RunEnded, RunEvent, RunStarted, StepEnd, StepEnded
 from marin.execution.spec_stream import LOOKING_THREADS, READ_AHEAD
@@ -112,6 +113,7 @@ def test_what_is_left_in_storage(runner: StepRunner, make_spec: MakeSpec) -> Non
         "dependencies": [dep.output_path],
         "output_path": spec.output_path,
         "executor_version": "step_runner",
+        "source": function_source(spec.fn),
     }
     assert StatusFile(spec.output_path).status == STATUS_SUCCESS
     assert not Path(spec.output_path, ".executor_status.lock").exists()

@@ -103,7 +103,7 @@ def _parts_of(fn: Any) -> Iterator[tuple[str, str]]:
                 value = value if isinstance(value, type) else _followed(value)
                 if isinstance(value, (types.FunctionType, type)):
                     waiting.append(value)
-                elif _is_plain_value(value):
+                elif _is_constant(name, value):
                     yield name, _value_text(value, name)
 
 
@@ -138,11 +138,15 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*names, *(name for names in inner for name in names)]))
 
 
-def _is_plain_value(value: Any) -> bool:
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return all(_is_plain_value(item) for item in value)
-    if isinstance(value, dict):
-        return all(_is_plain_value(item) for item in value.values())
+def _is_constant(name: str, value: Any) -> bool:
+    """Whether a value is one that a program is written with: what can change is so only under a constant's name."""
+    return _is_plain_value(value, (tuple, frozenset, *((list, dict, set) if name.isupper() and name[0] != "_" else ())))
+
+
+def _is_plain_value(value: Any, containers: tuple[type[Any], ...]) -> bool:
+    if isinstance(value, containers):
+        parts = value.values() if isinstance(value, dict) else value
+        return all(_is_plain_value(item, containers) for item in parts)
     return type(value) in _PLAIN
 
 

@@ -36,10 +36,15 @@ def provenance_differences(there: Mapping[str, Any], info: ExecutorStepInfo) -> 
     old = there.get("unversioned")
     if isinstance(old, dict):
         found += value_differences(strict_json(old), strict_json(redacted(info.unversioned)))
-    source = there.get("source")
-    if isinstance(source, dict) and source and info.source:
-        found += [_of_source(name, source, info.source) for name in _changed(source, info.source)]
-    return found
+    return found + source_differences(there, info.source)
+
+
+def source_differences(there: Mapping[str, Any], now: Mapping[str, str]) -> list[Difference]:
+    """What differs between the code that made an output and a function's parts (`function_source`)."""
+    old = there.get("source")
+    if not isinstance(old, dict) or not old or not now:
+        return []
+    return [_of_source(name, old, now) for name in _changed(old, now)]
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -6,22 +6,27 @@ import contextvars
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from marin.execution.error_text import log_failure
 from marin.execution.executor_step_status import STATUS_SUCCESS, StepAlreadyDone
+from marin.execution.function_source import function_source
 from marin.execution.info import STEP_INFO_FILE, plain, to_bytes
 from marin.execution.interruption import AtWork
 from marin.execution.lease_keeper import LeaseKeeper
 from marin.execution.leasing import end_failed, open_step_lease, set_step_lease
 from marin.execution.paths import prefix_or_default
 from marin.execution.placement import LiveJobs, bind
+from marin.execution.provenance import parse_info, source_differences
+from marin.execution.redacted import redacted
 from marin.execution.remote import RemoteCallable, function_name
 from marin.execution.run_events import StepEnd
+from marin.execution.standing import read_infos
 from marin.execution.step import ExecutorStep
 from marin.execution.step_spec import StepSpec
+from marin.execution.version_diff import Difference
 from rigging.distributed_lock import LeaseLostError
 
 logger = logging.getLogger(__name__)
@@ -39,12 +44,14 @@ class AttemptResult:
         end: How.
         seconds: How long the function took.
         error: Why it failed.
+        differences: Of an output that was there: code that made it and differs from the spec's.
     """
 
     path: str
     end: StepEnd
     seconds: float = 0.0
     error: BaseException | None = None
+    differences: Sequence[Difference] = ()
 
     @property
     def ok(self) -> bool:
@@ -149,11 +156,18 @@ def spec_info(spec: StepSpec) -> dict[str, Any]:
     return {
         "name": spec.name,
         "fn_name": function_name(spec.fn),
-        "config": plain(dict(spec.hash_attrs)),
+        "config": redacted(plain(dict(spec.hash_attrs))),
         "description": None,
         "override_output_path": spec.override_output_path,
         "version": {},
         "dependencies": spec.dep_paths,
         "output_path": spec.output_path,
         "executor_version": EXECUTOR_VERSION,
+        "source": function_source(spec.fn),
     }
+
+
+def spec_differences(spec: StepSpec, output_path: str) -> list[Difference]:
+    """What differs between the code that made a spec's output and the spec's; nothing where that was not recorded."""
+    there = parse_info(read_infos([output_path])[output_path])
+    return [] if there is None else source_differences(there, function_source(spec.fn))

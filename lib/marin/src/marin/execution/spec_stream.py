@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 
 from marin.execution.children import ticks_now
 from marin.execution.executor_step_status import (
+    STATUS_SUCCESS,
     StatusFile,
     StepAlreadyDone,
     check_status,
@@ -38,9 +39,10 @@ from marin.execution.run_events import (
     notify,
 )
 from marin.execution.runner import MAX_STEP_THREADS, describe_error
-from marin.execution.spec_attempt import Attempt, AttemptResult
+from marin.execution.spec_attempt import Attempt, AttemptResult, spec_differences
 from marin.execution.step_output import step_output
 from marin.execution.step_spec import StepSpec
+from marin.execution.version_diff import Difference
 from rigging.errors import MarinError, StepFailed
 
 logger = logging.getLogger(__name__)
@@ -75,6 +77,7 @@ class _Looked:
     path: str
     status: str | None
     error: BaseException | None = None
+    differences: Sequence[Difference] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +202,7 @@ class SpecStream:
             return False
         self._nodes[path] = _Node(spec, path, was_asked_for)
         self._tell(StepQueued(time.time(), spec.name, path))
-        self._call(lambda: _look(path))
+        self._call(lambda: _look(spec, path))
         return True
 
     def _on_looked(self, looked: _Looked) -> None:
@@ -209,7 +212,7 @@ class SpecStream:
                 raise looked.error
             check_status(looked.status, node.spec.name, node.path, force_run_failed=self._force_run_failed)
         except StepAlreadyDone:
-            self._end(AttemptResult(node.path, StepEnd.CACHED))
+            self._end(AttemptResult(node.path, StepEnd.CACHED, differences=looked.differences))
             return
         # Whatever a storage library raises is this step's failure.
         except Exception as error:
@@ -276,7 +279,8 @@ class SpecStream:
                     where = f"  [{log}]" if log else ""
                     self._listed.append(f"  {node.spec.name} -> {node.path}: {describe_error(result.error)}{where}")
         error = None if result.error is None else describe_error(result.error)
-        self._tell(StepEnded(time.time(), node.spec.name, node.path, result.end, result.seconds, error, log))
+        made = tuple(map(str, result.differences))
+        self._tell(StepEnded(time.time(), node.spec.name, node.path, result.end, result.seconds, error, log, made))
 
     def _call(self, call: Callable[[], _Report]) -> None:
         """Have a call made by another thread, within the context of this one."""
@@ -339,9 +343,10 @@ class SpecStream:
         raise StepFailed("\n".join(lines)) from self._first_error
 
 
-def _look(path: str) -> _Looked:
+def _look(spec: StepSpec, path: str) -> _Looked:
     try:
-        return _Looked(path, StatusFile(path).status)
+        status = StatusFile(path).status
+        return _Looked(path, status, differences=spec_differences(spec, path) if status == STATUS_SUCCESS else ())
     # Whatever a storage library raises is for the step that it concerns.
     except Exception as error:
         return _Looked(path, None, error)
