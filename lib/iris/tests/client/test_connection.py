@@ -136,6 +136,19 @@ def test_it_is_tried_again_with_growing_pauses_until_its_time_is_up(
     assert place.asked[-1] is True
 
 
+def test_an_absence_that_several_calls_notice_is_told_once(connection: Connection, clock: Clock) -> None:
+    told: list[str] = []
+    connection.on_interrupted = told.append
+    for absence in (1, 2):
+        connection.note_answer()
+        calls = [Patience(connection), Patience(connection)]
+        for _ in range(3):
+            for call in calls:
+                call.pause(AWAY)
+            clock.now += 1.0
+        assert len(told) == absence
+
+
 def test_a_long_absence_is_told_once_and_again_after_the_next_answer(connection: Connection, clock: Clock) -> None:
     told: list[str] = []
     connection.on_interrupted = told.append

@@ -100,6 +100,7 @@ class Connection:
         self._attempt_id = attempt_id
         self._reconnect_timeout = _reconnect_timeout(os.environ) if reconnect_timeout is None else reconnect_timeout
         self._connect_timeout = connect_timeout
+        self._told_away = False
         self.on_interrupted = on_interrupted
         self._lock = threading.Lock()
         self._endpoint: Endpoint | None = None
@@ -159,6 +160,7 @@ class Connection:
 
     def note_answer(self) -> None:
         """The controller answered: from now on it may be away for longer."""
+        self._told_away = False
         if not self._answered:
             with self._lock:
                 self._answered = True
@@ -199,8 +201,12 @@ class Connection:
         return self._reconnect_timeout if self._answered else min(self._connect_timeout, self._reconnect_timeout)
 
     def tell_interrupted(self) -> None:
-        """Tell the user, when the controller answered before, that it is away."""
-        if self._answered and self.on_interrupted is not None:
+        """Tell the user, when the controller answered before, that it is away: once, however many calls notice."""
+        with self._lock:
+            if not self._answered or self._told_away:
+                return
+            self._told_away = True
+        if self.on_interrupted is not None:
             self.on_interrupted(
                 f"the controller at {self.address} does not answer; trying for {self._reconnect_timeout:g} s"
             )
@@ -274,6 +280,7 @@ class Patience:
         """The controller answered: the next interruption has all the time again."""
         self._started, self._told = None, False
         self._backoff.reset()
+        self._connection.note_answer()
 
     def pause(self, error: grpc.RpcError) -> None:
         """Wait a little and look where the controller is now; raise ControllerUnreachable when time is up."""

@@ -437,6 +437,22 @@ def test_sigterm_ends_it_with_all_its_tasks(play: Play) -> None:
     play(scenario)
 
 
+def test_signals_at_its_end_are_no_error(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.attach()
+        pid = bench.pid()
+
+        def pester() -> bool:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+            return gone(pid)
+
+        await soon(pester, "it has ended")
+        assert "Exception" not in bench.paths.log.read_text()
+
+    play(scenario)
+
+
 def test_what_a_killed_guardian_left_is_killed_by_the_next(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         guardian, seen = await bench.attach(), Seen()

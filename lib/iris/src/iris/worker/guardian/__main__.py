@@ -112,6 +112,7 @@ def serve(paths: GuardianPaths, listener: socket.socket, linger_s: float, isolat
     server.send_news()
     server.close()
     runtime.close()
+    signal.set_wakeup_fd(-1)  # whoever signals from now on reaches nobody
     reactor.close()
 
 
