@@ -247,12 +247,13 @@ class Engine:
         self.kick()
 
     def _is_urgent(self, effects: Sequence[Effect]) -> bool:
+        jobs: dict[JobId, None] = {}  # an end has three effects
         for effect in effects:
             if isinstance(effect, _URGENT):
                 return True
-            if isinstance(effect, _OF_JOBS) and any(is_watched(effect.job_id) for is_watched in self._watchers):
-                return True
-        return False
+            if isinstance(effect, _OF_JOBS):
+                jobs[effect.job_id] = None
+        return any(is_watched(job_id) for job_id in jobs for is_watched in self._watchers)
 
     def _commit(self, answers: Sequence[Answer]) -> None:
         """Commit the open batch, carry out its effects and give the answers; keep it all when the disk refuses it."""
