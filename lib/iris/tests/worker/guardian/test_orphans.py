@@ -73,7 +73,10 @@ def start() -> Iterator[type]:
     class Start:
         @staticmethod
         def one(**env: str) -> subprocess.Popen[bytes]:
-            started.append(subprocess.Popen(["/bin/sh", "-c", NOTHING], stdin=subprocess.PIPE, env=env))
+            known = {**env, "STARTED": "1"}
+            started.append(subprocess.Popen(["/bin/sh", "-c", NOTHING], stdin=subprocess.PIPE, env=known))
+            pid = started[-1].pid
+            eventually(lambda: environment_value(pid, "STARTED") == "1", "the kernel tells its environment")
             return started[-1]
 
     yield Start
