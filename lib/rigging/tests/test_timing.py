@@ -221,6 +221,14 @@ def test_wait_until(clock: FakeClock) -> None:
     backoff.wait_until_or_raise(lambda: True, 0)
 
 
+def test_it_is_asked_again_as_long_as_any_time_is_left(clock: FakeClock) -> None:
+    backoff = ExponentialBackoff(initial=0.25, maximum=0.25, jitter=0, clock=clock)
+    asked: list[float] = []
+    start = clock.monotonic()
+    assert not backoff.wait_until(lambda: bool(asked.append(clock.monotonic() - start)), 0.8)
+    assert asked == pytest.approx([0.0, 0.25, 0.5, 0.75, 0.8]), "and once more when the time is over"
+
+
 class Flaky:
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)

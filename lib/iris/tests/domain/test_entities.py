@@ -1,0 +1,148 @@
+"""What jobs, tasks and workers are when nothing is said, and what follows from what is said."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from iris.domain.entities import (
+    NO_TASKS,
+    CallableEntrypoint,
+    CommandEntrypoint,
+    Job,
+    JobSpec,
+    Task,
+    UserBudget,
+    Worker,
+    is_alike,
+    is_gang,
+    renamed,
+    waits_for_host,
+)
+from iris.domain.ids import JobId, TaskId, WorkerId
+from iris.domain.resources import Device, Resources
+from iris.domain.runtime import DEFAULT_RUNTIME
+from iris.domain.states import JobState, PriorityBand, TaskState
+
+SPEC = JobSpec(JobId("/u/a"), CommandEntrypoint(("true",)))
+
+
+def defaults(kind: type[Any], made: Any, *given: str) -> dict[str, Any]:
+    return {item.name: getattr(made, item.name) for item in fields(kind) if item.name not in given}
+
+
+def test_a_job_that_says_nothing_asks_for_nothing_and_is_retried_only_when_its_host_is_lost() -> None:
+    assert defaults(JobSpec, SPEC, "job_id", "entrypoint") == {
+        "resources": Resources(),
+        "extras": (),
+        "pip_packages": (),
+        "env_vars": {},
+        "bundle_digest": "",
+        "replicas": 1,
+        "max_retries_failure": 0,
+        "max_retries_preemption": 1000,
+        "timeout_ms": 0,
+        "scheduling_timeout_ms": 0,
+        "constraints": (),
+        "coscheduling_group_by": "",
+        "ports": (),
+        "band": PriorityBand.INTERACTIVE,
+        "max_task_failures": 0,
+        "reserve": False,
+        "exclusive": False,
+        "fence_after_ms": 0,
+        "runtime": DEFAULT_RUNTIME,
+    }
+
+
+def test_a_new_job_task_and_worker_have_done_nothing() -> None:
+    job = Job(SPEC, JobState.PENDING, 5)
+    assert defaults(Job, job, "spec", "state", "submitted_at_ms") == {
+        **dict.fromkeys(
+            ("started_at_ms", "finished_at_ms", "exit_code", "exit_signal", "sequence", "first_attempt"), 0
+        ),
+        **dict.fromkeys(("error", "idempotency_key"), ""),
+        "deciding_task_id": None,
+        "task_counts": NO_TASKS,
+    }
+    task = Task(TaskId("/u/a/0"), JobId("/u/a"), 0)
+    assert defaults(Task, task, "task_id", "job_id", "index") == {
+        **dict.fromkeys(("failures", "preemptions", "exit_code", "exit_signal", "started_at_ms", "finished_at_ms"), 0),
+        "state": TaskState.PENDING,
+        "attempt": -1,
+        "worker_id": None,
+        "error": "",
+        "causes": (),
+    }
+    worker = Worker(WorkerId("w"), "i", Resources())
+    assert defaults(Worker, worker, "worker_id", "instance_id", "capacity") == {
+        "attributes": {},
+        "connected": False,
+        "last_seen_at_ms": 0,
+        "cordon_reason": "",
+        "strikes": 0,
+        "is_late": False,
+    }
+    assert (UserBudget("ann").max_weight, UserBudget("ann").max_band) == (0, PriorityBand.PRODUCTION)
+
+
+def test_tasks_are_counted_by_state() -> None:
+    counts = tuple(2 if number == TaskState.FAILED else 0 for number in range(len(NO_TASKS)))
+    job = replace(Job(SPEC, JobState.FAILED, 5), task_counts=counts)
+    assert (job.job_id, job.count(TaskState.FAILED), job.count(TaskState.PENDING)) == ("/u/a", 2, 0)
+    assert job.counts == {TaskState.FAILED: 2}
+    assert len(NO_TASKS) == max(TaskState) + 1
+
+
+def test_an_attempt_is_named_by_its_task_and_number() -> None:
+    assert Task(TaskId("/u/a/3"), JobId("/u/a"), 3, attempt=2).attempt_id == "/u/a/3:2"
+
+
+@pytest.mark.parametrize(
+    ("fields_", "is_open"),
+    [
+        ({"connected": True}, True),
+        ({}, False),
+        ({"connected": True, "cordon_reason": "fan"}, False),
+        ({"connected": True, "is_late": True}, False),
+        ({"connected": True, "strikes": 2}, True),
+    ],
+)
+def test_a_worker_takes_work_while_it_is_there_and_well(fields_: dict[str, Any], is_open: bool) -> None:
+    assert Worker(WorkerId("w"), "i", Resources(), **fields_).is_open is is_open
+
+
+GPU = Resources(device=Device("gpu", "H100", 1))
+GANG = {"replicas": 2, "coscheduling_group_by": "pool"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "gang", "waits"),
+    [
+        ({}, False, False),
+        ({"replicas": 2}, False, False),
+        ({"coscheduling_group_by": "pool"}, False, False),
+        (GANG, True, False),
+        ({**GANG, "resources": GPU}, True, True),
+        ({"resources": GPU, "replicas": 2}, False, False),
+        ({**GANG, "resources": Resources(device=Device("cpu", "", 1))}, True, False),
+        ({"exclusive": True}, False, True),
+    ],
+)
+def test_who_must_run_together_and_who_waits_for_a_silent_host(asked: dict[str, Any], gang: bool, waits: bool) -> None:
+    spec = replace(SPEC, **asked)
+    assert (is_gang(spec), waits_for_host(spec)) == (gang, waits)
+
+
+def test_jobs_that_differ_in_their_names_only_are_alike() -> None:
+    other = renamed(SPEC, JobId("/u/b"))
+    assert (other.job_id, is_alike(SPEC, other)) == ("/u/b", True)
+    assert other == replace(SPEC, job_id=JobId("/u/b"))
+    assert not is_alike(SPEC, replace(other, replicas=2))
+    assert not is_alike(SPEC, replace(other, env_vars={"A": "1"}))
+
+
+def test_what_runs_is_written_as_it_would_be_typed() -> None:
+    assert str(CommandEntrypoint(("echo", "a b", "$HOME"))) == "echo 'a b' '$HOME'"
+    assert str(CallableEntrypoint("ab" * 32)) == "callable abababababab"
+    assert str(CallableEntrypoint("ab" * 32, "module:train")) == "module:train"

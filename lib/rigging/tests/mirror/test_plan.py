@@ -1,0 +1,84 @@
+"""What a store's entry says of a file, and how a file goes from one prefix to another."""
+
+import base64
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rigging.errors import Unavailable
+from rigging.filesystem.mirror.plan import FileVersion, Way, chunks, version_of, way
+from rigging.filesystem.mirror.root import Store
+
+MD5, CRC = "0123456789abcdef" * 2, "01020304"
+
+
+def encoded(hexadecimal: str) -> str:
+    return base64.b64encode(bytes.fromhex(hexadecimal)).decode()
+
+
+@pytest.mark.parametrize(
+    ("info", "version"),
+    [
+        ({"size": 5, "mtime": 12.5}, FileVersion(5, "12.5")),
+        ({"size": 0}, FileVersion(0, "")),
+        (
+            {"size": 5, "generation": "17", "md5Hash": encoded(MD5), "crc32c": encoded(CRC), "etag": "x"},
+            FileVersion(5, "17", MD5, CRC, "17"),
+        ),
+        ({"size": 5, "generation": 17, "crc32c": encoded(CRC)}, FileVersion(5, "17", "", CRC, "17")),
+        ({"size": 5, "ETag": f'"{MD5.upper()}"'}, FileVersion(5, MD5.upper(), MD5)),
+        ({"size": 5, "ETag": f'"{MD5}-3"'}, FileVersion(5, f"{MD5}-3")),
+        ({"size": 5, "ETag": '"' + "z" * 32 + '"'}, FileVersion(5, "z" * 32)),
+        ({"size": 5, "LastModified": "today", "created": "before"}, FileVersion(5, "today")),
+        ({"size": 5, "created": "before"}, FileVersion(5, "before")),
+        ({"size": 5, "mtime": "a text", "LastModified": "today"}, FileVersion(5, "a text")),
+        ({"size": 5, "md5Hash": "no base64!", "crc32c": 7}, FileVersion(5, "")),
+    ],
+)
+def test_a_version_is_what_the_store_says_of_it(info: dict[str, Any], version: FileVersion) -> None:
+    assert version_of(info, "x://a") == version
+
+
+@pytest.mark.parametrize("size", [None, -1, "5", 5.0])
+def test_a_size_that_is_not_told_cannot_be_charged(size: Any) -> None:
+    with pytest.raises(Unavailable, match="x://a: its size is unknown"):
+        version_of({"size": size}, "x://a")
+
+
+def test_versions_differ_by_size_or_mark() -> None:
+    prints = {FileVersion(5, "a").fingerprint(), FileVersion(5, "b").fingerprint(), FileVersion(6, "a").fingerprint()}
+    assert len(prints) == 3
+    assert FileVersion(5, "a", "md5").fingerprint() in prints
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "pieces"),
+    [(0, 0, []), (0, 10, [(0, 10)]), (0, 11, [(0, 10), (10, 11)]), (5, 25, [(5, 15), (15, 25)]), (9, 9, [])],
+)
+def test_pieces_cover_all_bytes_once(start: int, size: int, pieces: list[tuple[int, int]]) -> None:
+    assert chunks(start, size, 10) == pieces
+
+
+def root(store: Store, fs: object = None) -> Any:
+    return SimpleNamespace(store=store, fs=fs or object())
+
+
+ONE = object()
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "how"),
+    [
+        (root(Store.GCS), root(Store.LOCAL), Way.TO_LOCAL_FILE),
+        (root(Store.LOCAL, ONE), root(Store.LOCAL, ONE), Way.TO_LOCAL_FILE),
+        (root(Store.GCS, ONE), root(Store.GCS, ONE), Way.SERVER_SIDE),
+        (root(Store.GCS), root(Store.GCS), Way.TO_OBJECT),
+        (root(Store.S3, ONE), root(Store.S3, ONE), Way.SERVER_SIDE),
+        (root(Store.LOCAL), root(Store.S3), Way.TO_OBJECT),
+        (root(Store.GCS), root(Store.MEMORY), Way.UNDER_TEMPORARY_NAME),
+        (root(Store.OTHER, ONE), root(Store.OTHER, ONE), Way.UNDER_TEMPORARY_NAME),
+    ],
+)
+def test_the_store_copies_by_itself_where_it_can(source: Any, destination: Any, how: Way) -> None:
+    assert way(source, destination) is how
