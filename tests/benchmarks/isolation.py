@@ -13,6 +13,7 @@ import json
 import os
 import pickle
 import resource
+import shutil
 import statistics
 import sys
 import tempfile
@@ -75,14 +76,33 @@ class Bench:
         self.seals = Seals()
         self.seals.seal(self.bundle)
         self.count = 0
+        self.later: list[Callable[[], None]] = []
+        self.directories = {
+            mode: AttemptDirectories(self.paths, mode or IsolationMode.OVERLAY, self.later.append)
+            for mode in (None, *IsolationMode)
+        }
 
     def attempt(self, mode: IsolationMode | None, warm: bool) -> None:
         """One attempt from its directories to their removal; mode None: nothing keeps it apart."""
         self.count += 1
         name = f"/u/job/{self.count}:0"
+        with self.views.outside():  # as the worker, which is another process
+            spec = self.prepared(name, mode, warm)
+        ended = Ended()
+        self.runtime.start(spec, ended)
+        while ended.exit is None:
+            self.reactor.turn(1.0)
+        assert ended.exit.succeeded, ended.exit
+        with self.views.outside():
+            self.directories[mode].remove(name)
+            for work in self.later:
+                work()
+            self.later.clear()
+
+    def prepared(self, name: str, mode: IsolationMode | None, warm: bool) -> ProcessSpec:
+        """What a worker does before a start."""
         ground = Ground(bundle_dir=self.bundle, virtual_env=str(self.environment))
-        later: list[Callable[[], None]] = []
-        directories = AttemptDirectories(self.paths, mode or IsolationMode.OVERLAY, later.append)
+        directories = self.directories[mode]
         mounts: tuple[Mount, ...] = ()
         if mode is not None:
             if mode is IsolationMode.COPY:
@@ -92,20 +112,12 @@ class Bench:
                 os.mkdir(os.path.dirname(copy), 0o700)
                 copy_tree(self.bundle, Path(copy))
             mounts = directories.mounts(name, ground)
-        env = {"PATH": os.path.dirname(sys.executable), "TMPDIR": self.paths.temporary(name)}
-        argv = ("python", "-P", str(callable_main.__file__), str(self.payload)) if warm else ("/bin/true",)
         cwd = directories.make(name, ground)
+        env = {"PATH": os.path.dirname(sys.executable), "TMPDIR": directories.temporary(name)}
+        argv = ("python", "-P", str(callable_main.__file__), str(self.payload)) if warm else ("/bin/true",)
         # A tool of the worker is started outside of the tasks' view: that is the start without protection.
         plain = mode in (None, IsolationMode.COPY) and not warm
-        spec = ProcessSpec(name, argv, env, cwd, "u" if warm else "", dies_with_worker=plain, mounts=mounts)
-        ended = Ended()
-        self.runtime.start(spec, ended)
-        while ended.exit is None:
-            self.reactor.turn(1.0)
-        assert ended.exit.succeeded, ended.exit
-        directories.remove(name)
-        for work in later:
-            work()
+        return ProcessSpec(name, argv, env, cwd, "u" if warm else "", dies_with_worker=plain, mounts=mounts)
 
     def warm_up(self) -> None:
         """Have a warm interpreter."""
@@ -136,29 +148,31 @@ def main() -> None:
         *((None, False), (IsolationMode.OVERLAY, False), (IsolationMode.BIND, False), (IsolationMode.COPY, False)),
         *((None, True), (IsolationMode.OVERLAY, True)),
     ]
-    with tempfile.TemporaryDirectory(dir=arguments.directory) as root:
-        bench = Bench(Path(root), arguments.files)
-        bench.warm_up()
-        found: dict[tuple[IsolationMode | None, bool], list[tuple[float, float]]] = {way: [] for way in ways}
-        for _ in range(arguments.turns):
-            for mode, warm in ways:
-                with measured(found[mode, warm], arguments.starts):
-                    for _ in range(arguments.starts):
-                        bench.attempt(mode, warm)
-        for (mode, warm), turns in found.items():
-            wall, used = (statistics.median(column) for column in zip(*turns, strict=True))
-            base = found[None, warm]
-            more = [statistics.median(column) for column in zip(*base, strict=True)]
-            line = {
-                "start": "callable, warm" if warm else "/bin/true",
-                "isolation": mode or "none",
-                "files": arguments.files,
-                "wall_ms": round(wall, 2),
-                "processor_ms": round(used, 2),
-                "wall_more_ms": round(wall - more[0], 2),
-                "processor_more_ms": round(used - more[1], 2),
-            }
-            print(json.dumps(line))
+    root = Path(tempfile.mkdtemp(dir=arguments.directory))
+    bench = Bench(root, arguments.files)
+    bench.warm_up()
+    found: dict[tuple[IsolationMode | None, bool], list[tuple[float, float]]] = {way: [] for way in ways}
+    for _ in range(arguments.turns):
+        for mode, warm in ways:
+            with measured(found[mode, warm], arguments.starts):
+                for _ in range(arguments.starts):
+                    bench.attempt(mode, warm)
+    for (mode, warm), turns in found.items():
+        wall, used = (statistics.median(column) for column in zip(*turns, strict=True))
+        base = found[None, warm]
+        more = [statistics.median(column) for column in zip(*base, strict=True)]
+        line = {
+            "start": "callable, warm" if warm else "/bin/true",
+            "isolation": mode or "none",
+            "files": arguments.files,
+            "wall_ms": round(wall, 2),
+            "processor_ms": round(used, 2),
+            "wall_more_ms": round(wall - more[0], 2),
+            "processor_more_ms": round(used - more[1], 2),
+        }
+        print(json.dumps(line))
+    with bench.views.outside():
+        shutil.rmtree(root)
 
 
 if __name__ == "__main__":

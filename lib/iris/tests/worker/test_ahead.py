@@ -163,8 +163,8 @@ def test_after_a_fault_of_the_host_all_are_handed_back(play: Play, tmp_path: Pat
     """Each would fail there, one after the other."""
 
     async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
-        shutil.rmtree(worker.paths.attempts)
-        worker.paths.attempts.write_text("no directory")
+        shutil.rmtree(worker.paths.slots)
+        worker.paths.slots.write_text("no directory")
         controller.send(run=[some("true", [1, 2, 3], is_ahead=True), some("true", [0])])
         (end,) = await controller.until_ended(name(0))
         assert end.failure == FailureKind.WORKER

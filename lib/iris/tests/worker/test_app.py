@@ -302,7 +302,7 @@ def test_a_task_inherits_no_descriptor_and_starts_in_a_directory_of_its_own(play
         controller.send(run=[run_command("sh", "-c", "pwd; ls /proc/$$/fd")])
         await controller.until_ended(JOB)
         directory, *descriptors = controller.output(JOB).decode().splitlines()
-        assert directory == str(WorkPaths(workers.work_dir).attempt(JOB))
+        assert Path(directory).is_relative_to(WorkPaths(workers.work_dir).slots)
         assert descriptors in (["0", "1", "2"], ["0", "1", "10", "2"])
 
     play_processes(scenario)

@@ -49,7 +49,7 @@ def test_the_temporary_directory_is_the_jobs_to_choose_and_short_enough_for_sock
         controller.send(run=[run_command("sh", "-c", 'echo "$TMPDIR"', job_id=name)])
         await controller.until_ended(f"{name}/0:0")
         own = controller.output(f"{name}/0:0").decode().strip()
-        assert own.startswith(f"{worker.paths.root}/tmp/")
+        assert own.startswith(f"{worker.paths.root}/slots/")
         assert len(own) - len(str(worker.paths.root)) < 20
         environment = pb.Environment(env_vars={"TMPDIR": "/dev/shm"})
         controller.send(run=[run_command("sh", "-c", 'echo "$TMPDIR"', job_id="/ann/b", environment=environment)])
@@ -60,7 +60,7 @@ def test_the_temporary_directory_is_the_jobs_to_choose_and_short_enough_for_sock
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("removed", ["../../attempts", "../../{attempts,tmp,tokens,spare,layers,errors,logs}"])
+@pytest.mark.parametrize("removed", ["../../../slots", "../../../{slots,tokens,spare,layers,errors,logs}", "../../*"])
 def test_a_task_that_removes_the_workers_directories_fails_no_other(play: Play, removed: str) -> None:
     async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
         controller.send(run=[run_command("true", job_id=f"/ann/{index}") for index in range(3)])
@@ -71,7 +71,7 @@ def test_a_task_that_removes_the_workers_directories_fails_no_other(play: Play, 
             controller.send(run=[run_command("sh", "-c", "pwd", job_id=name)])
             (end,) = await controller.until_ended(f"{name}/0:0")
             assert end.state == TaskState.SUCCEEDED, end.error
-            assert controller.output(f"{name}/0:0").decode().startswith(str(worker.paths.attempts))
+            assert controller.output(f"{name}/0:0").decode().startswith(str(worker.paths.slots))
 
     play(scenario)
 
@@ -89,7 +89,7 @@ def test_no_modes_that_a_task_sets_keep_its_directories(play: Play) -> None:
         controller.send(run=[run_command("sh", "-c", LEFT_BEHIND)])
         (end,) = await controller.until_ended("/user/job/0:0")
         assert end.state == TaskState.SUCCEEDED, controller.output("/user/job/0:0", stderr=True)
-        assert os.listdir(worker.paths.attempts) == os.listdir(worker.paths.temporaries) == []
+        assert os.listdir(worker.paths.slots) == []
         await asyncio.to_thread(wait_until_empty, worker.paths.trash)
 
     play(scenario)
@@ -153,9 +153,17 @@ def test_what_a_former_worker_left_is_removed_but_for_what_goes_on(tmp_path: Pat
     directories = AttemptDirectories(paths, IsolationMode.OVERLAY, lambda work: work())
     for name in ("/a/gone/0:0", "/a/stays/0:0"):
         (Path(directories.make(name, Ground())) / "file").touch()
+    Path(paths.attempt("/a/former/0:0")).mkdir()  # a release before kept them there
+    Path(paths.attempt("/a/old/0:0")).mkdir()
     (paths.trash / "half").mkdir()
-    directories.keep_only(["/a/stays/0:0"])
-    assert [path.name for path in paths.attempts.iterdir()] == ["a~stays~0~~0"]
-    assert [str(path) for path in paths.temporaries.iterdir()] == [paths.temporary("/a/stays/0:0")]
+    stays = directories.slot("/a/stays/0:0")
+    second = AttemptDirectories(paths, IsolationMode.OVERLAY, lambda work: work())
+    second.adopt("/a/stays/0:0", stays)
+    second.keep_only(["/a/stays/0:0", "/a/former/0:0"])
+    assert [str(path) for path in paths.slots.iterdir()] == [stays]
+    assert [path.name for path in paths.attempts.iterdir()] == ["a~former~0~~0"]
     assert list(paths.trash.iterdir()) == []
+    for name in ("/a/stays/0:0", "/a/former/0:0"):
+        second.remove(name)
+    assert [list(place.iterdir()) for place in (paths.slots, paths.attempts, paths.trash)] == [[]] * 3
     remove_tree(str(tmp_path / "not there"))

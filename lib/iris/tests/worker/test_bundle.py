@@ -32,7 +32,7 @@ def test_a_task_sees_the_bundle_and_its_writes_stay_its_own(play: Play) -> None:
         assert sorted(os.listdir(root)) == ["data", "empty", "run.sh"]
         assert (root / "data/in.txt").stat().st_mode & 0o777 == 0o644
         assert (root / "run.sh").stat().st_mode & 0o777 == 0o755
-        assert list(worker.paths.attempts.iterdir()) == []
+        assert os.listdir(worker.paths.layers) == []
 
     play(scenario)
 

@@ -308,11 +308,8 @@ def test_the_log_says_which_way_is_used_and_why_nothing_better(open_path: Path) 
 
 async def nothing_is_left(here: Place) -> None:
     def left() -> list[str]:
-        return [
-            f"{name}/{found}"
-            for name in ("attempts", "layers", "tmp", "trash")
-            for found in os.listdir(here.work_dir / name)
-        ]
+        places = (*(here.work_dir / name for name in ("layers", "trash")), *(here.work_dir / "slots").glob("*/*"))
+        return [f"{place}/{found}" for place in places for found in os.listdir(place)]
 
     await asyncio.to_thread(eventually, lambda: not left(), "the directories of ended attempts are removed")
     assert "layers" not in here.mounts()

@@ -54,7 +54,7 @@ def test_exit_code_output_and_forget(play: Play) -> None:
         controller.send(forget=[JOB])
         await controller.until(lambda: controller.applied_revision == 2)
         assert worker.supervisor.inventory() == []
-        for directory in (worker.paths.logs, worker.paths.tokens, worker.paths.errors, worker.paths.attempts):
+        for directory in (worker.paths.logs, worker.paths.tokens, worker.paths.errors):
             assert list(directory.iterdir()) == []
 
     play(scenario)

@@ -59,7 +59,7 @@ class FakeRuntime:
 
     def start(self, spec: ProcessSpec, listener: Listener) -> Command:
         self.live_count += 1
-        self.commands[spec.owner] = Command(spec, listener)
+        self.commands[spec.owner] = Command(spec.whole(), listener)
         return self.commands[spec.owner]
 
     def held(self) -> list[Held]:
@@ -457,6 +457,7 @@ class TestForgetting:
             assert spec is not None
             bench.forget("/u/job/0:0", "/u/none/0:0")
             assert [item.attempt_id for item in bench.supervisor.inventory()] == ["/u/job/0:0"]
+            write(f"{spec.cwd}/left", "x")
             command.listener.on_exit(Exit(0, 0))
             assert not is_there(spec.cwd)
             bench.forget("/u/job/0:0")

@@ -71,7 +71,7 @@ def made(
     environment = TaskEnvironment(WorkPaths(Path("/work")), "w1", base or {"PATH": "/bin"})
     job = launch.job_id
     request = StartRequest(f"{job}/{index}:2", f"{job}/{index}", index, launch)
-    return environment.variables(request, ground, "c:1", "/tokens/t", ports)
+    return environment.variables(request, ground, "c:1", "/tokens/t", ports, "/slots/7/tmp")
 
 
 def test_a_task_is_told_who_it_is_and_where_to_find_what() -> None:
@@ -95,7 +95,7 @@ def test_a_task_is_told_who_it_is_and_where_to_find_what() -> None:
         "IRIS_WORKER_ID": "w1",
         "IRIS_WORK_DIR": "/work",
     }
-    assert found["TMPDIR"] == WorkPaths(Path("/work")).temporary("/u/job/3:2")
+    assert found["TMPDIR"] == "/slots/7/tmp"
     assert (found["PYTHONUNBUFFERED"], found["PATH"]) == ("1", "/bin")
     assert "VIRTUAL_ENV" not in found
     assert "PYTHONPATH" not in found

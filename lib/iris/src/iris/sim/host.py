@@ -171,6 +171,7 @@ class _Runtime:
 
     def start(self, spec: ProcessSpec, listener: Listener) -> "Process | _Refused":
         laboratory = self._host.laboratory
+        spec = spec.whole()
         attempt_id = AttemptId(spec.owner)
         task_id, number = parse_attempt_id(attempt_id)
         job_id, _ = parse_task_id(task_id)

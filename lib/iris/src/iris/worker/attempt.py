@@ -31,7 +31,7 @@ class Attempt:
 
     __slots__ = (
         "_listener", "at_ms", "ground", "is_ahead", "life", "log", "log_path", "ports", "prepare_task", "process",
-        "report_timer", "request", "spec", "started_at_ms",
+        "report_timer", "request", "slot", "spec", "started_at_ms",
     )  # fmt: skip
 
     def __init__(self, request: StartRequest, log_path: str, listener: AttemptListener) -> None:
@@ -43,6 +43,7 @@ class Attempt:
         self.is_ahead = False
         self.ground: Ground | None = None
         self.ports: dict[str, int] = {}
+        self.slot = ""  # where its directories are
         self.process: Running | None = None
         self.spec: ProcessSpec | None = None  # made before its turn has come
         self.prepare_task: asyncio.Task[None] | None = None
@@ -111,6 +112,8 @@ class Attempt:
             "accelerator": launch.has_accelerator,
             "disk": launch.resources.disk_bytes,
         }
+        if self.slot:
+            note["slot"] = self.slot
         stop = self.life.stop
         if stop is not None:
             note["stop"] = [stop.reason, stop.grace_ms, stop.leaving, stop.preempted]
@@ -129,6 +132,7 @@ def adopted(held: Held, listener: AttemptListener) -> Attempt:
     )
     request = StartRequest(held.owner, str(note.get("task", "")), int(note.get("index", 0)), launch)
     attempt = Attempt(request, held.log, listener)
+    attempt.slot = str(note.get("slot", ""))
     stop = StopAsked(*note["stop"]) if note.get("stop") else None
     if held.pid:
         attempt.life = Life(Phase.RUNNING, TaskState.RUNNING, stop, held.pid)

@@ -19,7 +19,7 @@ from iris.worker.isolation.seals import copy_tree
 from iris.worker.paths import WorkPaths, safe_name, short_name
 from iris.worker.removal import move_away, remove_tree
 from iris.worker.runtime.running import StartFailed
-from iris.worker.spare_dirs import SpareDirectories
+from iris.worker.slots import Slot, Slots
 from iris.worker.task_env import Ground, own_ground
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,9 @@ class AttemptDirectories:
         self._mode = mode
         self._run_later = run_later
         self._compiled = compiled
-        self._spare = SpareDirectories(str(paths.spare))
+        self._slots = Slots(str(paths.slots), self._throw_away)
+        self._taken: dict[str, Slot] = {}
+        self._plain: set[str] = set()  # attempts with nothing of their own besides
         self._own_environment = own_ground().virtual_env
 
     def needs_copy(self, ground: Ground) -> bool:
@@ -76,13 +78,17 @@ class AttemptDirectories:
     def mounts(self, attempt_id: str, ground: Ground) -> tuple[Mount, ...]:
         """What the attempt is to see in place of what is shared. Raises OSError."""
         if self._mode is IsolationMode.COPY:
+            if ground.bundle_dir is None:
+                self._plain.add(attempt_id)
             return ()
         bundle = "" if ground.bundle_dir is None else str(self._paths.bundle_of(ground.bundle_dir))
         # The worker's own environment cannot be written anyway; a job without files needs no namespace for that.
         environment = ground.virtual_env if bundle or ground.virtual_env != self._own_environment else ""
         directory = self._paths.layer(attempt_id)
         mounts = mounts_of(self._mode, bundle, environment, directory, partial(self._compiled_of, ground))
-        if mounts and self._mode is IsolationMode.OVERLAY:
+        if not mounts:
+            self._plain.add(attempt_id)
+        elif self._mode is IsolationMode.OVERLAY:
             with contextlib.suppress(FileExistsError):  # `make` may have needed it
                 os.mkdir(directory, 0o700)
         return mounts
@@ -100,11 +106,9 @@ class AttemptDirectories:
         Raises:
             StartFailed: `relative` is a file. OSError: The host cannot make them.
         """
-        self._spare.take(self._paths.temporary(attempt_id))
+        slot = self._taken[attempt_id] = self._slots.take()
         if ground.bundle_dir is None:
-            name = self._paths.attempt(attempt_id)
-            self._spare.take(name)
-            return name
+            return slot.working
         place = os.path.join(ground.bundle_dir, relative) if relative else str(ground.bundle_dir)
         try:
             is_directory = stat.S_ISDIR(os.stat(place).st_mode)
@@ -128,14 +132,32 @@ class AttemptDirectories:
 
     def remove(self, attempt_id: str) -> None:
         """Put them out of reach, whatever modes the task gave them, and remove them soon."""
-        for path in (self._paths.attempt(attempt_id), self._paths.temporary(attempt_id)):
-            if not self._spare.give(path) and not _removed(path):
+        slot = self._taken.pop(attempt_id, None)
+        if slot is not None:
+            self._slots.give(slot)
+        else:
+            for path in (self._paths.attempt(attempt_id), self._paths.temporary(attempt_id)):
                 self._throw_away(path)
-        if not remove_unused_layers(layers := self._paths.layer(attempt_id)):
+        if attempt_id in self._plain:
+            self._plain.remove(attempt_id)
+        elif not remove_unused_layers(layers := self._paths.layer(attempt_id)):
             self._throw_away(layers)
+
+    def temporary(self, attempt_id: str) -> str:
+        """The TMPDIR that was made for an attempt."""
+        return self._taken[attempt_id].temporary
+
+    def slot(self, attempt_id: str) -> str:
+        """Where the attempt's directories are, for the next worker process: see `adopt`."""
+        return self._taken[attempt_id].path
+
+    def adopt(self, attempt_id: str, slot: str) -> None:
+        """An attempt that goes on has this slot, as a former worker process noted it."""
+        self._taken[attempt_id] = Slot(slot)
 
     def keep_only(self, attempt_ids: Iterable[str]) -> None:
         """Remove what no attempt of these has: a former worker left it."""
+        self._slots.keep_only(self._taken.values())
         kept = {name for attempt_id in attempt_ids for name in (safe_name(attempt_id), short_name(attempt_id))}
         for directory in (self._paths.attempts, self._paths.layers, self._paths.spare, self._paths.temporaries):
             for name in os.listdir(directory):
@@ -181,14 +203,3 @@ def _moved(ground: Ground, bundle: str, copy: str) -> Ground:
         python_path=tuple(map(moved, ground.python_path)),
         bundle_dir=None if ground.bundle_dir is None else Path(moved(str(ground.bundle_dir))),
     )
-
-
-def _removed(path: str) -> bool:
-    """Whether a directory is gone: an empty one is removed here and now."""
-    try:
-        os.rmdir(path)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True

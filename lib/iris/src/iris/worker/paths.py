@@ -8,7 +8,7 @@ from typing import Final
 _LONGEST_NAME: Final = 180
 _DIRECTORIES: Final = (
     *("attempts", "blobs", "bundles", "compiled", "envs", "errors", "layers", "logs", "scratch"),
-    *("sites", "spare", "tmp", "tokens", "trash"),
+    *("sites", "slots", "spare", "tmp", "tokens", "trash"),
 )
 _PER_ATTEMPT: Final = ("errors", "logs", "tokens")
 """Means nothing to the next worker, but for the attempts that its guardian still holds."""
@@ -29,6 +29,7 @@ class WorkPaths:
         self.logs = root / "logs"
         self.scratch = root / "scratch"
         self.sites = root / "sites"
+        self.slots = root / "slots"
         self.spare = root / "spare"
         self.temporaries = root / "tmp"
         self.tokens = root / "tokens"
@@ -66,7 +67,7 @@ class WorkPaths:
                     path.unlink(missing_ok=True)
 
     def attempt(self, attempt_id: str) -> str:
-        """The working directory of one without a workspace."""
+        """The working directory that former releases gave one without a workspace."""
         return f"{self._attempts}/{safe_name(attempt_id)}"
 
     def layer(self, attempt_id: str) -> str:
@@ -82,7 +83,7 @@ class WorkPaths:
         return f"{self._errors}/{safe_name(attempt_id)}"
 
     def temporary(self, attempt_id: str) -> str:
-        """Its TMPDIR; short, because programs put sockets there, whose paths must not exceed 107 bytes."""
+        """The TMPDIR that former releases gave it."""
         return f"{self._temporaries}/{short_name(attempt_id)}"
 
     def bundle_of(self, path: Path) -> Path:

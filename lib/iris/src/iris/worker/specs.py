@@ -2,17 +2,21 @@
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from iris.domain.ids import user_of
 from iris.worker.attempt import Attempt, free_ports
 from iris.worker.attempt_dirs import AttemptDirectories
 from iris.worker.evidence import TAIL_BYTES
 from iris.worker.paths import WorkPaths
-from iris.worker.runtime.running import ProcessSpec
-from iris.worker.task_env import TaskEnvironment, command_line, own_ground
+from iris.worker.runtime.running import CommonSpec, ProcessSpec
+from iris.worker.task_env import Ground, TaskEnvironment, command_line, own_ground
 from iris.worker.tokens import TokenFiles
+from iris.worker.types import Launch
 
 logger = logging.getLogger(__name__)
+
+_MOST_COMMONS: Final = 64
 
 
 class SpecMaker:
@@ -39,6 +43,8 @@ class SpecMaker:
         self._controller_address = controller_address
         self._log_limit = log_limit_bytes
         self._own = own_ground()
+        self._commons: dict[tuple[object, ...], CommonSpec] = {}
+        self._last: tuple[Launch, Ground, str, CommonSpec] | None = None
 
     def make(self, attempt: Attempt) -> ProcessSpec:
         """What is to run. Mends what a task did to more than its own directory (`rm -rf ../..`, `chmod 000 ..`).
@@ -58,18 +64,40 @@ class SpecMaker:
         ground = attempt.ground or self._own
         request, launch = attempt.request, attempt.request.launch
         attempt.ports = free_ports(launch.ports)
+        name = attempt.attempt_id
+        cwd = self._directories.make(name, ground, launch.runtime.working_dir)
+        attempt.slot = self._directories.slot(name)
+        temporary = self._directories.temporary(name)
         return ProcessSpec(
-            owner=attempt.attempt_id,
-            argv=command_line(launch, ground),
-            env=self._task_environment.variables(
-                request, ground, self._controller_address(), self._tokens.path(request), attempt.ports
-            ),
-            cwd=self._directories.make(attempt.attempt_id, ground, launch.runtime.working_dir),
-            sharer=user_of(launch.job_id) if launch.payload_digest else "",
+            owner=name,
+            argv=(),
+            env=self._task_environment.own(request, self._tokens.path(request), attempt.ports, temporary),
+            cwd=cwd,
             log=attempt.log_path,
-            log_limit=self._log_limit,
-            tail_bytes=TAIL_BYTES if launch.has_accelerator else 0,
-            fence_ms=launch.fence_after_ms if launch.exclusive else 0,
             note=attempt.note(),
-            mounts=self._directories.mounts(attempt.attempt_id, ground),
+            mounts=self._directories.mounts(name, ground),
+            common=self._common(launch, ground),
         )
+
+    def _common(self, launch: Launch, ground: Ground) -> CommonSpec:
+        """The same object for all attempts, and for all jobs that run the same."""
+        address = self._controller_address()
+        last = self._last
+        if last is not None and last[0] is launch and last[1] is ground and last[2] == address:
+            return last[3]
+        sharer = user_of(launch.job_id) if launch.payload_digest else ""
+        fence_ms = launch.fence_after_ms if launch.exclusive else 0
+        tail_bytes = TAIL_BYTES if launch.has_accelerator else 0
+        key = (
+            *(ground, address, sharer, fence_ms, tail_bytes, launch.argv, frozenset(launch.env_vars.items())),
+            *(launch.bundle_digest, launch.payload_digest, launch.extras, launch.pip_packages, launch.runtime),
+        )
+        common = self._commons.get(key)
+        if common is None:
+            if len(self._commons) >= _MOST_COMMONS:
+                self._commons.clear()
+            env = self._task_environment.common(launch, ground, address)
+            argv = command_line(launch, ground)
+            common = self._commons[key] = CommonSpec(argv, env, sharer, self._log_limit, tail_bytes, fence_ms)
+        self._last = (launch, ground, address, common)
+        return common

@@ -218,6 +218,8 @@ class Supervisor:
         self._tokens.hold(attempt.request)
         self._idle.clear()
         self._starts.take_up(attempt)
+        if attempt.slot:
+            self._directories.adopt(attempt.attempt_id, attempt.slot)
         attempt.process = self._runtime.take_up(attempt.attempt_id, attempt)
 
     def _stop(self, stop: StopRequest) -> None:

@@ -77,37 +77,49 @@ class TaskEnvironment:
         self._base = base
         self._own_address = own_address
         self._own_addresses: dict[str, str] = {}
-        self._last: tuple[Launch, Ground, str] | None = None
-        self._common: dict[str, str] = {}
 
     def variables(
-        self, request: StartRequest, ground: Ground, controller_address: str, token_path: str, ports: Mapping[str, int]
+        self,
+        request: StartRequest,
+        ground: Ground,
+        controller_address: str,
+        token_path: str,
+        ports: Mapping[str, int],
+        temporary: str = "",
     ) -> dict[str, str]:
-        """All variables of an attempt. The job's own win over the worker's; IRIS_* are always the truth.
+        """All variables of an attempt."""
+        return self.common(request.launch, ground, controller_address) | self.own(request, token_path, ports, temporary)
 
-        Only where its actors listen may a job say otherwise: it may know a network that is faster.
+    def own(
+        self, request: StartRequest, token_path: str, ports: Mapping[str, int], temporary: str = ""
+    ) -> dict[str, str]:
+        """The variables of an attempt that are not common; they win over the common ones, and are always the truth.
+
+        Args:
+            temporary: Its TMPDIR, unless the job has another; empty: none.
         """
         launch = request.launch
-        last = self._last
-        # Attempts of one job usually start in a row and differ in a few variables.
-        if last is None or last[0] is not launch or last[1] is not ground or last[2] != controller_address:
-            self._common = self._job_variables(launch, ground, controller_address)
-            self._last = (launch, ground, controller_address)
-        env = self._common.copy()
-        env[ATTEMPT_VARIABLE] = request.attempt_id
-        env["IRIS_TASK_ID"] = request.task_id
-        env["IRIS_TASK_INDEX"] = str(request.task_index)
-        env["IRIS_TOKEN_FILE"] = token_path
-        env["IRIS_ERROR_FILE"] = self._paths.error(request.attempt_id)
-        if "TMPDIR" not in launch.env_vars:
-            env["TMPDIR"] = self._paths.temporary(request.attempt_id)
-        if ground.bundle_dir is not None:
-            env["IRIS_WORKSPACE_DIR"] = str(ground.bundle_dir)
+        env = {
+            ATTEMPT_VARIABLE: request.attempt_id,
+            "IRIS_JOB_ID": launch.job_id,
+            "IRIS_NUM_TASKS": str(launch.replicas),
+            "IRIS_TASK_ID": request.task_id,
+            "IRIS_TASK_INDEX": str(request.task_index),
+            "IRIS_TOKEN_FILE": token_path,
+            "IRIS_ERROR_FILE": self._paths.error(request.attempt_id),
+        }
+        if temporary and "TMPDIR" not in launch.env_vars:
+            env["TMPDIR"] = temporary
         for name, port in ports.items():
             env[port_variable(name)] = str(port)
         return env
 
-    def _job_variables(self, launch: Launch, ground: Ground, controller_address: str) -> dict[str, str]:
+    def common(self, launch: Launch, ground: Ground, controller_address: str) -> dict[str, str]:
+        """The variables that do not differ between attempts, nor between jobs that run the same.
+
+        The job's own win over the worker's. Only where its actors listen may a job say otherwise than IRIS_* do: it may
+        know a network that is faster.
+        """
         env = {**self._base, "PYTHONUNBUFFERED": "1"}
         if ground.virtual_env:
             env["VIRTUAL_ENV"] = ground.virtual_env
@@ -120,8 +132,6 @@ class TaskEnvironment:
         env |= {
             WORK_DIR_VARIABLE: self._work_dir,
             "IRIS_CONTROLLER_ADDRESS": controller_address,
-            "IRIS_JOB_ID": launch.job_id,
-            "IRIS_NUM_TASKS": str(launch.replicas),
             "IRIS_WORKER_ID": self._worker_id,
             "IRIS_BUNDLE_DIGEST": launch.bundle_digest,
             "IRIS_EXTRAS": json.dumps(launch.extras) if launch.extras else "[]",
@@ -131,6 +141,8 @@ class TaskEnvironment:
         if launch.payload_digest:
             env["IRIS_CLOUDPICKLE"] = _cloudpickle_directory()
             env["IRIS_PICKLED_BY"] = launch.runtime.python
+        if ground.bundle_dir is not None:
+            env["IRIS_WORKSPACE_DIR"] = str(ground.bundle_dir)
         return env
 
     def _address_towards(self, controller_address: str) -> str:

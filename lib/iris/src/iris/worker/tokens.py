@@ -2,7 +2,7 @@
 
 from iris.rpc.auth import attempt_token
 from iris.worker.paths import WorkPaths
-from iris.worker.spare_dirs import SpareFiles
+from iris.worker.spare_files import SpareFiles
 from iris.worker.types import StartRequest
 
 

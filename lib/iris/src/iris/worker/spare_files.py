@@ -1,53 +1,12 @@
-"""Empty directories and small files, to be used again: making and removing them costs up to milliseconds."""
+"""Small files, to be used again: making and removing them costs up to milliseconds."""
 
-import contextlib
 import itertools
 import os
 import stat
 from typing import Final
 
 _MOST: Final = 1000
-_MODE: Final = stat.S_IFDIR | 0o700
 _FILE_MODE: Final = stat.S_IFREG | 0o600
-
-
-class SpareDirectories:
-    """Empty directories of mode 0700 that were an attempt's, kept in one directory of the same file system.
-
-    Args:
-        place: Where they wait; must be there.
-    """
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-        self._names = itertools.count()
-        self._spare: list[str] = []
-        self._uid = os.getuid()
-
-    def take(self, path: str) -> None:
-        """Make a new, empty directory at `path`. Raises OSError."""
-        while self._spare:
-            # The name is free, so there is nothing that this could replace.
-            with contextlib.suppress(FileNotFoundError, PermissionError):
-                os.rename(self._spare.pop(), path)
-                return
-        os.mkdir(path, 0o700)
-
-    def give(self, path: str) -> bool:
-        """Keep what is at `path` if it is as new; False: it is still there, and to be removed in another way."""
-        try:
-            found = os.lstat(path)
-            full = len(self._spare) >= _MOST
-            if full or found.st_mode != _MODE or found.st_uid != self._uid or os.listdir(path):
-                return False
-            kept = f"{self._place}/{next(self._names)}"
-            os.rename(path, kept)
-        except FileNotFoundError:
-            return True
-        except OSError:
-            return False
-        self._spare.append(kept)
-        return True
 
 
 class SpareFiles:

@@ -1,0 +1,117 @@
+"""Directories are used again only where an attempt left them as they were, however it touched them."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from iris.worker.slots import Slot, Slots
+
+
+class Bench:
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.discarded: list[str] = []
+        self.slots = Slots(str(place), self.discard)
+
+    def discard(self, path: str) -> None:
+        self.discarded.append(os.path.basename(path))
+        Path(path).rename(self.place.with_name(f"trash{len(self.discarded)}"))
+
+    def old_one(self) -> Slot:
+        """One that was used before, so long ago that times of change tell it apart."""
+        slot = self.slots.take()
+        self.slots.give(slot)
+        time.sleep(0.06)
+        again = self.slots.take()
+        assert again is slot
+        return slot
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    (tmp_path / "slots").mkdir()
+    return Bench(tmp_path / "slots")
+
+
+def test_untouched_directories_are_used_again_at_the_same_place(bench: Bench) -> None:
+    slot = bench.slots.take()
+    other = bench.slots.take()
+    assert [os.stat(path).st_mode & 0o7777 for path in (slot.path, slot.working, slot.temporary)] == [0o700] * 3
+    assert slot.path != other.path
+    bench.slots.give(slot)
+    assert bench.slots.take() is slot
+    assert bench.discarded == []
+
+
+TOUCHES: dict[str, Callable[[Slot], object]] = {
+    "file": lambda slot: Path(slot.working, "left").touch(),
+    "temporary": lambda slot: Path(slot.temporary, "left").touch(),
+    "folder": lambda slot: Path(slot.working, "a", "b").mkdir(parents=True),
+    "mode": lambda slot: Path(slot.temporary).chmod(0o777),
+    "closed": lambda slot: Path(slot.working).chmod(0),
+    "removed": lambda slot: Path(slot.working).rmdir(),
+    "replaced": lambda slot: (Path(slot.working).rmdir(), Path(slot.working).symlink_to("/")),
+    "hidden": lambda slot: (
+        before := os.stat(slot.working),
+        Path(slot.working, "left").touch(),
+        os.utime(slot.working, ns=(before.st_atime_ns, before.st_mtime_ns)),
+    ),
+}
+
+
+@pytest.mark.parametrize("touch", TOUCHES.values(), ids=list(TOUCHES))
+@pytest.mark.parametrize("at_once", [True, False], ids=["new", "old"])
+def test_what_was_touched_is_removed_and_never_handed_out_again(
+    bench: Bench, touch: Callable[[Slot], object], at_once: bool
+) -> None:
+    # A new one is touched in the very moment in which it was made: its times may be the same.
+    slot = bench.slots.take() if at_once else bench.old_one()
+    touch(slot)
+    bench.slots.give(slot)
+    assert bench.discarded == [os.path.basename(slot.path)]
+    again = bench.slots.take()
+    assert again is not slot
+    assert [os.listdir(again.working), os.listdir(again.temporary)] == [[], []]
+
+
+def test_one_in_which_nothing_is_left_is_used_again(bench: Bench) -> None:
+    slot = bench.old_one()
+    for path in (Path(slot.working, "gone"), Path(slot.temporary, "gone")):
+        path.touch()
+        path.unlink()
+    bench.slots.give(slot)
+    assert bench.slots.take() is slot
+    Path(slot.working, "left").touch()  # at once after the last change
+    bench.slots.give(slot)
+    assert bench.discarded == [os.path.basename(slot.path)]
+
+
+def test_one_that_somebody_touched_while_it_was_free_is_removed(bench: Bench) -> None:
+    slot = bench.old_one()
+    bench.slots.give(slot)
+    Path(slot.temporary, "by a neighbour").touch()
+    assert bench.slots.take() is not slot
+    assert bench.discarded == [os.path.basename(slot.path)]
+
+
+def test_what_a_former_worker_left_goes_and_what_goes_on_stays(bench: Bench, tmp_path: Path) -> None:
+    going_on, over = bench.slots.take(), bench.slots.take()
+    Path(going_on.working, "half").touch()
+    second = Bench(bench.place)
+    adopted = Slot(going_on.path)
+    second.slots.keep_only([adopted])
+    assert second.discarded == [os.path.basename(over.path)]
+    assert second.slots.take().path != going_on.path
+    assert os.listdir(going_on.working) == ["half"]
+    second.slots.give(adopted)
+    assert second.discarded[1:] == [os.path.basename(going_on.path)]
+
+
+def test_no_more_are_kept_than_are_of_use(bench: Bench) -> None:
+    slots = [bench.slots.take() for _ in range(1003)]
+    for slot in slots:
+        bench.slots.give(slot)
+    assert len(bench.discarded) == 3
