@@ -146,3 +146,12 @@ def test_separate_jobs_of_a_kind_are_assigned_ahead_too(cluster: InMemoryCluster
     cluster.view.run_times.note_end(("u", cluster.view.demands["/u/job-0"]), SHORT_MS)
     plan = cluster.schedule()
     assert [task for task, _ in plan.ahead] == [f"/u/job-{number}/0" for number in range(2, 42)]
+
+
+def test_when_nothing_else_waits_what_has_room_begins(cluster: InMemoryCluster) -> None:
+    connect(cluster)
+    fill(cluster, replicas=4)
+    assert not cluster.view.queue
+    assert cluster.schedule().begun == []
+    cluster.observe("/u/array/0:0", TaskState.SUCCEEDED)
+    assert cluster.schedule().begun == ["/u/array/2:0"]

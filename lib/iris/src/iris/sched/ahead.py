@@ -51,7 +51,10 @@ class AheadShares:
         left = self._left.get(kind)
         if left is None:
             left = self._left[kind] = self._shares(kind, pool, max(waiting, self._view.waiting_demands.get(demand, 0)))
-        for host in [host for host in left if not self._is_closed(host)]:
+        for host in list(left):
+            if self._is_closed(host):
+                del left[host]  # for the rest of the round
+                continue
             given = min(count, left[host], MAX_AHEAD - len(host.load.ahead) - self._given.get(host, 0))
             if given <= 0:
                 del left[host]

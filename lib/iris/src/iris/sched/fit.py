@@ -8,7 +8,7 @@ from iris.core.load import WorkerLoad
 from iris.core.view import ClusterView
 from iris.domain.constraints import Constraint, ConstraintOp, evaluate, soft_score
 from iris.domain.entities import Worker
-from iris.domain.ids import JobId
+from iris.domain.ids import JobId, WorkerId
 from iris.domain.resources import Device, Resources
 
 _MAX_MISSES_KEPT = 16
@@ -100,14 +100,11 @@ class Host:
 _NO_GANGS: frozenset[JobId] = frozenset()
 
 
-def hosts_of(view: ClusterView) -> list[Host]:
-    """The workers that take new work, in the order in which they became known."""
-    loads = view.loads
-    return [
-        Host(worker, loads[worker.worker_id], order)
-        for order, worker in enumerate(view.workers.values())
-        if worker.is_open
-    ]
+def hosts_of(view: ClusterView, among: Iterable[WorkerId] | None = None) -> list[Host]:
+    """The workers that take new work, in the order in which they became known; `among`: only these."""
+    loads, known = view.loads, view.workers
+    workers = known.values() if among is None else [known[worker_id] for worker_id in among]
+    return [Host(worker, loads[worker.worker_id], order) for order, worker in enumerate(workers) if worker.is_open]
 
 
 def may_run_on(demand: Demand, worker: Worker) -> bool:

@@ -97,7 +97,8 @@ class _Round:
     def __init__(self, view: ClusterView, now_ms: int) -> None:
         self.plan = Plan()
         self._view = view
-        self._hosts = hosts_of(view) if view.queue or view.ahead_on else []
+        # When no task waits, only what was assigned ahead is looked at.
+        self._hosts = hosts_of(view, None if view.queue else view.ahead_on)
         self._pools = Pools(self._hosts)
         self._groups: dict[tuple[Demand, str], Groups] = {}
         self._reservations = Reservations(now_ms)

@@ -157,7 +157,7 @@ def advance(life: Life, event: Event) -> Step:
                 return Life(Phase.ENDED, TaskState.PENDING, error=reason), _REPORT
         case Handed():
             if life.phase in (Phase.NEW, Phase.BUILDING):
-                return replace(life, phase=Phase.STARTING), NOTHING
+                return Life(Phase.STARTING, life.state, life.stop), NOTHING
         case Spawned(pid):
             if life.phase is Phase.STARTING:
                 return Life(Phase.RUNNING, TaskState.RUNNING, life.stop, pid), _REPORT
