@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -290,3 +291,44 @@ def test_full_layers_stay_cheap(make_step: MakeStep) -> None:
     # Half a second on an idle machine; re-serialising each dependant's version takes minutes and gigabytes.
     assert time.process_time() - started < 10
     assert len(set(executor.output_paths.values())) == 200
+
+
+def test_long_versions_of_a_layer_are_hashed_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a text of its own; all of them are under way before the first one's digest is needed."""
+    from marin.execution import version as module
+
+    together = threading.Barrier(2, timeout=20)
+    hexdigest = module._hexdigest
+
+    def meeting(begun: Any, ending: Any) -> str:
+        together.wait()
+        return hexdigest(begun, ending)
+
+    monkeypatch.setattr(module, "_hexdigest", meeting)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    source = ExecutorStep("source", repr, versioned("x" * (1 << 20)))
+    layer = [ExecutorStep(f"s{index}", repr, {"own": versioned(index), "in": source / "x"}) for index in range(3)]
+    book = VersionBook()
+    last = book.version_of(ExecutorStep("last", repr, {"in": [step / "x" for step in layer]}))
+    versions = [book.version_of(step) for step in layer]
+    for version in (*versions, last):
+        text = json.dumps(version.version, sort_keys=True)
+        assert version.digest == hashlib.md5(text.encode()).hexdigest()
+
+
+def test_a_beginning_that_many_share_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from marin.execution import version as module
+
+    read: list[int] = []
+    hashed = module._hashed
+
+    def counting(text: Any, hasher: Any = None) -> Any:
+        read.append(text.length)
+        return hashed(text, hasher)
+
+    monkeypatch.setattr(module, "_hashed", counting)
+    source = ExecutorStep("source", repr, versioned("x" * (1 << 20)))
+    book = VersionBook()
+    versions = [book.version_of(ExecutorStep(f"s{index}", repr, source / "x")) for index in range(10)]
+    assert len({version.digest for version in versions}) == 10
+    assert sum(length > 1 << 20 for length in read) == 1

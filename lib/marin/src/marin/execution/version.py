@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +25,7 @@ HASH_DIGITS = 6
 _REGIONAL = b"://marin-"
 
 Step = ExecutorStep[Any]
+_BeginningKey = tuple[bytes, tuple[Step, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class StepVersion:
     Attributes:
         version: `{"name", "config", "dependencies"[, "pseudo_dependencies"]}`; dependencies share their dicts.
         text: `json.dumps(version, sort_keys=True)`, in UTF-8 (pure ASCII).
-        digest: MD5 of the text, all 32 hex digits.
+        digest_source: MD5 of the text, all 32 hex digits; of a long text it may be under way in another thread.
         depth: Blocking dependencies in the longest chain below the step.
         dependencies: Steps waited for, one entry per reference.
         pseudo_dependencies: Steps only named, likewise.
@@ -40,10 +43,16 @@ class StepVersion:
 
     version: dict[str, Any]
     text: Rope
-    digest: str
+    digest_source: str | Future[str]
     depth: int
     dependencies: tuple[Step, ...]
     pseudo_dependencies: tuple[Step, ...]
+
+    @property
+    def digest(self) -> str:
+        """MD5 of the text, all 32 hex digits; waits for it."""
+        source = self.digest_source
+        return source if isinstance(source, str) else source.result()
 
     @property
     def hash_id(self) -> str:
@@ -75,7 +84,9 @@ class VersionBook:
     def __init__(self) -> None:
         self._collected: dict[Step, CollectedConfig] = {}
         self._versions: dict[Step, StepVersion] = {}
-        self._beginnings: dict[tuple[bytes, tuple[Step, ...]], Any] = {}
+        self._beginnings: dict[_BeginningKey, Future[Any]] = {}
+        # Made for the first long text; its threads end when nobody holds this book any more.
+        self._hashers: ThreadPoolExecutor | None = None
 
     def version_of(self, step: Step) -> StepVersion:
         """The version of a step; its dependencies' versions are computed on the way.
@@ -121,7 +132,7 @@ class VersionBook:
         return StepVersion(
             version={"name": step.name, "config": collected.version, "dependencies": []},
             text=rope([content]),
-            digest=hashlib.md5(content, usedforsecurity=False).hexdigest(),
+            digest_source=hashlib.md5(content, usedforsecurity=False).hexdigest(),
             depth=0,
             dependencies=(),
             pseudo_dependencies=(),
@@ -149,34 +160,48 @@ class VersionBook:
             ending += [b', "pseudo_dependencies": ', *_list_text(pseudo_quotes)]
         ending.append(b"}")
         text = rope([*beginning, *ending])
+        digest: str | Future[str]
         if not text.is_flat:
             shared = rope(beginning)
-            text, digest = rope([shared, *ending]), self._digest(config_text, dependencies, shared, rope(ending))
+            text, digest = rope([shared, *ending]), self._digest((config_text, dependencies), shared, rope(ending))
         else:
             digest = hashlib.md5(bytes(text), usedforsecurity=False).hexdigest()
         return StepVersion(
             version=version,
             text=text,
-            digest=digest,
+            digest_source=digest,
             depth=1 + max(quote.depth for quote in quotes) if quotes else 0,
             dependencies=dependencies,
             pseudo_dependencies=pseudo_dependencies,
         )
 
-    def _digest(self, config_text: bytes, dependencies: tuple[Step, ...], beginning: Rope, ending: Rope) -> str:
-        """MD5 of beginning + ending; a long beginning that many steps share is read only once."""
-        key = (config_text, dependencies)
-        hasher = self._beginnings.get(key) if beginning.length > FLAT_BYTES else None
-        if hasher is None:
-            hasher = hashlib.md5(usedforsecurity=False)
-            for chunk in beginning.chunks():
-                hasher.update(chunk)
-            if beginning.length > FLAT_BYTES:
-                self._beginnings[key] = hasher
-        hasher = hasher.copy()
-        for chunk in ending.chunks():
-            hasher.update(chunk)
-        return hasher.hexdigest()
+    def _digest(self, key: _BeginningKey, beginning: Rope, ending: Rope) -> Future[str]:
+        """MD5 of beginning + ending, in another thread; a long beginning that many steps share is read only once.
+
+        The digests of a layer are asked for one after the other by the first step that needs them, when all of them
+        are under way: hashlib lets other threads run while it reads.
+        """
+        if self._hashers is None:
+            self._hashers = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="marin-version")
+        if beginning.length <= FLAT_BYTES:
+            return self._hashers.submit(_hexdigest, None, rope([beginning, ending]))
+        begun = self._beginnings.get(key)
+        if begun is None:
+            begun = self._beginnings[key] = self._hashers.submit(_hashed, beginning)
+        # Taken up in order, so that nothing waits for a beginning that no thread has taken up.
+        return self._hashers.submit(_hexdigest, begun, ending)
+
+
+def _hashed(text: Rope, hasher: Any = None) -> Any:
+    hasher = hashlib.md5(usedforsecurity=False) if hasher is None else hasher
+    for chunk in text.chunks():
+        hasher.update(chunk)
+    return hasher
+
+
+def _hexdigest(begun: Future[Any] | None, ending: Rope) -> str:
+    digest: str = _hashed(ending, None if begun is None else begun.result().copy()).hexdigest()
+    return digest
 
 
 def _name_of(step: Step) -> str:
