@@ -1,6 +1,7 @@
 """The files of a local cluster: private, whole, and locked by whoever lives."""
 
 import dataclasses
+import errno
 import os
 import threading
 from pathlib import Path
@@ -95,3 +96,15 @@ def test_a_waiting_locker_gets_its_turn(paths):
     with held_lock(paths.start_lock, timeout=5):
         assert done.is_set()
     holder.join()
+
+
+def test_a_lock_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    place = tmp_path / "start.lock"
+    with pytest.raises(Unavailable, match=f"cannot write {place}: No space left"), held_lock(place, timeout=1):
+        pass
+    monkeypatch.undo()
+    assert not is_locked(place)

@@ -185,7 +185,7 @@ def held_lock(path: Path, *, timeout: float) -> Iterator[None]:
     """Hold a lock, with this process's pid in it; the system frees it when the process ends.
 
     Raises:
-        Unavailable: Another process held it for `timeout` seconds.
+        Unavailable: Another process held it for `timeout` seconds, or it cannot be written (a full disk).
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -195,8 +195,11 @@ def held_lock(path: Path, *, timeout: float) -> Iterator[None]:
                 holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
                 raise Unavailable(f"process {holder} holds {path} and did not let go within {timeout:g} s")
             time.sleep(_LOCK_PAUSE)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            raise Unavailable(f"cannot write {path}: {error.strerror}") from None
         yield
     finally:
         os.close(descriptor)
