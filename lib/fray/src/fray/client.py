@@ -12,7 +12,7 @@ from fray.errors import JobAlreadyExists, JobFailed
 from fray.types import ActorConfig, JobRequest, JobStatus, ResourceConfig
 from rigging.errors import DeadlineExceeded
 
-__all__ = ["Client", "JobAlreadyExists", "JobFailed", "JobHandle", "RunsRayFunctions", "wait_all"]
+__all__ = ["Client", "JobAlreadyExists", "JobFailed", "JobHandle", "RunsRayFunctions", "TellsPendingReason", "wait_all"]
 
 T = TypeVar("T")
 
@@ -117,6 +117,15 @@ class RunsRayFunctions(Protocol):
 
         It is no job: it has no name and no log.
         """
+        ...
+
+
+@runtime_checkable
+class TellsPendingReason(Protocol):
+    """What a `JobHandle` has beside where its cluster says why a job does not run yet; ask by `isinstance`."""
+
+    def pending_reason(self) -> str:
+        """Why the job is pending, in words for people; "" when it is not, or nobody knows."""
         ...
 
 

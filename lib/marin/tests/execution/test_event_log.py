@@ -54,6 +54,7 @@ def test_each_event_is_a_line(tmp_path: Path) -> None:
         "path": "/p/a-1",
         "status": "failed",
         "seconds": 1.0,
+        "queued_seconds": 0.0,
         "error": "ValueError: bad",
         "log": "job 7",
         "differences": [],

@@ -15,17 +15,19 @@ from fray.client import JobHandle
 from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
 from fray.replica import replica_index
-from fray.types import JobRequest, ResourceConfig
+from fray.types import JobRequest, JobStatus, ResourceConfig
 from marin.execution import Executor, ExecutorStep, mirrored, versioned
 from marin.execution.artifact import Artifact
 from marin.execution.executor_step_status import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS, StatusFile
 from marin.execution.leasing import LeaseTerms
+from marin.execution.log_lines import LogLines
 from marin.execution.placement import LiveJobs
 from marin.execution.regions import RegionConflict
 from marin.execution.remote import RemoteCallable, function_name, job_name, job_request, remote, submit_step
+from marin.execution.run_events import RunEvent, StepEnded, StepJobQueued
 from marin.execution.runner import Outcome
 from marin.execution.step_call import call_step, is_ray_function, mirror_budget_gb
-from rigging.errors import InvalidRequest, JobFailed, StepFailed
+from rigging.errors import DeadlineExceeded, InvalidRequest, JobFailed, StepFailed
 from rigging.filesystem import current_budget, mirror_budget
 
 MakeStep = Callable[..., ExecutorStep[Any]]
@@ -42,6 +44,13 @@ class RecordingClient(LocalClient):
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
         self.requests.append(request)
         return super().submit(request, adopt_existing)
+
+
+class RunningJob:
+    """What every job here has that is not queued."""
+
+    def status(self) -> JobStatus:
+        return JobStatus.RUNNING
 
 
 @pytest.fixture
@@ -150,7 +159,7 @@ def test_where_a_function_runs_does_not_change_its_path(make_step: MakeStep, mak
 
 
 def test_a_stopped_run_terminates_its_jobs() -> None:
-    class Handle:
+    class Handle(RunningJob):
         job_id = "late"
         terminated = False
 
@@ -168,7 +177,7 @@ def test_a_stopped_run_terminates_its_jobs() -> None:
 
 
 def test_a_job_that_has_ended_is_forgotten() -> None:
-    class Handle:
+    class Handle(RunningJob):
         job_id = "/u/job"
 
         def wait(self) -> None:
@@ -202,7 +211,7 @@ def test_the_job_of_a_step_that_lost_its_lease_is_terminated(
     executor.lease_terms = LeaseTerms(renew_seconds=0.02, timeout_seconds=0.3)
     stopped = threading.Event()
 
-    class Handle:
+    class Handle(RunningJob):
         job_id = "/u/train"
 
         def wait(self) -> None:
@@ -254,7 +263,7 @@ def test_an_interrupt_stops_jobs_before_their_locks_are_given_up(
     stopped, held_at_stop = threading.Event(), []
     executor = make_executor()
 
-    class Handle:
+    class Handle(RunningJob):
         job_id = "job"
 
         def wait(self) -> None:
@@ -274,6 +283,58 @@ def test_an_interrupt_stops_jobs_before_their_locks_are_given_up(
     assert held_at_stop == [True]
     [path] = executor.output_paths.values()
     assert StatusFile(path).status == STATUS_FAILED
+
+
+class QueuedJob:
+    """A job that waits for a while, by what it is asked."""
+
+    job_id = "job"
+
+    def __init__(self, looks: list[JobStatus], runs_seconds: float, reasons: list[str]) -> None:
+        self.looks = looks
+        self.runs_seconds = runs_seconds
+        self.reasons = reasons
+
+    def status(self) -> JobStatus:
+        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+
+    def pending_reason(self) -> str:
+        return self.reasons.pop(0) if len(self.reasons) > 1 else self.reasons[0]
+
+    def wait(self, timeout: float | None = None) -> None:
+        if timeout is not None:
+            time.sleep(0.05)
+            raise DeadlineExceeded("not yet")
+        time.sleep(self.runs_seconds)
+
+
+def test_a_step_whose_job_is_queued_says_so_and_its_queue_time_is_no_run_time(
+    make_step: MakeStep, make_executor: MakeExecutor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits, events = "no worker has 8 CPUs", []
+    job = QueuedJob([JobStatus.PENDING] * 5 + [JobStatus.RUNNING], 0.1, ["", waits, waits])
+    monkeypatch.setattr("marin.execution.placement.submit_step", lambda *_, **__: job)
+
+    class Observer:
+        def on_event(self, event: RunEvent) -> None:
+            events.append(event)
+
+    executor = make_executor()
+    executor.observers = [Observer(), LogLines()]
+    with caplog.at_level("INFO"):
+        executor.run([make_step("a", fn=decorated)])
+    kinds = [type(event).__name__ for event in events]
+    told = ["StepQueued", "StepJobQueued", "StepJobQueued", "StepStarted", "StepEnded"]
+    assert kinds == ["RunStarted", *told, "RunEnded"]
+    assert [event.reason for event in events if isinstance(event, StepJobQueued)] == ["", waits]
+    [ended] = [event for event in events if isinstance(event, StepEnded)]
+    assert ended.queued_seconds >= 0.1
+    assert 0.1 <= ended.seconds < 0.1 + ended.queued_seconds
+    lines = [record.message for record in caplog.records if record.message.startswith("step a")]
+    assert [line.partition(" ->")[0] for line in lines[:3]] == [
+        "step a: queued", f"step a: queued: {waits}", "step a: running"
+    ]  # fmt: skip
+    assert "s queued before)" in lines[3]
 
 
 def submit(client: RecordingClient, fn: Any, config: Any, path: str, **others: Any) -> JobRequest:

@@ -245,6 +245,11 @@ class IrisJobHandle:
         self._check(f"job {self._job_id}")
         return to_fray_status(self._client.status(self._job_id).state)
 
+    def pending_reason(self) -> str:
+        """Why its first pending task is not placed."""
+        self._check(f"job {self._job_id}")
+        return self._client.status(self._job_id).pending_reason
+
     def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
         """Wait for the end (see `JobHandle.wait`); inside a job its cpu is lent to others meanwhile."""
         if self._succeeded:

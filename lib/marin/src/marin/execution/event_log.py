@@ -1,7 +1,8 @@
 """A run's events as a file of JSON lines, next to the run's info file: for programs that follow or study runs.
 
 `{info file without .json}-{time}-{process id}.events.jsonl`; one object a line, with `event` (`run_started`,
-`step_queued`, `step_started`, `step_ended`, `run_ended`) and the fields of that event in `marin.execution.run_events`.
+`step_queued`, `step_job_queued`, `step_started`, `step_ended`, `run_ended`) and the fields of that event in
+`marin.execution.run_events`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import threading
 import time
 from queue import Empty, SimpleQueue
 
-from marin.execution.run_events import RunEnded, RunEvent, RunStarted, StepEnded, StepQueued, StepStarted
+from marin.execution.run_events import RunEnded, RunEvent, RunStarted, StepEnded, StepJobQueued, StepQueued, StepStarted
 from rigging.errors import MarinError
 from rigging.filesystem import local_path, write_bytes_atomic
 
@@ -31,6 +32,7 @@ _quoted = json.encoder.encode_basestring_ascii
 _NAMES: dict[type[object], str] = {
     RunStarted: "run_started",
     StepQueued: "step_queued",
+    StepJobQueued: "step_job_queued",
     StepStarted: "step_started",
     StepEnded: "step_ended",
     RunEnded: "run_ended",
@@ -47,8 +49,9 @@ def event_line(event: RunEvent) -> str:
         if not isinstance(event, StepEnded):
             return line + "}"
         error, log = _quoted_or_null(event.error), _quoted_or_null(event.log)
+        queued = f'"queued_seconds": {event.queued_seconds!r}, '
         differences = json.dumps(event.differences) if event.differences else "[]"
-        end = f'"status": "{event.status}", "seconds": {event.seconds!r}, "error": {error}, "log": {log}'
+        end = f'"status": "{event.status}", "seconds": {event.seconds!r}, {queued}"error": {error}, "log": {log}'
         return f'{line}, {end}, "differences": {differences}}}'
     fields = {name: getattr(event, name) for name in type(event).__slots__}
     return json.dumps({"event": _NAMES[type(event)], **fields})

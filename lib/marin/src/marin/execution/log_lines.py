@@ -6,7 +6,16 @@ import logging
 import threading
 from collections.abc import Mapping
 
-from marin.execution.run_events import RunEnded, RunEvent, RunStarted, StepEnd, StepEnded, StepQueued, StepStarted
+from marin.execution.run_events import (
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    StepEnd,
+    StepEnded,
+    StepJobQueued,
+    StepQueued,
+    StepStarted,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +49,8 @@ class LogLines:
                     return
                 level = logging.INFO if status in (StepEnd.CACHED, StepEnd.SUCCEEDED) else logging.ERROR
                 logger.log(level, "step %s", end_words(event))
+            case StepJobQueued(name=name, path=path, reason=reason):
+                logger.info("step %s: %s -> %s", name, queue_words(reason), path)
             case StepStarted(name=name, path=path):
                 logger.info("step %s: running -> %s", name, path)
             case RunStarted(steps=steps, info_path=info_path):
@@ -70,6 +81,11 @@ def count_words(ended: Mapping[StepEnd, int]) -> str:
     return ", ".join(words)
 
 
+def queue_words(reason: str) -> str:
+    """That a step's job waits, and why."""
+    return f"queued: {reason}" if reason else "queued"
+
+
 def end_words(event: StepEnded) -> str:
     """How a step ended, in a line for people: `stats: done in 1.20 s -> /prefix/stats-0a1b2c`."""
     log = f" (log: {event.log})" if event.log else ""
@@ -78,7 +94,8 @@ def end_words(event: StepEnded) -> str:
             made = f" (made with other values or code: {'; '.join(event.differences)})" if event.differences else ""
             return f"{event.name}: already done -> {event.path}{made}"
         case StepEnd.SUCCEEDED:
-            return f"{event.name}: done in {event.seconds:.2f} s -> {event.path}"
+            queued = f" ({event.queued_seconds:.2f} s queued before)" if event.queued_seconds else ""
+            return f"{event.name}: done in {event.seconds:.2f} s{queued} -> {event.path}"
         case StepEnd.DEP_FAILED:
             return f"{event.name}: not run, because a dependency failed -> {event.path}: {event.error}"
         case StepEnd.LOST:

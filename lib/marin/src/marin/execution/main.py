@@ -132,7 +132,8 @@ def summary_lines(results: Sequence[StepResult], info_path: str | None) -> list[
 
 def _words(result: StepResult) -> str:
     if result.outcome is Outcome.RAN:
-        return f"SUCCESS (ran {result.seconds:.2f}s)"
+        queued = f", queued {result.queued_seconds:.2f}s" if result.queued_seconds else ""
+        return f"SUCCESS (ran {result.seconds:.2f}s{queued})"
     if result.outcome is Outcome.ALREADY_DONE:
         return (
             f"SUCCESS (already done{', made with other ' + in_words(result.differences) if result.differences else ''})"

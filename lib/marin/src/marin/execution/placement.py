@@ -12,17 +12,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from marin.execution.leasing import step_lease
+from marin.execution.progress import StepProgress, step_progress
 from marin.execution.remote import RemoteCallable, job_name, job_region, remote, submit_step
 from marin.execution.results import take_result_of_job
 from marin.execution.step import ExecutorStep
 from marin.execution.step_call import call_step, generator_problem, mirror_budget_gb
 from marin.execution.step_output import speaking
-from rigging.errors import InvalidRequest, MarinError
+from rigging.errors import DeadlineExceeded, InvalidRequest, MarinError
 
 if TYPE_CHECKING:
     from fray.client import JobHandle
 
 logger = logging.getLogger(__name__)
+
+
+# How often a job that is queued is looked at; one that runs is not.
+_FIRST_LOOK_SECONDS = 0.1
+_LAST_LOOK_SECONDS = 5.0
 
 
 class LiveJobs:
@@ -43,7 +49,7 @@ class LiveJobs:
         if stopped:
             handle.terminate()
         try:
-            handle.wait()
+            _wait(handle, step_progress())
         finally:
             with self._guard:
                 self._handles.pop(output_path, None)
@@ -74,6 +80,34 @@ class LiveJobs:
         if handle is not None:
             logger.warning("stopping job %s: its step lost the lease on %s", handle.job_id, output_path)
             _terminate(handle)
+
+
+def _wait(handle: JobHandle, progress: StepProgress) -> None:
+    """Wait for a job's success, and tell for how long it is queued, why, and when it runs."""
+    pause = _FIRST_LOOK_SECONDS
+    while (reason := _queue_reason(handle)) is not None:
+        progress.queued(reason)
+        try:
+            handle.wait(timeout=pause)
+        except DeadlineExceeded:
+            if handle.status().finished():
+                raise  # the function's own error
+            pause = min(1.5 * pause, _LAST_LOOK_SECONDS)
+            continue
+        progress.started(ended=True)
+        return
+    progress.started()
+    handle.wait()
+
+
+def _queue_reason(handle: JobHandle) -> str | None:
+    """Why a job does not run yet, "" when that is not known; None when it does."""
+    from fray.client import TellsPendingReason
+    from fray.types import JobStatus
+
+    if handle.status() is not JobStatus.PENDING:
+        return None
+    return handle.pending_reason() if isinstance(handle, TellsPendingReason) else ""
 
 
 def _terminate(handle: JobHandle) -> None:

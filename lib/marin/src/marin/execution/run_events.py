@@ -52,6 +52,23 @@ class StepQueued:
 
 
 @dataclass(frozen=True, slots=True)
+class StepJobQueued:
+    """A step's job is submitted and does not run yet; comes again when the reason changes. Its lease is held.
+
+    Attributes:
+        time: When, in seconds since the epoch.
+        name: The step's name.
+        path: Its output path.
+        reason: Why it waits, as its cluster says; "" when that is not known.
+    """
+
+    time: float
+    name: str
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StepStarted:
     """A step's function starts; its lease is held and its status is RUNNING."""
 
@@ -73,6 +90,7 @@ class StepEnded:
         error: Why it failed (of DEP_FAILED: the dependency's error); None when it did not.
         log: Where its own log can be read; None when that is this process's log.
         differences: Of CACHED: unversioned values and code that made the output and differ from this run's, in words.
+        queued_seconds: How long its job waited before that.
     """
 
     time: float
@@ -83,6 +101,7 @@ class StepEnded:
     error: str | None = None
     log: str | None = None
     differences: tuple[str, ...] = ()
+    queued_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +119,7 @@ class RunEnded:
     error: str | None = None
 
 
-RunEvent = RunStarted | StepQueued | StepStarted | StepEnded | RunEnded
+RunEvent = RunStarted | StepQueued | StepJobQueued | StepStarted | StepEnded | RunEnded
 
 
 class RunObserver(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import functools
 import logging
 import threading
 import time
@@ -23,8 +24,9 @@ from marin.execution.info import STEP_INFO_FILE
 from marin.execution.interruption import DEFAULT_ENDING, AtWork, EndingTerms, end_work
 from marin.execution.lease_keeper import LeaseKeeper
 from marin.execution.leasing import DEFAULT_TERMS, LeaseTerms, StepLease, end_failed, open_step_lease, set_step_lease
-from marin.execution.run_events import RunObserver, StepEnded, StepQueued, StepStarted, notify
-from marin.execution.step_task import STEP_ENDS, Outcome, StepResult, StepTask, describe_error
+from marin.execution.progress import StepProgress, set_step_progress
+from marin.execution.run_events import RunObserver, StepEnded, StepQueued, notify
+from marin.execution.step_task import STEP_ENDS, Outcome, StepResult, StepTask, describe_error, made_by_another, worked
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import InvalidRequest, MarinError, StepFailed
 
@@ -270,8 +272,8 @@ class StepRun:
 
     def _attempt(self, task: StepTask) -> StepResult | None:
         """Make a task's output; None when somebody else is at work on it: it will be ready again after that."""
-        started = time.monotonic()
         path = task.output_path
+        progress = StepProgress(task.name, path, functools.partial(notify, self._observers))
         lease = self._leases.get(path) or open_step_lease(path, task.name, self._terms)
         try:
             is_fresh = path in self._statuses and self._statuses[path] is None and path not in self._leases
@@ -283,32 +285,33 @@ class StepRun:
                 self._at_work[lease] = AtWork(lease, threading.get_native_id(), task.in_process)
                 if self._closed:
                     lease.interrupt()
-            started = time.monotonic()
-            self._make(task, lease)
+            progress = StepProgress(task.name, path, functools.partial(notify, self._observers))
+            self._make(task, lease, progress)
         except StepAlreadyDone:
-            return _made_by_another(task)
+            return made_by_another(task)
         except LeaseLostError as error:
-            return StepResult(task, Outcome.LOST, time.monotonic() - started, error, task.take_log())
+            return worked(task, Outcome.LOST, progress, error)
         # A step may raise anything, SystemExit and KeyboardInterrupt included; all of it is that step's failure.
         except BaseException as error:
-            return StepResult(task, Outcome.FAILED, time.monotonic() - started, error, task.take_log())
+            return worked(task, Outcome.FAILED, progress, error)
         finally:
             self._keeper.drop(lease)
             with self._work_or_end:
                 self._at_work.pop(lease, None)
                 if self._closed:
                     self._work_or_end.notify_all()
-        return StepResult(task, Outcome.RAN, time.monotonic() - started, log=task.take_log())
+        return worked(task, Outcome.RAN, progress)
 
-    def _make(self, task: StepTask, lease: StepLease) -> None:
+    def _make(self, task: StepTask, lease: StepLease, progress: StepProgress) -> None:
         """Do a task's work and end its lease with a true status."""
         set_step_lease(lease)
+        set_step_progress(progress)
         try:
             lease.check()
             if task.info is not None:
                 lease.write(STEP_INFO_FILE, task.info)
-            if self._observers:
-                notify(self._observers, StepStarted(time.time(), task.name, task.output_path))
+            if task.in_process:
+                progress.started()
             self._working[task.output_path] = time.monotonic()
             try:
                 task.work()
@@ -368,16 +371,9 @@ class StepRun:
             error,
             result.log,
             tuple(map(str, result.differences)),
+            result.queued_seconds,
         )
         notify(self._observers, end)
-
-
-def _made_by_another(task: StepTask) -> StepResult:
-    try:
-        return StepResult(task, Outcome.ALREADY_DONE, differences=task.compare())
-    # What it was made with may be refused, and storage libraries raise in words of their own.
-    except Exception as error:
-        return StepResult(task, Outcome.FAILED, error=error)
 
 
 def _dependency_error(failed: StepResult) -> BaseException:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextvars
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +18,11 @@ from marin.execution.lease_keeper import LeaseKeeper
 from marin.execution.leasing import end_failed, open_step_lease, set_step_lease
 from marin.execution.paths import prefix_or_default
 from marin.execution.placement import LiveJobs, bind
+from marin.execution.progress import StepProgress, set_step_progress
 from marin.execution.provenance import parse_info, source_differences
 from marin.execution.redacted import redacted
 from marin.execution.remote import RemoteCallable, function_name
-from marin.execution.run_events import StepEnd
+from marin.execution.run_events import RunEvent, StepEnd
 from marin.execution.standing import read_infos
 from marin.execution.step import ExecutorStep
 from marin.execution.step_spec import StepSpec
@@ -45,6 +45,7 @@ class AttemptResult:
         seconds: How long the function took.
         error: Why it failed.
         differences: Of an output that was there: code that made it and differs from the spec's.
+        queued_seconds: How long its job waited before.
     """
 
     path: str
@@ -52,6 +53,7 @@ class AttemptResult:
     seconds: float = 0.0
     error: BaseException | None = None
     differences: Sequence[Difference] = ()
+    queued_seconds: float = 0.0
 
     @property
     def ok(self) -> bool:
@@ -84,25 +86,29 @@ class Attempt:
         self._go_on = threading.Event()
         self.at_work: AtWork | None = None
 
-    def run(self, on_start: Callable[[], None] = lambda: None) -> AttemptResult:
-        """Make the output, waiting for whoever else is making it; never raises."""
-        started = time.monotonic()
+    def run(self, tell: Callable[[RunEvent], None] = lambda _: None) -> AttemptResult:
+        """Make the output, waiting for whoever else is making it, and tell of it; never raises."""
+        progress = StepProgress(self._spec.name, self._path, tell)
         try:
             self._take_lease()
-            started = time.monotonic()
-            self._make(on_start)
+            progress = StepProgress(self._spec.name, self._path, tell)
+            self._make(progress)
         except StepAlreadyDone:
             return AttemptResult(self._path, StepEnd.CACHED)
         except LeaseLostError as error:
-            return AttemptResult(self._path, StepEnd.LOST, time.monotonic() - started, error)
+            return AttemptResult(
+                self._path, StepEnd.LOST, progress.seconds, error, queued_seconds=progress.queued_seconds
+            )
         # A step may raise anything, SystemExit and KeyboardInterrupt included; all of it is that step's failure.
         except BaseException as error:
             log_failure(self._spec.name, self._path, error)
-            return AttemptResult(self._path, StepEnd.FAILED, time.monotonic() - started, error)
+            return AttemptResult(
+                self._path, StepEnd.FAILED, progress.seconds, error, queued_seconds=progress.queued_seconds
+            )
         finally:
             self._keeper.drop(self._lease)
             self._ended.set()
-        return AttemptResult(self._path, StepEnd.SUCCEEDED, time.monotonic() - started)
+        return AttemptResult(self._path, StepEnd.SUCCEEDED, progress.seconds, queued_seconds=progress.queued_seconds)
 
     def take_log(self) -> str | None:
         """Where the log of the attempt's job is; None when there was no job, and when asked again."""
@@ -132,19 +138,21 @@ class Attempt:
         if self._abandoned:
             self._lease.interrupt()
 
-    def _make(self, on_start: Callable[[], None]) -> None:
+    def _make(self, progress: StepProgress) -> None:
         try:
             self._lease.check()
             self._lease.write(STEP_INFO_FILE, to_bytes(spec_info(self._spec)))
-            on_start()
+            if self.at_work is not None and self.at_work.in_process:
+                progress.started()
             # The function sees its own lease, and nobody else does.
-            contextvars.copy_context().run(self._call)
+            contextvars.copy_context().run(self._call, progress)
         except BaseException as error:
             end_failed(self._lease, error)
             raise
         self._lease.end(STATUS_SUCCESS)
 
-    def _call(self) -> None:
+    def _call(self, progress: StepProgress) -> None:
+        set_step_progress(progress)
         spec = self._spec
         set_step_lease(self._lease)
         step = ExecutorStep[str](spec.name, spec.fn, self._path, resources=spec.resources)

@@ -35,7 +35,6 @@ from marin.execution.run_events import (
     StepEnd,
     StepEnded,
     StepQueued,
-    StepStarted,
     notify,
 )
 from marin.execution.runner import MAX_STEP_THREADS, describe_error
@@ -235,7 +234,7 @@ class SpecStream:
         self._running[node.path] = attempt
 
         def call() -> AttemptResult:
-            return attempt.run(on_start=lambda: self._tell(StepStarted(time.time(), node.spec.name, node.path)))
+            return attempt.run(self._tell)
 
         self._call(call)
 
@@ -279,8 +278,18 @@ class SpecStream:
                     where = f"  [{log}]" if log else ""
                     self._listed.append(f"  {node.spec.name} -> {node.path}: {describe_error(result.error)}{where}")
         error = None if result.error is None else describe_error(result.error)
-        made = tuple(map(str, result.differences))
-        self._tell(StepEnded(time.time(), node.spec.name, node.path, result.end, result.seconds, error, log, made))
+        ended = StepEnded(
+            time.time(),
+            node.spec.name,
+            node.path,
+            result.end,
+            result.seconds,
+            error,
+            log,
+            tuple(map(str, result.differences)),
+            queued_seconds=result.queued_seconds,
+        )
+        self._tell(ended)
 
     def _call(self, call: Callable[[], _Report]) -> None:
         """Have a call made by another thread, within the context of this one."""

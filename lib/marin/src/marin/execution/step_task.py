@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from marin.execution.progress import StepProgress
 from marin.execution.run_events import StepEnd
 from marin.execution.version_diff import Difference
 from rigging.printable import text_of
@@ -71,6 +72,7 @@ class StepResult:
         error: Why it failed; for a task that could not start, the error of the dependency.
         log: Where the work's own log can be read; None for this process's log.
         differences: Of an output that was there: unversioned values and code that made it and differ from the task's.
+        queued_seconds: How long its job waited before its work began.
     """
 
     task: StepTask
@@ -79,6 +81,7 @@ class StepResult:
     error: BaseException | None = None
     log: str | None = None
     differences: Sequence[Difference] = ()
+    queued_seconds: float = 0.0
 
     @property
     def ok(self) -> bool:
@@ -92,3 +95,17 @@ def describe_error(error: BaseException | None) -> str:
         return "unknown error"
     text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def worked(task: StepTask, outcome: Outcome, progress: StepProgress, error: BaseException | None = None) -> StepResult:
+    """The result of an attempt that had its lease."""
+    return StepResult(task, outcome, progress.seconds, error, task.take_log(), (), progress.queued_seconds)
+
+
+def made_by_another(task: StepTask) -> StepResult:
+    """The result of a task whose output another run has made meanwhile."""
+    try:
+        return StepResult(task, Outcome.ALREADY_DONE, differences=task.compare())
+    # What it was made with may be refused, and storage libraries raise in words of their own.
+    except Exception as error:
+        return StepResult(task, Outcome.FAILED, error=error)

@@ -16,8 +16,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from marin.execution.log_lines import count_words, end_words
-from marin.execution.run_events import RunEnded, RunEvent, RunStarted, StepEnd, StepEnded, StepQueued, StepStarted
+from marin.execution.log_lines import count_words, end_words, queue_words
+from marin.execution.run_events import (
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    StepEnd,
+    StepEnded,
+    StepJobQueued,
+    StepQueued,
+    StepStarted,
+)
 from marin.execution.step_output import current_output
 
 REDRAW_SECONDS = 0.2
@@ -41,6 +50,7 @@ class Board:
         started: When the run began, in seconds since the epoch.
         total: Its steps; None when they come as they come.
         waiting: Names of steps that wait, by path.
+        queued: Name of steps whose job waits, and why, by path.
         running: Name and start of steps at work, by path.
         ended: How many ended in each way.
     """
@@ -48,6 +58,7 @@ class Board:
     started: float = 0.0
     total: int | None = None
     waiting: dict[str, str] = field(default_factory=dict)
+    queued: dict[str, tuple[str, str]] = field(default_factory=dict)
     running: dict[str, tuple[str, float]] = field(default_factory=dict)
     ended: dict[StepEnd, int] = field(default_factory=lambda: dict.fromkeys(StepEnd, 0))
 
@@ -58,11 +69,16 @@ class Board:
                 self.started, self.total = when, steps
             case StepQueued(path=path, name=name):
                 self.waiting[path] = name
+            case StepJobQueued(path=path, name=name, reason=reason):
+                self.waiting.pop(path, None)
+                self.queued[path] = (name, reason)
             case StepStarted(path=path, name=name, time=when):
                 self.waiting.pop(path, None)
+                self.queued.pop(path, None)
                 self.running[path] = (name, when)
             case StepEnded(path=path, status=status):
                 self.waiting.pop(path, None)
+                self.queued.pop(path, None)
                 self.running.pop(path, None)
                 self.ended[status] += 1
             case RunEnded():
@@ -87,11 +103,14 @@ class Board:
                 lines.append(f"    {unfinished}")
         if len(shown) < len(steps):
             lines.append(f"  and {len(steps) - len(shown)} more at work")
+        for path, (name, reason) in list(self.queued.items())[: max(0, room - len(lines))]:
+            lines.append(f"  {name}  {queue_words(reason)}  {path}")
         return [line[: width - 1] for line in (*lines, self.summary(now))]
 
     def summary(self, now: float) -> str:
         """The counts in one line."""
-        counts = f"{len(self.running)} running, {len(self.waiting)} waiting, {count_words(self.ended)}"
+        queued = f"{len(self.queued)} queued, " if self.queued else ""
+        counts = f"{len(self.running)} running, {queued}{len(self.waiting)} waiting, {count_words(self.ended)}"
         total = "" if self.total is None else f"{sum(self.ended.values())}/{self.total} steps: "
         return f"[{clock_text(now - self.started)}] {total}{counts}"
 
