@@ -201,3 +201,11 @@ def test_a_session_has_the_way_its_channel_knows_and_ends_with_it(connection: Co
     assert not session.closed
     close()
     assert session.closed
+
+
+def test_of_sessions_that_broke_nothing_is_kept(connection: Connection, calls: JobCalls) -> None:
+    for number in range(3):
+        calls.submit(submit(f"/u/{number}", "/u/x"))
+        connection.sessions[-1].is_over = True
+    assert len(connection.sessions) == 3
+    assert connection.closing == [connection.sessions[-1].close]

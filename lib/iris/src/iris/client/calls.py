@@ -110,6 +110,8 @@ class JobCalls:
                 return known[1]
             stream = open_stream(call.socket, call.clients, call.metadata, call.timeout)
             session = Session(stream, self._ends)
+            if known is not None and known[1].close in call.closing:
+                call.closing.remove(known[1].close)
             self._session = (call.clients, session)
             call.closing.append(session.close)
             return session

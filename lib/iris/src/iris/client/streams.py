@@ -136,14 +136,23 @@ class SocketStream:
     def wake(self) -> None:
         assert self._take is not None
         with self._lock:
-            while (message := self._take()) is not None:
-                try:
+            try:
+                while (message := self._take()) is not None:
                     self._socket.sendall(frame(FrameKind.MESSAGE, message.SerializeToString()))
-                except OSError:
-                    self.close()  # a part of a message may have gone: who reads tells all who wait
-                    return
+            except OSError:
+                self.close()  # a part of a message may have gone: who reads tells all who wait
+            except BaseException:  # Ctrl-C: the same, as what was taken may be of others, too
+                self.close()
+                raise
 
     def news(self) -> Iterator[pb.ClientNews]:
+        try:
+            yield from self._received()
+        finally:
+            with self._lock:  # nobody sends meanwhile by a descriptor that may soon be another's
+                self._socket.close()
+
+    def _received(self) -> Iterator[pb.ClientNews]:
         frames = FrameReader(MAX_MESSAGE_BYTES)
         while True:
             try:

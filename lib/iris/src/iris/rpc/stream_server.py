@@ -62,9 +62,9 @@ class StreamServer:
         """Listen. Where there can be no such socket, nobody is served and callers use gRPC."""
         if len(os.fsencode(self._path)) > MAX_SOCKET_PATH:
             return
-        self._path.unlink(missing_ok=True)
         loop = asyncio.get_running_loop()
         try:
+            self._path.unlink(missing_ok=True)
             self._server = await loop.create_unix_server(lambda: _Stream(self), self._path)
             self._path.chmod(0o600)
         except OSError as error:
