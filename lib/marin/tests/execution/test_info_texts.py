@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fray import ResourceConfig
+from fray import JobStatus, ResourceConfig
 from marin.execution import Executor, ExecutorStep, instantiate_config, mirrored, this_output_path, versioned
 from marin.execution.info import ExecutorInfo, ExecutorStepInfo, StepText, bounded_version, plain, strict, to_bytes
 from marin.execution.instantiate import mirror_path, rebuild, resolve_local_placeholders
@@ -131,6 +131,9 @@ class Handle:
         self.done: list[str] = []
         self.error = error
         self.during: Callable[[], object] = lambda: None
+
+    def status(self) -> JobStatus:
+        return JobStatus.RUNNING
 
     def wait(self) -> None:
         self.done.append("wait")

@@ -68,7 +68,7 @@ class Storm:
             for slot in range(self.processes):
                 self._set_clock(slot)
                 self._start(slot)
-            eventually((self.directory / "attempts").exists, "a step is at work", timeout=120)
+            eventually((self.directory / "attempts").exists, "a step is at work", timeout=400)
             while self.sent.total() < self.signals:
                 time.sleep(self._dice.uniform(0.02, 0.5))
                 self._strike(self._dice.randrange(self.processes))
