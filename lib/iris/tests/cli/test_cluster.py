@@ -17,7 +17,7 @@ from iris.client.discovery import ClusterTarget
 from iris.cluster.types import JobState
 from iris.local import start, stop
 from iris.local.settings import LocalSettings, read_settings
-from iris.local.state import LocalPaths
+from iris.local.state import LocalPaths, held_lock
 from rigging.errors import Conflict, Unavailable
 
 NOW_MS = 1_700_000_000_000
@@ -273,6 +273,15 @@ def test_the_status_of_nothing_starts_nothing(iris: Iris, local: Local) -> None:
     assert iris("status", "--json")[1:] == (
         json.dumps({"running": False, "state_dir": str(local.paths.root)}, indent=1) + "\n", "",
     )  # fmt: skip
+
+
+def test_a_controller_that_does_not_answer_is_not_said_to_be_none(iris: Iris, local: Local) -> None:
+    local.paths.make()
+    with held_lock(local.paths.controller_lock, timeout=1):
+        code, out, said = iris("status")
+        assert (code, out) == (5, "")
+        assert said.startswith(f"the local cluster's controller (process {os.getpid()}) does not answer")
+        assert json.loads(iris("status", "--json")[1])["pid"] == os.getpid()
 
 
 @pytest.mark.parametrize(

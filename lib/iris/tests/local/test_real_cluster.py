@@ -190,3 +190,10 @@ def test_a_cluster_of_suspended_processes_is_stopped_by_force_at_once(real, path
         assert f"the local cluster's {what} (process " in said
         assert "was suspended and goes on, to end in order" in said
     assert "and 1 job stopped" in said
+
+
+def test_a_damaged_record_of_a_running_cluster_is_written_again(real, paths):
+    first = real().ensure().record
+    for damage in (b"{", b"[]"):
+        paths.record.write_bytes(damage)
+        assert real().ensure().record == first, "it is found, and not waited for in vain"

@@ -105,15 +105,23 @@ def status(context: CliContext, as_json: bool) -> int:
     from iris.client import IrisClient
     from iris.client.discovery import running_cluster
     from iris.local.start import LocalCluster
+    from iris.local.state import lock_holder
 
     target = context.target()
     if target.is_local:
         local = LocalCluster()
         record = local.find()
         if record is None:
-            text = f"no local cluster runs (state in {local.paths.root}); `iris cluster start --local` starts one"
+            holder = lock_holder(local.paths.controller_lock)
+            text = (
+                f"no local cluster runs (state in {local.paths.root}); `iris cluster start --local` starts one"
+                if holder is None
+                else f"the local cluster's controller (process {holder}) does not answer: it starts, leaves or hangs; "
+                "`iris cluster stop --force` ends it"
+            )
             if as_json:
-                output(True).record([], {"running": False, "state_dir": str(local.paths.root)})
+                hung = {} if holder is None else {"pid": holder}
+                output(True).record([], {"running": False, "state_dir": str(local.paths.root), **hung})
             else:
                 say(text)
             return exit_codes.UNREACHABLE

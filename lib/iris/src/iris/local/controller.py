@@ -20,12 +20,13 @@ from iris.local.worker_keeper import WorkerKeeper, WorkerStart
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.rpc.protocol import PROTOCOL_VERSION
 from rigging.clock import unix_ms
-from rigging.errors import Conflict
+from rigging.errors import Conflict, Unavailable
 from rigging.log_setup import configure_logging
 
 logger = logging.getLogger(__name__)
 
 _SAVE_AGAIN_SECONDS = 1.0
+_LOOK_SECONDS = 5.0
 
 
 def serve_local(
@@ -131,6 +132,7 @@ class _Run:
         )
         write_record(self._paths, record)
         self._record = record
+        asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
         self._on_listening()
 
     def _ready(self) -> None:
@@ -147,6 +149,14 @@ class _Run:
             self._save()
         if trouble:
             self._on_trouble(trouble)
+
+    def _look(self) -> None:
+        """Write the record again when it was damaged or removed: without it nobody finds this controller."""
+        asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
+        with contextlib.suppress(Unavailable):
+            if read_record(self._paths) == self._record:
+                return
+        self._save()
 
     def _save(self) -> None:
         """Tell others what has changed; on a full disk as soon as there is room again."""

@@ -34,6 +34,7 @@ LEAVING_TIMEOUT: Final = 15.0
 _LOG_LIMIT_BYTES: Final = 4 * 1024 * 1024
 _TAIL_LINES: Final = 15
 _SETTLING_PAUSE: Final = 0.02
+_LOOK_PAUSE: Final = 0.2
 WORKER_TROUBLE: Final = "worker: "
 """Begins what a controller says instead of "ready" when its worker does not start."""
 
@@ -143,9 +144,12 @@ class LocalCluster:
         if not is_locked(self.paths.controller_lock):
             return None
         self._tell("waiting for the former local cluster to end")
-        if wait_unlocked(self.paths.controller_lock, timeout=self._leaving_timeout):
-            return None
-        record = self.find()
+        deadline = time.monotonic() + self._leaving_timeout
+        record = None
+        while record is None and time.monotonic() < deadline:
+            if wait_unlocked(self.paths.controller_lock, timeout=min(_LOOK_PAUSE, self._leaving_timeout)):
+                return None
+            record = self.find()
         if record is None:
             holder = lock_holder(self.paths.controller_lock) or "unknown"
             raise Unavailable(
