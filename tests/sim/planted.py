@@ -178,9 +178,9 @@ def _charge_the_user_for_lost_workers(patch: Patch) -> None:
     """A lost worker counts as a failure of the user's."""
     real = task_rules.lose
 
-    def lose(draft: Draft, task: Task, reason: str) -> Any:
+    def lose(draft: Draft, task: Task, reason: str, is_charged: bool = True) -> Any:
         failed = AttemptObserved(task.attempt_id, task.worker_id or "", task_rules.TaskState.FAILED, 1)  # type: ignore[arg-type]
-        return task_rules.fail(draft, task, failed) if reason else real(draft, task, reason)
+        return task_rules.fail(draft, task, failed) if is_charged else real(draft, task, reason, is_charged)
 
     from iris.core import worker_rules
 
@@ -238,7 +238,7 @@ PLANTED: dict[str, Planted] = {
         (_forget_ends_of_tasks_that_are_no_more, (71,)),
         (_no_idempotency, (3, 5)),
         (_charge_the_host_for_user_errors, (0,)),
-        (_charge_the_user_for_lost_workers, (1,)),
+        (_charge_the_user_for_lost_workers, (1, 5, 6)),
         (_give_up_exclusive_attempts_with_their_worker, (0,)),
         (_fence_by_half_the_time, (39, 42)),
         (_begin_ahead_at_once, (3, 4, 5)),
