@@ -91,6 +91,7 @@ def test_of_many_steps_those_that_are_there_are_only_counted(
 
 
 def test_many_differences_are_told_up_to_a_number(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)  # whatever other tests have left there
     lines = LogLines()
     for _ in range(2):
         lines.on_event(RunStarted(0, 1000))
