@@ -5,6 +5,7 @@ import datetime
 import decimal
 import enum
 import fractions
+import itertools
 import json
 import pathlib
 import re
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin.execution import ExecutorStep, InputName, mirrored
@@ -21,6 +22,7 @@ from marin.execution.canonical import canonical_text
 from marin.execution.encode import OMIT_DEFAULT_METADATA, UnstableValue, encode, field_path, reference_order
 from marin.execution.rope import FLAT_BYTES, Rope, rope
 
+LONG = b"x" * (FLAT_BYTES + 1)
 RAW = ExecutorStep(name="raw", fn=None, config=None)
 
 
@@ -142,6 +144,7 @@ def test_the_inputs_of_a_value_are_asked_for_in_order() -> None:
     assert seen == ["c", "a", "b", "c"]
 
 
+@settings(deadline=None)
 @given(value=st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
@@ -158,15 +161,16 @@ def test_what_has_no_json_form_is_an_error_and_not_left_out() -> None:
         canonical_text({(1, 2): 3})
 
 
-@given(pieces=st.lists(st.binary(max_size=5) | st.just(b"x" * (FLAT_BYTES + 1)), max_size=5))
-def test_a_rope_has_the_bytes_of_its_pieces(pieces: list[bytes]) -> None:
-    whole = b"".join(pieces)
-    inner = rope(list(pieces))
-    outer = rope([b"<", inner, inner, b">"])
-    for found, content in ((inner, whole), (outer, b"<" + whole + whole + b">")):
-        assert bytes(found) == b"".join(found.chunks()) == content
-        assert found.length == len(content)
-        assert found.is_flat is (len(content) <= FLAT_BYTES or (found is inner and len(pieces) == 1))
+@pytest.mark.parametrize("count", range(4))
+def test_a_rope_has_the_bytes_of_its_pieces(count: int) -> None:
+    for pieces in itertools.product([b"", b"ab", LONG], repeat=count):
+        whole = b"".join(pieces)
+        inner = rope(list(pieces))
+        outer = rope([b"<", inner, inner, b">"])
+        for found, content in ((inner, whole), (outer, b"<" + whole + whole + b">")):
+            assert bytes(found) == b"".join(found.chunks()) == content
+            assert found.length == len(content)
+            assert found.is_flat is (len(content) <= FLAT_BYTES or (found is inner and count == 1))
 
 
 def test_a_text_is_flat_as_long_as_it_is_short() -> None:

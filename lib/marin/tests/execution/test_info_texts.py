@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fray import JobStatus, ResourceConfig
@@ -32,6 +32,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(content=st.dictionaries(st.text(), JSON, max_size=4))
 def test_an_info_file_is_what_json_writes(content: dict[str, Any]) -> None:
     assert to_bytes(content).decode() == json.dumps(content, indent=2)
