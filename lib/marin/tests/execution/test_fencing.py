@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from marin.execution.step_call import call_step, call_step_in_job
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import StepFailed
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from rigging.testing.clock import FakeClock
 from rigging.testing.shared import shared_gcs_server, shared_s3_server
 
 TERMS = LeaseTerms(5, 30, new_id=lambda: f"elsewhere-{os.urandom(6).hex()}")
@@ -234,3 +236,38 @@ def test_a_renewal_does_not_make_a_directory_that_its_function_is_about_to_make(
     (tmp_path / "out").mkdir()
     lease.end("SUCCESS")
     assert (tmp_path / "out" / ".executor_status").read_text() == "SUCCESS"
+
+
+def test_who_waits_for_a_step_that_removes_its_directory_goes_on_waiting(root: str) -> None:
+    path = f"{root}/out"
+    first, waiting = (open_step_lease(path, name, LeaseTerms(5, 30)) for name in ("first", "waiting"))
+    assert first.begin(force_run_failed=True)
+    assert not waiting.is_free()
+    rm(path)
+    assert not waiting.is_free()
+    first.renew()
+    if root.startswith("/"):  # a missing directory is left to its function
+        assert not (Path(path)).exists()
+        Path(path).mkdir()
+        first.renew()
+    assert not waiting.begin(force_run_failed=True)
+    first.end("FAILED")
+    assert waiting.is_free()
+    assert waiting.begin(force_run_failed=True)
+    waiting.end("SUCCESS")
+
+
+def test_a_step_that_does_not_put_its_lease_back_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    clock = FakeClock(now=time.time())
+    path = str(tmp_path / "out")
+    first = open_step_lease(path, "first")
+    waiting = open_step_lease(path, "waiting", LeaseTerms(5, 30, clock=clock))
+    assert first.begin(force_run_failed=True)
+    assert not waiting.is_free()
+    rm(path)
+    clock.advance(9)
+    assert not waiting.is_free()
+    clock.advance(1)
+    assert waiting.begin(force_run_failed=True)
+    with pytest.raises(LeaseLostError):
+        first.end("SUCCESS")

@@ -119,7 +119,9 @@ class ExclusiveStepLease(StepLease):
 
     def _is_free(self, stored: StoredLease | None) -> bool:
         if stored is None:
-            return True
+            # Whoever gives a lease up leaves a status behind.
+            is_removed = self._observer is not None and self._observer.is_likely_back(2 * self.terms.renew_seconds)
+            return not is_removed or self._status.read() is not None
         if self._observer is None:
             # Keeps what it has seen of the holder from one look to the next: a lease that stands still is dead.
             self._observer = self.observer(self._store.location)

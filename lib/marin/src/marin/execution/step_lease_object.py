@@ -58,7 +58,11 @@ class ObjectStepLease(StepLease):
         self._observer = self.observer(status_path(output_path) + LOCK_SUFFIX)
 
     def is_free(self) -> bool:
-        return self._observer.live(self._objects.get(self._lock_key)) is None
+        stored = self._objects.get(self._lock_key)
+        if stored is None and self._observer.is_likely_back(2 * self.terms.renew_seconds):
+            # Whoever gives a lease up leaves a status behind.
+            return self._objects.get(self._status_key) is not None
+        return self._observer.live(stored) is None
 
     def _begin(self, force_run_failed: bool, is_fresh: bool) -> bool:
         self._worker_id = self.terms.new_id()

@@ -90,6 +90,7 @@ class LeaseObserver:
         self._clock = clock
         self._observed: _Observation | None = None
         self._told: tuple[str, HolderState] | None = None
+        self._last_live: tuple[str, float] | None = None
 
     def live(self, stored: StoredLease | None) -> Lease | None:
         """Return the lease that a lock file holds; None when there is none, or it may be taken over."""
@@ -109,7 +110,19 @@ class LeaseObserver:
             holder = HolderState.UNKNOWN
         evidence = Evidence(holder, seen - observed.since, self._clock.now() - lease.timestamp, stored.age_seconds)
         self._tell(lease.worker_id, evidence)
-        return None if is_stale(evidence, self._timeout, self._skew) else lease
+        if is_stale(evidence, self._timeout, self._skew):
+            return None
+        self._last_live = (lease.worker_id, seen)
+        return lease
+
+    def is_likely_back(self, seconds: float) -> bool:
+        """Say whether the holder last seen runs on this machine and had the lease less than so many seconds ago.
+
+        For a lease that is gone without a release: its holder may have removed its directory, and put it back soon.
+        """
+        if self._last_live is None or self._clock.monotonic() - self._last_live[1] >= seconds:
+            return False
+        return holder_state(self._last_live[0]) is HolderState.ALIVE
 
     def forget(self) -> None:
         """Forget what was seen: the lease is the observer's own now."""
