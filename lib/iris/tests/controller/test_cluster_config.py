@@ -177,6 +177,7 @@ def test_a_list_is_no_mapping_and_a_mapping_no_list() -> None:
     with pytest.raises(InvalidRequest, match=r"scale_groups is .*; it must be a list"):
         parse_cluster_config({"scale_groups": {"name": "a"}}, path)
     assert parse_cluster_config(None, path) == parse_cluster_config({"scale_groups": None, "storage": None}, path)
+    assert (parse_cluster_config({}, path).port, parse_cluster_config({}, path).state_dir) == (0, ""), "any free port"
     assert parse_cluster_config({"controller": {"state_dir": "~/x"}}, path).state_dir == str(Path.home() / "x")
     exact = parse_cluster_config({"controller": {"log_limit": 2**20, "port": 65_535}}, path)
     assert (exact.log_limit_bytes, exact.port) == (2**20, 65_535)
