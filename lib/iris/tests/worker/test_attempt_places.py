@@ -53,9 +53,11 @@ def test_without_a_workspace_it_begins_in_an_empty_directory_of_its_own(make: Ma
     bench = make(IsolationMode.OVERLAY)
     plain = own_ground()
     place = bench.directories.make(NAME, plain, "ignored")
-    assert place == bench.paths.attempt(NAME)
     assert list(Path(place).iterdir()) == []
-    assert Path(bench.paths.temporary(NAME)).is_dir()
+    temporary = Path(bench.directories.temporary(NAME))
+    assert list(temporary.iterdir()) == []
+    assert temporary != Path(place)
+    assert {Path(place).parent, temporary.parent} == {Path(bench.directories.slot(NAME))}
     assert bench.directories.mounts(NAME, plain) == (), "the worker's own environment cannot be written anyway"
     assert not bench.directories.needs_copy(plain)
 
@@ -118,15 +120,15 @@ def test_an_environment_of_the_jobs_own_is_kept_apart_without_a_bundle(make: Mak
 class TestRemoval:
     def test_what_is_as_new_is_used_again_and_nothing_is_removed_later(self, make: Make) -> None:
         bench = make(IsolationMode.OVERLAY)
-        place = bench.directories.make(NAME, own_ground())
+        bench.directories.make(NAME, own_ground())
+        slot = bench.directories.slot(NAME)
+        bench.directories.make("/u/job/1:0", own_ground())
+        assert bench.directories.slot("/u/job/1:0") != slot, "each has its own"
         bench.directories.remove(NAME)
-        assert not Path(place).exists()
-        assert not Path(bench.paths.temporary(NAME)).exists()
         assert bench.later == []
-        assert len(list(bench.paths.spare.iterdir())) == 2
-        other = bench.directories.make("/u/job/1:0", own_ground())
-        assert list(Path(other).iterdir()) == []
-        assert list(bench.paths.spare.iterdir()) == []
+        place = bench.directories.make("/u/job/2:0", own_ground())
+        assert bench.directories.slot("/u/job/2:0") == slot
+        assert list(Path(place).iterdir()) == []
 
     def test_what_a_task_left_is_out_of_reach_at_once_and_removed_later(self, make: Make) -> None:
         bench = make(IsolationMode.OVERLAY)
@@ -137,7 +139,7 @@ class TestRemoval:
         (layer / "bundle").mkdir()
         (layer / "bundle" / "written").write_text("x")
         bench.directories.remove(NAME)
-        assert not place.exists()
+        assert not (place / "file").exists()
         assert not layer.exists()
         assert len(list(bench.paths.trash.iterdir())) == len(bench.later) == 2
         bench.remove_all()
@@ -159,10 +161,13 @@ class TestRemoval:
             bench.directories.mounts(name, bench.ground)
         (bench.paths.trash / "old").mkdir()
         (bench.paths.root / "links").mkdir()
-        bench.directories.keep_only([NAME])
+        slots = [Path(bench.directories.slot(name)) for name in (NAME, other)]
+        later = AttemptDirectories(bench.paths, IsolationMode.OVERLAY, bench.later.append)
+        later.adopt(NAME, str(slots[0]))
+        later.keep_only([NAME])
         bench.remove_all()
-        for path in (bench.paths.attempt, bench.paths.layer, bench.paths.temporary):
-            assert (Path(path(NAME)).exists(), Path(path(other)).exists()) == (True, False)
+        assert [slot.exists() for slot in slots] == [True, False]
+        assert (Path(bench.paths.layer(NAME)).exists(), Path(bench.paths.layer(other)).exists()) == (True, False)
         assert list(bench.paths.trash.iterdir()) == list(bench.paths.spare.iterdir()) == []
         assert not (bench.paths.root / "links").exists()
 
