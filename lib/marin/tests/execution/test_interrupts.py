@@ -199,10 +199,11 @@ def test_which_processes_are_a_steps() -> None:
         Process(13, 10, 13, 150),  # detached: a daemon, or a job's
         Process(14, 10, 14, 150),  # detached, but a child of a step's own thread
         Process(15, 14, 15, 160),  # what descends from it
+        Process(18, 10, 18, 50),  # of that thread too, but from before the run
         Process(16, 1, 7, 160),  # another's
         Process(17, 16, 7, 170),
     ]
-    found = processes_of_steps(processes, own, session, frozenset({14}), since)
+    found = processes_of_steps(processes, own, session, frozenset({14, 18}), since)
     assert sorted(process.pid for process in found) == [11, 14, 15]
 
 

@@ -42,10 +42,10 @@ def ticks_now() -> int:
 def processes_of_steps(
     processes: Sequence[Process], own: int, session: int, of_threads: frozenset[int], since: int
 ) -> list[Process]:
-    """Which processes belong to steps: children of their threads, and what descends from those.
+    """Which processes belong to steps: children of their threads, begun during the run, and what descends from those.
 
-    A function may use threads of its own: their children count when they began during the run and were not detached
-    (have this process's session), which daemons and the processes of jobs are.
+    A function may use threads of its own: their children count when they were not detached (have this process's
+    session), which daemons and the processes of jobs are.
 
     Args:
         processes: All processes.
@@ -60,7 +60,7 @@ def processes_of_steps(
     found = [
         child
         for child in children.get(own, ())
-        if child.pid in of_threads or (child.session == session and child.started >= since)
+        if child.started >= since and (child.pid in of_threads or child.session == session)
     ]
     for process in found:
         found += children.get(process.pid, ())  # grows while it is gone through
