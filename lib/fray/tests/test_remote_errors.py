@@ -1,4 +1,5 @@
 import subprocess
+import threading
 import traceback
 
 import pytest
@@ -15,10 +16,48 @@ def travelled(error: BaseException) -> BaseException:
 
 
 class Demanding(Exception):
-    """Cannot be made again from its text."""
+    """Its constructor cannot be called with its `args`."""
 
     def __init__(self, code: int, *, reason: str) -> None:
         super().__init__(f"{code}: {reason}")
+        self.code = code
+
+
+class Prefixing(Exception):
+    """Its constructor can be called with its `args`, and makes another text of them."""
+
+    def __init__(self, shard: str) -> None:
+        super().__init__(f"no shard {shard}")
+
+
+class DiskFull(OSError):
+    """Keeps what it knows in its built-in base."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(28, "No space left", path)
+
+
+class Undecodable(UnicodeDecodeError):
+    """Likewise, and the base has no `args` for it alone."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__("utf-8", data, 0, 1, "not text")
+        self.add_note("of shard 3")
+
+
+class Several(ExceptionGroup[Exception]):
+    """A group with a constructor of its own."""
+
+    def __new__(cls, *errors: Exception) -> "Several":
+        return super().__new__(cls, "several", list(errors))
+
+
+class Holding(Exception):
+    """Cannot be sent, for what it holds."""
+
+    def __init__(self, code: int, *, reason: str) -> None:
+        super().__init__(reason)
+        self.lock = threading.Lock()
 
 
 class Stubborn(Exception):
@@ -35,18 +74,23 @@ class Stubborn(Exception):
         OSError(2, "No such file", "a.txt"),
         subprocess.CalledProcessError(3, ["sh"]),
         JobFailed("inner", job_id="j", exit_code=4),
+        Demanding(5, reason="because"),
+        Prefixing("7"),
+        DiskFull("a.txt"),
+        Undecodable(b"\xff"),
+        Several(KeyError("a"), ValueError("b")),
     ],
 )
 def test_an_exception_comes_back_as_it_was(error: BaseException) -> None:
     back = travelled(error)
     assert type(back) is type(error)
-    assert str(back) == str(error)
+    assert (str(back), repr(back)) == (str(error), repr(error))
     assert back.__dict__ == error.__dict__
     assert isinstance(back.__cause__, RemoteTraceback)
     assert "in travelled" in "".join(traceback.format_exception(back))
 
 
-@pytest.mark.parametrize("error", [Demanding(5, reason="because"), Stubborn("because")])
+@pytest.mark.parametrize("error", [Holding(5, reason="because"), Stubborn("because")])
 def test_one_that_cannot_travel_is_told_in_words(error: BaseException) -> None:
     back = travelled(error)
     assert type(back) is JobFailed

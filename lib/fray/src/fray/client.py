@@ -3,6 +3,7 @@
 import queue
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -141,7 +142,7 @@ def wait_all(
 
     Raises:
         DeadlineExceeded: Some had not ended in time; the message names them.
-        JobFailed: A job did not succeed (see `JobHandle.wait`).
+        JobFailed: A job did not succeed; the callable's own exception is its cause, where that can be had.
     """
     handles = list(handles)
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -156,8 +157,21 @@ def wait_all(
             raise DeadlineExceeded(
                 f"{len(unfinished)} of {len(handles)} jobs had not ended after {timeout} s: {', '.join(unfinished)}"
             ) from None
-        handle.wait(raise_on_failure=raise_on_failure)
+        if handle.wait(raise_on_failure=False) is not JobStatus.SUCCEEDED and raise_on_failure:
+            _raise_failure(handle)
     return [handle.status() for handle in handles]
+
+
+def _raise_failure(handle: JobHandle) -> None:
+    """Raise the JobFailed of a job that has failed or was stopped, also where `wait` raises the callable's own."""
+    try:
+        handle.wait()
+    except BaseException as error:  # whatever the callable raised: SystemExit must not end the waiting program
+        # A callable's own may be the JobFailed of a child.
+        if isinstance(error, JobFailed) and error.job_id == handle.job_id:
+            raise
+        title = "".join(traceback.format_exception_only(error)).strip()
+        raise JobFailed(f"job {handle.job_id} failed: {title}", job_id=handle.job_id) from error
 
 
 def _next_ended(

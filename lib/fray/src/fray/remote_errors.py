@@ -2,11 +2,12 @@
 
 import pickle
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fray.errors import JobFailed
 
-__all__ = ["RemoteTraceback", "pack_error", "unpack_error"]
+__all__ = ["RemoteTraceback", "pack_error", "pickle_error", "unpack_error"]
 
 
 class RemoteTraceback(Exception):
@@ -31,7 +32,7 @@ def pack_error(error: BaseException) -> bytes:
     """Make bytes of an exception and its traceback, whatever it holds."""
     text = "".join(traceback.format_exception(error))
     summary = "".join(traceback.format_exception_only(error)).strip()
-    return pickle.dumps(_PackedError(_pickled(error), summary, text))
+    return pickle.dumps(_PackedError(pickle_error(error), summary, text))
 
 
 def unpack_error(packed: bytes, where: str) -> BaseException:
@@ -53,13 +54,80 @@ def unpack_error(packed: bytes, where: str) -> BaseException:
     return error
 
 
-def _pickled(error: BaseException) -> bytes | None:
-    import cloudpickle
+def pickle_error(error: BaseException, dumps: Callable[[object], bytes] | None = None) -> bytes | None:
+    """Pickle an exception so that `pickle.loads` makes it again as it is; None when it cannot be sent.
 
+    One whose `__init__` takes other arguments than `Exception`'s is made again without calling it.
+
+    Args:
+        dumps: Pickles it; None for cloudpickle's.
+    """
+    if dumps is None:
+        import cloudpickle
+
+        dumps = cloudpickle.dumps
     try:
-        pickled: bytes = cloudpickle.dumps(error)
-        # Many exceptions pickle well and cannot be made again, as their constructor takes other arguments.
-        again = pickle.loads(pickled)  # noqa: S301
+        pickled = dumps(error)
     except Exception:  # whatever a stranger's class does when it is pickled
         return None
-    return pickled if isinstance(again, BaseException) else None
+    plain = _made_again(pickled)
+    if plain is not None and _tells_as(plain, error):
+        return pickled
+    try:
+        by_parts = dumps(_ByParts(error))
+    except Exception:  # as above
+        by_parts = b""
+    rebuilt = _made_again(by_parts)
+    if rebuilt is not None and _tells_as(rebuilt, error):
+        return by_parts
+    return None if plain is None else pickled
+
+
+class _ByParts:
+    """Is pickled as what its exception is made of, and unpickled as that exception."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> tuple[object, ...]:
+        kind = type(self._error)
+        native = _native_base(kind)
+        reduced = native.__reduce__(self._error)
+        assert isinstance(reduced, tuple)
+        state = reduced[2] if len(reduced) > 2 else None
+        return _from_parts, (kind, native, reduced[1], state)
+
+
+def _from_parts(
+    kind: type[BaseException], native: type[BaseException], args: tuple[object, ...], state: dict[str, object] | None
+) -> BaseException:
+    error = native.__new__(kind, *args)
+    # Built-in exceptions keep more than `args`; they take it from their own constructor.
+    native.__init__(error, *args)
+    if state:
+        error.__setstate__(state)
+    return error
+
+
+def _native_base(kind: type[BaseException]) -> type[BaseException]:
+    """The nearest class that is Python's own, whose constructor is known to take what its `__reduce__` gives."""
+    return next(base for base in kind.__mro__ if base.__module__ == "builtins" and issubclass(base, BaseException))
+
+
+def _made_again(pickled: bytes) -> BaseException | None:
+    try:
+        again = pickle.loads(pickled)  # noqa: S301 - of our own making
+    except Exception:  # whatever a stranger's class does when it is made again
+        return None
+    return again if isinstance(again, BaseException) else None
+
+
+def _tells_as(again: BaseException, error: BaseException) -> bool:
+    """Whether people see the same exception.
+
+    A constructor that makes a text of its argument, and is called again with that text, succeeds with another one.
+    """
+    try:
+        return type(again).__name__ == type(error).__name__ and (str(again), repr(again)) == (str(error), repr(error))
+    except Exception:  # a stranger's `__str__`
+        return False

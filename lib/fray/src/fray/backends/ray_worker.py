@@ -23,6 +23,7 @@ from fray.backends.ray_program import run_program
 from fray.backends.ray_reporter import Reporter
 from fray.context import adopt_client, wait_through
 from fray.pickling import dumps
+from fray.remote_errors import pickle_error
 from fray.replica import REPLICA_ENV, enter_replica
 from fray.types import BinaryEntrypoint
 
@@ -127,12 +128,7 @@ def failure(error: BaseException) -> Outcome:
     except Exception:
         # Its class may refuse to be looked at.
         trace = "".join(traceback.format_tb(error.__traceback__))
-    try:
-        pickled = dumps(error, "the exception")
-        cloudpickle.loads(pickled)
-    except Exception:
-        # Anybody's exception class may refuse in its own way; its text travels all the same.
-        pickled = None
+    pickled = pickle_error(error, functools.partial(dumps, what="the exception"))
     return Outcome(error=pickled, summary=title_of(error), trace=trace)
 
 

@@ -46,10 +46,11 @@ class Unpicklable(Exception):
 
 
 class NotMadeAgain(Exception):
-    """An exception that can be sent, and not be made again from what was sent."""
+    """An exception whose constructor takes other arguments than the ones it keeps."""
 
     def __init__(self, device: str, state: str) -> None:
         super().__init__(f"the {device} is {state}")
+        self.device = device
 
 
 def raised_by(job: JobHandle) -> BaseException:
@@ -142,6 +143,15 @@ class TestCallables:
         assert isinstance(error, (kind, JobFailed))
         assert "the device is on fire" in str(error)
         assert kind.__name__ in "".join(traceback.format_exception(error))
+
+    def test_an_exception_whose_constructor_takes_other_arguments(self, fray_stage: Stage) -> None:
+        def fail() -> None:
+            raise NotMadeAgain("device", "on fire")
+
+        error = raised_by(fray_stage.call(fail))
+        if fray_stage.capabilities.raises_own_exceptions:
+            assert isinstance(error, NotMadeAgain)
+            assert (str(error), error.device) == ("the device is on fire", "device")
 
     def test_what_cannot_be_sent_is_refused_at_submission(self, fray_stage: Stage) -> None:
         lock, name = threading.Lock(), fray_stage.name("stays-here")

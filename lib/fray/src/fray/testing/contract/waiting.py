@@ -87,6 +87,23 @@ class TestWaiting:
         flag.set()
         assert slow.wait(LONG) is JobStatus.SUCCEEDED
 
+    def test_wait_all_tells_a_callables_exception_as_the_failure_of_its_job(self, fray_stage: Stage) -> None:
+        # Also where it is a JobFailed: that of another job.
+        for error in (LookupError("no such shard"), KeyboardInterrupt("of the callable"), JobFailed("x", job_id="y")):
+
+            def fail(error: BaseException = error) -> None:
+                raise error
+
+            bad = fray_stage.call(fail)
+            with pytest.raises(JobFailed) as caught:
+                wait_all([bad], LONG)
+            assert caught.value.job_id == bad.job_id
+            if isinstance(error, Exception):
+                assert str(error) in str(caught.value)
+            if fray_stage.capabilities.raises_own_exceptions:
+                assert type(caught.value.__cause__) is type(error)
+            assert wait_all([bad], LONG, raise_on_failure=False) == [JobStatus.FAILED]
+
     def test_wait_all_has_one_timeout_for_all_and_names_the_late(self, fray_stage: Stage) -> None:
         flag, name = fray_stage.flag("end"), fray_stage.name("late")
         late = fray_stage.submit(fray_stage.request(fray_stage.waiter(flag), name=name))
