@@ -378,6 +378,7 @@ def _ensure_connected(address: str | None, namespace: str) -> None:
     ray_cluster.refuse_forks("the Ray backend")
     with _connecting:
         if not ray.is_initialized():
+            ray_cluster.check_reachable(address)
             options: dict[str, Any] = {}
             if address is not None:
                 # The code of a client outside of the cluster has to get there.
