@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from fray.testing import LONG
-from fray.testing.ray_harness import LOGS_VARIABLE, NAMESPACED, need_namespaces
+from fray.testing.ray_harness import LOGS_VARIABLE, NAMESPACED, RayCluster, need_namespaces
 
 pytestmark = [pytest.mark.ray, pytest.mark.e2e]
 
@@ -52,3 +53,15 @@ def test_logs_are_kept_when_the_process_that_commands_it_has_died(tmp_path: Path
     found = tmp_path / "kept/cluster/gcs_server.out"
     assert found.exists() is kept
     assert not kept or found.read_text() == "why"
+
+
+def test_a_cluster_starts_where_no_ray_was_before_and_writes_its_address_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Ray's sockets have no room for pytest's long path.
+    with tempfile.TemporaryDirectory(prefix="r") as short:
+        monkeypatch.setenv("TMPDIR", short)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        with RayCluster(cpus=1).running():
+            assert not Path(short, "ray").exists()
+        assert list(Path(short).iterdir()) == []

@@ -111,6 +111,7 @@ class RayCluster:
     def _start_head(self) -> None:
         # Not below pytest's directory: the paths of Unix sockets have room for 107 bytes.
         self._directory = tempfile.mkdtemp(prefix="fray-ray-")
+        os.mkdir(os.path.join(self._directory, "ray"))
         with open(os.path.join(self._directory, "cluster.log"), "w") as log:
             self._process = subprocess.Popen(
                 [*NAMESPACED, sys.executable, "-m", "fray.testing.ray_harness", self._directory],
@@ -119,6 +120,9 @@ class RayCluster:
                 stderr=log,
                 text=True,
                 start_new_session=True,
+                # Ray notes the cluster's address there, for `ray.init()` of all users: not where they look for it, and
+                # where the folder exists.
+                env={**os.environ, "RAY_TMPDIR": self._directory},
             )
         port, client_port = _free_ports(2)
         head: dict[str, Any] = {
@@ -323,9 +327,6 @@ def _is_free(port: int) -> bool:
 
 def _serve(commands: IO[str], answers: IO[str]) -> bool:
     """Keep a cluster as the commands say, until they end; whether they ended with the empty command."""
-    # What Ray writes there for `ray.init()` of this machine's users is not to be seen outside.
-    os.makedirs("/tmp/ray", exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/tmp/ray"], check=True)
     from ray.cluster_utils import Cluster
 
     cluster: Any = None
