@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Final, overload
 
 from fray.checks import check_amount, check_count, check_list, check_name, check_variables, check_word
@@ -197,6 +198,10 @@ class EnvironmentConfig:
         )
 
 
+DEFAULT_ENV_VARS: Mapping[str, str] = MappingProxyType({"TOKENIZERS_PARALLELISM": "false"})
+"""What `create_environment` sets for jobs unless it is told otherwise; nobody has asked for it."""
+
+
 def create_environment(
     workspace: str | None = None,
     docker_image: str | None = None,
@@ -221,7 +226,7 @@ def create_environment(
         workspace=workspace,
         docker_image=docker_image,
         pip_packages=list(pip_packages or ()),
-        env_vars={"TOKENIZERS_PARALLELISM": "false", **forwarded, **(env_vars or {})},
+        env_vars={**DEFAULT_ENV_VARS, **forwarded, **(env_vars or {})},
         extras=list(extras or ()),
     )
 

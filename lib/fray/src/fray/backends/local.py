@@ -24,8 +24,9 @@ from fray.client import Client, JobHandle
 from fray.context import adopt_client, wait_within
 from fray.errors import JobAlreadyExists
 from fray.home import HomeProcess
-from fray.types import ActorConfig, CpuConfig, JobRequest, ResourceConfig
+from fray.types import DEFAULT_ENV_VARS, ActorConfig, CpuConfig, JobRequest, ResourceConfig
 from rigging.errors import Conflict, InvalidRequest
+from rigging.filesystem.budget import budget_environment
 
 logger = logging.getLogger(__name__)
 
@@ -310,7 +311,9 @@ class LocalClient:
             )
         if request.entrypoint.callable_entrypoint is None or self._processes:
             return
-        differing = [name for name, value in environment.env_vars.items() if os.environ.get(name) != value]
+        # Not of what nobody asked for, nor of the budget, which is in force here as it is.
+        asked = environment.env_vars.items() - DEFAULT_ENV_VARS.items() - budget_environment().items()
+        differing = sorted(name for name, value in asked if os.environ.get(name) != value)
         if differing:
             logger.warning(
                 "job %r: environment variables are not applied to callables of the local backend, which share this "
