@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from fray.actor import ActorGroup, ActorHandle
+from fray.capabilities import BackendCapabilities
 from fray.context import blocking, waiting
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.types import ActorConfig, JobRequest, JobStatus, ResourceConfig
@@ -58,6 +59,11 @@ class JobHandle(Protocol):
 
 class Client(Protocol):
     """Submits jobs and hosts actors."""
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        """Which of the promises that are not for everyone this client gives."""
+        ...
 
     @property
     def closed(self) -> bool:

@@ -93,6 +93,10 @@ class IrisBackend:
         self._closed = False
 
     @property
+    def capabilities(self) -> BackendCapabilities:
+        return CAPABILITIES
+
+    @property
     def closed(self) -> bool:
         return self._closed
 

@@ -107,6 +107,8 @@ class LocalClient:
         self._scratch = ScratchFolder()
         self._sockets = ScratchFolder("/tmp")
         self._admission = admission
+        declared = PROCESS_CAPABILITIES if processes else CAPABILITIES
+        self._capabilities = replace(declared, enforces_resources=admission)
         self._cpus = os.cpu_count() or 1
         self._pool = SlotPool(max_threads, self._cpus if admission else math.inf)
         self._numbers = itertools.count(1)
@@ -124,6 +126,10 @@ class LocalClient:
 
     def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         self.shutdown(wait=exc_type is None)
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        return self._capabilities
 
     @property
     def closed(self) -> bool:

@@ -15,6 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fray.backends import ray_cluster, ray_worker
 from fray.backends.ray_actor import RayActorGroup, RayActorHandle
+from fray.backends.ray_capabilities import CAPABILITIES
 from fray.backends.ray_gang import GangJob
 from fray.backends.ray_job import Plan, RayJob, SingleJob, stop_all
 from fray.backends.ray_resources import (
@@ -31,6 +32,7 @@ from fray.backends.ray_slices import GangPlacer
 from fray.backends.ray_stopper import Stopper
 from fray.backends.ray_waiter import Waiter
 from fray.backends.ray_worker import NAMESPACE_ENV, PARENT_ENV, Surface, task_name
+from fray.capabilities import BackendCapabilities
 from fray.client import Client, JobHandle
 from fray.errors import JobAlreadyExists
 from fray.home import HomeProcess
@@ -95,6 +97,10 @@ class RayClient:
         self._shipping = Shipping()
         self._feasible: set[tuple[tuple[str, float], ...]] = set()
         self._groups: set[str] = set()
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        return CAPABILITIES
 
     @property
     def closed(self) -> bool:

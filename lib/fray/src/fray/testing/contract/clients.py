@@ -64,6 +64,9 @@ def another_client(stage: Stage) -> Iterator[Client]:
 class TestClients:
     """Client.shutdown, current_client, threads and forks."""
 
+    def test_it_says_what_it_offers(self, fray_stage: Stage) -> None:
+        assert fray_stage.client.capabilities == fray_stage.capabilities
+
     def test_it_is_the_current_one_where_it_is_set(self, fray_stage: Stage) -> None:
         assert current_client() is fray_stage.client
         with another_client(fray_stage) as other:
