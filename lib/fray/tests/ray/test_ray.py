@@ -100,7 +100,7 @@ def test_the_session_forgets_a_job_that_has_ended(cluster: RayCluster, tmp_path:
         eventually(lambda: job.status() is JobStatus.RUNNING, "it runs")
         end.set()
         job.wait(LONG)
-        running = client.session().running
+        running = client.sessions.get().running
         eventually(lambda: not ray.get(running.remote(job.job_id, 1)), "the session does not know it any more")
 
 

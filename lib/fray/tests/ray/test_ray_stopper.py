@@ -84,7 +84,7 @@ def test_jobs_can_be_stopped_when_the_session_has_died(cluster: RayCluster, tmp_
     with RayClient() as client:
         job = client.submit(JobRequest("running", Entrypoint.from_binary("sleep", ["300"]), SMALL))
         eventually(lambda: job.status() is JobStatus.RUNNING, "it runs")
-        ray.kill(client.session(), no_restart=True)
+        ray.kill(client.sessions.get(), no_restart=True)
         job.terminate()
         assert job.wait(LONG, raise_on_failure=False) is JobStatus.STOPPED
 
@@ -95,7 +95,7 @@ def test_a_program_that_ignores_being_asked_is_killed(cluster: RayCluster, tmp_p
 
     deaf = Flag(str(tmp_path / "deaf"))
     with RayClient() as client:
-        client.stopper = Stopper(client.session, kill_after=0.5)
+        client.stopper = Stopper(client.sessions.ask, kill_after=0.5)
         script = 'trap "" TERM; touch "$1"; while :; do sleep 1; done'
         job = client.submit(JobRequest("deaf", Entrypoint.from_binary("sh", ["-c", script, "sh", deaf.path]), SMALL))
         deaf.wait()

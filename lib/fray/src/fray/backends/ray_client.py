@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from fray.backends.ray_resources import (
     surroundings,
     task_options,
 )
-from fray.backends.ray_session import find_session, start_session
+from fray.backends.ray_session_link import SessionLink
 from fray.backends.ray_shipping import Cargo, Shipping
 from fray.backends.ray_slices import GangPlacer
 from fray.backends.ray_stopper import Stopper
@@ -85,14 +85,13 @@ class RayClient:
         self._elastic = os.environ.get(ELASTIC_ENV, "1") != "0" if elastic is None else elastic
         self._address = ray.get_runtime_context().gcs_address
         self.waiter = Waiter()
-        self.stopper = Stopper(self.session)
+        self.sessions = SessionLink(self._namespace)
+        self.stopper = Stopper(self.sessions.ask)
         self.parent = os.environ.get(PARENT_ENV, "")
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._serial = uuid.uuid4().hex[:6]
         self._live: dict[tuple[str, str], RayJob] = {}
-        self._session: Any = None
-        self._greeting: Any = None
         self._closed = False
         self._shipping = Shipping()
         self._feasible: set[tuple[tuple[str, float], ...]] = set()
@@ -225,31 +224,15 @@ class RayClient:
         if jobs:
             jobs[0].doze(0.002 if refs else min(left, 0.02))
 
-    def session(self) -> Any:
-        """The session's Ray actor; started when it is not there, for which this does not wait."""
-        with self._lock:
-            if self._session is None:
-                self._session = start_session(self._namespace)
-                self._greeting = self._session.ping.remote()
-            return self._session
-
-    def session_if_up(self) -> Any:
-        """The session, when it can answer at once; None while it starts, which this may begin."""
+    def ask_session_if_up(self, question: Callable[[Any], Any], timeout: float) -> Any:
+        """Ask the session; None when it cannot answer now (see `SessionLink.ask_if_up`)."""
         if self._closed or not ray.is_initialized():
             return None
-        session = self.session()
-        if self._greeting is not None:
-            ready, _ = ray.wait([self._greeting], timeout=0)
-            if not ready:
-                return None
-            self._greeting = None
-        return session
+        return self.sessions.ask_if_up(question, timeout)
 
     def known_session(self) -> Any:
         """The session, if any process of this client has started it."""
-        if not ray.is_initialized():
-            return None
-        return self._session or find_session(self._namespace)
+        return self.sessions.known() if ray.is_initialized() else None
 
     def launch(
         self, job: RayJob, attempt: int, replica: int, options: dict[str, Any], env: Mapping[str, str] | None = None
@@ -269,7 +252,7 @@ class RayClient:
         self._groups.discard(name)
         if not self._closed and ray.is_initialized():
             with contextlib.suppress(ray.exceptions.RayError):
-                ray.get(self.session().kill.remote(name), timeout=_SESSION_SECONDS)
+                self.sessions.ask(lambda session: session.kill.remote(name), _SESSION_SECONDS)
 
     def _make(self, request: JobRequest, resources: ResourceConfig, plan: Plan) -> RayJob:
         job_id = f"ray-{self._serial}-{next(self._numbers)}-{request.name}"
@@ -330,7 +313,7 @@ class RayClient:
             if self._owns_session:
                 ray.get(session.close.remote(), timeout=_LAST_WORDS_SECONDS)
                 ray.kill(session, no_restart=True)
-                self._session = None
+                self.sessions.forget()
             else:
                 for name in list(self._groups):
                     ray.get(session.kill.remote(name), timeout=_LAST_WORDS_SECONDS)
@@ -363,8 +346,8 @@ class RayClient:
             for index in range(count)
         ]  # fmt: skip
         merged = {**actor_options(resources, config), **(options or {})}
-        ask = self.session().create.remote(name, merged, [dumps(birth, f"actor {name!r}") for birth in births])
-        names = ray.get(ask, timeout=_SESSION_SECONDS)
+        payloads = [dumps(birth, f"actor {name!r}") for birth in births]
+        names = self.sessions.ask(lambda session: session.create.remote(name, merged, payloads), _SESSION_SECONDS)
         if names is None:
             raise JobAlreadyExists(f"actor {name!r} exists; choose another name or shut it down first")
         self._groups.add(name)

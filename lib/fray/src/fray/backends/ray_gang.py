@@ -4,7 +4,6 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from fray.backends.ray_failures import AttemptEnd, End
@@ -134,5 +133,5 @@ class GangJob(RayJob):
 
     def _gone(self, placement: Placement) -> list[str]:
         nodes = list(dict.fromkeys(placement.node_ids()))
-        gone: list[str] = ray.get(self.client.session().gone.remote(nodes), timeout=_PROBE_SECONDS)
+        gone: list[str] = self.client.sessions.ask(lambda session: session.gone.remote(nodes), _PROBE_SECONDS)
         return gone

@@ -12,6 +12,7 @@ import ray
 
 from fray.backends import ray_cluster
 from fray.backends.ray_failures import AttemptEnd, End, Outcome, title_of
+from fray.backends.ray_session import LOST, Key
 from fray.backends.ray_shipping import Cargo
 from fray.backends.ray_stopper import KILL_AFTER_SECONDS
 from fray.client import JobHandle
@@ -44,6 +45,14 @@ class Plan(NamedTuple):
     is_program: bool
 
 
+class _Kept(NamedTuple):
+    """Output that a session had when its replica ended, and was asked for."""
+
+    key: Key
+    reported: bool
+    ref: Any
+
+
 class RayJob(ABC):
     """A job and its handle. Only the process that submitted it has one."""
 
@@ -63,7 +72,7 @@ class RayJob(ABC):
         self._failures = 0
         self._preemptions = 0
         self._callbacks: list[Callable[[JobHandle], object]] = []
-        self._output: list[Any] = []
+        self._output: list[bytes | _Kept] = []
 
     @property
     def job_id(self) -> str:
@@ -107,10 +116,13 @@ class RayJob(ABC):
         if not self._status.finished():
             self.client.waiter.look(self.refs())
         if self._status is JobStatus.PENDING and self._runs():
-            with self._lock:
-                if self._status is JobStatus.PENDING:
-                    self._status = JobStatus.RUNNING
+            self._note_running()
         return self._status
+
+    def _note_running(self) -> None:
+        with self._lock:
+            if self._status is JobStatus.PENDING:
+                self._status = JobStatus.RUNNING
 
     def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
         """Wait for the end (see `JobHandle.wait`).
@@ -243,44 +255,52 @@ class RayJob(ABC):
             return
         if outcome.reported:
             # Asked for now, as the session may be gone when somebody wants to read it.
-            self._keep_reported_output(replica)
+            self._keep_reported_output(replica, reported=True)
         if outcome.output:
             self._output.append(outcome.output)
 
-    def _keep_reported_output(self, replica: int) -> None:
-        """Keep what a replica that died had reported."""
+    def _keep_reported_output(self, replica: int, reported: bool = False) -> None:
+        """Keep what a replica that died had reported, if it `reported` anything."""
         session = self.client.known_session()
         if session is not None:
-            self._output.append(session.take.remote((self._job_id, self._attempt, replica)))
+            key = (self._job_id, self._attempt, replica)
+            self._output.append(_Kept(key, reported, session.take.remote(key, reported)))
 
-    @staticmethod
-    def _read(part: Any) -> bytes:
+    def _read(self, part: "bytes | _Kept") -> bytes:
         if isinstance(part, bytes):
             return part
         try:
-            data: bytes = ray.get(part, timeout=_SESSION_SECONDS)
+            data: bytes = ray.get(part.ref, timeout=_SESSION_SECONDS)
+        except ray.exceptions.ActorDiedError:
+            return LOST if self.client.closed else self._ask_another(part)
         except ray.exceptions.RayError as error:
             return f"[output lost: {type(error).__name__}]\n".encode()
         return data
 
-    def _runs(self) -> bool:
-        session = self.client.session_if_up()
-        if session is None:
-            return False
+    def _ask_another(self, part: _Kept) -> bytes:
+        """The same of the session that came after one that died: the replica may have reported to it again."""
         try:
-            found: bool = ray.get(session.running.remote(self._job_id, self._attempt), timeout=_SESSION_SECONDS)
+            again: bytes = self.client.sessions.ask(lambda session: session.take.remote(*part[:2]), _SESSION_SECONDS)
         except ray.exceptions.RayError:
-            return False
-        return found
+            again = LOST
+        with self._lock:
+            if part in self._output:
+                self._output[self._output.index(part)] = again
+        return again
+
+    def _runs(self) -> bool:
+        attempt = self._attempt
+        ask = self.client.ask_session_if_up
+        return bool(ask(lambda session: session.running.remote(self._job_id, attempt), _SESSION_SECONDS))
 
     def _running_output(self, attempt: int) -> bytes:
-        session = self.client.session_if_up()
-        if session is None:
-            return b""
-        try:
-            replicas: dict[int, bytes] = ray.get(session.output.remote(self._job_id, attempt), timeout=_SESSION_SECONDS)
-        except ray.exceptions.RayError:
-            return b""
+        ask = self.client.ask_session_if_up
+        replicas: dict[int, bytes] = (
+            ask(lambda session: session.output.remote(self._job_id, attempt), _SESSION_SECONDS) or {}
+        )
+        if replicas:
+            # What one session was told, the next may hear only in a while.
+            self._note_running()
         return b"".join(replicas[index] for index in sorted(replicas))
 
 

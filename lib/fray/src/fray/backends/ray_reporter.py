@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from fray.backends.local_process import OutputFile
-from fray.backends.ray_session import find_session
+from fray.backends.ray_session import MOST_BYTES_OF_A_REPLICA, find_session
 
 if TYPE_CHECKING:
     from fray.backends.ray_worker import Work
@@ -16,6 +16,7 @@ FIRST_REPORT_SECONDS = 0.05
 _SLOWEST_SECONDS = 0.25
 _PARK_AFTER_SECONDS = 2.0
 _ACKNOWLEDGED_SECONDS = 30.0
+_LOOK_AFTER_SECONDS = 5.0
 
 
 class Reporter:
@@ -33,6 +34,7 @@ class Reporter:
         self._sent = 0
         self._told = False
         self._due = 0.0
+        self._look_at = 0.0
         self._interval = FIRST_REPORT_SECONDS
         self._session: tuple[str, Any] | None = None
 
@@ -79,22 +81,29 @@ class Reporter:
             if work is None or output is None:
                 return
             size = output.size()
-            if self._told and size <= self._sent:
+            # What has nothing to say looks now and then whether the session has died that was told of it.
+            if self._told and size <= self._sent and time.monotonic() < self._look_at:
                 self._interval = min(_SLOWEST_SECONDS, self._interval * 1.5)
                 return
             session = self._find(work.surface.namespace)
             if session is None:
                 self._interval = min(_SLOWEST_SECONDS, self._interval * 1.5)
                 return
-            chunk = output.read_from(self._sent) if size > self._sent else b""
+            start = max(self._sent, size - MOST_BYTES_OF_A_REPLICA)
+            chunk = output.read_from(start) if size > start else b""
             try:
                 key = (work.job_id, work.attempt, work.replica)
                 ray.get(session.report.remote(key, chunk), timeout=_ACKNOWLEDGED_SECONDS)
+            except ray.exceptions.ActorDiedError:
+                # What it knew is told to the next, or goes with the job's result.
+                self._session, self._sent, self._told = None, 0, False
+                return
             except ray.exceptions.RayError:
                 self._session = None
                 return
             self._told = True
-            self._sent += len(chunk)
+            self._sent = start + len(chunk)
+            self._look_at = time.monotonic() + _LOOK_AFTER_SECONDS
             self._interval = FIRST_REPORT_SECONDS
 
     def _find(self, namespace: str) -> Any:

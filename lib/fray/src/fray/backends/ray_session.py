@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import uuid
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -11,9 +12,11 @@ import ray
 from fray.backends import ray_cluster
 from fray.backends.ray_stopper import cancel_tasks
 
+MOST_BYTES_OF_A_REPLICA = 16 << 20
+LOST = b"[output lost: the session that kept it has died]\n"
+
 SESSION_NAME = "fray-session"
 ACTOR_PREFIX = "fray-actor"
-_MOST_BYTES_OF_A_REPLICA = 16 << 20
 _PROBE_SECONDS = 2.0
 _ALIVE_SECONDS = 5.0
 
@@ -34,6 +37,8 @@ class Session:
         self._attempts: dict[str, int] = {}
         self._groups: dict[str, list[Any]] = {}
         self._serial = 0
+        # Handles find actors by name, and must not find those of the session before.
+        self._own = uuid.uuid4().hex[:8]
 
     def ping(self) -> bool:
         """Answer."""
@@ -44,8 +49,8 @@ class Session:
         self._attempts[key[0]] = key[1]
         output = self._output.setdefault(key, bytearray())
         output += chunk
-        if len(output) > _MOST_BYTES_OF_A_REPLICA:
-            del output[: len(output) - _MOST_BYTES_OF_A_REPLICA]
+        if len(output) > MOST_BYTES_OF_A_REPLICA:
+            del output[: len(output) - MOST_BYTES_OF_A_REPLICA]
 
     def running(self, job_id: str, attempt: int) -> bool:
         """Whether a replica of this attempt has reported."""
@@ -55,10 +60,18 @@ class Session:
         """What each replica of an attempt has written so far."""
         return {key[2]: bytes(text) for key, text in self._output.items() if key[:2] == (job_id, attempt)}
 
-    def take(self, key: Key) -> bytes:
-        """What a replica that has ended had reported; it is forgotten here."""
+    def take(self, key: Key, reported: bool) -> bytes:
+        """What a replica that has ended had reported; it is forgotten here.
+
+        Args:
+            key: The replica.
+            reported: Whether it certainly had: then it was to another session if it was not to this one.
+        """
         self._attempts.pop(key[0], None)
-        return bytes(self._output.pop(key, b""))
+        output = self._output.pop(key, None)
+        if output is None:
+            return LOST if reported else b""
+        return bytes(output)
 
     def cancel(self, refs: Sequence[Any], force: bool) -> None:
         """Have the owner of these tasks stop them (see `Stopper`)."""
@@ -74,7 +87,7 @@ class Session:
         if not self.ended(name):
             return None
         self._serial += 1
-        names = [f"{ACTOR_PREFIX}/{self._serial}/{name}/{index}" for index in range(len(payloads))]
+        names = [f"{ACTOR_PREFIX}/{self._own}-{self._serial}/{name}/{index}" for index in range(len(payloads))]
         self._groups[name] = [
             _host_class().options(name=ray_name, namespace=self._namespace, **options).remote(payload, ray_name)
             for ray_name, payload in zip(names, payloads, strict=True)

@@ -31,12 +31,14 @@ class Stopper:
     task that was not pending"). What another process asks for is done by the very thread that takes answers.
 
     Args:
-        session: Gives the client's session; starts it, if need be.
+        ask: Asks the client's session within so many seconds; starts it, if need be (`SessionLink.ask`).
         kill_after: Seconds that what is stopped gently has until it is killed.
     """
 
-    def __init__(self, session: Callable[[], Any], kill_after: float = KILL_AFTER_SECONDS) -> None:
-        self._session = session
+    def __init__(
+        self, ask: Callable[[Callable[[Any], Any], float], Any], kill_after: float = KILL_AFTER_SECONDS
+    ) -> None:
+        self._ask = ask
         self._kill_after = kill_after
         self._changed = threading.Condition()
         self._orders: list[_Order] = []
@@ -102,7 +104,7 @@ class Stopper:
 
     def _cancel(self, refs: list[Any], force: bool) -> None:
         try:
-            ray.get(self._session().cancel.remote(refs, force), timeout=_SESSION_SECONDS)
+            self._ask(lambda session: session.cancel.remote(refs, force), _SESSION_SECONDS)
         except ray.exceptions.GetTimeoutError:
             # It is with the session, which acts when it can.
             logger.warning("%d tasks are told to stop later: the session has not answered yet", len(refs))
