@@ -48,7 +48,8 @@ def test_an_exception_is_the_error_and_its_traceback_the_output(play: Play) -> N
         assert (end.state, end.exit_code) == (TaskState.FAILED, 1)
         first, *frames = end.error.split("\n")
         assert first == "ValueError: bad input"
-        assert frames[-1].endswith("in fail")
+        assert frames[-2].endswith("in fail")
+        assert frames[-1] == '    raise ValueError(f"bad {word}")'
         assert b"Traceback (most recent call last)" in controller.output(JOB, stderr=True)
 
     play(scenario)

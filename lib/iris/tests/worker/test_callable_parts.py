@@ -33,8 +33,19 @@ def test_an_error_is_told_by_its_type_its_text_and_the_innermost_frames() -> Non
         deep(5)
     first, *frames = describe(raised.value).split("\n")
     assert first == "ValueError: bad input"
-    assert len(frames) == 3
-    assert all(frame.startswith(f'  File "{__file__}", line ') and frame.endswith(", in deep") for frame in frames)
+    assert len(frames) == 6
+    assert all(frame.startswith(f'  File "{__file__}", line ') and frame.endswith(", in deep") for frame in frames[::2])
+    assert frames[1::2] == ["    deep(levels - 1)", "    deep(levels - 1)", '    raise ValueError("bad input")']
+
+
+def test_frames_whose_source_is_not_here_are_told_without_it() -> None:
+    scope: dict[str, object] = {}
+    exec(compile("def fail():\n    raise ValueError('bad')", "/elsewhere/shards.py", "exec"), scope)
+    fail = scope["fail"]
+    assert callable(fail)
+    with pytest.raises(ValueError, match="bad") as raised:
+        fail()
+    assert describe(raised.value).endswith('\n  File "/elsewhere/shards.py", line 2, in fail')
 
 
 class TestWords:

@@ -33,11 +33,13 @@ def ensure_cloudpickle(fallback: str) -> None:
 
 
 def describe(error: BaseException) -> str:
-    """One line "Type: message" and the innermost frames: what `iris job run` shows of a failure."""
-    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
-    lines = [f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}' for frame in frames]
-    head = "".join(traceback.format_exception_only(error)).strip()
-    return "\n".join([head, *lines])
+    """One line "Type: message" and the innermost frames with their source: what `iris job run` shows of a failure."""
+    lines = ["".join(traceback.format_exception_only(error)).strip()]
+    for frame in traceback.extract_tb(error.__traceback__)[-_FRAMES:]:
+        lines.append(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}')
+        if frame.line:
+            lines.append(f"    {frame.line}")
+    return "\n".join(lines)
 
 
 def write_error(text: str) -> None:
