@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from fray.actor import enter_actor
 from fray.backends.local_actor import LocalActor, LocalActorGroup, LocalActorHandle
 from fray.backends.local_apart import ApartCall
+from fray.backends.local_forks import ForkServer
 from fray.backends.local_job import LocalJob
 from fray.backends.local_scratch import ScratchFolder
 from fray.backends.local_slots import Slot, SlotPool
@@ -106,6 +107,7 @@ class LocalClient:
         self._max_threads = max_threads
         self._scratch = ScratchFolder()
         self._sockets = ScratchFolder("/tmp")
+        self._forks = ForkServer()
         self._admission = admission
         declared = PROCESS_CAPABILITIES if processes else CAPABILITIES
         self._capabilities = replace(declared, enforces_resources=admission)
@@ -244,6 +246,7 @@ class LocalClient:
         if wait:
             for group in groups:
                 group.join()
+            self._forks.close()
             self._scratch.remove()
             self._sockets.remove()
 
@@ -257,7 +260,7 @@ class LocalClient:
         if entry is None or not self._processes:
             return None
         workspace = request.environment.workspace if request.environment else None
-        return ApartCall(entry, f"job {request.name!r}", workspace, self._scratch)
+        return ApartCall(entry, f"job {request.name!r}", workspace, self._scratch, self._forks)
 
     def _check_open(self, what: str) -> None:
         if self._closed and not (self._draining and self._pool.owns(_job_slot.get())):

@@ -10,7 +10,10 @@ from urllib.parse import urlencode
 
 from fray import pickling
 from fray.backends import local_child
+from fray.backends.local_forks import ForkServer
+from fray.backends.local_process import OutputFile, ProcessTree
 from fray.backends.local_scratch import ScratchFolder
+from fray.backends.local_server import ForkRequest
 from fray.context import CLIENT_ENV
 from fray.home import HomeProcess
 from fray.remote_errors import unpack_error
@@ -27,13 +30,17 @@ class ApartCall:
         what: Names it in errors.
         workspace: The directory its process will be in; None for this one.
         scratch: Where files go.
+        forks: Makes its process, where it can.
 
     Raises:
         InvalidRequest: It cannot be pickled.
     """
 
-    def __init__(self, entry: CallableEntrypoint, what: str, workspace: str | None, scratch: ScratchFolder) -> None:
+    def __init__(
+        self, entry: CallableEntrypoint, what: str, workspace: str | None, scratch: ScratchFolder, forks: ForkServer
+    ) -> None:
         self._scratch = scratch
+        self._forks = forks
         roots = [os.path.realpath(path) for path in sys.path]
         importable = [os.path.realpath(workspace or os.getcwd()), *roots]
         call = pickling.dumps((entry.callable, entry.args, dict(entry.kwargs)), what, importable)
@@ -45,10 +52,14 @@ class ApartCall:
         """Where one run's exception goes."""
         return self._scratch.new_path("error")
 
-    def argv(self, result: Path) -> list[str]:
-        """The command of one run."""
+    def start(self, result: Path, env: Mapping[str, str], cwd: str | None, output: OutputFile) -> ProcessTree:
+        """Start the process of one run, in `cwd` and with the variables `env`. Raises OSError."""
+        forked = self._forks.start(ForkRequest(str(self._payload), str(result), env), cwd, output)
+        if forked is not None:
+            return forked
         # -P: files of the workspace must not stand in for our own modules while we start.
-        return [sys.executable, "-P", "-m", "fray.backends.local_child", str(self._payload), str(result)]
+        argv = [sys.executable, "-P", "-m", "fray.backends.local_child", str(self._payload), str(result)]
+        return ProcessTree.start(argv, env, cwd, output, with_lifeline=True)
 
     @staticmethod
     def environment(max_threads: int) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from types import TracebackType
 
 from fray.backends.local_apart import ApartCall
@@ -22,6 +23,7 @@ from rigging.latch import Latch
 logger = logging.getLogger(__name__)
 
 _TAIL_LINES = 20
+_Start = Callable[[Mapping[str, str], str | None, OutputFile], ProcessTree]
 
 
 class LocalJob:
@@ -190,7 +192,12 @@ class LocalJob:
             return self._call(entrypoint.callable_entrypoint)
         assert entrypoint.binary_entrypoint is not None
         entry = entrypoint.binary_entrypoint
-        return self._execute([entry.command, *entry.args], repr(entry.command))
+        argv, with_lifeline = [entry.command, *entry.args], self._process_environment is not None
+
+        def start(env: Mapping[str, str], cwd: str | None, output: OutputFile) -> ProcessTree:
+            return ProcessTree.start(argv, env, cwd, output, with_lifeline)
+
+        return self._execute(start, repr(entry.command))
 
     def _call(self, entry: CallableEntrypoint) -> BaseException | None:
         try:
@@ -207,10 +214,10 @@ class LocalJob:
 
     def _call_apart(self, call: ApartCall) -> BaseException | None:
         result = call.new_result()
-        failure = self._execute(call.argv(result), "its process")
+        failure = self._execute(partial(call.start, result), "its process")
         return call.raised(result, f"job {self.request.name!r}") or failure
 
-    def _execute(self, argv: list[str], what: str) -> BaseException | None:
+    def _execute(self, start: _Start, what: str) -> BaseException | None:
         assert self._output is not None
         environment = self.request.environment
         own = environment.env_vars if environment else {}
@@ -218,9 +225,8 @@ class LocalJob:
         env["PATH"] = with_own_python(env.get("PATH"))
         env[REPLICA_ENV] = str(replica_index())
         workspace = environment.workspace if environment else None
-        with_lifeline = self._process_environment is not None
         try:
-            tree = ProcessTree.start(argv, env, workspace, self._output, with_lifeline)
+            tree = start(env, workspace, self._output)
         except OSError as error:
             return self._failure(f"cannot start {what}: {error.strerror}: {error.filename}", cause=error)
         with self._lock:

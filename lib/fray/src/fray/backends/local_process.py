@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from io import FileIO
+from typing import Protocol
 
 KILL_AFTER_SECONDS = 5.0
 _TAIL_BYTES = 8192
@@ -95,16 +96,54 @@ class OutputFile:
         return b"".join(parts)
 
 
+class Leader(Protocol):
+    """The first process of a process group."""
+
+    pid: int
+
+    def await_end(self) -> None:
+        """Wait for its end, but keep its process id, and so the group's, from being used again, where that can be."""
+        ...
+
+    def reap(self) -> int:
+        """Its exit code, or minus the signal's number. ChildProcessError when that is not known."""
+        ...
+
+
+class _Child:
+    """A leader that is a child of this process."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+        self.pid = process.pid
+        self._taken = False
+
+    def await_end(self) -> None:
+        if not hasattr(os, "waitid"):
+            self._process.wait()
+            return
+        try:
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:
+            self._taken = True
+
+    def reap(self) -> int:
+        code = self._process.wait()
+        if self._taken:
+            raise ChildProcessError(errno.ECHILD, "this process ignores SIGCHLD, or something in it reaps all children")
+        return code
+
+
 class ProcessTree:
     """A program and all that it starts in its process group; none of it outlives `wait`.
 
     Args:
-        process: The group's leader.
+        leader: The group's leader.
         lifeline: The writing end of a pipe; the group is killed when it closes, as it does when this process dies.
     """
 
-    def __init__(self, process: "subprocess.Popen[bytes]", lifeline: int | None = None) -> None:
-        self._process = process
+    def __init__(self, leader: Leader, lifeline: int | None = None) -> None:
+        self._leader = leader
         self._lifeline = lifeline
         self._lock = threading.Lock()
         self._killer: threading.Timer | None = None
@@ -150,27 +189,20 @@ class ProcessTree:
         finally:
             for each in (descriptor, *passed):
                 os.close(each)
-        return ProcessTree(process, kept)
+        return ProcessTree(_Child(process), kept)
 
     @property
     def group(self) -> int:
         """The id of its process group."""
-        return self._process.pid
+        return self._leader.pid
 
     def wait(self) -> int:
         """Wait for the program, kill what it left behind, and return its exit code, or minus the signal's number.
 
-        ChildProcessError when the program has ended and something else in this process has taken its exit code.
+        ChildProcessError when the program has ended and its exit code is not known, as when something else took it.
         """
-        taken = False
-        if hasattr(os, "waitid"):
-            # Not reaped yet, the leader keeps its process group's id from being used again until the group is killed.
-            try:
-                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
-            except ChildProcessError:
-                taken = True
-        else:
-            self._process.wait()
+        # Not reaped yet, the leader keeps its process group's id from being used again until the group is killed.
+        self._leader.await_end()
         with self._lock:
             self._gone = True
             if self._killer is not None:
@@ -179,10 +211,7 @@ class ProcessTree:
             if self._lifeline is not None:
                 os.close(self._lifeline)
                 self._lifeline = None
-        code = self._process.wait()
-        if taken:
-            raise ChildProcessError(errno.ECHILD, "this process ignores SIGCHLD, or something in it reaps all children")
-        return code
+        return self._leader.reap()
 
     def terminate(self, kill_after: float = KILL_AFTER_SECONDS) -> None:
         """Ask the group to end (SIGTERM), and kill it after so many seconds; at once when that is 0."""
@@ -199,7 +228,7 @@ class ProcessTree:
 
     def _signal(self, number: signal.Signals) -> None:
         try:
-            os.killpg(self._process.pid, number)
+            os.killpg(self._leader.pid, number)
         except (ProcessLookupError, PermissionError):
             # The group is empty, or (macOS) holds only the unreaped leader.
             return
