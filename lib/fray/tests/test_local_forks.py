@@ -1,9 +1,12 @@
 """Callables of `LocalClient(processes=True)` are forked from a process that has what they need."""
 
+import atexit
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -166,3 +169,18 @@ def test_a_well_ended_job_is_told_so_by_a_client_that_goes(flag: Flag) -> None:
     job = client.submit(call(tell_server, flag))
     client.shutdown()
     assert job.wait(0) is JobStatus.SUCCEEDED
+
+
+def test_what_is_to_happen_at_the_end_of_a_process_happens(client: LocalClient) -> None:
+    def work() -> None:
+        def late() -> None:
+            time.sleep(0.05)
+            print("thread")
+
+        atexit.register(print, "exit handler")
+        threading.Thread(target=late).start()
+        print("returned")
+
+    job = client.submit(call(work))
+    assert job.wait(LONG) is JobStatus.SUCCEEDED
+    assert job.logs() == "returned\nthread\nexit handler\n"

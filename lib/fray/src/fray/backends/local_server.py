@@ -10,6 +10,7 @@ client has heard the end or is gone, the keeper kills its group. Until then its 
 lives, or stays a zombie. One thread, and nothing imported that starts another: this process forks.
 """
 
+import atexit
 import contextlib
 import gc
 import os
@@ -164,8 +165,19 @@ def _watch(job: socket.socket) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def main(descriptor: int) -> int:
-    """Leave the client's children, serve it, and, in a fork, run a callable; return its exit code."""
+def _leave(code: int) -> NoReturn:
+    """End a fork as `sys.exit(code)` would, but leave the interpreter whole: its memory is shared with the server."""
+    # As multiprocessing ends its forks: threads are waited for, then exit handlers run.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it
+            stream.flush()
+    os._exit(code & 0xFF)
+
+
+def main(descriptor: int) -> NoReturn:
+    """Leave the client's children, serve it, and, in a fork, run a callable and end with its exit code."""
     import cloudpickle  # noqa: F401 - what is called was pickled by it
 
     import fray.types  # noqa: F401 - likely to be needed
@@ -177,11 +189,11 @@ def main(descriptor: int) -> int:
     gc.freeze()
     request = serve(socket.socket(fileno=descriptor))
     sys.argv = [local_child.__file__, request.payload, request.result]
-    return local_child.main(request.payload, request.result)
+    _leave(local_child.main(request.payload, request.result))
 
 
 if __name__ == "__main__":
     # As an importable module, not __main__, so that requests can be unpickled.
     from fray.backends import local_server
 
-    sys.exit(local_server.main(int(sys.argv[1])))
+    local_server.main(int(sys.argv[1]))
