@@ -67,7 +67,7 @@ def _plant(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Worker, "is_open", property(lambda worker: worker.connected and not worker.cordon_reason))
     elif fault == "cordon":
 
-        def all_hosts(view: ClusterView) -> list[fit.Host]:
+        def all_hosts(view: ClusterView, among: object = None) -> list[fit.Host]:
             found = enumerate(view.workers.values())
             return [fit.Host(worker, view.loads[worker.worker_id], order) for order, worker in found]
 

@@ -337,6 +337,14 @@ def test_a_step_whose_job_is_queued_says_so_and_its_queue_time_is_no_run_time(
     assert "s queued before)" in lines[3]
 
 
+def test_a_job_that_ends_as_a_look_at_it_runs_out_has_not_failed(
+    make_step: MakeStep, make_executor: MakeExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = QueuedJob([JobStatus.PENDING, JobStatus.SUCCEEDED], 0, [""])
+    monkeypatch.setattr("marin.execution.placement.submit_step", lambda *_, **__: job)
+    make_executor().run([make_step("a", fn=decorated)])  # raises StepFailed when the look's own error counts
+
+
 def submit(client: RecordingClient, fn: Any, config: Any, path: str, **others: Any) -> JobRequest:
     handle = submit_step(fn, "job", config, step_name="n", output_path=path, prefix="/the/prefix", **others)
     handle.wait()

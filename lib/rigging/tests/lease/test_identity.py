@@ -99,6 +99,11 @@ def test_a_lease_that_this_process_gave_up_keeps_nobody_waiting() -> None:
     assert holder_state(mine) is HolderState.GONE
 
 
+def test_a_chosen_id_that_was_given_up_may_be_held_by_another() -> None:
+    give_up("w")
+    assert holder_state("w") is HolderState.UNKNOWN
+
+
 def test_another_process_with_the_same_number_is_another() -> None:
     mine = acquisition_id()
     place, _, started = mine.rsplit("-", 2)[1].partition(".")

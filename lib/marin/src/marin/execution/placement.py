@@ -90,10 +90,10 @@ def _wait(handle: JobHandle, progress: StepProgress) -> None:
         try:
             handle.wait(timeout=pause)
         except DeadlineExceeded:
-            if handle.status().finished():
-                raise  # the function's own error
-            pause = min(1.5 * pause, _LAST_LOOK_SECONDS)
-            continue
+            if not handle.status().finished():
+                pause = min(1.5 * pause, _LAST_LOOK_SECONDS)
+                continue
+            handle.wait()  # it has ended by now: in success, or by an error of its own, which may be such a one
         progress.started(ended=True)
         return
     progress.started()
