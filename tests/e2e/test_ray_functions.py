@@ -69,6 +69,17 @@ total = ExecutorStep(
     config=SumConfig(output_path_of(numbers), this_output_path()),
     resources=ResourceConfig.with_cpu(cpu=0.5, ram="128m", disk="64m"),
 )
+
+def speak(config):
+    print("in the job")
+
+
+loud = ExecutorStep(
+    name="old/loud",
+    fn=speak,
+    config=CountConfig(versioned(1), this_output_path()),
+    resources=ResourceConfig.with_cpu(cpu=0.5, ram="128m", disk="64m"),
+)
 bad = ExecutorStep(name="old/fail", fn=fail, config=CountConfig(versioned(1), this_output_path()))
 
 if __name__ == "__main__":
@@ -93,6 +104,10 @@ def test_steps_that_are_ray_functions(run: Callable[[str], str], tmp_path: Path)
     assert first == {"value": [0, 1, 2, 3, 4], "cpus": 0.5}
     assert second == {"value": 30, "cpus": 1}
     assert json.loads((counted / ".artifact").read_text()) == {"written": 5}
+
+
+def test_what_a_step_prints_in_its_job_is_shown(run: Callable[[str], str], tmp_path: Path) -> None:
+    assert "[old/loud] in the job\n" in run(write_experiment(tmp_path, "[loud]"))
 
 
 def test_the_words_of_a_ray_function_that_fails(run: Callable[[str], str], tmp_path: Path) -> None:

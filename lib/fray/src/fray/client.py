@@ -4,7 +4,7 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from fray.actor import ActorGroup, ActorHandle
@@ -133,6 +133,15 @@ class TellsPendingReason(Protocol):
 
     def pending_reason(self) -> str:
         """Why the job is pending, in words for people; "" when it is not, or nobody knows."""
+        ...
+
+
+@runtime_checkable
+class GivesReplicaLogs(Protocol):
+    """What a `JobHandle` has beside where nobody else shows what its job writes; ask by `isinstance`."""
+
+    def replica_logs(self) -> Mapping[int | None, str]:
+        """`logs()` by replica, those that have written; under None where they are not told apart."""
         ...
 
 

@@ -1,5 +1,6 @@
 """How jobs on Ray end when what they run, or who watches them, does the unusual."""
 
+import os
 import sys
 import threading
 import time
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fray.client import JobHandle
+from fray.client import GivesReplicaLogs, JobHandle
 from fray.errors import JobFailed
+from fray.replica import replica_index
 from fray.testing import LONG, Flag, eventually
 from fray.testing.ray_harness import RayCluster
 from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig
+from rigging.filesystem.budget import mirror_budget
 
 if TYPE_CHECKING:
     from fray.backends.ray_client import RayClient
@@ -95,6 +98,33 @@ def test_arguments_that_the_worker_cannot_unpickle(client: "RayClient") -> None:
 def test_the_argument_of_sys_exit_is_the_exit_code(client: "RayClient", argument: object, code: int) -> None:
     failure, _ = run(client, "leaves", Entrypoint.from_callable(sys.exit, [argument]))
     assert failure.exit_code == code
+
+
+def test_what_each_replica_wrote_over_its_attempts(client: "RayClient") -> None:
+    def work() -> None:
+        print(f"this is {replica_index()}", flush=True)
+        if replica_index() == 1:
+            raise LookupError("always")
+
+    job = client.submit(JobRequest("many", Entrypoint.from_callable(work), SMALL, replicas=2, max_retries_failure=1))
+    job.wait(LONG, raise_on_failure=False)
+    assert isinstance(job, GivesReplicaLogs)
+    assert job.replica_logs()[1] == "this is 1\n" * 2
+
+
+def test_another_transfer_budget_is_no_other_process(client: "RayClient") -> None:
+    def work() -> None:
+        print(os.getpid(), os.environ["MARIN_MIRROR_BUDGET_GB"])
+
+    told = []
+    for budget in (1.0, 2.0, 3.0):
+        with mirror_budget(budget):
+            job = client.submit(JobRequest("works", Entrypoint.from_callable(work), ALONE))
+        job.wait(LONG)
+        told.append(job.logs().split())
+    pids, budgets = zip(*told, strict=True)
+    assert budgets == ("1.0", "2.0", "3.0")
+    assert len(set(pids)) == 1
 
 
 def test_an_error_without_text_in_an_actor(client: "RayClient") -> None:

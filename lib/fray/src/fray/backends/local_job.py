@@ -108,6 +108,10 @@ class LocalJob:
         """A program's stdout and stderr of all attempts and replicas; "" for a callable, which writes to our own."""
         return self._output.read() if self._output else ""
 
+    def replica_logs(self) -> dict[int | None, str]:
+        """The same (see `fray.client.GivesReplicaLogs`): what replicas write is not told apart."""
+        return {None: self.logs()} if self._output else {}
+
     def add_done_callback(self, callback: Callable[[JobHandle], object]) -> None:
         self._home.check(f"job {self.request.name!r}")
         with self._lock:

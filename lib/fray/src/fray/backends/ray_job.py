@@ -53,6 +53,13 @@ class _Kept(NamedTuple):
     ref: Any
 
 
+class _Part(NamedTuple):
+    """What a replica that has ended wrote, or some of it."""
+
+    replica: int
+    data: bytes | _Kept
+
+
 class RayJob(ABC):
     """A job and its handle. Only the process that submitted it has one."""
 
@@ -72,7 +79,7 @@ class RayJob(ABC):
         self._failures = 0
         self._preemptions = 0
         self._callbacks: list[Callable[[JobHandle], object]] = []
-        self._output: list[bytes | _Kept] = []
+        self._output: list[_Part] = []
 
     @property
     def job_id(self) -> str:
@@ -149,14 +156,23 @@ class RayJob(ABC):
 
         While it runs: what was reported, which is up to a quarter of a second behind.
         """
+        return b"".join(data for _, data in self._pieces()).decode("utf-8", errors="replace")
+
+    def replica_logs(self) -> dict[int | None, str]:
+        """The same, each replica's own (see `fray.client.GivesReplicaLogs`)."""
+        texts: dict[int | None, bytes] = {}
+        for replica, data in self._pieces():
+            texts[replica] = texts.get(replica, b"") + data
+        return {replica: text.decode("utf-8", errors="replace") for replica, text in texts.items()}
+
+    def _pieces(self) -> list[tuple[int, bytes]]:
+        """What was written, and by which replica; what has ended first."""
         self._refuse_forks()
         with self._lock:
             parts = list(self._output)
             running = None if self._status.finished() else self._attempt
-        text = b"".join(self._read(part) for part in parts)
-        if running is not None:
-            text += self._running_output(running)
-        return text.decode("utf-8", errors="replace")
+        pieces = [(part.replica, self._read(part)) for part in parts]
+        return pieces if running is None else [*pieces, *self._running_output(running)]
 
     def add_done_callback(self, callback: Callable[[JobHandle], object]) -> None:
         self._refuse_forks()
@@ -257,35 +273,35 @@ class RayJob(ABC):
             # Asked for now, as the session may be gone when somebody wants to read it.
             self._keep_reported_output(replica, reported=True)
         if outcome.output:
-            self._output.append(outcome.output)
+            self._output.append(_Part(replica, outcome.output))
 
     def _keep_reported_output(self, replica: int, reported: bool = False) -> None:
         """Keep what a replica that died had reported, if it `reported` anything."""
         session = self.client.known_session()
         if session is not None:
             key = (self._job_id, self._attempt, replica)
-            self._output.append(_Kept(key, reported, session.take.remote(key, reported)))
+            self._output.append(_Part(replica, _Kept(key, reported, session.take.remote(key, reported))))
 
-    def _read(self, part: "bytes | _Kept") -> bytes:
-        if isinstance(part, bytes):
-            return part
+    def _read(self, part: _Part) -> bytes:
+        if isinstance(part.data, bytes):
+            return part.data
         try:
-            data: bytes = ray.get(part.ref, timeout=_SESSION_SECONDS)
+            data: bytes = ray.get(part.data.ref, timeout=_SESSION_SECONDS)
         except ray.exceptions.ActorDiedError:
-            return LOST if self.client.closed else self._ask_another(part)
+            return LOST if self.client.closed else self._ask_another(part, part.data)
         except ray.exceptions.RayError as error:
             return f"[output lost: {type(error).__name__}]\n".encode()
         return data
 
-    def _ask_another(self, part: _Kept) -> bytes:
+    def _ask_another(self, part: _Part, kept: _Kept) -> bytes:
         """The same of the session that came after one that died: the replica may have reported to it again."""
         try:
-            again: bytes = self.client.sessions.ask(lambda session: session.take.remote(*part[:2]), _SESSION_SECONDS)
+            again: bytes = self.client.sessions.ask(lambda session: session.take.remote(*kept[:2]), _SESSION_SECONDS)
         except ray.exceptions.RayError:
             again = LOST
         with self._lock:
             if part in self._output:
-                self._output[self._output.index(part)] = again
+                self._output[self._output.index(part)] = _Part(part.replica, again)
         return again
 
     def _runs(self) -> bool:
@@ -293,7 +309,7 @@ class RayJob(ABC):
         ask = self.client.ask_session_if_up
         return bool(ask(lambda session: session.running.remote(self._job_id, attempt), _SESSION_SECONDS))
 
-    def _running_output(self, attempt: int) -> bytes:
+    def _running_output(self, attempt: int) -> list[tuple[int, bytes]]:
         ask = self.client.ask_session_if_up
         replicas: dict[int, bytes] = (
             ask(lambda session: session.output.remote(self._job_id, attempt), _SESSION_SECONDS) or {}
@@ -301,7 +317,7 @@ class RayJob(ABC):
         if replicas:
             # What one session was told, the next may hear only in a while.
             self._note_running()
-        return b"".join(replicas[index] for index in sorted(replicas))
+        return sorted(replicas.items())
 
 
 class SingleJob(RayJob):

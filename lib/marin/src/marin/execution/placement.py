@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from marin.execution.job_output import shown_output
 from marin.execution.leasing import step_lease
 from marin.execution.progress import StepProgress, step_progress
 from marin.execution.remote import RemoteCallable, job_name, job_region, remote, submit_step
@@ -188,7 +189,8 @@ def bind(step: ExecutorStep[Any], config: Any, output_path: str, prefix: str, jo
             budget_gb=budget_gb,
             token=lease.token() if lease.output_path == output_path else None,
         )
-        jobs.wait(handle, output_path)
+        with shown_output(handle, step.name, remote_fn.resources.replicas):
+            jobs.wait(handle, output_path)
         if lease.output_path == output_path:
             take_result_of_job(output_path, str(handle.job_id), lease)
 

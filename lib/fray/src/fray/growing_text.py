@@ -1,0 +1,40 @@
+"""What is new in a text that grows, and of which only the end may be kept."""
+
+SKIPPED = "\n[output skipped]\n"
+_KNOWN_CHARACTERS = 4096
+_LEAST_OVERLAP = 32
+_HALF_A_CHARACTER = "\N{REPLACEMENT CHARACTER}"
+
+
+class GrowingText:
+    """Finds what a text has more than when it was last looked at.
+
+    Whoever keeps it may keep only the end when it is long: what is new is found by the last characters that were seen.
+    """
+
+    def __init__(self) -> None:
+        self._shown = 0
+        self._first = ""
+        self._last = ""
+
+    def take_new(self, text: str, *, ended: bool = False) -> str:
+        """What is new; a character of which only a part is there waits for its rest until the text has `ended`."""
+        if not ended:
+            text = text.rstrip(_HALF_A_CHARACTER)
+        if len(text) < self._shown and text.startswith(self._first[: len(text)]):
+            return ""  # as it was some time ago
+        begin = self._find_new(text)
+        self._shown = len(text)
+        self._first = text[:_KNOWN_CHARACTERS]
+        self._last = text[-_KNOWN_CHARACTERS:]
+        return text[begin:] if begin is not None else SKIPPED + text
+
+    def _find_new(self, text: str) -> int | None:
+        """Where what was not seen yet begins; None when it does not join on to what was."""
+        if text.startswith(self._last, max(0, self._shown - len(self._last))):
+            return self._shown
+        if (found := text.rfind(self._last)) >= 0:
+            return found + len(self._last)
+        # Perhaps the text now begins within what is known to have been seen.
+        overlaps = range(len(self._last) - 1, _LEAST_OVERLAP - 1, -1)
+        return next((length for length in overlaps if text.startswith(self._last[-length:])), None)

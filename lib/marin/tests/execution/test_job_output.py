@@ -1,0 +1,76 @@
+"""What jobs of steps print: shown by the run, with the step's name, whatever becomes of it."""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from fray.current_client import set_current_client
+from fray.local_backend import LocalClient
+from marin.execution import Executor, ExecutorStep
+from marin.execution.job_output import JobLines, shown_output
+from marin.execution.remote import remote
+
+MakeStep = Callable[..., ExecutorStep[Any]]
+MakeExecutor = Callable[[], Executor]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "looks", "shown"),
+    [
+        (1, [{}, {0: "a\nb"}, {0: "a\nbc\nd"}], "[s] a\n[s] bc\n[s] d\n"),
+        (1, [{None: "a\n"}, {None: "a\n"}], "[s] a\n"),
+        (2, [{0: "a\n", 1: "b\n"}, {0: "a\n", 1: "b\nc\n"}], "[s 0] a\n[s 1] b\n[s 1] c\n"),
+        (2, [{1: "late"}, {0: "x\n", 1: "later\n"}], "[s 0] x\n[s 1] later\n"),
+        (2, [{None: "not told apart\n"}], "[s] not told apart\n"),
+        # A bar is one line, as a terminal shows it at its end.
+        (1, [{0: "\r10%\r50%"}, {0: "\r10%\r50%\r100%\n"}], "[s] 100%\n"),
+    ],
+)
+def test_lines_are_whole_and_begin_with_step_and_replica(
+    replicas: int, looks: Sequence[Mapping[int | None, str]], shown: str
+) -> None:
+    lines = JobLines("s", replicas)
+    texts = [lines.take_new(logs) for logs in looks] + [lines.take_new(looks[-1], ended=True)]
+    assert "".join(texts) == shown
+
+
+class Job:
+    """Whose log cannot be had."""
+
+    job_id = "job-1"
+
+    def replica_logs(self) -> Mapping[int | None, str]:
+        raise ConnectionError("gone")
+
+
+def test_output_that_cannot_be_had_decides_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    job: Any = Job()
+    with caplog.at_level(logging.WARNING), shown_output(job, "s", 1):
+        pass
+    assert "the output of job job-1 is shown no further: gone" in caplog.text
+
+
+def test_a_job_whose_output_is_shown_elsewhere_is_not_asked_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    job: Any = object()
+    with shown_output(job, "s", 1):
+        print("the block's own")
+    assert capsys.readouterr().out == "the block's own\n"
+
+
+def speak(config: Any) -> None:
+    print("in the job")
+    subprocess.run([sys.executable, "-c", "print('its child')"], check=True)
+
+
+def test_what_a_step_in_a_process_of_its_own_prints_is_shown(
+    make_step: MakeStep, make_executor: MakeExecutor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = make_step("loud", fn=remote(speak))
+    with LocalClient(processes=True) as client, set_current_client(client):
+        make_executor().run([step])
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted(line for line in lines if line.startswith("[")) == ["[loud] in the job", "[loud] its child"]
