@@ -142,6 +142,7 @@ def test_a_workspace_that_is_not_there_fails_the_job(client: LocalClient, tmp_pa
 def test_the_server_ends_with_its_client(flag: Flag) -> None:
     client = LocalClient(processes=True)
     server = server_of(client, flag)
+    assert is_alive(server)
     client.shutdown()
     eventually(lambda: not is_alive(server), "the server is gone")
 

@@ -72,7 +72,7 @@ def test_a_lock_names_what_it_takes_from_where(root):
         '[[package]]\nname = "member"\nsource = { editable = "lib/member" }\n'
         '[[package]]\nname = "w"\nsource = { path = "../wheels/w-1-py3-none-any.whl" }\n'
         '[[package]]\nname = "l"\nsource = { directory = "../lib" }\n'
-        '[[package]]\nname = "n"\nsource = { registry = "https://pypi.org/simple" }\n'
+        '[[package]]\nname = "n"\nsource = { registry = "https://packages.example/simple" }\n'
         '[[package]]\nname = "g"\nsource = { git = "https://x/y#abc" }\n',
     )
     project = read_project(root)

@@ -12,7 +12,6 @@ import pytest
 from iris.client.streams import GrpcStream, SessionBroken, SocketStream, open_stream
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.frames import FrameKind, FrameReader, Opening, end_frame, frame
-from rigging.testing.waiting import eventually
 
 METADATA = (("authorization", "Bearer t"),)
 
@@ -122,8 +121,8 @@ def test_one_who_waits_to_hear_hears_that_it_was_closed(listener: Listener) -> N
     thread = threading.Thread(target=hear)
     thread.start()
     stream.close()
-    eventually(lambda: errors, "it was heard")
-    thread.join()
+    thread.join(10)
+    assert errors
 
 
 def test_where_nobody_listens_grpc_is_taken(tmp_path: Path) -> None:

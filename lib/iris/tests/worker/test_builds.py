@@ -178,7 +178,7 @@ class TestFailures:
 
     def test_without_a_network_what_is_in_the_cache_is_tried(self, tmp_path: Path) -> None:
         async def scenario(bench: Bench) -> None:
-            away = "error: Failed to fetch: `https://pypi.org/simple/six/`\n  Caused by: dns error"
+            away = "error: Failed to fetch: `https://packages.example/simple/six/`\n  Caused by: dns error"
             bench.tools.answers = [(False, away), (True, "")]
             await bench.locked()
             assert [words[0] for words in bench.tools.asked] == ["sync", "--offline"]

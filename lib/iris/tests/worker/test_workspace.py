@@ -91,7 +91,7 @@ class TestReading:
 
 
 LOCK = """
-source = { registry = "https://pypi.org/simple" }
+source = { registry = "https://packages.example/simple" }
 source = { editable = "lib/a" }
 source = { directory = "vendor/own" }
 source = { path = "vendor/x.whl" }
