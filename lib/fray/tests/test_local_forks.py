@@ -1,8 +1,12 @@
 """Callables of `LocalClient(processes=True)` are forked from a process that has what they need."""
 
 import atexit
+import contextlib
 import os
+import pickle
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -10,9 +14,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import cloudpickle
 import pytest
 
 from fray.backends.local import LocalClient
+from fray.backends.local_child import write_payload
+from fray.backends.local_server import ENDED, READY, STARTED, WORD, ForkRequest, send_request
 from fray.errors import JobFailed
 from fray.testing import LONG, Flag, eventually
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus
@@ -163,6 +170,66 @@ os.kill(os.getpid(), 9)
     assert done.returncode == -signal.SIGKILL
     server = int(done.stdout)
     eventually(lambda: not is_alive(server), "the server is gone")
+
+
+@contextlib.contextmanager
+def bare_server() -> Iterator[socket.socket]:
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            words = [sys.executable, "-P", "-m", "fray.backends.local_server", str(theirs.fileno())]
+            subprocess.run(words, check=True, pass_fds=[theirs.fileno()])
+        ours.settimeout(LONG)
+        assert ours.recv(1) == READY
+        yield ours
+
+
+def ask_for(server: socket.socket, request: ForkRequest) -> socket.socket:
+    ours, theirs = socket.socketpair()
+    with theirs, open("/dev/null", "wb") as out:
+        directory = os.open("/", os.O_PATH)
+        send_request(server, request, (theirs.fileno(), directory, out.fileno()))
+        os.close(directory)
+    ours.settimeout(LONG)
+    return ours
+
+
+def payload(path: Path, fn: object, *args: object) -> str:
+    write_payload(str(path), cloudpickle.dumps((fn, args, {})), sys.path)
+    return str(path)
+
+
+def test_a_client_that_is_killed_before_it_reads_the_answer_takes_its_job_with_it(tmp_path: Path) -> None:
+    def work(path: str) -> None:
+        Path(path + ".part").write_text(str(os.getpid()))
+        os.rename(path + ".part", path)
+        time.sleep(1000)
+
+    told = tmp_path / "told"
+    with bare_server() as server:
+        job = ask_for(
+            server, ForkRequest(payload(tmp_path / "p", work, str(told)), str(tmp_path / "r"), dict(os.environ))
+        )
+        eventually(told.exists, "the callable runs")
+        job.close()  # with what the keeper has said unread, which resets the connection
+        pid = int(told.read_text())
+        eventually(lambda: not is_alive(pid), "the callable is gone")
+
+
+def test_a_request_whose_descriptors_did_not_get_through_is_refused_alone(tmp_path: Path) -> None:
+    with bare_server() as server:
+        request = ForkRequest(payload(tmp_path / "p", os.getpid), str(tmp_path / "r"), dict(os.environ))
+        ours, theirs = socket.socketpair()
+        body = pickle.dumps(request)
+        socket.send_fds(server, [struct.pack("!I", len(body))], [theirs.fileno()])
+        server.sendall(body)
+        theirs.close()
+        ours.settimeout(LONG)
+        assert ours.recv(1) == b""
+        ours.close()
+        with ask_for(server, request) as job:
+            assert WORD.unpack(job.recv(WORD.size, socket.MSG_WAITALL))[0] == STARTED
+            assert WORD.unpack(job.recv(WORD.size, socket.MSG_WAITALL)) == (ENDED, 0)
 
 
 def test_a_well_ended_job_is_told_so_by_a_client_that_goes(flag: Flag) -> None:

@@ -1,8 +1,11 @@
+import io
 import json
+import os
+import sys
 
 import pytest
 
-from rigging.printable import is_printable_line, printable, printable_json, printable_line
+from rigging.printable import is_printable_line, print_lines, printable, printable_json, printable_line
 
 HOSTILE = "\x1b]0;title\x07\x9b31m\x7f\r\u202egpj\u2066\u200f\u2028\ufeff\udcff\U000e0041"
 
@@ -30,3 +33,13 @@ def test_json_means_the_same(ensure_ascii: bool) -> None:
 def test_one_line_is_told() -> None:
     assert is_printable_line("plain ünicode")
     assert not any(map(is_printable_line, ("two\nlines", "\x1b[1m", "\u202e")))
+
+
+def test_a_closed_stdout_drops_lines_and_keeps_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    before = len(os.listdir("/proc/self/fd"))
+    for stream in (closed, None):
+        monkeypatch.setattr(sys, "stdout", stream)
+        print_lines(["one", "two"])
+    assert len(os.listdir("/proc/self/fd")) == before

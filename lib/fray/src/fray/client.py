@@ -14,7 +14,16 @@ from fray.errors import JobAlreadyExists, JobFailed
 from fray.types import ActorConfig, JobRequest, JobStatus, ResourceConfig
 from rigging.errors import DeadlineExceeded
 
-__all__ = ["Client", "JobAlreadyExists", "JobFailed", "JobHandle", "RunsRayFunctions", "TellsPendingReason", "wait_all"]
+__all__ = [
+    "Client",
+    "GivesReplicaLogs",
+    "JobAlreadyExists",
+    "JobFailed",
+    "JobHandle",
+    "RunsRayFunctions",
+    "TellsPendingReason",
+    "wait_all",
+]
 
 T = TypeVar("T")
 

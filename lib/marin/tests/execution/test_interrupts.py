@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import signal
 import subprocess
 import sys
@@ -222,6 +224,26 @@ def test_children_are_found_signalled_and_seen_to_end() -> None:
         assert not processes
     child.communicate()
     assert child.returncode == -signal.SIGKILL
+
+
+def test_children_are_seen_to_end_though_many_files_are_open() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    before = ticks_now()
+    child = subprocess.Popen(["sleep", "1000"])
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with StepProcesses([threading.get_native_id()], before) as processes:
+            assert processes.pids == [child.pid]
+            assert not processes.wait(0.0)
+            processes.signal(signal.SIGKILL)
+            assert processes.wait(20)
+    finally:
+        for each in opened:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        child.kill()
+        child.wait()
 
 
 def test_an_interrupt_in_an_executor_is_raised(make_step: MakeStep, tmp_path: Path) -> None:

@@ -96,6 +96,13 @@ def test_what_is_there_already_is_told_as_that(make_step: MakeStep, watched: Exe
     assert watcher.of(StepStarted) == []
 
 
+def test_standard_error_that_is_closed_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert not is_terminal()
+
+
 def test_a_terminal_has_a_view_and_everything_else_has_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("CI", raising=False)

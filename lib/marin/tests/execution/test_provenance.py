@@ -6,7 +6,9 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
+import inspect
 import json
+import linecache
 import logging
 import sys
 from collections.abc import Callable
@@ -196,6 +198,38 @@ def test_a_lambda_is_its_own_text_alone(load: Load) -> None:
     first, second = load("step = (lambda c: c + 1, 10)\n"), load("step = (lambda c: c + 1, 99)\n")
     third = load("step = (lambda c: c + 2, 10)\n")
     assert function_source(first.step[0]) == function_source(second.step[0]) != function_source(third.step[0])
+
+
+def test_a_class_is_looked_for_once(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "class Model: pass\ndef made(k):\n    def train(c):\n        return Model, k\n    return train\n"
+    module, looked_for, getsource = load(source), [], inspect.getsource
+    monkeypatch.setattr(inspect, "getsource", lambda item: looked_for.append(item) or getsource(item))
+    sources = [function_source(module.made(k)) for k in range(10)]
+    assert {found["k"] for found in sources} == {str(k) for k in range(10)}
+    assert looked_for.count(module.Model) == 1
+
+
+def test_a_constant_that_a_notebook_changes_is_seen_by_the_next_run(make_executor: MakeExecutor, load: Load) -> None:
+    module = load("K = 1\ndef train(c):\n    return K\n")
+    make_executor().run([ExecutorStep("a", module.train, versioned(1))])
+    module.K = 2
+    executor = make_executor()
+    executor.run([ExecutorStep("a", module.train, versioned(1))])
+    assert [str(difference) for difference in executor.results[0].differences] == ["K: 1 -> 2"]
+
+
+def test_cells_whose_functions_differ_in_a_default_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    functions: list[Any] = []
+    for number in (1, 2):
+        name, source = f"<cell {number}>", f"def train(c, k={number}):\n    return k\n"
+        monkeypatch.setitem(linecache.cache, name, (len(source), None, source.splitlines(True), name))
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(source, name, "exec"), names)
+        functions.append(names["train"])
+    assert functions[0].__code__ == functions[1].__code__
+    first, second = map(function_source, functions)
+    assert set(first) == {"train"}
+    assert first != second
 
 
 def test_an_output_of_a_release_that_recorded_less_is_taken_as_it_is(

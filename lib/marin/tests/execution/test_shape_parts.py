@@ -30,6 +30,12 @@ class Attrs:
         self.derived = (self.x, self._under)
 
 
+@attrs.define
+class Slots:
+    x: Any = 1
+    y: Any = attrs.field(init=False)
+
+
 @attrs.define(slots=False)
 class Plain:
     x: Any = 1
@@ -118,7 +124,11 @@ def test_attrs_derive_anew_what_they_derive() -> None:
     again = shape(obj).make(obj, {"_under": 5})
     assert parts(again) == [("x", 1), ("_under", 5), ("derived", (1, 5))]
     assert parts(shape(obj).make(obj, {"x": 7, "derived": "given"})) == [("x", 7), ("_under", 2), ("derived", "given")]
-    plain = Plain(3)
+
+
+@pytest.mark.parametrize("kind", [Plain, Slots])
+def test_an_attrs_field_that_is_not_set_stays_so(kind: type[Any]) -> None:
+    plain = kind(3)
     assert parts(plain) == [("x", 3)], "what is not set is no part"
     changed = shape(plain).make(plain, {"x": 4})
     assert (parts(changed), parts(plain)) == ([("x", 4)], [("x", 3)])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import io
 import os
 import pty
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +20,7 @@ import pytest
 
 from marin.execution import Executor, ExecutorStep
 from marin.execution.step_output import BAR_SECONDS, Rows, StepOutput, speaking, step_output
+from marin.execution.view import LiveView
 
 MakeStep = Callable[..., ExecutorStep[Any]]
 MakeExecutor = Callable[[], Executor]
@@ -123,6 +126,67 @@ def test_the_streams_are_put_back() -> None:
             assert sys.stdout is held
     assert (sys.stdout, sys.stderr) == before
     held.write("")  # who kept one may go on writing
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_stream_that_was_closed_before_the_program_began(
+    make_step: MakeStep, make_executor: MakeExecutor, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(sys, name, None)
+    make_executor().run([make_step(f"s{index}", fn=lambda _: print("said")) for index in range(2)])
+    assert getattr(sys, name) is None
+
+
+class Blocked(io.StringIO):
+    """A stream that takes nothing, but in forks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written, self.go_on = threading.Event(), threading.Event()
+        self.process = os.getpid()
+
+    def write(self, text: str) -> int:
+        if os.getpid() == self.process:
+            self.written.set()
+            self.go_on.wait(20)
+        return super().write(text)
+
+
+def ends_in_a_fork(say: Callable[[], object]) -> bool:
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        say()
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def test_a_fork_prints_though_another_step_was_printing() -> None:
+    stream = Blocked()
+
+    def talk() -> None:
+        with speaking("a", "/p/a"):
+            print("a", file=sys.stdout)
+
+    with contextlib.redirect_stdout(stream), step_output(is_parallel=True):
+        other = threading.Thread(target=talk)
+        other.start()
+        assert stream.written.wait(20)
+        with speaking("b", "/p/b"):
+            assert ends_in_a_fork(lambda: print("b"))
+        stream.go_on.set()
+        other.join()
+
+
+def test_a_fork_prints_though_the_view_was_being_drawn() -> None:
+    terminal = Blocked()
+    view = LiveView(terminal, size=lambda: (80, 24))
+    other = threading.Thread(target=view.draw)
+    other.start()
+    assert terminal.written.wait(20)
+    assert ends_in_a_fork(lambda: view.write_above("said\n"))
+    terminal.go_on.set()
+    other.join()
 
 
 SCRIPT = """

@@ -294,17 +294,18 @@ def test_full_layers_stay_cheap(make_step: MakeStep) -> None:
 
 
 def test_long_versions_of_a_layer_are_hashed_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has a text of its own; all of them are under way before the first one's digest is needed."""
+    """Each has a text of its own: two threads read two of them at once, and none waits for another."""
     from marin.execution import version as module
 
     together = threading.Barrier(2, timeout=20)
-    hexdigest = module._hexdigest
+    hashed = module._hashed
 
-    def meeting(begun: Any, ending: Any) -> str:
-        together.wait()
-        return hexdigest(begun, ending)
+    def meeting(text: Any, hasher: Any = None) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            together.wait()
+        return hashed(text, hasher)
 
-    monkeypatch.setattr(module, "_hexdigest", meeting)
+    monkeypatch.setattr(module, "_hashed", meeting)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     source = ExecutorStep("source", repr, versioned("x" * (1 << 20)))
     layer = [ExecutorStep(f"s{index}", repr, {"own": versioned(index), "in": source / "x"}) for index in range(3)]

@@ -66,8 +66,9 @@ def print_lines(lines: Iterable[str]) -> None:
 def _drop_the_rest(stream: TextIO) -> None:
     """Keep the interpreter from failing at its end over what could not be written."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
+        number = stream.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
+        os.dup2(nowhere, number)
         os.close(nowhere)
 
 

@@ -83,9 +83,14 @@ def _accept(server: socket.socket, selector: selectors.BaseSelector) -> ForkRequ
     if len(header) == _LENGTH.size:
         (size,) = _LENGTH.unpack(header)
         body = server.recv(size, socket.MSG_WAITALL)
-    if not body or len(passed) != _DESCRIPTORS:
+    if not body:
         # The client has no more; those that run are waited for.
         selector.unregister(server)
+        return None
+    if len(passed) != _DESCRIPTORS:
+        # There is no room for more: the client sees the job's socket closed, and starts it in another way.
+        for descriptor in passed:
+            os.close(descriptor)
         return None
     job = socket.socket(fileno=passed[0])
     keeper = os.fork()
@@ -161,7 +166,9 @@ def _keep(child: int, job: socket.socket) -> NoReturn:
 
 
 def _watch(job: socket.socket) -> None:
-    job.recv(1)
+    # A client that was killed before it read all that it was told resets the connection.
+    with contextlib.suppress(OSError):
+        job.recv(1)
     os.killpg(0, signal.SIGKILL)
 
 

@@ -35,15 +35,25 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
     process.communicate()
 
 
+def give_up_environment(child: subprocess.Popen[bytes]) -> None:
+    assert child.stdin is not None
+    child.stdin.write(b"go\n")
+    child.stdin.flush()
+    proc = Path(f"/proc/{child.pid}")
+
+    def has_none() -> bool:
+        # While one program becomes another, the kernel tells of no environment, either.
+        return (proc / "comm").read_text() == "sleep\n" and not (proc / "environ").read_bytes()
+
+    eventually(has_none, "it has no environment any more")
+
+
 def test_a_process_that_wiped_its_environment_ends_with_its_attempt(
     child: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     reaper = OneChild(Marks(tmp_path), child.pid)
     assert reaper.sweep({ALIVE, ENDED}), "its attempt lives"
-    assert child.stdin is not None
-    child.stdin.write(b"go\n")
-    child.stdin.flush()
-    eventually(lambda: not Path(f"/proc/{child.pid}/environ").read_bytes(), "it has no environment any more")
+    give_up_environment(child)
     assert reaper.sweep({ALIVE, ENDED})
     assert child.poll() is None
     assert not reaper.sweep({ALIVE}), "it was killed, and may have left something"
@@ -52,10 +62,7 @@ def test_a_process_that_wiped_its_environment_ends_with_its_attempt(
 
 
 def test_a_process_of_nobody_that_is_known_is_left_alone(child: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    assert child.stdin is not None
-    child.stdin.write(b"go\n")
-    child.stdin.flush()
-    eventually(lambda: not Path(f"/proc/{child.pid}/environ").read_bytes(), "it has no environment any more")
+    give_up_environment(child)
     reaper = OneChild(Marks(tmp_path), child.pid)
     assert reaper.sweep(set())
     assert child.poll() is None

@@ -111,7 +111,11 @@ class StepProcesses:
         deadline = time.monotonic() + seconds
         while self._handles:
             left = deadline - time.monotonic()
-            ended, _, _ = select.select(list(self._handles.values()), [], [], max(0.0, left))
+            # Not select(), which takes no descriptor above 1023.
+            poll = select.poll()
+            for handle in self._handles.values():
+                poll.register(handle, select.POLLIN)
+            ended = {handle for handle, _ in poll.poll(1000 * max(0.0, left))}
             for pid, handle in list(self._handles.items()):
                 if handle in ended:
                     os.close(self._handles.pop(pid))

@@ -31,7 +31,8 @@ _SHOWN_CHARACTERS: Final = 120
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
 _GLOBAL_READS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 
-_known: weakref.WeakKeyDictionary[Callable[..., Any], dict[str, str]] = weakref.WeakKeyDictionary()
+# Looking for a class reads its whole module.
+_class_sources: weakref.WeakKeyDictionary[type[Any], str | None] = weakref.WeakKeyDictionary()
 
 
 def function_source(fn: Callable[..., Any] | None) -> dict[str, str]:
@@ -41,19 +42,22 @@ def function_source(fn: Callable[..., Any] | None) -> dict[str, str]:
     without comments, docstrings, blank lines and `remote` decorators; of plain values that it names, closes over or
     has bound to it, their text. What other modules hold is not followed. Empty where there is no source to be had.
     """
-    if fn is None:
-        return {}
-    try:
-        return dict(_known[fn])
-    except (KeyError, TypeError):
-        pass
-    parts = dict(_bound_values(fn))
-    parts.update(_parts_of(fn))
-    try:
-        _known[fn] = parts
-    except TypeError:
-        return parts  # of a kind that cannot be referred to weakly
-    return dict(parts)
+    return {} if fn is None else {**dict(_bound_values(fn)), **dict(_parts_of(fn))}
+
+
+class FunctionSources:
+    """`function_source` of the functions of one plan, each looked at once: in a notebook, what they name may change."""
+
+    def __init__(self) -> None:
+        # By identity, with the function so that nothing else gets its id: not all that can be called has a hash.
+        self._known: dict[int, tuple[Callable[..., Any] | None, dict[str, str]]] = {}
+
+    def of(self, fn: Callable[..., Any] | None) -> dict[str, str]:
+        """The parts of a function by name."""
+        known = self._known.get(id(fn))
+        if known is None:
+            known = self._known[id(fn)] = (fn, function_source(fn))
+        return dict(known[1])
 
 
 def _bound_values(fn: Any) -> Iterator[tuple[str, str]]:
@@ -160,12 +164,16 @@ def _digest(text: str) -> str:
 
 
 def _source_digest(item: Any) -> str | None:
-    text = _code_source(item.__code__) if isinstance(item, types.FunctionType) else _class_source(item)
+    if isinstance(item, types.FunctionType):
+        text = _code_source(item.__code__, item.__code__.co_filename)
+    else:
+        text = _class_source(item)
     return None if text is None else _digest(text)
 
 
 @functools.lru_cache(maxsize=4096)
-def _code_source(code: types.CodeType) -> str | None:
+def _code_source(code: types.CodeType, filename: str) -> str | None:
+    del filename  # equal code of two notebook cells may differ in its source (defaults), and then in this only
     try:
         if code.co_name == "<lambda>":
             return _lambda_source(code)
@@ -175,10 +183,12 @@ def _code_source(code: types.CodeType) -> str | None:
 
 
 def _class_source(kind: type[Any]) -> str | None:
-    try:
-        return _bare(inspect.getsource(kind))
-    except (OSError, TypeError, SyntaxError, tokenize.TokenError, IndentationError):
-        return None
+    if kind not in _class_sources:
+        try:
+            _class_sources[kind] = _bare(inspect.getsource(kind))
+        except (OSError, TypeError, SyntaxError, tokenize.TokenError, IndentationError):
+            _class_sources[kind] = None
+    return _class_sources[kind]
 
 
 def _lambda_source(code: types.CodeType) -> str:

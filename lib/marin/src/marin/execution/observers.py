@@ -31,4 +31,5 @@ def is_terminal() -> bool:
     """
     if os.environ.get("TERM", "dumb") == "dumb" or "CI" in os.environ:
         return False
-    return sys.stderr.isatty() and not getattr(sys.stderr, "has_view", False)
+    # Standard error that was closed before the program began is None.
+    return sys.stderr is not None and sys.stderr.isatty() and not getattr(sys.stderr, "has_view", False)

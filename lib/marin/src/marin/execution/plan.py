@@ -7,7 +7,7 @@ from typing import Any
 
 from marin.execution.call_identity import Unidentified, function_identity
 from marin.execution.collision import check_same_version, describe
-from marin.execution.function_source import function_source
+from marin.execution.function_source import FunctionSources
 from marin.execution.graph import dependencies_first
 from marin.execution.info import ExecutorStepInfo, bounded_version
 from marin.execution.instantiate import instantiate_config
@@ -34,6 +34,7 @@ class Plan:
         self.output_paths: dict[Step, str] = {}
         self.is_pseudo_dep: dict[Step, bool] = {}
         self._book = VersionBook()
+        self._sources = FunctionSources()
         self._canonical: dict[str, Step] = {}
 
     def add(self, step: Step, is_pseudo_dep: bool) -> None:
@@ -99,7 +100,7 @@ class Plan:
             dependencies=[self.output_paths[dependency] for dependency in self.dependencies[step]],
             output_path=self.output_paths[step],
             unversioned=unversioned_part(step.config),
-            source=function_source(step.fn),
+            source=self._sources.of(step.fn),
         )
 
     def written_version(self, step: Step) -> dict[str, Any]:

@@ -82,8 +82,19 @@ def _make_attrs(obj: Any, changed: Mapping[str, Any]) -> Any:
         result = sys.modules["attr"].evolve(obj, **init)
         changed = {name: value for name, value in changed.items() if name not in aliases}
     else:
-        result = copy.copy(obj)
+        result = _copied_attrs(obj)
     for name, value in changed.items():
+        object.__setattr__(result, name, value)
+    return result
+
+
+def _copied_attrs(obj: Any) -> Any:
+    kind = type(obj)
+    if all(hasattr(obj, attribute.name) for attribute in kind.__attrs_attrs__):
+        return copy.copy(obj)
+    # With slots, attrs' own way of copying reads every field, also one that is not set yet.
+    result = object.__new__(kind)
+    for name, value in [*getattr(obj, "__dict__", {}).items(), *_attrs_parts(obj)]:
         object.__setattr__(result, name, value)
     return result
 

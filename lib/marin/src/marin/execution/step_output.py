@@ -8,6 +8,7 @@ and then. What is written outside of steps goes through as it is.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 import threading
@@ -120,6 +121,10 @@ class StepOutput:
         self._guard = threading.RLock()
         self._speakers: dict[str, Speaker] = {}
         self._open: Speaker | None = None
+
+    def renew_lock(self) -> None:
+        """In a fork, where another step's thread may have held the lock and is gone."""
+        self._guard = threading.RLock()
 
     def write(self, stream: TextIO, text: str) -> None:
         """Write what somebody says: a step, or code outside of steps, which is passed on."""
@@ -252,17 +257,18 @@ def step_output(*, is_parallel: bool) -> Iterator[None]:
         yield
         return
     output = _current = StepOutput(is_parallel, is_live)
-    before = sys.stdout, sys.stderr
-    routed: tuple[Any, Any] = (_Routed(before[0], output), _Routed(before[1], output))
-    sys.stdout, sys.stderr = routed
+    before = {name: getattr(sys, name) for name in ("stdout", "stderr")}
+    # One that was closed before the program began is None, and print() knows that.
+    routed = {name: _Routed(stream, output) for name, stream in before.items() if stream is not None}
+    for name, stream in routed.items():
+        setattr(sys, name, stream)
     try:
         yield
     finally:
-        # What somebody else put there meanwhile stays.
-        if sys.stdout is routed[0]:
-            sys.stdout = before[0]
-        if sys.stderr is routed[1]:
-            sys.stderr = before[1]
+        for name, stream in routed.items():
+            # What somebody else put there meanwhile stays.
+            if getattr(sys, name) is stream:
+                setattr(sys, name, before[name])
         output.settle()
         _current = None
 
@@ -270,3 +276,11 @@ def step_output(*, is_parallel: bool) -> Iterator[None]:
 def current_output() -> StepOutput | None:
     """What gathers the output of the run that is on; None when there is none."""
     return _current
+
+
+def _renew_lock_in_fork() -> None:
+    if _current is not None:
+        _current.renew_lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock_in_fork)

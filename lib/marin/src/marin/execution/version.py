@@ -12,7 +12,7 @@ from typing import Any
 from marin.execution.canonical import canonical_text
 from marin.execution.graph import dependencies_first
 from marin.execution.regions import warn_of_region_buckets
-from marin.execution.rope import FLAT_BYTES, Rope, rope
+from marin.execution.rope import Rope, rope
 from marin.execution.step import ExecutorStep
 from marin.execution.walk import CollectedConfig, collect_dependencies_and_version
 from rigging.errors import InvalidRequest
@@ -28,6 +28,21 @@ Step = ExecutorStep[Any]
 _BeginningKey = tuple[bytes, tuple[Step, ...]]
 
 
+class _LongDigest:
+    """MD5 of a long text, whose beginning another thread reads."""
+
+    def __init__(self, begun: Future[Any], ending: Rope) -> None:
+        self._begun = begun
+        self._ending = ending
+        self._hex: str | None = None
+
+    def result(self) -> str:
+        """All 32 hex digits; waits for the beginning, and reads the ending at the first call."""
+        if self._hex is None:
+            self._hex = _hashed(self._ending, self._begun.result().copy()).hexdigest()
+        return self._hex
+
+
 @dataclass(frozen=True, slots=True)
 class StepVersion:
     """What identifies one step's output.
@@ -35,7 +50,7 @@ class StepVersion:
     Attributes:
         version: `{"name", "config", "dependencies"[, "pseudo_dependencies"]}`; dependencies share their dicts.
         text: `json.dumps(version, sort_keys=True)`, in UTF-8 (pure ASCII).
-        digest_source: MD5 of the text, all 32 hex digits; of a long text it may be under way in another thread.
+        digest_source: MD5 of the text, all 32 hex digits, or of a long text what makes it.
         depth: Blocking dependencies in the longest chain below the step.
         dependencies: Steps waited for, one entry per reference.
         pseudo_dependencies: Steps only named, likewise.
@@ -43,7 +58,7 @@ class StepVersion:
 
     version: dict[str, Any]
     text: Rope
-    digest_source: str | Future[str]
+    digest_source: str | _LongDigest
     depth: int
     dependencies: tuple[Step, ...]
     pseudo_dependencies: tuple[Step, ...]
@@ -160,7 +175,7 @@ class VersionBook:
             ending += [b', "pseudo_dependencies": ', *_list_text(pseudo_quotes)]
         ending.append(b"}")
         text = rope([*beginning, *ending])
-        digest: str | Future[str]
+        digest: str | _LongDigest
         if not text.is_flat:
             shared = rope(beginning)
             text, digest = rope([shared, *ending]), self._digest((config_text, dependencies), shared, rope(ending))
@@ -175,21 +190,18 @@ class VersionBook:
             pseudo_dependencies=pseudo_dependencies,
         )
 
-    def _digest(self, key: _BeginningKey, beginning: Rope, ending: Rope) -> Future[str]:
-        """MD5 of beginning + ending, in another thread; a long beginning that many steps share is read only once.
+    def _digest(self, key: _BeginningKey, beginning: Rope, ending: Rope) -> _LongDigest:
+        """MD5 of beginning + ending. A beginning that many steps share is read once, by another thread.
 
         The digests of a layer are asked for one after the other by the first step that needs them, when all of them
-        are under way: hashlib lets other threads run while it reads.
+        are under way: hashlib lets other threads run while it reads. What is read there waits for nothing.
         """
         if self._hashers is None:
             self._hashers = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="marin-version")
-        if beginning.length <= FLAT_BYTES:
-            return self._hashers.submit(_hexdigest, None, rope([beginning, ending]))
         begun = self._beginnings.get(key)
         if begun is None:
             begun = self._beginnings[key] = self._hashers.submit(_hashed, beginning)
-        # Taken up in order, so that nothing waits for a beginning that no thread has taken up.
-        return self._hashers.submit(_hexdigest, begun, ending)
+        return _LongDigest(begun, ending)
 
 
 def _hashed(text: Rope, hasher: Any = None) -> Any:
@@ -197,11 +209,6 @@ def _hashed(text: Rope, hasher: Any = None) -> Any:
     for chunk in text.chunks():
         hasher.update(chunk)
     return hasher
-
-
-def _hexdigest(begun: Future[Any] | None, ending: Rope) -> str:
-    digest: str = _hashed(ending, None if begun is None else begun.result().copy()).hexdigest()
-    return digest
 
 
 def _name_of(step: Step) -> str:

@@ -12,6 +12,7 @@ import shutil
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TextIO
@@ -124,6 +125,9 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+_views: weakref.WeakSet[LiveView] = weakref.WeakSet()
+
+
 class LiveView:
     """Draws a run on a terminal: ended steps scroll by, what is at work stays at the bottom.
 
@@ -146,11 +150,16 @@ class LiveView:
         self._size = size
         self._now = now
         self._guard = threading.RLock()
+        _views.add(self)
         self._drawn = 0
         self._line_open = False
         self._held: list[str] | None = None
         self._done = threading.Event()
         self._redirected = contextlib.ExitStack()
+
+    def renew_lock(self) -> None:
+        """In a fork, where the thread that draws may have held the lock and is gone."""
+        self._guard = threading.RLock()
 
     def on_event(self, event: RunEvent) -> None:
         """Show an event."""
@@ -245,7 +254,7 @@ class LiveView:
     @contextlib.contextmanager
     def _above_the_view(self) -> Iterator[None]:
         """Send stdout and stderr, if they are the terminal, and the handlers that write to them, above the view."""
-        streams = {stream: _Above(stream, self) for stream in (sys.stdout, sys.stderr) if stream.isatty()}
+        streams = {stream: _Above(stream, self) for stream in (sys.stdout, sys.stderr) if stream and stream.isatty()}
         handlers = [
             handler
             for handler in logging.getLogger().handlers
@@ -265,6 +274,8 @@ class LiveView:
             sys.stdin = keyboard
             for handler, original in originals:
                 handler.setStream(original)
+            for above in streams.values():
+                above.release()
 
 
 class _Above:
@@ -294,6 +305,12 @@ class _Above:
             self._descriptor = os.dup(self._stream.fileno())
         return self._descriptor
 
+    def release(self) -> None:
+        """Close the descriptor that was given out, if one was."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
@@ -315,3 +332,11 @@ class _Keyboard:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def _renew_locks_in_fork() -> None:
+    for view in _views:
+        view.renew_lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks_in_fork)

@@ -53,7 +53,7 @@ class TransferBudget:
     def __init__(self, limit_bytes: int) -> None:
         #: No other budget of this process has this number.
         self.mark = next(_marks)
-        self._at_end: dict[Hashable, Callable[[], object]] = {}
+        self._at_end: dict[Hashable, Callable[[], object]] | None = {}
         self._limit_bytes = _checked_bytes(limit_bytes, "limit_bytes")
         self._used_bytes = 0
         self._epoch = 0
@@ -128,13 +128,21 @@ class TransferBudget:
                 self._used_bytes += difference
 
     def at_end(self, key: Hashable, call: Callable[[], object]) -> None:
-        """Have something called when the block that this budget belongs to ends, once for equal keys."""
-        self._at_end.setdefault(key, call)
+        """Have something called when the block that this budget belongs to ends, once for equal keys.
+
+        At once when it has ended: a thread that began in it may go on.
+        """
+        with _counting:
+            if self._at_end is not None:
+                self._at_end.setdefault(key, call)
+                return
+        call()
 
     def end(self) -> None:
         """The block has ended; who has kept the budget may go on charging it."""
-        calls, self._at_end = self._at_end, {}
-        for call in calls.values():
+        with _counting:
+            calls, self._at_end = self._at_end, None
+        for call in (calls or {}).values():
             call()
 
     def __repr__(self) -> str:
