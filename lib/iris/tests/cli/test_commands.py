@@ -269,7 +269,7 @@ def test_the_list_of_workers(iris: Iris, client: Client) -> None:
     ]
     _, out, _ = iris("cluster", "worker", "list")
     header, first, second = (line.split() for line in out.splitlines())
-    assert header == ["WORKER", "STATE", "TASKS", "STRIKES", "SINCE", "CORDONED", "BECAUSE"]
+    assert header == ["WORKER", "STATE", "TASKS", "STRIKES", "SINCE", "BECAUSE"]
     assert (first[:4], first[-1]) == (["w1", "cordoned", "3", "2"], "slow")
     assert second == ["w2", "away", "0", "0", "-", "-"]
     assert [item["worker_id"] for item in json.loads(iris("cluster", "worker", "list", "--json")[1])] == ["w1", "w2"]

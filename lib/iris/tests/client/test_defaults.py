@@ -126,6 +126,11 @@ def test_the_state_of_a_worker_in_words(connected: bool, late: bool, cordoned: s
     assert WorkerStatus("w", connected, 1, 1, 1, "", 0, 0, 0, is_late=late, cordon_reason=cordoned).state == state
 
 
+def test_a_worker_that_starts_nothing_is_stuck() -> None:
+    worker = WorkerStatus("w", True, 1, 1, 1, "", 0, 0, 0, trouble="no guardian", cordon_reason="x")
+    assert (worker.state, worker.to_json()["trouble"]) == ("stuck, cordoned", "no guardian")
+
+
 def test_a_jobs_environment_without_more() -> None:
     job = JobEnv("h:1", "/a/b", "/a/b/0", "/a/b/0:0", "w", "")
     assert (job.work_dir, job.bundle_digest, job.workspace_dir) == ("", "", "")

@@ -132,3 +132,18 @@ def test_where_nobody_listens_grpc_is_taken(tmp_path: Path) -> None:
     listener.close()
     for path in ("", str(tmp_path / "s"), str(tmp_path / "none"), str(tmp_path / ("a" * 200))):
         assert isinstance(open_stream(path, None, METADATA, 1), GrpcStream)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (frame(FrameKind.MESSAGE, b"\xff"), "cannot be decoded: use the same release"),
+        (b"\xff" * 5, "a message of 4294967295 bytes"),
+        (b"\x00\x00\x00\x00\x09", "a frame of kind 9"),
+    ],
+)
+def test_what_cannot_be_understood_ends_it_for_all_who_wait(listener: Listener, data: bytes, words: str) -> None:
+    stream = stream_to(listener, [])
+    listener.peer.sendall(data)
+    with pytest.raises(SessionBroken, match=words):
+        list(stream.news())

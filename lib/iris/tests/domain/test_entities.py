@@ -82,6 +82,7 @@ def test_a_new_job_task_and_worker_have_done_nothing() -> None:
         "cordon_reason": "",
         "strikes": 0,
         "is_late": False,
+        "trouble": "",
     }
     assert (UserBudget("ann").max_weight, UserBudget("ann").max_band) == (0, PriorityBand.PRODUCTION)
 
@@ -105,6 +106,7 @@ def test_an_attempt_is_named_by_its_task_and_number() -> None:
         ({}, False),
         ({"connected": True, "cordon_reason": "fan"}, False),
         ({"connected": True, "is_late": True}, False),
+        ({"connected": True, "trouble": "its guardian is away"}, False),
         ({"connected": True, "strikes": 2}, True),
     ],
 )

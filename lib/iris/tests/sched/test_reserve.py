@@ -107,7 +107,9 @@ class TestGangs:
         pools.submit("/u/small", replicas=3)
         plan = pools.schedule()
         assert placed(plan) == []
-        assert plan.reasons["/u/gang"].endswith("; pool b is kept free for it")
+        reason = plan.reasons["/u/gang"]
+        assert "the best, b, has room for 2;" in reason, "as it is before anything is kept"
+        assert reason.endswith("; pool b is kept free for it")
 
     def test_a_group_that_could_never_hold_it_is_not_kept(self, pools):
         pools.submit("/u/gang", replicas=4, coscheduling_group_by="pool")

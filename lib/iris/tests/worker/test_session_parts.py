@@ -34,8 +34,12 @@ class Supervisor:
         self.acknowledged: list[tuple[str, int]] = []
         self.live_count = 0
         self.reserved_disk = 0
+        self.why_stuck = ""
         self.is_resumed = asyncio.Event()
         self.is_asked = asyncio.Event()
+
+    def trouble(self) -> str:
+        return self.why_stuck
 
     def contact(self, sent_ms: int) -> None:
         self.contacts.append(sent_ms)
@@ -235,6 +239,25 @@ class TestBeats:
             assert bench.supervisor.contacts == [1000, 302_000, 700_000], "each once, and none that is older"
 
         play(scenario)
+
+
+def test_trouble_is_told_with_a_beat_once_and_again_when_it_is_over() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.supervisor.why_stuck = "no guardian"
+        task = bench.begin(heartbeat_interval_ms=600_000)
+        await bench.supervisor.is_resumed.wait()
+        told = []
+        for number, trouble in enumerate(("no guardian", "no guardian", "", "")):
+            bench.supervisor.why_stuck = trouble
+            bench.now += 300_000
+            bench.supervisor.outbox.observe(SEEN)
+            message = await bench.next_sent(number + 2)
+            told.append(message.trouble if message.HasField("trouble") else None)
+        assert told == ["no guardian", None, "", None]
+        bench.call.say(GOODBYE)
+        await task
+
+    play(scenario)
 
 
 def test_that_it_leaves_is_said_at_once_and_the_last_words_are_delivered() -> None:

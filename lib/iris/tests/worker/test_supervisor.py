@@ -69,6 +69,9 @@ class FakeRuntime:
         self.commands[owner] = Command(None, listener)
         return self.commands[owner]
 
+    def trouble(self) -> str:
+        return ""
+
     def contact(self, sent_ms: int) -> None:
         self.contacts.append(sent_ms)
 

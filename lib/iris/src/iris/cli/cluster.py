@@ -143,6 +143,9 @@ def _status_lines(found: "ClusterStatus", address: str) -> list[str]:
     ]
     lines += storage_lines(found)
     lines += [f"worker:     does not start: {found.worker_trouble}"] if found.worker_trouble else []
+    lines += [
+        f"worker:     {worker.worker_id} takes no tasks: {worker.trouble}" for worker in found.workers if worker.trouble
+    ]
     rows = [
         [
             worker.worker_id,

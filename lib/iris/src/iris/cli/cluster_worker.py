@@ -24,7 +24,7 @@ def worker() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def list_command(context: CliContext, as_json: bool) -> None:
-    """Show every known worker: its state, and why it is cordoned."""
+    """Show every known worker: its state, and why it is cordoned or stuck."""
     with context.client() as client:
         found = client.cluster_status(all_workers=True).workers
     now = unix_ms()
@@ -35,14 +35,14 @@ def list_command(context: CliContext, as_json: bool) -> None:
             str(item.running_tasks),
             str(item.strikes),
             moment(item.last_seen_at_ms, now),
-            item.cordon_reason or "-",
+            item.cordon_reason or item.trouble or "-",
         ]
         for item in found
     ]
     if not rows and not as_json:
         say("no worker is known")
     output(as_json).rows(
-        ("worker", "state", "tasks", "strikes", "since", "cordoned because"), rows, [item.to_json() for item in found]
+        ("worker", "state", "tasks", "strikes", "since", "because"), rows, [item.to_json() for item in found]
     )
 
 

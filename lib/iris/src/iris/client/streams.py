@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.frames import FrameKind, FrameReader, Metadata, Opening, frame, read_end
 from iris.rpc.iris_pb2_grpc import ClientServiceStub
 from iris.rpc.protocol import MAX_MESSAGE_BYTES
+from rigging.errors import InvalidRequest
 
 _METHOD: Final = "/iris.v1.ClientService/Session"
 _CHUNK: Final = 256 * 1024
@@ -161,14 +163,26 @@ class SocketStream:
                 raise SessionBroken(grpc.StatusCode.UNAVAILABLE, f"the session broke: {error}") from None
             if not data:
                 raise SessionBroken(grpc.StatusCode.UNAVAILABLE, "the controller ended the session")
-            for kind, content in frames.feed(data):
+            try:
+                received = [(kind, content) for kind, content in frames.feed(data)]
+            except InvalidRequest as error:
+                raise SessionBroken(grpc.StatusCode.UNAVAILABLE, f"the session broke: {error}") from None
+            for kind, content in received:
                 if kind is FrameKind.END:
                     raise SessionBroken(*read_end(content))
-                yield pb.ClientNews.FromString(content)
+                yield _news_from(content)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _news_from(content: bytes) -> pb.ClientNews:
+    try:
+        return pb.ClientNews.FromString(content)
+    except DecodeError:
+        text = "the controller's words cannot be decoded: use the same release of iris on both sides"
+        raise SessionBroken(grpc.StatusCode.UNAVAILABLE, text) from None
 
 
 def open_stream(path: str, stub: ClientServiceStub, metadata: Metadata, timeout_s: float) -> Stream:

@@ -207,11 +207,14 @@ class WorkerStatus:
     strikes: int = 0
     last_seen_at_ms: int = 0
     is_late: bool = False
+    trouble: str = ""
+    """Why it cannot start anything at present; empty: it can."""
 
     @property
     def state(self) -> str:
-        """ "connected", or what speaks against it: "away", "late" (not heard for two heartbeats), "cordoned"."""
+        """ "connected", or the reasons against it: "away", "late" (unheard for two heartbeats), "stuck", "cordoned"."""
         words = ["late" if self.is_late else ""] if self.connected else ["away"]
+        words += ["stuck"] if self.trouble else []
         words += ["cordoned"] if self.cordon_reason else []
         return ", ".join(filter(None, words)) or "connected"
 
@@ -232,6 +235,7 @@ class WorkerStatus:
             "strikes": self.strikes,
             "last_seen_at_ms": self.last_seen_at_ms,
             "is_late": self.is_late,
+            "trouble": self.trouble,
         }
 
 

@@ -247,6 +247,7 @@ def _worker_status(message: pb.WorkerInfo) -> WorkerStatus:
         strikes=message.strikes,
         last_seen_at_ms=message.last_seen_at_ms,
         is_late=message.is_late,
+        trouble=message.trouble,
     )
 
 

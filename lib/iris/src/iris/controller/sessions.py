@@ -22,6 +22,7 @@ from iris.domain.events import (
     WorkerHeard,
     WorkerLost,
     WorkerResized,
+    WorkerTroubled,
 )
 from iris.domain.ids import AttemptId, WorkerId, parse_attempt_id, parse_task_id
 from iris.domain.resources import Resources
@@ -175,6 +176,11 @@ class Sessions:
         """The worker offers something else than it did."""
         if self._open.get(session.worker_id) is session:
             self._engine.post(WorkerResized(session.worker_id, session.instance_id, capacity))
+
+    def note_trouble(self, session: WorkerSession, trouble: str) -> None:
+        """The worker cannot start anything at present, and why; "": it can again."""
+        if self._open.get(session.worker_id) is session:
+            self._engine.post(WorkerTroubled(session.worker_id, session.instance_id, trouble))
 
     def begin_leaving(self, session: WorkerSession) -> None:
         """The worker ends its attempts and goes: it reports their ends, and gets nothing new."""

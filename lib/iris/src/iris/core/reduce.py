@@ -29,6 +29,7 @@ from iris.domain.events import (
     WorkerLate,
     WorkerLost,
     WorkerResized,
+    WorkerTroubled,
     WorkerUncordoned,
 )
 
@@ -67,6 +68,8 @@ def reduce(view: ClusterView, event: Event, now_ms: int) -> Outcome:
             worker_rules.connect(draft, event)
         case WorkerResized():
             worker_rules.resize(draft, event)
+        case WorkerTroubled():
+            worker_rules.be_troubled(draft, event)
         case WorkerDisconnected():
             worker_rules.disconnect(draft, event)
         case WorkerLate():

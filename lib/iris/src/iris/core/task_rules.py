@@ -48,6 +48,8 @@ def assign(draft: Draft, event: Assigned) -> Task:
         raise Conflict(f"worker {event.worker_id} is not connected; {event.task_id} cannot be assigned to it")
     if worker.is_late:
         raise Conflict(f"worker {event.worker_id} was not heard for two heartbeats; nothing can be assigned to it")
+    if worker.trouble:
+        raise Conflict(f"nothing can be assigned to worker {event.worker_id} at present: {worker.trouble}")
     if worker.cordon_reason:
         raise Conflict(f"worker {event.worker_id} is cordoned ({worker.cordon_reason}); nothing can be assigned to it")
     load, spec = view.loads[event.worker_id], view.jobs[task.job_id].spec

@@ -14,6 +14,7 @@ from iris.domain.events import (
     WorkerCordoned,
     WorkerDisconnected,
     WorkerResized,
+    WorkerTroubled,
     WorkerUncordoned,
 )
 from iris.domain.ids import AttemptId, WorkerId
@@ -41,6 +42,13 @@ def resize(draft: Draft, event: WorkerResized) -> None:
     worker = draft.view.workers.get(event.worker_id)
     if worker is not None and worker.instance_id == event.instance_id and worker.capacity != event.capacity:
         draft.changes.workers[event.worker_id] = replace(worker, capacity=event.capacity)
+
+
+def be_troubled(draft: Draft, event: WorkerTroubled) -> None:
+    """Assign nothing to the worker while it is in trouble; what is there stays. As `resize` for an older instance."""
+    worker = draft.view.workers.get(event.worker_id)
+    if worker is not None and worker.instance_id == event.instance_id and worker.trouble != event.trouble:
+        draft.changes.workers[event.worker_id] = replace(worker, trouble=event.trouble)
 
 
 def disconnect(draft: Draft, event: WorkerDisconnected) -> None:

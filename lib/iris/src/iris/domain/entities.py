@@ -203,6 +203,7 @@ class Worker:
         last_seen_at_ms: When it connected, or the session ended.
         cordon_reason: Why nothing new is assigned to it; empty: it is not cordoned. Outlives reconnections.
         strikes: Attempts in a row that ended there by a fault of the host: not started, or a device error.
+        trouble: Why it cannot start anything at present, by its own account; empty: it can. Not stored.
     """
 
     worker_id: WorkerId
@@ -214,11 +215,12 @@ class Worker:
     cordon_reason: str = ""
     strikes: int = 0
     is_late: bool = False
+    trouble: str = ""
 
     @property
     def is_open(self) -> bool:
         """Whether new attempts may be assigned to it."""
-        return self.connected and not self.cordon_reason and not self.is_late
+        return self.connected and not (self.cordon_reason or self.is_late or self.trouble)
 
 
 @dataclass(frozen=True, slots=True)

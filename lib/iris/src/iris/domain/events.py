@@ -88,6 +88,15 @@ class WorkerResized:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerTroubled:
+    """A connected worker says why it cannot start anything at present, or ("") that it can again."""
+
+    worker_id: WorkerId
+    instance_id: str
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerDisconnected:
     """The session of that instance ended; its attempts go on until the worker is lost."""
 
@@ -211,6 +220,7 @@ Event = (
     | Begun
     | WorkerConnected
     | WorkerResized
+    | WorkerTroubled
     | WorkerDisconnected
     | WorkerLate
     | WorkerHeard

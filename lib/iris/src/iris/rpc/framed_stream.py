@@ -1,6 +1,7 @@
 """Either end of a stream of frames in an event loop: what arrives is kept in order, and no more of it than is read."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -53,8 +54,8 @@ class Incoming:
         return self.decode(data)
 
 
-class FramedStream(asyncio.Protocol):
-    """What both ends have in common.
+class FramedStream(asyncio.Protocol, ABC):
+    """Either end of a stream.
 
     Args:
         most: Bytes that a frame of the other side may have.
@@ -69,13 +70,13 @@ class FramedStream(asyncio.Protocol):
         self._paused = False
         self._said_all = False
 
+    @abstractmethod
     def take(self, kind: FrameKind, content: bytes) -> None:
         """A frame has come. Raises MarinError for one that may not come now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def refuse(self, error: MarinError) -> None:
         """What came is none of our frames."""
-        raise NotImplementedError
 
     def put(self, content: bytes) -> None:
         """Keep a message until it is read."""

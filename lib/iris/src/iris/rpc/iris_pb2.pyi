@@ -1596,6 +1596,7 @@ class WorkerInfo(_message.Message):
     CORDON_REASON_FIELD_NUMBER: _builtins.int
     STRIKES_FIELD_NUMBER: _builtins.int
     IS_LATE_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     connected: _builtins.bool
     last_seen_at_ms: _builtins.int
@@ -1606,6 +1607,8 @@ class WorkerInfo(_message.Message):
     """attempts in a row that ended there by a fault of the host"""
     is_late: _builtins.bool
     """connected, but not heard for two heartbeats"""
+    trouble: _builtins.str
+    """why it cannot start anything at present, by its own account; empty: it can"""
     @_builtins.property
     def capacity(self) -> Global___Resources: ...
     @_builtins.property
@@ -1625,10 +1628,11 @@ class WorkerInfo(_message.Message):
         cordon_reason: _builtins.str = ...,
         strikes: _builtins.int = ...,
         is_late: _builtins.bool = ...,
+        trouble: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "committed", b"committed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "capacity", b"capacity", "committed", b"committed", "connected", b"connected", "cordon_reason", b"cordon_reason", "is_late", b"is_late", "last_seen_at_ms", b"last_seen_at_ms", "running_tasks", b"running_tasks", "strikes", b"strikes", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "capacity", b"capacity", "committed", b"committed", "connected", b"connected", "cordon_reason", b"cordon_reason", "is_late", b"is_late", "last_seen_at_ms", b"last_seen_at_ms", "running_tasks", b"running_tasks", "strikes", b"strikes", "trouble", b"trouble", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2626,6 +2630,7 @@ class WorkerMessage(_message.Message):
     BEAT_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
     SENT_AT_MS_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
     applied_revision: _builtins.int
     leaving: _builtins.bool
     """it ends its attempts and goes: nothing more is to be assigned to it"""
@@ -2635,6 +2640,10 @@ class WorkerMessage(_message.Message):
     """
     sent_at_ms: _builtins.int
     """by the clock that the observations' times are of: how long ago something was is true anywhere"""
+    trouble: _builtins.str
+    """Why the worker cannot start anything at present, when that is another than was said last in this session
+    (nothing is the first); empty: it can.
+    """
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -2656,13 +2665,19 @@ class WorkerMessage(_message.Message):
         beat: _builtins.int = ...,
         capacity: Global___Resources | None = ...,
         sent_at_ms: _builtins.int = ...,
+        trouble: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "hello", b"hello", "kind", b"kind"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "capacity", b"capacity", "hello", b"hello", "kind", b"kind", "trouble", b"trouble"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_revision", b"applied_revision", "beat", b"beat", "capacity", b"capacity", "hello", b"hello", "kind", b"kind", "leaving", b"leaving", "logs", b"logs", "observations", b"observations", "sent_at_ms", b"sent_at_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "applied_revision", b"applied_revision", "beat", b"beat", "capacity", b"capacity", "hello", b"hello", "kind", b"kind", "leaving", b"leaving", "logs", b"logs", "observations", b"observations", "sent_at_ms", b"sent_at_ms", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__trouble: _TypeAlias = _typing.Literal["trouble"]  # noqa: Y015
+    _WhichOneofArgType__trouble: _TypeAlias = _typing.Literal["_trouble", b"_trouble"]  # noqa: Y015
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__trouble) -> _WhichOneofReturnType__trouble | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
 Global___WorkerMessage: _TypeAlias = WorkerMessage  # noqa: Y015

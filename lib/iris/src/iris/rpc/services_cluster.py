@@ -162,6 +162,7 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             cordon_reason=worker.cordon_reason,
             strikes=worker.strikes,
             is_late=worker.connected and worker.is_late,
+            trouble=worker.trouble if worker.connected else "",
         )
 
 

@@ -111,6 +111,8 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
             sessions.heard(session, message.beat)
             if message.HasField("capacity"):
                 sessions.resize(session, resources_from_wire(message.capacity))
+            if message.HasField("trouble"):
+                sessions.note_trouble(session, message.trouble)
             for log in message.logs:
                 sessions.append_log(session, AttemptId(log.attempt_id), log.offset, log.data)
             shift_ms = clock_shift(message.sent_at_ms, self._controller.clock_ms()) if message.observations else 0

@@ -146,6 +146,13 @@ def _explain_no_worker(view: ClusterView) -> str:
     )
     if cordoned:
         return f"no worker takes work; {len(cordoned)} of {len(view.workers)} known are cordoned ({_some(cordoned)})"
+    troubled = sorted(
+        f"{worker.worker_id}: {worker.trouble}"
+        for worker in view.workers.values()
+        if worker.connected and worker.trouble and not worker.is_late
+    )
+    if troubled:
+        return f"no worker takes work; {_some(troubled)}"
     silent = sorted(worker.worker_id for worker in view.workers.values() if worker.connected)
     if silent:
         return f"no worker takes work; not heard for two heartbeats: {_some(silent)}"

@@ -290,13 +290,12 @@ class _Round:
         if hosts:
             self.plan.reasons.put(job_id, f"waits for attempts on {hosts[0].worker.worker_id} and other hosts to end")
             return
-        kept = ""
         if within is None and self._reservations.is_due(job, turn.band):
+            text = explain_gang(spec, groups, size, count, self._view)  # before: what is kept has room for nothing
             kept = self._reservations.keep_groups(job_id, turn.band, groups, size, count)
-        if kept:
-            text = explain_gang(spec, groups, size, count, self._view)
-            self.plan.reasons.put(job_id, f"{text}; {kept} is kept free for it")
-            return
+            if kept:
+                self.plan.reasons.put(job_id, f"{text}; {kept} is kept free for it")
+                return
         self._put_reason(key, job_id, lambda: explain_gang(spec, groups, size, count, self._view))
 
     def _make_room_for_gang(self, job: Job, band: PriorityBand, groups: Groups, size: int, count: int) -> list[Host]:

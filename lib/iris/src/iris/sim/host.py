@@ -200,6 +200,9 @@ class _Runtime:
     def take_up(self, owner: str, listener: Listener) -> Process:
         raise NotImplementedError(f"{owner}: an agent here begins with nothing")
 
+    def trouble(self) -> str:
+        return ""
+
     def contact(self, sent_ms: int) -> None:
         self._host.contact_ms = max(sent_ms, self._host.contact_ms)
 

@@ -117,6 +117,7 @@ class Session:
         self._heartbeat_s = 5.0
         self.welcomed = False
         self._said_leaving = False
+        self._said_trouble = ""
         self._clock = clock
         self._beat = 0
         self._last_beat_ms = -1_000_000_000
@@ -242,12 +243,22 @@ class Session:
         self._beats[self._beat] = now
         return self._beat
 
+    def _new_trouble(self) -> str | None:
+        """Why nothing can be started at present, "" when it can again; None when that was said."""
+        trouble = self._supervisor.trouble()
+        if trouble == self._said_trouble:
+            return None
+        self._said_trouble = trouble
+        logger.warning("%s", trouble or "tasks can be started again")
+        return trouble
+
     def _message(self, batch: Batch) -> pb.WorkerMessage:
         beat = self._next_beat()
         renewed = beat and self._offer.renew(self._supervisor.reserved_disk)
         return pb.WorkerMessage(
             beat=beat,
             capacity=wire.resources_to_wire(self._offer.capacity) if renewed else None,
+            trouble=self._new_trouble() if beat else None,
             observations=[wire.observation_to_wire(observation) for observation in batch.observations],
             logs=[pb.LogAppend(attempt_id=log.attempt_id, offset=log.offset, data=log.data) for log in batch.logs],
             applied_revision=self._revision,

@@ -115,6 +115,10 @@ class Supervisor:
         """Bytes of disk that attempts which have not ended were promised."""
         return sum(self._attempts[name].request.launch.resources.disk_bytes for name in self._live)
 
+    def trouble(self) -> str:
+        """Why nothing can be started here at present; empty: nothing is known to speak against it."""
+        return self._runtime.trouble()
+
     def now_ms(self) -> int:
         """The clock by which observations have their times."""
         return int(self._now() * 1000)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from iris.worker.guardian.client import GuardianClient
+from iris.worker.guardian.client import SILENCE_S, GuardianClient
 from iris.worker.guardian.protocol import MAX_FRAME_BYTES, FrameReader, encode
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.runtime.running import CommonSpec, Exit, Held, ProcessSpec, StartFailed, StartFailure
@@ -310,3 +310,25 @@ class TestTheEnd:
             await asyncio.wait_for(ending, 20)
 
         play(scenario)
+
+
+def test_a_guardian_that_says_nothing_after_a_start_does_not_answer() -> None:
+    async def scenario(bench: Bench) -> None:
+        now = 100.0
+        asyncio.get_running_loop().time = lambda: now  # type: ignore[method-assign]
+        now += SILENCE_S
+        assert bench.client.trouble() == "", "nobody asked it for anything"
+        for name in ("a", "b"):
+            bench.client.start(ProcessSpec(name, ("true",), {}, "/"), bench.seen)
+        now += SILENCE_S - 1
+        assert bench.client.trouble() == "", "it may be slow"
+        bench.tell(["started", "a", 7])
+        now += SILENCE_S - 1
+        assert bench.client.trouble() == "", "it has much to do, and says so"
+        now += 1
+        assert "(guardian, process 5) does not answer" in bench.client.trouble()
+        bench.tell(["over", "b", 8, 0, 0, 0, 1])
+        now += 1000
+        assert bench.client.trouble() == "", "all that was asked for has begun"
+
+    play(scenario)

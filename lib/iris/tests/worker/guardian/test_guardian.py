@@ -513,6 +513,36 @@ def test_what_is_beyond_its_fence_when_the_host_wakes_is_not_saved_by_a_contact(
     play(scenario)
 
 
+def test_a_suspended_guardian_is_noticed_until_it_goes_on(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris.worker.guardian.client.SILENCE_S", 0.1)
+
+    async def scenario(bench: Bench) -> None:
+        guardian, seen = await bench.attach(), Seen()
+        os.kill(bench.pid(), signal.SIGSTOP)
+        guardian.start(bench.spec("a", "echo begun"), seen)
+        assert guardian.trouble() == ""
+        await soon(lambda: guardian.trouble(), "it is noticed")
+        assert (
+            guardian.trouble() == f"the process that starts its tasks (guardian, process {bench.pid()}) does not answer"
+        )
+        os.kill(bench.pid(), signal.SIGCONT)
+        assert (await seen.end).succeeded
+        assert guardian.trouble() == ""
+
+    play(scenario)
+
+
+def test_a_suspended_guardian_is_named_to_the_next_worker(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        (await bench.attach()).close()
+        os.kill(bench.pid(), signal.SIGSTOP)
+        with pytest.raises(Unavailable, match="does not take this worker: it does not answer"):
+            await attach(bench.paths, patience_s=0.2)
+        os.kill(bench.pid(), signal.SIGCONT)
+
+    play(scenario)
+
+
 def test_acknowledged_beats_put_the_fence_off(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         guardian, seen = await bench.attach(), Seen()

@@ -34,6 +34,8 @@ _MOST_COMMONS: Final = 64
 _AGAIN_S: Final = 0.05
 _PATIENCE_S: Final = 20.0
 _FINISH_S: Final = 5.0
+SILENCE_S: float = 5.0
+"""A guardian that has said nothing for so long since it was told to start something does not answer."""
 _FOLDER: Final = Path(__file__).parent
 
 Versions = tuple[int, int]
@@ -42,8 +44,11 @@ Versions = tuple[int, int]
 class _Command:
     """A command that the guardian was told to run, or holds since before this process."""
 
-    def __init__(self, owner: str, listener: Listener, client: "GuardianClient", dies_with_worker: bool) -> None:
+    def __init__(
+        self, owner: str, listener: Listener, client: "GuardianClient", dies_with_worker: bool, asked_at: float
+    ) -> None:
         self.listener = listener
+        self.asked_at = asked_at
         self.dies_with_worker = dies_with_worker
         self.started = False
         self._owner = owner
@@ -78,6 +83,7 @@ class GuardianClient(asyncio.Protocol):
         self._commons: dict[CommonSpec, int] = {}  # that the guardian was told; the oldest first
         self._last_number = 0
         self._leaving = False
+        self._heard_at = self._loop.time()
 
     # --- the runtime ---
 
@@ -136,6 +142,14 @@ class GuardianClient(asyncio.Protocol):
         self._commands.pop(owner, None)
         self.ask("forget", owner)
 
+    def trouble(self) -> str:
+        """Why nothing can be started at present: the guardian does not answer. Empty while it does."""
+        asked = (self._commands[name] for name in self._live)
+        since = min((command.asked_at for command in asked if not command.started), default=None)
+        if since is None or self._loop.time() - max(since, self._heard_at) < SILENCE_S:
+            return ""
+        return f"the process that starts its tasks (guardian, process {self.pid}) does not answer"
+
     def contact(self, sent_ms: int) -> None:
         """The controller has acknowledged a beat that was sent at this moment (`protocol.boot_ms`)."""
         self.ask("contact", sent_ms)
@@ -163,7 +177,7 @@ class GuardianClient(asyncio.Protocol):
         self._requests.append(list(request))
 
     def _listen(self, owner: str, listener: Listener, dies_with_worker: bool) -> _Command:
-        command = self._commands[owner] = _Command(owner, listener, self, dies_with_worker)
+        command = self._commands[owner] = _Command(owner, listener, self, dies_with_worker, self._loop.time())
         self._live.add(owner)
         return command
 
@@ -178,6 +192,7 @@ class GuardianClient(asyncio.Protocol):
         self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's are of no class of asyncio
 
     def data_received(self, data: bytes) -> None:
+        self._heard_at = self._loop.time()
         for message in self._reader.feed(data):
             news = message.get("news")
             for item in news if isinstance(news, list) else ():
@@ -285,9 +300,9 @@ async def attach(
                 raise Unavailable(f"the guardian did not start{why} (its log: {paths.log})") from error
             continue
         try:
-            client = await _greet(stream, versions)
-        except (ConnectionError, ProtocolError, Unavailable) as error:
-            why = str(error)
+            client = await _greet(stream, versions, patience_s)
+        except (ConnectionError, ProtocolError, TimeoutError, Unavailable) as error:
+            why = str(error) or "it does not answer"  # as when it is suspended
             stream.close()
             await asyncio.sleep(_AGAIN_S)
             continue
@@ -315,10 +330,10 @@ def _connect(paths: GuardianPaths) -> socket.socket:
     return stream
 
 
-async def _greet(stream: socket.socket, versions: Versions) -> GuardianClient:
+async def _greet(stream: socket.socket, versions: Versions, patience_s: float) -> GuardianClient:
     loop = asyncio.get_running_loop()
     hello = {"versions": list(versions), "pid": os.getpid(), "role": "worker"}
-    async with asyncio.timeout(_PATIENCE_S):
+    async with asyncio.timeout(patience_s):
         await loop.sock_sendall(stream, encode({"hello": hello}))
         reader = FrameReader(MAX_FRAME_BYTES)
         messages: list[Message] = []

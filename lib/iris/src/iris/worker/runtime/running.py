@@ -205,6 +205,10 @@ class Runtime(Protocol):
         """Listen to one of `held` from now on; what became of it meanwhile is told at once."""
         ...
 
+    def trouble(self) -> str:
+        """Why nothing can be started at present; empty: nothing is known to speak against it."""
+        ...
+
     def contact(self, sent_ms: int) -> None:
         """The controller acknowledged a beat that was sent at this moment (`guardian.protocol.boot_ms`)."""
         ...
