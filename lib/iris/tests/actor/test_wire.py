@@ -43,6 +43,15 @@ def test_a_message_that_ends_too_early_is_refused() -> None:
         unpack_client(whole[:1])
 
 
+def test_a_size_is_read_as_protobuf_reads_it_and_never_without_end() -> None:
+    """A peer may write a small size in many bytes; one that never ends must not be read on and on."""
+    longest = b"\x7a\x83" + b"\x80" * 8 + b"\x00abc"
+    assert list(pb.ClientFrames.FromString(longest).blobs) == [b"abc"]
+    assert [bytes(blob) for blob in unpack_client(longest).blobs] == [b"abc"]
+    with pytest.raises(ValueError, match="more than 64 bits"):
+        unpack_client(b"\x7a\x83" + b"\x80" * 9 + b"\x00abc")
+
+
 def test_a_message_with_fewer_blobs_than_it_speaks_of_ends_the_connection_in_order() -> None:
     parcel = Parcel(pb.ServerFrames(ends=[pb.CallEnd(call=1, attached=True), pb.CallEnd(call=2, attached=True)]))
     parcel.attach(b"x" * 300)

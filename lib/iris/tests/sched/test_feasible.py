@@ -163,3 +163,17 @@ def test_several_groups_add_up_their_slices() -> None:
     assert impossible_reason(tpu_job(24), [], (POOL, other)) is None
     reason = "needs 4 slices of 8 hosts; the scale groups that match have 3 at most"
     assert impossible_reason(tpu_job(32), [], (POOL, other)) == reason
+
+
+def test_only_workers_with_room_for_a_task_count_as_places_of_a_gang() -> None:
+    """Ten hosts of one slice of which half are too small hold no gang of ten."""
+    wide = JobSpec(
+        JobId("/u/g"), CommandEntrypoint(("true",)), resources(1, 4), replicas=10, coscheduling_group_by="tpu-name"
+    )
+    group = replace(POOL, name="small", hosts_per_slice=1, host=resources(2, 8), attributes=(("tpu-name", "x"),))
+    little = [(WorkerId(f"little-{number}"), resources(1, 2), {"tpu-name": "s"}) for number in range(5)]
+    apart = [(WorkerId(f"apart-{number}"), POOL.host, {"zone": "s"}) for number in range(5)]
+    for others in (little, apart):
+        reason = impossible_reason(wide, [*hosts(5, "s"), *others], (group,))
+        assert reason == "needs room for 10 tasks in one tpu-name; the largest (scale group small) has 2"
+    assert impossible_reason(wide, hosts(10, "s"), (group,)) is None

@@ -20,6 +20,7 @@ from marin.execution.run_events import RunEvent, StepEnd, StepEnded
 from marin.execution.runner import Outcome, StepRun, StepTask
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import InvalidRequest, StepFailed
+from rigging.testing import eventually
 
 MakeStep = Callable[..., ExecutorStep[Any]]
 MakeExecutor = Callable[[], Executor]
@@ -30,6 +31,30 @@ SHORT = LeaseTerms(renew_seconds=0.02, timeout_seconds=0.3)
 def steal(path: str) -> None:
     """Put a living lease of another machine in the place of whoever holds it."""
     Path(path, ".executor_status.lock").write_text(json.dumps({"worker_id": "thief", "timestamp": time.time()}))
+
+
+class Counted(StepLease):
+    """In no storage; counts how often it is renewed."""
+
+    renewals = 0
+    free = False
+
+    def is_free(self) -> bool:
+        return self.free
+
+    def _begin(self, *_: object) -> bool:
+        return True
+
+    def _write(self, *_: object) -> None: ...
+
+    def _leave(self, *_: object) -> None: ...
+
+    def _end(self, *_: object) -> bool:
+        return True
+
+    def _renew(self, *_: object) -> bool:
+        self.renewals += 1
+        return True
 
 
 class Events:
@@ -132,19 +157,8 @@ def test_waiting_for_another_run_takes_no_place(tmp_path: Path) -> None:
 
 
 def test_a_lease_that_cannot_be_renewed_counts_as_lost_in_time() -> None:
-    class Unreachable(StepLease):
-        def is_free(self) -> bool:
-            return True
-
-        def _begin(self, *_: object) -> bool:
-            return True
-
-        def _write(self, *_: object) -> None: ...
-
-        def _leave(self, *_: object) -> None: ...
-
-        def _end(self, *_: object) -> bool:
-            return True
+    class Unreachable(Counted):
+        free = True
 
         def _renew(self, *_: object) -> bool:
             raise OSError("no route to storage")
@@ -161,6 +175,34 @@ def test_a_lease_that_cannot_be_renewed_counts_as_lost_in_time() -> None:
     with pytest.raises(LeaseLostError):
         lease.end(STATUS_SUCCESS)
     keeper.stop()
+
+
+def test_a_step_that_got_its_lease_as_the_run_stopped_keeps_it_while_it_works() -> None:
+    """Its function may be on its way out for minutes; a lease that stands still would let another run begin beside."""
+    keeper = LeaseKeeper(SHORT)
+    for _ in range(2):  # whether the keeper's thread never was, or has ended
+        keeper.stop()
+        lease = Counted("/p", "a", SHORT)
+        assert lease.begin(force_run_failed=True)
+        keeper.keep(lease, lambda: pytest.fail("lost"))
+        eventually(lambda lease=lease: lease.renewals >= 2, "it is renewed")
+        keeper.drop(lease)
+
+
+def test_after_the_stop_nobody_is_told_of_others_leases() -> None:
+    """The run has ended: a step that became free would be made by nobody."""
+    keeper = LeaseKeeper(SHORT)
+    kept, watched = Counted("/p", "a", SHORT), Counted("/q", "b", SHORT)
+    assert kept.begin(force_run_failed=True)
+    keeper.keep(kept, lambda: pytest.fail("lost"))
+    told: list[str] = []
+    keeper.watch(watched, lambda: told.append("free"))
+    keeper.stop()
+    watched.free = True
+    before = kept.renewals
+    eventually(lambda: kept.renewals >= before + 5, "the keeper goes on round for what is kept")
+    keeper.drop(kept)
+    assert not told
 
 
 def test_an_attempt_that_was_given_up_writes_nothing_more(tmp_path: Path) -> None:

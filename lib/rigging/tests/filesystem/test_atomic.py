@@ -86,10 +86,30 @@ def test_reader_never_sees_a_part(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_file_permissions_follow_the_umask(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["atomic", "in a new/directory"])
+def test_file_permissions_follow_the_umask(name: str, tmp_path: Path) -> None:
     (tmp_path / "plain").write_bytes(b"")
-    write_bytes_atomic(tmp_path / "atomic", b"")
-    assert (tmp_path / "atomic").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    write_bytes_atomic(tmp_path / name, b"")
+    assert (tmp_path / name).stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_directory_that_another_process_makes_at_the_same_time_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of one run write their first files below the same new directory, from many machines."""
+    open_file, tried = os.open, []
+
+    def late(path: str, *arguments: int) -> int:
+        if not tried:
+            tried.append(path)
+            (tmp_path / "new").mkdir()
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return open_file(path, *arguments)
+
+    monkeypatch.setattr(os, "open", late)
+    write_bytes_atomic(tmp_path / "new/x", b"1")
+    monkeypatch.undo()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["x"]
 
 
 def test_below_a_file_there_is_nothing_and_a_directory_is_no_file(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ _SERVICE: Final = pb.DESCRIPTOR.services_by_name["ActorService"].full_name
 _BLOBS_TAG: Final = 15 << 3 | 2
 """The byte with which each of a message's `blobs` begins (see actor.proto)."""
 
-_LAST_SHIFT: Final = 63
+_SIZE_BYTES: Final = 10
+"""So many bytes, seven bits each, are the most that protobuf takes for a number."""
 
 
 class Parcel(Generic[Message]):
@@ -106,12 +107,11 @@ def _prefix(size: int) -> bytes:
 
 
 def _size(data: bytes, at: int) -> tuple[int, int]:
-    """The size that is written at a place, and the place behind it. Raises ValueError for more than 64 bits."""
-    size = shift = 0
-    while shift <= _LAST_SHIFT:
-        byte = data[at]
-        size |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+    """The size that is written at a place, and the place behind it. Raises ValueError for more than ten bytes."""
+    size = 0
+    for number in range(_SIZE_BYTES):
+        byte = data[at + number]
+        size |= (byte & 0x7F) << 7 * number
         if byte < 0x80:
-            return size, at
+            return size, at + number + 1
     raise ValueError("the size of a blob takes more than 64 bits")

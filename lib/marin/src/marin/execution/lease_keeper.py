@@ -85,12 +85,12 @@ class LeaseKeeper:
             self._stopped = True
             self._watched.clear()
             self._changed.notify()
-            is_needed = bool(self._kept)
-        if self._thread is not None and not is_needed:
-            self._thread.join()
+            ending = self._thread if not self._kept else None
+        if ending is not None:
+            ending.join()
 
     def _ensure_thread(self) -> None:
-        if self._thread is None and not self._stopped:
+        if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="marin-lease-keeper", daemon=True)
             self._thread.start()
 
@@ -102,6 +102,7 @@ class LeaseKeeper:
                     if not self._stopped or self._kept:
                         self._changed.wait(self._pause())
                     if self._stopped and not self._kept:
+                        self._thread = None  # a lease that is taken after the stop is kept, too, by another
                         return
                     now = time.monotonic()
                     renewals = [kept for kept in self._kept.values() if kept.due <= now]
