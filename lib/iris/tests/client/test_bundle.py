@@ -10,7 +10,7 @@ from iris.client import IrisClient
 from iris.client.bundle import PART_BYTES, blob_digest, make_bundle, open_plain, upload_bundle, upload_messages
 from iris.cluster.types import Entrypoint
 from iris.rpc import iris_pb2 as pb
-from rigging.errors import Conflict
+from rigging.errors import Conflict, InvalidRequest
 
 MIB = 1 << 20
 
@@ -144,3 +144,10 @@ def test_messages_stay_small_and_many_small_blobs_share_one():
     chunks = [chunk for message in messages for chunk in message.chunks]
     assert sum(chunk.last for chunk in chunks) == len(blobs)
     assert [chunk.offset for chunk in chunks if chunk.digest == "big"] == [0, MIB, 2 * MIB]
+
+
+def test_a_bundle_too_large_is_refused_in_the_words_of_iris(tmp_path, monkeypatch):
+    (tmp_path / "x").write_bytes(bytes(2**20 + 1))
+    monkeypatch.setenv("IRIS_MAX_BUNDLE_MB", "1")
+    with pytest.raises(InvalidRequest, match=r"--no-workspace\)\. To allow more, set IRIS_MAX_BUNDLE_MB"):
+        make_bundle(tmp_path)

@@ -46,6 +46,16 @@ def parse_size(size: str | int, what: str = "") -> int:
     return exact
 
 
+def format_size(size_bytes: int) -> str:
+    """A size for people, e.g. "1.5 GiB"."""
+    value = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.3g} {unit}"
+        value /= 1024
+    return f"{value:.3g} TiB"
+
+
 def check_unit(size: str | int, what: str) -> int:
     """Bytes of a size that is asked for: 0, or at least 1 MB. Raises InvalidRequest that suggests a unit for less."""
     found = parse_size(size, what)

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from iris.client.connection import Connection
-from iris.client.workspace import WorkspaceFile, list_workspace
+from iris.client.workspace_choice import WORKSPACE_RULES
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.manifest import MANIFEST_FORMAT
 from iris.rpc.protocol import MAX_BLOB_CHUNK_BYTES
 from rigging.errors import Conflict, InvalidRequest
+from rigging.workspace import WorkspaceFile, list_workspace
 
 PART_BYTES: Final = 4 * 1024 * 1024
 
@@ -95,7 +96,7 @@ def gather_files(
     warnings: list[str] = []
     for place, source in (*beside.items(), (project_dir, root)):
         if source.is_dir():
-            listing = list_workspace(source)
+            listing = list_workspace(source, rules=WORKSPACE_RULES)
             warnings.extend(listing.warnings)
             for file in listing.files:
                 files[f"{place}/{file.path}" if place else file.path] = (source / file.path, file)

@@ -1,19 +1,17 @@
 """Which folder goes along with jobs, and in which directory of it a command runs."""
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import rigging.workspace
 from rigging.config_discovery import find_project_root
-from rigging.errors import InvalidRequest
+from rigging.workspace import WorkspaceRules, reason_against_root
 
-_SYSTEM_DIRS: Final = frozenset(
-    {"/", "/bin", "/boot", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/root", "/run", "/sbin"}
-    | {"/srv", "/tmp", "/usr", "/usr/local", "/var", "/var/tmp", "/Users", "/private", "/private/tmp", "/Library"}
+WORKSPACE_RULES: Final = WorkspaceRules(
+    limit_variable="IRIS_MAX_BUNDLE_MB",
+    other_ways="name another folder (--workspace DIR), or send none (--no-workspace)",
 )
-_SYSTEM_TREES: Final = ("/dev", "/proc", "/sys")
 
 
 def find_workspace(cwd: Path, *, environ: Mapping[str, str] | None = None) -> Path:
@@ -24,7 +22,7 @@ def find_workspace(cwd: Path, *, environ: Mapping[str, str] | None = None) -> Pa
     """
     root = find_project_root(cwd)
     # A stray pyproject.toml or .git in the home directory does not make all of it the project.
-    if root is None or _reason_against(root, environ):
+    if root is None or reason_against_root(root, environ):
         root = cwd.absolute()
     check_workspace_root(root, environ=environ)
     return root
@@ -32,14 +30,7 @@ def find_workspace(cwd: Path, *, environ: Mapping[str, str] | None = None) -> Pa
 
 def check_workspace_root(root: Path, *, environ: Mapping[str, str] | None = None) -> None:
     """Raise InvalidRequest for a folder that is nobody's project: "/", the home directory, /tmp and the like."""
-    if not root.is_dir():
-        raise InvalidRequest(f"workspace {root} is not a directory")
-    reason = _reason_against(root, environ)
-    if reason:
-        raise InvalidRequest(
-            f"the workspace {root} is {reason}, which does not go along with a job as a whole: run it in the folder "
-            "of your files, name that folder (--workspace DIR), or send none (--no-workspace)"
-        )
+    rigging.workspace.check_workspace_root(root, rules=WORKSPACE_RULES, environ=environ)
 
 
 def working_dir(cwd: Path, root: Path) -> str:
@@ -48,23 +39,4 @@ def working_dir(cwd: Path, root: Path) -> str:
         if here.is_relative_to(there):
             relative = here.relative_to(there).as_posix()
             return "" if relative == "." else relative
-    return ""
-
-
-def _reason_against(root: Path, environ: Mapping[str, str] | None) -> str:
-    """What kind of folder it is that never is a workspace; empty for any other."""
-    environ = os.environ if environ is None else environ
-    path = root.resolve()
-    home = Path(environ.get("HOME") or os.path.expanduser("~")).resolve()
-    if path == home:
-        return "your home directory"
-    if path == Path("/"):
-        return "the root of the file system"
-    # Some set HOME to a folder of the project for the time of a build.
-    if home.is_relative_to(path) and not any((path / mark).exists() for mark in (".git", "pyproject.toml")):
-        return "a folder above your home directory"
-    if str(path) in _SYSTEM_DIRS or any(path.is_relative_to(tree) for tree in _SYSTEM_TREES):
-        return "a directory of the system"
-    if path == Path(environ.get("TMPDIR") or tempfile.gettempdir()).resolve():
-        return "the directory of temporary files"
     return ""

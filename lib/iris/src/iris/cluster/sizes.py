@@ -1,18 +1,8 @@
 """Sizes as people write them: "1GB", "512MiB", 2048."""
 
-from rigging.quantities import parse_size
+from rigging.quantities import format_size, parse_size
 
 __all__ = ["format_size", "parse_size", "short_size"]
-
-
-def format_size(size_bytes: int) -> str:
-    """A size for people, e.g. "1.5 GiB"."""
-    value = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.3g} {unit}"
-        value /= 1024
-    return f"{value:.3g} TiB"
 
 
 def short_size(size_bytes: int) -> str:

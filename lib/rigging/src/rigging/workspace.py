@@ -1,4 +1,4 @@
-"""Which files of a workspace go along with a job.
+"""Which folder goes along with a job as its workspace, and which files of it.
 
 In a git repository: what git tracks, and what it neither tracks nor ignores. Elsewhere all but what is usually ignored.
 """
@@ -7,6 +7,7 @@ import fnmatch
 import os
 import stat
 import subprocess
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,11 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from iris.cluster.sizes import format_size
 from rigging.errors import InvalidRequest, MarinError
+from rigging.quantities import format_size
 
-MAX_BUNDLE_ENV: Final = "IRIS_MAX_BUNDLE_MB"
-DEFAULT_MAX_BUNDLE_MB: Final = 100
 MAX_FILES: Final = 50_000
 GIT_SECONDS: Final = 120.0
 _LARGEST_SHOWN: Final = 10
@@ -35,6 +34,30 @@ _IGNORED_FILES: Final = ("*.pyc", "*.pyo", ".DS_Store")
 _DOTENV: Final = ".env*"
 _SECRET_NAMES: Final = (_DOTENV, ".netrc", ".pypirc", "id_rsa", "id_ed25519", "id_ecdsa", "credentials.json")
 _SECRET_SAMPLES: Final = (".example", ".sample", ".template", ".dist")
+
+_SYSTEM_DIRS: Final = frozenset(
+    {"/", "/bin", "/boot", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/root", "/run", "/sbin"}
+    | {"/srv", "/tmp", "/usr", "/usr/local", "/var", "/var/tmp", "/Users", "/private", "/private/tmp", "/Library"}
+)
+_SYSTEM_TREES: Final = ("/dev", "/proc", "/sys")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceRules:
+    """How large a tool lets a workspace be, and what it tells users to do about one that is refused.
+
+    Args:
+        limit_variable: The environment variable that sets the limit, in megabytes.
+        default_mb: The limit without it.
+        other_ways: For messages: the tool's options to send another folder, or none.
+    """
+
+    limit_variable: str = "MARIN_MAX_WORKSPACE_MB"
+    default_mb: float = 100
+    other_ways: str = "name another folder"
+
+
+DEFAULT_RULES: Final = WorkspaceRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +85,7 @@ class WorkspaceListing:
 def list_workspace(
     root: Path,
     *,
+    rules: WorkspaceRules = DEFAULT_RULES,
     environ: Mapping[str, str] | None = None,
     max_files: int = MAX_FILES,
     now: Callable[[], float] = time.monotonic,
@@ -69,14 +93,14 @@ def list_workspace(
     """List the files of the workspace at `root` that a bundle of it holds.
 
     Raises:
-        InvalidRequest: `root` is no directory, or the files are larger than IRIS_MAX_BUNDLE_MB (default 100) allows,
-            or more than `max_files`; the message lists the largest.
+        InvalidRequest: `root` is no directory, or the files are larger than the rules allow, or more than `max_files`;
+            the message lists the largest.
         MarinError: git failed on what it says is a repository.
     """
     if not root.is_dir():
         raise InvalidRequest(f"workspace {root} is not a directory")
-    limit = _limit_bytes(os.environ if environ is None else environ)
-    gathered = _Gathered(root, limit, max_files, now)
+    limit = _limit_bytes(rules, os.environ if environ is None else environ)
+    gathered = _Gathered(root, rules, limit, max_files, now)
     if _is_in_git(root):
         gathered.add_all(_git_files(root, gathered.warnings))
         gathered.in_git = bool(gathered.files)
@@ -87,11 +111,45 @@ def list_workspace(
     return WorkspaceListing(files, (*gathered.warnings, *_secret_warnings(files)))
 
 
+def check_workspace_root(
+    root: Path, *, rules: WorkspaceRules = DEFAULT_RULES, environ: Mapping[str, str] | None = None
+) -> None:
+    """Raise InvalidRequest for a folder that is nobody's project: "/", the home directory, /tmp and the like."""
+    if not root.is_dir():
+        raise InvalidRequest(f"workspace {root} is not a directory")
+    reason = reason_against_root(root, environ)
+    if reason:
+        raise InvalidRequest(
+            f"the workspace {root} is {reason}, which does not go along with a job as a whole: run it in the folder "
+            f"of your files, or {rules.other_ways}"
+        )
+
+
+def reason_against_root(root: Path, environ: Mapping[str, str] | None) -> str:
+    """What kind of folder it is that never is a workspace; empty for any other."""
+    environ = os.environ if environ is None else environ
+    path = root.resolve()
+    home = Path(environ.get("HOME") or os.path.expanduser("~")).resolve()
+    if path == home:
+        return "your home directory"
+    if path == Path("/"):
+        return "the root of the file system"
+    # Some set HOME to a folder of the project for the time of a build.
+    if home.is_relative_to(path) and not any((path / mark).exists() for mark in (".git", "pyproject.toml")):
+        return "a folder above your home directory"
+    if str(path) in _SYSTEM_DIRS or any(path.is_relative_to(tree) for tree in _SYSTEM_TREES):
+        return "a directory of the system"
+    if path == Path(environ.get("TMPDIR") or tempfile.gettempdir()).resolve():
+        return "the directory of temporary files"
+    return ""
+
+
 @dataclass(slots=True)
 class _Gathered:
     """What was found so far; searching ends early when it can only be refused."""
 
     root: Path
+    rules: WorkspaceRules
     limit: int
     max_files: int
     now: Callable[[], float]
@@ -133,8 +191,8 @@ class _Gathered:
         )
         raise InvalidRequest(
             f"the workspace {self.root} is too large to go along with a job: {found}, at most {allowed} are allowed. "
-            f"The largest:\n{shown}\nTo leave files out, {remedy}; or name another folder (--workspace DIR), or send "
-            f"none (--no-workspace)." + ("" if too_many else f" To allow more, set {MAX_BUNDLE_ENV}.")
+            f"The largest:\n{shown}\nTo leave files out, {remedy}; or {self.rules.other_ways}."
+            + ("" if too_many else f" To allow more, set {self.rules.limit_variable}.")
         )
 
 
@@ -162,7 +220,7 @@ def _git_files(root: Path, warnings: list[str], prefix: str = "") -> Iterator[st
     except subprocess.TimeoutExpired:
         raise InvalidRequest(
             f"git needs more than {GIT_SECONDS:.0f} s to list the files of the workspace {root}; list large folders "
-            "that the job does not need in .gitignore, or name another folder (--workspace DIR)"
+            "that the job does not need in .gitignore, or name another folder"
         ) from None
     words = done.stderr.decode(errors="replace").strip()
     if done.returncode != 0:
@@ -230,14 +288,14 @@ def _inspect(root: Path, path: str) -> WorkspaceFile | str:
     return WorkspaceFile(path, 0, False, target)
 
 
-def _limit_bytes(environ: Mapping[str, str]) -> int:
-    text = environ.get(MAX_BUNDLE_ENV, str(DEFAULT_MAX_BUNDLE_MB))
+def _limit_bytes(rules: WorkspaceRules, environ: Mapping[str, str]) -> int:
+    text = environ.get(rules.limit_variable, str(rules.default_mb))
     try:
         megabytes = float(text)
     except ValueError:
         megabytes = -1.0
     if not megabytes > 0:
-        raise InvalidRequest(f"{MAX_BUNDLE_ENV}={text!r}: give a number of megabytes above 0")
+        raise InvalidRequest(f"{rules.limit_variable}={text!r}: give a number of megabytes above 0")
     return int(megabytes * 2**20)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from iris.client import workspace
-from iris.client.workspace import WorkspaceFile, list_workspace
+from rigging import workspace
 from rigging.errors import InvalidRequest, MarinError
+from rigging.workspace import WorkspaceFile, WorkspaceRules, check_workspace_root, list_workspace
 
 KIB, MIB = 2**10, 2**20
 
@@ -45,16 +45,16 @@ def test_sizes_and_modes(tmp_path: Path) -> None:
 def test_the_limit_is_the_last_size_that_fits(tmp_path: Path, size: int, fits: bool) -> None:
     write(tmp_path, "x", size)
     if fits:
-        assert list_workspace(tmp_path, environ={"IRIS_MAX_BUNDLE_MB": "1"}).size_bytes == size
+        assert list_workspace(tmp_path, environ={"MARIN_MAX_WORKSPACE_MB": "1"}).size_bytes == size
     else:
         with pytest.raises(InvalidRequest, match=r"1 MiB in 1 files, at most 1 MiB are allowed"):
-            list_workspace(tmp_path, environ={"IRIS_MAX_BUNDLE_MB": "1"})
+            list_workspace(tmp_path, environ={"MARIN_MAX_WORKSPACE_MB": "1"})
 
 
 def test_a_limit_may_be_a_part_of_a_megabyte_and_is_a_hundred_otherwise(tmp_path: Path) -> None:
     write(tmp_path, "x", 600 * KIB)
     with pytest.raises(InvalidRequest, match="at most 512 KiB"):
-        list_workspace(tmp_path, environ={"IRIS_MAX_BUNDLE_MB": "0.5"})
+        list_workspace(tmp_path, environ={"MARIN_MAX_WORKSPACE_MB": "0.5"})
     write(tmp_path, "y", 100 * MIB)
     with pytest.raises(InvalidRequest, match="at most 100 MiB"):
         list_workspace(tmp_path, environ={})
@@ -64,14 +64,14 @@ def test_the_largest_ten_are_named_and_the_way_out_fits_the_folder(tmp_path: Pat
     for number in range(12):
         write(tmp_path, f"f{number:02}", (number + 1) * 200 * KIB)
     with pytest.raises(InvalidRequest) as refused:
-        list_workspace(tmp_path, environ={"IRIS_MAX_BUNDLE_MB": "1"})
+        list_workspace(tmp_path, environ={"MARIN_MAX_WORKSPACE_MB": "1"})
     lines = str(refused.value).splitlines()
     assert [line.split()[-1] for line in lines[1:11]] == [f"f{number:02}" for number in range(11, 1, -1)]
     assert "make it a git repository (`git init`)" in lines[-1]
-    assert "To allow more, set IRIS_MAX_BUNDLE_MB." in lines[-1]
+    assert "To allow more, set MARIN_MAX_WORKSPACE_MB." in lines[-1]
     git(tmp_path, "init", "--quiet")
     with pytest.raises(InvalidRequest, match=r"list what the job does not need in .gitignore .or .git/info/exclude"):
-        list_workspace(tmp_path, environ={"IRIS_MAX_BUNDLE_MB": "1"})
+        list_workspace(tmp_path, environ={"MARIN_MAX_WORKSPACE_MB": "1"})
 
 
 @pytest.mark.parametrize(("most", "fits"), [(3, True), (2, False)])
@@ -85,7 +85,7 @@ def test_the_most_files(tmp_path: Path, most: int, fits: bool) -> None:
         list_workspace(tmp_path, environ={}, max_files=most)
     text = str(refused.value)
     assert "more than 0 B in more than 2 files, at most 2 files are allowed" in text
-    assert "set IRIS_MAX_BUNDLE_MB" not in text
+    assert "set MARIN_MAX_WORKSPACE_MB" not in text
     assert "files in ." in text
     assert "files in d" in text
 
@@ -95,9 +95,9 @@ def test_the_search_goes_on_for_two_seconds_to_find_the_largest(tmp_path: Path) 
         write(tmp_path, f"f{number}", MIB)
     times = iter([0.0, *[1.9] * 4, 2.0, *[2.1] * 20])
     with pytest.raises(InvalidRequest, match=r"more than \d+ MiB in more than \d+ files"):
-        list_workspace(tmp_path, environ={"IRIS_MAX_BUNDLE_MB": "1"}, now=lambda: next(times))
+        list_workspace(tmp_path, environ={"MARIN_MAX_WORKSPACE_MB": "1"}, now=lambda: next(times))
     with pytest.raises(InvalidRequest, match=r": 10 MiB in 10 files"):
-        list_workspace(tmp_path, environ={"IRIS_MAX_BUNDLE_MB": "1"}, now=lambda: 0.0)
+        list_workspace(tmp_path, environ={"MARIN_MAX_WORKSPACE_MB": "1"}, now=lambda: 0.0)
 
 
 def test_what_is_usually_ignored_stays_behind(tmp_path: Path) -> None:
@@ -194,3 +194,13 @@ def test_what_git_cannot_open_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     listing = list_workspace(repository, environ={})
     assert [file.path for file in listing.files] == ["a"], "b is gone already"
     assert listing.warnings == ("git: warning: could not open directory 'x/'; it is left out",)
+
+
+def test_a_refusal_speaks_in_the_words_of_the_tool_that_asked(tmp_path: Path) -> None:
+    write(tmp_path, "x", 2 * MIB)
+    rules = WorkspaceRules("TOOL_MB", default_mb=1, other_ways="use --elsewhere")
+    with pytest.raises(InvalidRequest, match=r"or use --elsewhere\. To allow more, set TOOL_MB\."):
+        list_workspace(tmp_path, rules=rules, environ={})
+    assert list_workspace(tmp_path, rules=rules, environ={"TOOL_MB": "2"}).files
+    with pytest.raises(InvalidRequest, match=r"root of the file system.*or use --elsewhere"):
+        check_workspace_root(Path("/"), rules=rules)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.workspace import list_workspace
 from rigging.errors import InvalidRequest
+from rigging.workspace import list_workspace
 
 
 @pytest.fixture
@@ -80,19 +80,19 @@ def test_a_workspace_too_large_is_refused_with_its_largest_paths_and_the_way_out
         with open(repository / name, "wb") as file:
             file.truncate(size)
     with pytest.raises(InvalidRequest) as refused:
-        list_workspace(repository, environ={"IRIS_MAX_BUNDLE_MB": "2"})
+        list_workspace(repository, environ={"MARIN_MAX_WORKSPACE_MB": "2"})
     text = str(refused.value)
     assert text.index("data/big.bin") < text.index("data/mid.bin")
     assert "3 MiB" in text
     assert ".gitignore" in text
-    assert "IRIS_MAX_BUNDLE_MB" in text
-    assert list_workspace(repository, environ={"IRIS_MAX_BUNDLE_MB": "5"}).files
+    assert "MARIN_MAX_WORKSPACE_MB" in text
+    assert list_workspace(repository, environ={"MARIN_MAX_WORKSPACE_MB": "5"}).files
 
 
 @pytest.mark.parametrize("value", ["x", "0", "-3", "nan"])
 def test_a_bad_limit_is_named(tmp_path, value):
-    with pytest.raises(InvalidRequest, match="IRIS_MAX_BUNDLE_MB"):
-        list_workspace(tmp_path, environ={"IRIS_MAX_BUNDLE_MB": value})
+    with pytest.raises(InvalidRequest, match="MARIN_MAX_WORKSPACE_MB"):
+        list_workspace(tmp_path, environ={"MARIN_MAX_WORKSPACE_MB": value})
 
 
 def test_files_that_look_like_secrets_stay_behind_unless_git_tracks_them(repository):
@@ -151,4 +151,4 @@ def test_the_search_for_the_largest_ends_when_it_takes_long(tmp_path):
             file.truncate(1 << 20)
     clock = iter(range(0, 1000, 1))
     with pytest.raises(InvalidRequest, match=r"more than \d MiB in more than \d files, at most 1 MiB"):
-        list_workspace(tmp_path, environ={"IRIS_MAX_BUNDLE_MB": "1"}, now=lambda: next(clock))
+        list_workspace(tmp_path, environ={"MARIN_MAX_WORKSPACE_MB": "1"}, now=lambda: next(clock))
