@@ -59,7 +59,8 @@ DIFFERENCES: dict[str, Difference] = {
     ),
     "raises_own_exceptions": Difference(
         "wait() raises the exception that the callable raised",
-        "wait() raises JobFailed with the type, text and traceback of what the callable raised",
+        "wait() raises JobFailed with the type, text and traceback of what the callable raised, and that itself as its "
+        "cause where it can be pickled",
     ),
     "installs_packages": Difference(
         "pip packages and extras of the environment are installed for the job",

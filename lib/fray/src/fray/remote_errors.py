@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fray.errors import JobFailed
+from rigging.exception_parts import put_together, take_apart
 
 __all__ = ["RemoteTraceback", "pack_error", "pickle_error", "unpack_error"]
 
@@ -90,28 +91,7 @@ class _ByParts:
         self._error = error
 
     def __reduce__(self) -> tuple[object, ...]:
-        kind = type(self._error)
-        native = _native_base(kind)
-        reduced = native.__reduce__(self._error)
-        assert isinstance(reduced, tuple)
-        state = reduced[2] if len(reduced) > 2 else None
-        return _from_parts, (kind, native, reduced[1], state)
-
-
-def _from_parts(
-    kind: type[BaseException], native: type[BaseException], args: tuple[object, ...], state: dict[str, object] | None
-) -> BaseException:
-    error = native.__new__(kind, *args)
-    # Built-in exceptions keep more than `args`; they take it from their own constructor.
-    native.__init__(error, *args)
-    if state:
-        error.__setstate__(state)
-    return error
-
-
-def _native_base(kind: type[BaseException]) -> type[BaseException]:
-    """The nearest class that is Python's own, whose constructor is known to take what its `__reduce__` gives."""
-    return next(base for base in kind.__mro__ if base.__module__ == "builtins" and issubclass(base, BaseException))
+        return put_together, take_apart(self._error)
 
 
 def _made_again(pickled: bytes) -> BaseException | None:

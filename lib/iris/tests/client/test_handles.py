@@ -33,6 +33,9 @@ class Client:
     def list_tasks(self, job_id: str) -> list[TaskStatus]:
         return [TaskStatus(f"{job_id}/{index}", TaskState.RUNNING) for index in range(2)]
 
+    def exception(self, status: JobStatus) -> BaseException | None:
+        return LookupError("no shard") if status.state is JobState.FAILED else None
+
     def terminate(self, job_id: str, reason: str = "") -> list[str]:
         self.asked.append(("terminate", job_id, reason))
         return [job_id]
@@ -82,6 +85,7 @@ def test_a_wait_raises_for_failure_unless_told_not_to() -> None:
         job.wait()
     assert client.asked[-1] == ("wait", ["/a/b"], 300.0)
     assert (failed.value.job_id, failed.value.status) == ("/a/b", client.found)
+    assert repr(failed.value.__cause__) == "LookupError('no shard')"
     assert str(JobFailedError(JobStatus("/a/b", JobState.KILLED))) == "job /a/b killed"
 
 

@@ -124,6 +124,34 @@ def test_a_jobs_logs_are_listed_in_order_and_go_together(tmp_path: Path) -> None
     assert tmp_path.is_dir()
 
 
+def test_an_exception_is_kept_and_goes_with_its_log(tmp_path: Path) -> None:
+    store = LogStore(tmp_path)
+    assert store.exception(KEY) == b""
+    store.keep_exception(KEY, b"first")
+    store.keep_exception(KEY, b"again")
+    later = ("/ann/a", 0, 1)
+    store.append(later, 0, line(1))
+    store.keep_exception(later, b"later")
+    store.append(later, len(line(1)), line(2))
+    for reader in (store, LogStore(tmp_path)):
+        assert [reader.exception(key) for key in (KEY, later)] == [b"again", b"later"]
+        assert list(reader.read(KEY, 0)) == []
+        assert len(list(reader.read(later, 0))) == 2
+    LogStore(tmp_path).remove_below("/ann/a", 1)
+    assert sorted(files(tmp_path)) == ["~0.1.exception", "~0.1.log"]
+    LogStore(tmp_path).remove("/ann/a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_room_no_exception_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    LogStore(tmp_path, has_room=lambda count: False).keep_exception(KEY, b"x")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "ann").write_text("no directory")
+    with caplog.at_level(logging.WARNING):
+        LogStore(tmp_path).keep_exception(KEY, b"x")
+    assert "the exception of /ann/a/0 is not kept" in caplog.text
+
+
 def test_what_was_released_is_read_again(tmp_path: Path) -> None:
     store = LogStore(tmp_path)
     store.append(KEY, 0, line(1))

@@ -106,6 +106,39 @@ def test_a_wait_needs_a_job_and_ends_with_its_time(user: Any) -> None:
     assert refused(lambda: user.wait("/ann/a", "/ann/x"))[0] is grpc.StatusCode.NOT_FOUND
 
 
+def test_an_exception_is_kept_with_its_attempt_and_given_to_its_user_alone(
+    user: Any, admin: Any, worker: ScriptedWorker, controller: RunningController
+) -> None:
+    def exception_of(caller: Any, name: str, submitted_at_ms: int = 0) -> bytes:
+        request = pb.GetExceptionRequest(job_id=name, submitted_at_ms=submitted_at_ms or user.get(name).submitted_at_ms)
+        return caller.jobs.GetException(request).exception
+
+    for name, data in (("/ann/a", b"3.12\npickled"), ("/ann/large", bytes(64 * 1024 + 1)), ("/ann/none", b"")):
+        user.submit(name)
+        worker.wait_for_start(f"{name}/0:0")
+        worker.observe(f"{name}/0:0", pb.TASK_STATE_FAILED, exit_code=1, error="ValueError: x", exception=data)
+        assert user.wait_one(name).error
+        assert exception_of(user, name) == (data if name == "/ann/a" else b"")
+    assert refused(lambda: exception_of(admin, "/ann/a"))[0] is grpc.StatusCode.PERMISSION_DENIED
+    assert exception_of(user, "/ann/a", 17) == b"", "another job of that name was meant"
+    assert user.logs("/ann/a") == []
+
+
+def test_a_worker_can_tell_no_exception_of_what_was_given_to_another(
+    user: Any, worker: ScriptedWorker, controller: RunningController
+) -> None:
+    user.submit("/ann/a")
+    worker.wait_for_start("/ann/a/0:0")
+    with ScriptedWorker(controller.address, controller.worker_token("w2"), "w2") as other:
+        other.observe("/ann/a/0:0", pb.TASK_STATE_FAILED, exception=b"3.12\nof a stranger")
+        other.beat(1)
+        other.wait_for_beat_ack(1)
+        worker.observe("/ann/a/0:0", pb.TASK_STATE_FAILED, exit_code=1)
+        ended = user.wait_one("/ann/a")
+    request = pb.GetExceptionRequest(job_id="/ann/a", submitted_at_ms=ended.submitted_at_ms)
+    assert user.jobs.GetException(request).exception == b""
+
+
 def test_log_entries_have_only_what_is_true_of_them(user: Any, worker: ScriptedWorker) -> None:
     user.submit("/ann/a", replicas=2)
     for index in range(2):

@@ -48,6 +48,7 @@ EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
     "JobService/SubmitJob": ("yyyy", "yyy.", "....", ".y.."),
     "JobService/GetJob": READ,
     "JobService/WaitJobs": READ,
+    "JobService/GetException": ("....", "yyy.", "....", "yyy."),
     "JobService/ListJobs": ("yyyy", "yyyy", "....", "yyy."),
     "JobService/ListTasks": READ,
     "JobService/GetTask": READ,

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 import cloudpickle
 import pytest
 
+from iris.client.exceptions import load_exception
 from iris.domain.states import TaskState
 from iris.worker.testing import FakeController, InProcessWorker, run_command
 
@@ -51,6 +52,16 @@ def test_an_exception_is_the_error_and_its_traceback_the_output(play: Play) -> N
         assert frames[-2].endswith("in fail")
         assert frames[-1] == '    raise ValueError(f"bad {word}")'
         assert b"Traceback (most recent call last)" in controller.output(JOB, stderr=True)
+
+    play(scenario)
+
+
+def test_the_exception_itself_goes_along_where_it_can(play: Play) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        call(controller, fail, "input")
+        (end,) = await controller.until_ended(JOB)
+        again = load_exception(end.exception)
+        assert (type(again), str(again)) == (ValueError, "bad input")
 
     play(scenario)
 

@@ -237,6 +237,24 @@ def test_the_tasks_own_words_are_its_error(play: Play) -> None:
     play(scenario)
 
 
+def test_the_tasks_own_exception_goes_with_a_failure_alone(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        for index, code in enumerate((1, 0)):
+            command = await bench.run(index)
+            write(bench.paths.error(f"/u/job/{index}:0"), "ValueError: bad\0" + "3.12\n\0pickled")
+            command.listener.on_exit(Exit(code, 0))
+        told = {item.attempt_id: (item.error, item.exception) for item in bench.said()}
+        assert told["/u/job/0:0"] == ("ValueError: bad", b"3.12\n\0pickled")
+        assert told["/u/job/1:0"] == ("", b"")
+        third = await bench.run(2)
+        write(bench.paths.error("/u/job/2:0"), "text\0" + "\0" * (64 * 1024 + 1))
+        third.listener.on_exit(Exit(1, 0))
+        too_large = bench.said()[-1]
+        assert (too_large.error, too_large.exception) == ("text", b"")
+
+    play(scenario)
+
+
 def test_ends_that_the_guardian_made_or_could_not_log_are_told(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         command = await bench.run()

@@ -1,5 +1,7 @@
 """What a worker makes of messages."""
 
+from dataclasses import replace
+
 import pytest
 
 from iris.domain.resources import Device, Resources
@@ -7,7 +9,13 @@ from iris.domain.runtime import DEFAULT_RUNTIME
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.worker.types import Launch, Observation, StopRequest
-from iris.worker.wire import desired_from_wire, hello, launch_from_wire, observation_to_wire
+from iris.worker.wire import (
+    desired_from_wire,
+    hello,
+    launch_from_wire,
+    observation_to_wire,
+    observations_to_wire,
+)
 
 
 def desired(index: int, env: dict[str, str], replicas: int = 9) -> pb.Desired:
@@ -91,6 +99,16 @@ def test_all_that_was_seen_of_an_attempt_is_told() -> None:
         log_size=77,
         pid=4711,
     )
+
+
+def test_exceptions_go_along_as_far_as_a_message_has_room_for_them() -> None:
+    large = bytes(64 * 1024)
+    seen = [replace(SEEN, attempt_id=f"/ann/a/{index}:0", exception=large) for index in range(65)]
+    told = observations_to_wire([*seen, replace(SEEN, exception=b"small")])
+    assert [message.exception == large for message in told] == [True] * 64 + [False] * 2
+    assert [message.exception for message in hello("w1", "i1", 2, Resources(1), {}, seen[:1]).hello.inventory] == [
+        large
+    ]
 
 
 def test_a_worker_says_who_it_is_what_it_has_and_what_it_knows_of() -> None:

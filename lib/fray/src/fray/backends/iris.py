@@ -271,7 +271,7 @@ class IrisJobHandle:
                 f"job {self._job_id} {ended.state.word} (its log: iris job logs {self._job_id}){error}",
                 job_id=self._job_id,
                 exit_code=-ended.exit_signal if ended.exit_signal else ended.exit_code,
-            )
+            ) from self._client.exception(ended)
         return status
 
     def terminate(self) -> None:

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from iris.client.calls import JobCalls
 from iris.client.connection import Connection
 from iris.client.discovery import ClusterTarget, cluster_at, find_cluster, local_cluster
 from iris.client.endpoints import EndpointResolver
+from iris.client.exceptions import fetch_exception
 from iris.client.job import Job, handles
 from iris.client.job_env import JobEnv
 from iris.client.log_stream import LogQuery, read_logs
@@ -306,7 +306,6 @@ class IrisClient:
             task_id: A task ("/user/job/0") or a job ("/user/job").
             since: Unix time in seconds; lines printed before are left out.
             max_lines: The last ones (the first ones with `from_start`); 0: all.
-            from_start: See `max_lines`.
             follow: Go on until the job has ended.
             include_children: Also the jobs below.
 
@@ -324,8 +323,6 @@ class IrisClient:
         """Wait until all jobs (or with `any` one of them) have ended; returns their statuses in the order given.
 
         Args:
-            jobs: Handles or ids.
-            any: Return when one has ended.
             timeout: Seconds; None: no limit.
 
         Raises:
@@ -334,6 +331,10 @@ class IrisClient:
         """
         wanted = [(job.job_id, job.key) if isinstance(job, Job) else (str(job), "") for job in jobs]
         return wait_jobs(self._connection, self._calls, wanted, any_of_them=any, timeout=timeout)
+
+    def exception(self, status: JobStatus) -> BaseException | None:
+        """What the callable of a failed job of this client's user raised; None where that cannot be had."""
+        return fetch_exception(self._connection, self.user, status)
 
     def poll_jobs(
         self, job_ids: Sequence[str], *, any: bool = False, seconds: float = 0
@@ -351,11 +352,9 @@ class IrisClient:
     def query(self, sql: str, max_rows: int = 0) -> QueryResult:
         """Answer one SELECT over the controller's tables (docs/query.md).
 
-        Args:
-            max_rows: Give at most so many rows; 0: 1,000.
+        Args: `max_rows`: give at most so many; 0: 1,000.
 
-        Raises:
-            InvalidRequest: It is no valid SELECT. Denied: It is not a mere SELECT. BudgetExceeded: It took too long.
+        Raises InvalidRequest (no valid SELECT), Denied (not a mere SELECT), BudgetExceeded (it took too long).
         """
         request = pb.QueryRequest(sql=sql, max_rows=check_count(max_rows, "max_rows"))
         return query_result(
@@ -397,7 +396,5 @@ class IrisClient:
     def __enter__(self) -> "IrisClient":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.shutdown()

@@ -23,6 +23,7 @@ class JobClient(Protocol):
     def terminate(self, job_id: str, reason: str = "") -> list[str]: ...
     def list_tasks(self, job_id: str) -> list[TaskStatus]: ...
     def task_status(self, task_id: str) -> TaskStatus: ...
+    def exception(self, status: JobStatus) -> BaseException | None: ...
     def wait_jobs(self, jobs: "Iterable[Job]", any: bool = False, timeout: float | None = None) -> list[JobStatus]: ...
     def fetch_task_logs(
         self,
@@ -109,7 +110,7 @@ class Job:
             stream_logs: Meanwhile print what it and its child jobs print.
 
         Raises:
-            JobFailedError: It failed or was stopped.
+            JobFailedError: It failed or was stopped. What its callable raised is the cause, where that can be had.
             DeadlineExceeded: Time ran out; the job goes on.
         """
         if not stream_logs:
@@ -124,7 +125,7 @@ class Job:
             finally:
                 streamer.stop()
         if raise_on_failure and status.state is not JobState.SUCCEEDED:
-            raise JobFailedError(status)
+            raise JobFailedError(status) from self._client.exception(status)
         return status
 
     def terminate(self, reason: str = "") -> list[str]:

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 # Not allowed in the name of a job, so a log file cannot collide with the directory of a child job.
 FILE_MARK: Final = "~"
 _SUFFIX: Final = ".log"
+_EXCEPTION_SUFFIX: Final = ".exception"
 _FILES_PER_LOG: Final = 16
 _LONGEST_NOTE: Final = 1024
 _SMALLEST_FILE: Final = 64 * 1024
@@ -32,6 +33,11 @@ DROPPED: Final = "the log was longer than is kept, or the controller's disk was 
 def file_name(index: int, attempt: int, start: int) -> str:
     """The file of an attempt's log that begins at an offset."""
     return f"{FILE_MARK}{index}.{attempt}.{start}{_SUFFIX}" if start else f"{FILE_MARK}{index}.{attempt}{_SUFFIX}"
+
+
+def exception_file_name(index: int, attempt: int) -> str:
+    """The file beside an attempt's log that has the exception of its callable."""
+    return f"{FILE_MARK}{index}.{attempt}{_EXCEPTION_SUFFIX}"
 
 
 def parse_file_name(name: str) -> tuple[int, int, int] | None:
@@ -183,9 +189,10 @@ class LogFiles:
         return found
 
     def remove(self) -> None:
-        """Delete all files."""
+        """Delete all files, and the exception beside them."""
         for start, _ in self.files:
             self.path(start).unlink(missing_ok=True)
+        (self.directory / exception_file_name(self.index, self.attempt)).unlink(missing_ok=True)
         self.files.clear()
 
     def path(self, start: int) -> Path:

@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from iris.controller.logs import LogKey, LogStore
 from iris.core.view import ClusterView
 from iris.domain.effects import Effect, JobChanged, JobForgotten, JobSettled
-from iris.domain.ids import AttemptId, JobId, parent_of
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
 from iris.domain.states import JobState
+
+_EXCEPTION_BYTES: Final = 64 * 1024
 
 
 class Subscription:
@@ -60,6 +63,17 @@ class LogHub:
         if size > before:
             self._notify(JobId(key[0]))
         return size
+
+    def keep_exception(self, attempt: AttemptId, worker: WorkerId, data: bytes) -> None:
+        """Keep what the callable of an attempt raised: of the one that this worker was given, and not too much."""
+        key, booking = self._key(attempt), self.view.bookings.get(attempt)
+        if key is not None and booking is not None and booking.worker_id == worker and len(data) <= _EXCEPTION_BYTES:
+            self.store.keep_exception(key, data)
+
+    def exception(self, task_id: TaskId) -> bytes:
+        """What the callable of a task's last attempt raised, as its process has pickled it; empty: nothing is known."""
+        task = self.view.task(task_id)
+        return self.store.exception((task.job_id, task.index, task.attempt))
 
     def keys(self, job_id: JobId, index: int | None = None) -> list[LogKey]:
         """The logs of the present job of that name, or of one task of it."""

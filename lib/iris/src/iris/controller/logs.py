@@ -6,14 +6,17 @@ worker keeps its own copy until the end of the attempt is committed and its whol
 
 import contextlib
 import errno
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from iris.controller.log_files import FILE_MARK, LogFiles, LogLimits, parse_file_name
+from iris.controller.log_files import FILE_MARK, LogFiles, LogLimits, exception_file_name, file_name, parse_file_name
 from iris.rpc.logformat import Record
 from rigging.errors import InvalidRequest
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_LIMIT_BYTES: Final = 1024**3
 
@@ -84,6 +87,27 @@ class LogStore:
     def tail(self, key: LogKey, max_lines: int, since_ms: int = 0) -> list[Record]:
         """The last `max_lines` records not older than `since_ms`, oldest first."""
         return self._log(key).tail(max_lines, since_ms)
+
+    def keep_exception(self, key: LogKey, data: bytes) -> None:
+        """Keep what the attempt's callable raised, as its process has pickled it, as long as its log; best effort."""
+        directory = self._directory(key[0])
+        try:
+            if self._limits.has_room(len(data)):
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                (directory / exception_file_name(*key[1:])).write_bytes(data)
+                if not self.size(key):
+                    # One that wrote nothing has a log all the same, by which this is found again and removed.
+                    (directory / file_name(*key[1:], 0)).touch(mode=0o600)
+                self._found(key[0]).setdefault((key[1], key[2]), [0])
+        except OSError as error:
+            logger.warning("the exception of %s/%d is not kept: %s", key[0], key[1], error)
+
+    def exception(self, key: LogKey) -> bytes:
+        """What was kept of what the attempt's callable raised; empty when nothing was."""
+        try:
+            return (self._directory(key[0]) / exception_file_name(*key[1:])).read_bytes()
+        except OSError:
+            return b""
 
     def remove_below(self, job_id: str, first_attempt: int) -> None:
         """Remove the logs of attempts with lower numbers: those of an ended job whose name was used again."""

@@ -100,6 +100,8 @@ RULES: Final[dict[str, Rule]] = {
     "JobService/SubmitJob": Rule("submit jobs", user=Scope.OWN_USER, job=Scope.BELOW, about=_submitted),
     "JobService/GetJob": Rule("read jobs", **_OWN, about=_field("job_id")),
     "JobService/WaitJobs": Rule("read jobs", **_OWN, about=_waited_for),
+    # What is unpickled there runs with the caller's rights: nobody gets that of another user.
+    "JobService/GetException": Rule("read exceptions", admin=Scope.OWN_USER, **_OWN, about=_field("job_id")),
     "JobService/ListJobs": Rule("list jobs", user=Scope.ANY, job=Scope.OWN_USER, about=_listed),
     "JobService/ListTasks": Rule("read jobs", **_OWN, about=_field("job_id")),
     "JobService/GetTask": Rule("read jobs", **_OWN, about=_field("task_id")),

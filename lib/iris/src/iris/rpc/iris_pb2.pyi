@@ -869,6 +869,51 @@ class WaitJobsResponse(_message.Message):
 Global___WaitJobsResponse: _TypeAlias = WaitJobsResponse  # noqa: Y015
 
 @_typing.final
+class GetExceptionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    SUBMITTED_AT_MS_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    submitted_at_ms: _builtins.int
+    """of the job that is meant: its name may be another's by now"""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        submitted_at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "submitted_at_ms", b"submitted_at_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetExceptionRequest: _TypeAlias = GetExceptionRequest  # noqa: Y015
+
+@_typing.final
+class GetExceptionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXCEPTION_FIELD_NUMBER: _builtins.int
+    exception: _builtins.bytes
+    """The exception of the callable that decided the job's end: "<Python version>\\n" and a pickle; empty: there is none.
+    It is what the job's own process wrote: only its user may load it.
+    """
+    def __init__(
+        self,
+        *,
+        exception: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exception", b"exception"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetExceptionResponse: _TypeAlias = GetExceptionResponse  # noqa: Y015
+
+@_typing.final
 class ListJobsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2496,6 +2541,7 @@ class Observation(_message.Message):
     FAILURE_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
     STARTED_AT_MS_FIELD_NUMBER: _builtins.int
+    EXCEPTION_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.str
     state: Global___TaskState.ValueType
     """BUILDING, RUNNING, SUCCEEDED, FAILED, KILLED or WORKER_FAILED; of what was sent ahead also ASSIGNED (it waits for its
@@ -2511,6 +2557,8 @@ class Observation(_message.Message):
     pid: _builtins.int
     started_at_ms: _builtins.int
     """when it began to run; 0: not yet"""
+    exception: _builtins.bytes
+    """of a callable that failed: see GetExceptionResponse; at most 64 KiB"""
     def __init__(
         self,
         *,
@@ -2524,10 +2572,11 @@ class Observation(_message.Message):
         failure: Global___FailureKind.ValueType = ...,
         pid: _builtins.int = ...,
         started_at_ms: _builtins.int = ...,
+        exception: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt_id", b"attempt_id", "error", b"error", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "failure", b"failure", "log_size", b"log_size", "pid", b"pid", "started_at_ms", b"started_at_ms", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt_id", b"attempt_id", "error", b"error", "exception", b"exception", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "failure", b"failure", "log_size", b"log_size", "pid", b"pid", "started_at_ms", b"started_at_ms", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -49,6 +49,11 @@ class JobServiceStub(object):
                 request_serializer=iris_dot_rpc_dot_iris__pb2.WaitJobsRequest.SerializeToString,
                 response_deserializer=iris_dot_rpc_dot_iris__pb2.WaitJobsResponse.FromString,
                 _registered_method=True)
+        self.GetException = channel.unary_unary(
+                '/iris.v1.JobService/GetException',
+                request_serializer=iris_dot_rpc_dot_iris__pb2.GetExceptionRequest.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_iris__pb2.GetExceptionResponse.FromString,
+                _registered_method=True)
         self.ListJobs = channel.unary_unary(
                 '/iris.v1.JobService/ListJobs',
                 request_serializer=iris_dot_rpc_dot_iris__pb2.ListJobsRequest.SerializeToString,
@@ -92,6 +97,12 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WaitJobs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetException(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,6 +155,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.WaitJobs,
                     request_deserializer=iris_dot_rpc_dot_iris__pb2.WaitJobsRequest.FromString,
                     response_serializer=iris_dot_rpc_dot_iris__pb2.WaitJobsResponse.SerializeToString,
+            ),
+            'GetException': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetException,
+                    request_deserializer=iris_dot_rpc_dot_iris__pb2.GetExceptionRequest.FromString,
+                    response_serializer=iris_dot_rpc_dot_iris__pb2.GetExceptionResponse.SerializeToString,
             ),
             'ListJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListJobs,
@@ -252,6 +268,33 @@ class JobService(object):
             '/iris.v1.JobService/WaitJobs',
             iris_dot_rpc_dot_iris__pb2.WaitJobsRequest.SerializeToString,
             iris_dot_rpc_dot_iris__pb2.WaitJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetException(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/iris.v1.JobService/GetException',
+            iris_dot_rpc_dot_iris__pb2.GetExceptionRequest.SerializeToString,
+            iris_dot_rpc_dot_iris__pb2.GetExceptionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,7 @@ class JobServiceStub:
     SubmitJob: _grpc.UnaryUnaryMultiCallable[_iris_pb2.SubmitJobRequest, _iris_pb2.SubmitJobResponse]
     GetJob: _grpc.UnaryUnaryMultiCallable[_iris_pb2.GetJobRequest, _iris_pb2.JobStatus]
     WaitJobs: _grpc.UnaryUnaryMultiCallable[_iris_pb2.WaitJobsRequest, _iris_pb2.WaitJobsResponse]
+    GetException: _grpc.UnaryUnaryMultiCallable[_iris_pb2.GetExceptionRequest, _iris_pb2.GetExceptionResponse]
     ListJobs: _grpc.UnaryUnaryMultiCallable[_iris_pb2.ListJobsRequest, _iris_pb2.ListJobsResponse]
     ListTasks: _grpc.UnaryUnaryMultiCallable[_iris_pb2.ListTasksRequest, _iris_pb2.ListTasksResponse]
     GetTask: _grpc.UnaryUnaryMultiCallable[_iris_pb2.GetTaskRequest, _iris_pb2.TaskStatus]
@@ -53,6 +54,7 @@ class JobServiceAsyncStub(JobServiceStub):
     SubmitJob: _aio.UnaryUnaryMultiCallable[_iris_pb2.SubmitJobRequest, _iris_pb2.SubmitJobResponse]  # type: ignore[assignment]
     GetJob: _aio.UnaryUnaryMultiCallable[_iris_pb2.GetJobRequest, _iris_pb2.JobStatus]  # type: ignore[assignment]
     WaitJobs: _aio.UnaryUnaryMultiCallable[_iris_pb2.WaitJobsRequest, _iris_pb2.WaitJobsResponse]  # type: ignore[assignment]
+    GetException: _aio.UnaryUnaryMultiCallable[_iris_pb2.GetExceptionRequest, _iris_pb2.GetExceptionResponse]  # type: ignore[assignment]
     ListJobs: _aio.UnaryUnaryMultiCallable[_iris_pb2.ListJobsRequest, _iris_pb2.ListJobsResponse]  # type: ignore[assignment]
     ListTasks: _aio.UnaryUnaryMultiCallable[_iris_pb2.ListTasksRequest, _iris_pb2.ListTasksResponse]  # type: ignore[assignment]
     GetTask: _aio.UnaryUnaryMultiCallable[_iris_pb2.GetTaskRequest, _iris_pb2.TaskStatus]  # type: ignore[assignment]
@@ -80,6 +82,13 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iris_pb2.WaitJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iris_pb2.WaitJobsResponse, _abc.Awaitable[_iris_pb2.WaitJobsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetException(
+        self,
+        request: _iris_pb2.GetExceptionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_iris_pb2.GetExceptionResponse, _abc.Awaitable[_iris_pb2.GetExceptionResponse]]: ...
 
     @_abc_1.abstractmethod
     def ListJobs(

@@ -71,6 +71,13 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         check_live(current_principal(), self._view)
         return pb.WaitJobsResponse(jobs=[self._status(self._view.job(job_id)) for job_id in job_ids], done=done)
 
+    async def GetException(self, request: pb.GetExceptionRequest, context: Context) -> pb.GetExceptionResponse:
+        await self._controller.engine.settled()
+        job = self._view.job(JobId(request.job_id))
+        if job.deciding_task_id is None or job.submitted_at_ms != request.submitted_at_ms:
+            return pb.GetExceptionResponse()
+        return pb.GetExceptionResponse(exception=self._controller.hub.exception(job.deciding_task_id))
+
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
         principal = current_principal()
         await self._controller.engine.settled()

@@ -11,6 +11,7 @@ from iris.controller.parts import Controller
 from iris.controller.sessions import Greeting, Report, WorkerSession
 from iris.domain.entities import JobSpec, is_alike
 from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.auth import PrincipalKind, make_token
@@ -101,7 +102,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
             instance_id=hello.instance_id,
             capacity=resources_from_wire(hello.capacity),
             attributes=dict(hello.attributes),
-            inventory=tuple(_report(observation, worker_id, shift_ms) for observation in hello.inventory),
+            inventory=tuple(self._report(observation, worker_id, shift_ms) for observation in hello.inventory),
             leaving=first.leaving,
         )
 
@@ -117,9 +118,16 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
                 sessions.append_log(session, AttemptId(log.attempt_id), log.offset, log.data)
             shift_ms = clock_shift(message.sent_at_ms, self._controller.clock_ms()) if message.observations else 0
             for observation in message.observations:
-                sessions.report(session, _report(observation, session.worker_id, shift_ms))
+                sessions.report(session, self._report(observation, session.worker_id, shift_ms))
             if message.leaving:
                 sessions.begin_leaving(session)
+
+    def _report(self, message: pb.Observation, worker_id: WorkerId, shift_ms: int) -> Report:
+        event = observation_from_wire(message, worker_id, shift_ms)
+        if message.exception and event.state is TaskState.FAILED:
+            # Before the end itself, which is what clients wait for.
+            self._controller.hub.keep_exception(event.attempt_id, worker_id, message.exception)
+        return Report(event, message.log_size)
 
     def _welcome(self, greeting: Greeting) -> pb.ControllerMessage:
         hub = self._controller.hub
@@ -157,7 +165,3 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
         if spec.replicas > 1:
             self._launches[spec.job_id] = (spec, launch)
         return launch
-
-
-def _report(message: pb.Observation, worker_id: WorkerId, shift_ms: int) -> Report:
-    return Report(observation_from_wire(message, worker_id, shift_ms), message.log_size)

@@ -30,8 +30,8 @@ class Attempt:
     """One attempt on this worker; the listener of its process."""
 
     __slots__ = (
-        "_listener", "at_ms", "ground", "is_ahead", "life", "log", "log_path", "ports", "prepare_task", "process",
-        "report_timer", "request", "slot", "spec", "started_at_ms",
+        "_listener", "at_ms", "exception", "ground", "is_ahead", "life", "log", "log_path", "ports", "prepare_task",
+        "process", "report_timer", "request", "slot", "spec", "started_at_ms",
     )  # fmt: skip
 
     def __init__(self, request: StartRequest, log_path: str, listener: AttemptListener) -> None:
@@ -41,6 +41,7 @@ class Attempt:
         self.life = Life()
         self.at_ms = self.started_at_ms = 0
         self.is_ahead = False
+        self.exception = b""  # of a callable that failed
         self.ground: Ground | None = None
         self.ports: dict[str, int] = {}
         self.slot = ""  # where its directories are
@@ -74,6 +75,7 @@ class Attempt:
             log_size=self.log.size if self.ended else 0,
             pid=life.pid,
             started_at_ms=self.started_at_ms,
+            exception=self.exception if state is TaskState.FAILED else b"",
         )
 
     def inventory_observation(self) -> Observation:

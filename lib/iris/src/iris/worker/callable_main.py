@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ERROR_BYTES = 8192
+_EXCEPTION_BYTES = 64 * 1024
 _FRAMES = 3
 
 
@@ -42,14 +43,64 @@ def describe(error: BaseException) -> str:
     return "\n".join(lines)
 
 
-def write_error(text: str) -> None:
-    """Leave `text` for the worker, which reports it as the attempt's error."""
+class _Bounded:
+    """A file in memory that takes no more than goes along with an attempt's error."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self._left = _EXCEPTION_BYTES - 8  # the version in front
+
+    def write(self, data: "bytes | memoryview") -> int:
+        self._left -= len(data)
+        if self._left < 0:
+            raise OverflowError("the exception is too large to be sent")
+        self.pieces.append(bytes(data))
+        return len(data)
+
+
+def pickle_exception(error: BaseException) -> bytes:
+    """The exception for `iris.client.exceptions`: this Python's version and a pickle; empty when it cannot be sent.
+
+    One that is not the same when it is made again (its constructor takes other arguments) is sent in parts.
+    """
+    import cloudpickle
+
+    def pickled(value: object) -> bytes:
+        file = _Bounded()
+        cloudpickle.Pickler(file).dump(value)
+        return b"%d.%d\n" % sys.version_info[:2] + b"".join(file.pieces)
+
+    try:
+        whole = pickled(error)
+        again = cloudpickle.loads(whole.partition(b"\n")[2])
+        if type(again).__name__ == type(error).__name__ and (str(again), repr(again)) == (str(error), repr(error)):
+            return whole
+    except Exception:  # whatever a class does when it is pickled, made again or shown
+        pass
+    try:
+        return pickled(_parts(error))
+    except Exception:  # as above
+        return b""
+
+
+def _parts(error: BaseException) -> "tuple[object, ...]":
+    # As rigging.exception_parts.take_apart, which need not exist here.
+    kind = type(error)
+    native = next(base for base in kind.__mro__ if base.__module__ == "builtins" and issubclass(base, BaseException))
+    reduced = native.__reduce__(error)
+    return (kind, native, reduced[1], reduced[2] if len(reduced) > 2 else None)
+
+
+def write_error(text: str, exception: bytes = b"") -> None:
+    """Leave `text` for the worker, which reports it as the attempt's error; behind a NUL the exception itself."""
     path = os.environ.get("IRIS_ERROR_FILE")
     if not path:
         return
     try:
-        with open(path, "w", encoding="utf-8", errors="replace") as file:
-            file.write(text[:_ERROR_BYTES])
+        with open(path, "wb") as file:
+            file.write(text[:_ERROR_BYTES].replace("\0", "\\0").encode(errors="replace"))
+            if exception:
+                file.write(b"\0" + exception)
     except OSError as error:
         print(f"cannot write {path}: {error}", file=sys.stderr)
 
@@ -83,7 +134,9 @@ def main(payload_path: str) -> int:
         function(*args, **kwargs)
     except Exception as error:
         traceback.print_exc()
-        write_error(describe(error))
+        text = describe(error)
+        write_error(text)  # first: whatever pickling does
+        write_error(text, pickle_exception(error))
         return 1
     return 0
 

@@ -259,7 +259,7 @@ class Session:
             beat=beat,
             capacity=wire.resources_to_wire(self._offer.capacity) if renewed else None,
             trouble=self._new_trouble() if beat else None,
-            observations=[wire.observation_to_wire(observation) for observation in batch.observations],
+            observations=wire.observations_to_wire(batch.observations),
             logs=[pb.LogAppend(attempt_id=log.attempt_id, offset=log.offset, data=log.data) for log in batch.logs],
             applied_revision=self._revision,
             leaving=self._said_leaving,

@@ -31,6 +31,7 @@ from iris.worker.attempt_machine import (
 )
 from iris.worker.evidence import OomKills, judge
 from iris.worker.guardian.log_writer import LogWriter
+from iris.worker.last_words import read_last_words
 from iris.worker.logs import AttemptLog
 from iris.worker.outbox import Outbox
 from iris.worker.paths import WorkPaths
@@ -46,7 +47,6 @@ logger = logging.getLogger(__name__)
 
 _QUIET_BUILD_S: Final = 0.02
 """That preparing has begun is not reported at once: mostly it is done by then."""
-_ERROR_BYTES: Final = 8192
 _SUPERSEDED_GRACE_MS: Final = 1000
 _REFUSALS: Final = {
     StartFailure.COMMAND: FailureKind.START,
@@ -275,7 +275,9 @@ class Supervisor:
         if not exit.succeeded:
             launch = attempt.request.launch
             kind, why = judge(exit, exit.tail, launch.has_accelerator, self._oom_kills.claim)
-            error = why or self._own_words(attempt) or exit.text()
+            words = read_last_words(self._paths.error(attempt.attempt_id))
+            attempt.exception = words.exception
+            error = why or words.text or exit.text()
         if exit.unmarked:
             attempt.log.append_words(encode(True, exit.at_ms, exit.unmarked.encode(), note=True))
             self.outbox.log_grew(attempt.attempt_id)
@@ -382,9 +384,3 @@ class Supervisor:
     def _log_of(self, attempt_id: str) -> AttemptLog | None:
         attempt = self._attempts.get(attempt_id)
         return attempt.log if attempt is not None else None
-
-    def _own_words(self, attempt: Attempt) -> str:
-        """What the task left in IRIS_ERROR_FILE."""
-        with contextlib.suppress(OSError), open(self._paths.error(attempt.attempt_id), "rb") as file:
-            return file.read(_ERROR_BYTES).decode(errors="replace").strip()
-        return ""

@@ -96,3 +96,5 @@ class Observation:
     log_size: int = 0
     pid: int = 0
     started_at_ms: int = 0
+    exception: bytes = b""
+    """Of a callable that failed: see `callable_main.pickle_exception`."""

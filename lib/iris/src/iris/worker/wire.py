@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Final
 
 from iris.domain.resources import Device, Resources
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert_runtime import runtime_from_wire
 from iris.worker.types import DesiredChange, Launch, Observation, StartRequest, StopRequest
+
+_MESSAGE_EXCEPTION_BYTES: Final = 4 * 1024 * 1024
 
 
 def desired_from_wire(message: pb.Desired) -> DesiredChange:
@@ -54,7 +57,21 @@ def launch_from_wire(message: pb.Launch) -> Launch:
     )
 
 
+def observations_to_wire(observations: Iterable[Observation]) -> list[pb.Observation]:
+    """Those of one message. Where many callables fail at once, some go without their exception: text is enough."""
+    messages = []
+    room = _MESSAGE_EXCEPTION_BYTES
+    for observation in observations:
+        message = observation_to_wire(observation)
+        if observation.exception and len(observation.exception) <= room:
+            message.exception = observation.exception
+            room -= len(observation.exception)
+        messages.append(message)
+    return messages
+
+
 def observation_to_wire(observation: Observation) -> pb.Observation:
+    """All of it but the exception."""
     return pb.Observation(
         attempt_id=observation.attempt_id,
         state=int(observation.state),  # type: ignore[arg-type]
@@ -87,7 +104,7 @@ def hello(
             protocol_version=protocol_version,
             capacity=resources_to_wire(capacity),
             attributes=attributes,
-            inventory=[observation_to_wire(observation) for observation in inventory],
+            inventory=observations_to_wire(inventory),
         ),
         leaving=leaving,
         sent_at_ms=sent_at_ms,

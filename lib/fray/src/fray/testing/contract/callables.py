@@ -126,6 +126,7 @@ class TestCallables:
         else:
             assert isinstance(error, JobFailed)
             assert error.job_id == job.job_id
+            assert type(error.__cause__) is LookupError
         shown = "".join(traceback.format_exception(error))
         assert "LookupError" in shown
         assert "no shards in the bucket" in str(error)
@@ -149,9 +150,9 @@ class TestCallables:
             raise NotMadeAgain("device", "on fire")
 
         error = raised_by(fray_stage.call(fail))
-        if fray_stage.capabilities.raises_own_exceptions:
-            assert isinstance(error, NotMadeAgain)
-            assert (str(error), error.device) == ("the device is on fire", "device")
+        own = error if fray_stage.capabilities.raises_own_exceptions else error.__cause__
+        assert isinstance(own, NotMadeAgain)
+        assert (str(own), own.device) == ("the device is on fire", "device")
 
     def test_what_cannot_be_sent_is_refused_at_submission(self, fray_stage: Stage) -> None:
         lock, name = threading.Lock(), fray_stage.name("stays-here")

@@ -100,8 +100,9 @@ class TestWaiting:
             assert caught.value.job_id == bad.job_id
             if isinstance(error, Exception):
                 assert str(error) in str(caught.value)
-            if fray_stage.capabilities.raises_own_exceptions:
+            if isinstance(error, Exception) or fray_stage.capabilities.raises_own_exceptions:
                 assert type(caught.value.__cause__) is type(error)
+                assert str(caught.value.__cause__) == str(error)
             assert wait_all([bad], LONG, raise_on_failure=False) == [JobStatus.FAILED]
 
     def test_wait_all_has_one_timeout_for_all_and_names_the_late(self, fray_stage: Stage) -> None:

@@ -1,0 +1,27 @@
+"""What a task that failed has left for its worker: see `callable_main.write_error`."""
+
+from typing import Final, NamedTuple
+
+_ERROR_BYTES: Final = 8192
+_LONGEST_TEXT: Final = 4 * _ERROR_BYTES
+EXCEPTION_BYTES: Final = 64 * 1024
+
+
+class LastWords(NamedTuple):
+    """The error as text, and the exception as the task has pickled it; both may be empty."""
+
+    text: str = ""
+    exception: bytes = b""
+
+
+def read_last_words(path: str) -> LastWords:
+    """What is in the task's IRIS_ERROR_FILE; nothing where there is none."""
+    try:
+        with open(path, "rb") as file:
+            found = file.read(_LONGEST_TEXT + 1 + EXCEPTION_BYTES + 1)
+    except OSError:
+        return LastWords()
+    text, _, exception = found.partition(b"\0")
+    return LastWords(
+        text[:_ERROR_BYTES].decode(errors="replace").strip(), exception if len(exception) <= EXCEPTION_BYTES else b""
+    )
