@@ -41,6 +41,34 @@ def test_sizes_and_modes(tmp_path: Path) -> None:
     assert (listing.size_bytes, listing.warnings) == (12, ())
 
 
+def test_folders_without_files_go_along(tmp_path: Path) -> None:
+    write(tmp_path, "full/x")
+    write(tmp_path, "caches/__pycache__/x.pyc")
+    for folder in ("logs", "deep/er/est", ".hg/refs", ".env.d", "full/.venv/lib"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "linked").symlink_to("logs")
+    assert list_workspace(tmp_path, environ={}).empty_folders == ("caches", "deep/er/est", "logs")
+
+
+def test_folders_without_files_of_a_repository_go_along_unless_git_ignores_them(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    write(tmp_path, "tracked/x")
+    git(tmp_path, "add", ".")
+    (tmp_path / ".gitignore").write_text("ignored/\n*.log\n")
+    write(tmp_path, "new/x")
+    write(tmp_path, "only/x.log")
+    for folder in ("logs", "tracked/empty", "new/deep/er", "ignored/x", "new/ignored/x", "node_modules/x"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "inner/empty").mkdir(parents=True)
+    git(tmp_path / "inner", "init", "-q")
+    write(tmp_path, "inner/x")
+    listing = list_workspace(tmp_path, environ={})
+    assert [file.path for file in listing.files] == [".gitignore", "inner/x", "new/x", "tracked/x"]
+    assert listing.empty_folders == ("inner/empty", "logs", "new/deep/er", "only", "tracked/empty")
+    assert list_workspace(tmp_path / "new", environ={}).empty_folders == ("deep/er",)
+    assert list_workspace(tmp_path / "ignored", environ={}).empty_folders == ("x",), "all of what is named so"
+
+
 @pytest.mark.parametrize(("size", "fits"), [(MIB, True), (MIB + 1, False)])
 def test_the_limit_is_the_last_size_that_fits(tmp_path: Path, size: int, fits: bool) -> None:
     write(tmp_path, "x", size)

@@ -39,6 +39,19 @@ def test_the_manifest_describes_every_file(workspace):
     assert bundle.digest == blob_digest(bundle.manifest)
 
 
+def test_empty_folders_go_along_where_nothing_else_is_at_their_place(workspace, tmp_path):
+    without = make_bundle(workspace).digest
+    (workspace / "logs").mkdir()
+    (tmp_path / "lib/sub").mkdir(parents=True)
+    (tmp_path / "file").write_text("")
+    beside = {"lib": tmp_path / "lib", "here/logs/x": tmp_path / "file"}
+    bundle = make_bundle(workspace, project_dir="here", beside=beside)
+    assert list(pb.BundleManifest.FromString(bundle.manifest).directories) == ["lib/sub"]
+    assert list(pb.BundleManifest.FromString(make_bundle(workspace).manifest).directories) == ["logs"]
+    (workspace / "logs").rmdir()
+    assert make_bundle(workspace).digest == without
+
+
 def test_the_digest_depends_on_content_only(workspace, tmp_path):
     first = make_bundle(workspace).digest
     os.utime(workspace / "pkg/a.py", (1, 1))

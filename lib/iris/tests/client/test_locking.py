@@ -135,9 +135,9 @@ def test_a_project_without_metadata_has_its_folder(uv: Uv, tmp_path: Path) -> No
 
 
 def test_what_vanishes_meanwhile_is_not_copied(uv: Uv, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, warnings = gather_files(project.root, "", {})
+    found = gather_files(project.root, "", {})
     (project.root / ".python-version").unlink()
-    monkeypatch.setattr(locking, "gather_files", lambda *args: (found, warnings))
+    monkeypatch.setattr(locking, "gather_files", lambda *args: found)
     lock_project(project, "", {}, "", uv.environ)
     assert files(uv) == ["pyproject.toml"]
 

@@ -46,6 +46,22 @@ def test_the_python_of_a_command(fields: dict[str, str], python: str) -> None:
     assert choose_runtime(project(**fields), ELSEWHERE, is_callable=False)[0].python == python
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"python_version": "3.14"}, "Python 3.14, as /ws/.python-version says: yours is 3.12.1"),
+        (
+            {"requires_python": ">=3.13"},
+            "Python >=3.13, as requires-python of /ws/pyproject.toml says: yours is 3.12.1",
+        ),
+        ({"python_version": "3.12", "requires_python": ">=3.11"}, ""),
+    ],
+)
+def test_the_file_that_asks_for_another_python_than_the_submitters_is_named(fields: dict[str, str], told: str) -> None:
+    assert choose_runtime(project(**fields), HERE, is_callable=False)[1] == told
+    assert choose_runtime(project(python_version="3.14"), HERE, is_callable=True)[1] == ""
+
+
 def test_a_callable_runs_on_the_python_that_pickled_it() -> None:
     assert choose_runtime(project(python_version="3.13"), HERE, is_callable=True)[0].python == "3.11"
     with pytest.raises(
@@ -65,7 +81,7 @@ def test_without_packages_the_local_cluster_uses_the_submitters_environment() ->
     assert told.startswith("no uv.lock, pyproject.toml or requirements.txt: using your environment /own")
     runtime, told = choose_runtime(project(PackageSource.NONE, python_version="3.13"), HERE, is_callable=False)
     assert runtime == TaskRuntime(python="3.13", packages=PackageSource.NONE, interpreter="/own/python")
-    assert told == "a bare Python 3.13, as .python-version says: your environment is 3.12.1"
+    assert told == "without packages and with Python 3.13, as /ws/.python-version says: yours is 3.12.1"
 
 
 def test_elsewhere_a_workspace_must_say_its_packages_and_no_workspace_gets_a_bare_python() -> None:

@@ -10,6 +10,10 @@ def file(path: str, *parts: str, size: int = 0, target: str = "") -> BundleEntry
     return BundleEntry(path, False, target, parts, size)
 
 
+def empty(path: str) -> BundleEntry:
+    return BundleEntry(path, False, "", (), is_directory=True)
+
+
 def refusal(*entries: BundleEntry) -> str:
     """Why a bundle of these is refused; empty when it is not."""
     try:
@@ -49,6 +53,10 @@ def test_a_path_that_cannot_be_written_or_leaves_the_bundle_is_refused(path: str
             "path 'link/file' goes through a symbolic link: 'link'",
         ),
         ([file("a/b/c/d"), file("a/b")], "path 'a/b/c/d' lies below a file: 'a/b'"),
+        ([file("a/b"), empty("a")], "path 'a/b' lies in a directory that is said to be empty: 'a'"),
+        ([empty("a/b"), file("a")], "path 'a/b' lies below a file: 'a'"),
+        ([empty("a"), empty("a")], "path 'a' is there twice"),
+        ([empty("../a")], "path '../a' is not a plain relative path"),
         ([file("a", "../../x")], "file 'a': '../../x' is not a digest"),
         ([file("a", size=-1)], "file 'a' has a size of -1 bytes"),
         ([file("a", "ab" * 32, target="b")], "'a' is a symbolic link and has content, too"),

@@ -38,6 +38,21 @@ def test_a_task_sees_the_bundle_and_its_writes_stay_its_own(play: Play) -> None:
 
 
 @pytest.mark.e2e
+def test_a_task_finds_the_empty_folders_of_its_bundle(play: Play) -> None:
+    async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
+        manifest = pb.BundleManifest(format=1, directories=["logs", "deep/er"])
+        bundle = controller.add_blob(manifest.SerializeToString())
+        for attempt in range(2):
+            write = "find . -type d | sort; touch logs/x deep/er/y && ls logs"
+            controller.send(run=[run_command("sh", "-c", write, bundle=bundle, attempt=attempt)])
+            name = f"/user/job/0:{attempt}"
+            (end,) = await controller.until_ended(name)
+            assert controller.output(name).decode() == ".\n./deep\n./deep/er\n./logs\nx\n", end.error
+
+    play(scenario)
+
+
+@pytest.mark.e2e
 def test_only_what_is_lacking_is_fetched_once(play: Play) -> None:
     async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
         big = os.urandom(3_000_000)

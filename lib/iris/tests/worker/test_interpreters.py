@@ -84,7 +84,11 @@ def test_what_does_not_fit_is_passed_over_and_named(tools: Tools) -> None:
     assert str(refused.value).startswith("the job needs Python 3.98, and this worker has ")
     for version in (own, "3.97.1", "3.96.5"):
         assert version in str(refused.value)
-    assert f"`uv python install 3.98`), or submit from Python {OWN}" in str(refused.value)
+    assert "`uv python install 3.98`), or ask for another: a workspace does by its .python-version" in str(
+        refused.value
+    )
+    with pytest.raises(PreparationFailed, match=r"`uv python install '>=3\.98'`\), or ask for another"):
+        find(tools, ">=3.98")
 
 
 def test_one_that_was_found_is_not_looked_for_again_as_long_as_it_is_there(tools: Tools) -> None:

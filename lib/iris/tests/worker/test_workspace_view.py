@@ -167,7 +167,9 @@ def test_an_attempt_begins_where_its_submitter_was(tmp_path: Path, mode: Isolati
             assert begun[0].endswith("/a/b")
             assert begun[1:] == ["deep.txt", "2", "/a/b"]
             assert (await output_of(controller, "/ann/1")).endswith("/a/b\n")
-            assert (await output_of(controller, "/ann/2")).endswith("/empty\n"), "empty folders are not sent"
+            assert (await output_of(controller, "/ann/2")).endswith("/empty\n"), (
+                "a release before this one sent no empty folders"
+            )
             assert (await output_of(controller, "/ann/3")).endswith("/e/m/p\n")
             request = run_command("pwd", job_id="/ann/file", bundle=bundle)
             request.launch.runtime.working_dir = "top.py/x"

@@ -4,13 +4,14 @@ In a git repository: what git tracks, and what it neither tracks nor ignores. El
 """
 
 import fnmatch
+import itertools
 import os
 import stat
 import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -72,10 +73,11 @@ class WorkspaceFile:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceListing:
-    """The files that go along, sorted by path, and what the user should be told about them."""
+    """The files and the folders without any that go along, sorted, and what the user should be told about them."""
 
     files: tuple[WorkspaceFile, ...]
     warnings: tuple[str, ...]
+    empty_folders: tuple[str, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -102,13 +104,27 @@ def list_workspace(
     limit = _limit_bytes(rules, os.environ if environ is None else environ)
     gathered = _Gathered(root, rules, limit, max_files, now)
     if _is_in_git(root):
-        gathered.add_all(_git_files(root, gathered.warnings))
+        gathered.add_all(_git_files(root, gathered))
         gathered.in_git = bool(gathered.files)
     if not gathered.in_git:  # also a folder that the repository around it ignores
-        gathered.add_all(_walk(root, gathered.warnings))
+        gathered.folders.clear()
+        gathered.add_all(_walk(root, gathered))
     gathered.check()
     files = tuple(sorted(gathered.files.values(), key=lambda file: file.path))
-    return WorkspaceListing(files, (*gathered.warnings, *_secret_warnings(files)))
+    folders = empty_folders(gathered.folders, gathered.files)
+    return WorkspaceListing(files, (*gathered.warnings, *_secret_warnings(files)), folders)
+
+
+def empty_folders(folders: Iterable[str], files: Iterable[str]) -> tuple[str, ...]:
+    """Those of `folders` in which there is neither one of `files` nor another of them, sorted."""
+    found = set(folders)
+    filled: set[str] = set(files)
+    for path in (*filled, *found):
+        above = path.rpartition("/")[0]
+        while above and above not in filled:
+            filled.add(above)
+            above = above.rpartition("/")[0]
+    return tuple(sorted(found - filled))
 
 
 def check_workspace_root(
@@ -155,6 +171,8 @@ class _Gathered:
     now: Callable[[], float]
     in_git: bool = False
     files: dict[str, WorkspaceFile] = field(default_factory=dict)
+    folders: set[str] = field(default_factory=set)
+    """Those that may have nothing in them; not all others."""
     warnings: list[str] = field(default_factory=list)
     size_bytes: int = 0
     complete: bool = True
@@ -173,6 +191,14 @@ class _Gathered:
             if len(self.files) > self.max_files or (until is not None and self.now() > until):
                 self.complete = False
                 return
+
+    def add_folder(self, path: str) -> None:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            self.warnings.append(f"{path!r} is not named in UTF-8; it is left out")
+        else:
+            self.folders.add(path)
 
     def check(self) -> None:
         """Raise InvalidRequest when it is too much to go along."""
@@ -210,53 +236,98 @@ def _is_in_git(root: Path) -> bool:
     return any((folder / ".git").exists() for folder in (root, *root.parents))
 
 
-def _git_files(root: Path, warnings: list[str], prefix: str = "") -> Iterator[str]:
-    command = ["git", "ls-files", "-z", "-t", "--cached", "--others", "--exclude-standard"]
+def _git_files(root: Path, found: _Gathered, prefix: str = "") -> Iterator[str]:
     try:
-        done = subprocess.run(command, cwd=root, capture_output=True, check=False, timeout=GIT_SECONDS)
+        entries, words = _git_list(root, "-t", "--cached", "--others")
     except FileNotFoundError:
-        yield from (prefix + path for path in _walk(root, warnings))
+        yield from (prefix + path for path in _walk(root, found, prefix))
         return
-    except subprocess.TimeoutExpired:
-        raise InvalidRequest(
-            f"git needs more than {GIT_SECONDS:.0f} s to list the files of the workspace {root}; list large folders "
-            "that the job does not need in .gitignore, or name another folder"
-        ) from None
-    words = done.stderr.decode(errors="replace").strip()
-    if done.returncode != 0:
-        raise MarinError(f"git could not list the files of the workspace {root}: {words}")
-    warnings.extend(f"git: {line}; it is left out" for line in words.splitlines() if "could not open" in line)
-    for entry in os.fsdecode(done.stdout).split("\0"):
+    found.warnings.extend(f"git: {line}; it is left out" for line in words.splitlines() if "could not open" in line)
+    for entry in entries:
         tag, _, path = entry.partition(" ")
         # A submodule, or a repository inside this one, is listed as one path; it has a listing of its own.
         nested = root / path
         if path and nested.is_dir() and not nested.is_symlink():
             if (nested / ".git").exists():
-                yield from _git_files(nested, warnings, f"{prefix}{path.rstrip('/')}/")
+                yield from _git_files(nested, found, f"{prefix}{path.rstrip('/')}/")
         elif path and tag == "?" and any(map(_is_dotenv, path.split("/"))):
-            warnings.append(f"{prefix}{path} may hold secrets; it is left out (`git add` it if the job needs it)")
+            found.warnings.append(f"{prefix}{path} may hold secrets; it is left out (`git add` it if the job needs it)")
         elif path:
             yield prefix + path
+    for path in _git_folders(root):
+        found.add_folder(prefix + path.rstrip("/"))
 
 
-def _walk(root: Path, warnings: list[str]) -> Iterator[str]:
+def _git_list(root: Path, *options: str) -> tuple[list[str], str]:
+    """What `git ls-files` lists, and its words. Raises FileNotFoundError where there is no git."""
+    return _git(root, ["ls-files", "-z", "--exclude-standard", *options])
+
+
+def _git(
+    root: Path, words: Sequence[str], given: Sequence[str] = (), fine: Sequence[int] = (0,)
+) -> tuple[list[str], str]:
+    """What a command of git that is `given` paths answers, and its words of caution."""
+    command, stdin = ["git", *words], os.fsencode("\0".join(given))
+    try:
+        done = subprocess.run(command, cwd=root, input=stdin, capture_output=True, check=False, timeout=GIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise InvalidRequest(
+            f"git needs more than {GIT_SECONDS:.0f} s to list the files of the workspace {root}; list large folders "
+            "that the job does not need in .gitignore, or name another folder"
+        ) from None
+    said = done.stderr.decode(errors="replace").strip()
+    if done.returncode not in fine:
+        raise MarinError(f"git could not list the files of the workspace {root}: {said}")
+    return [entry for entry in os.fsdecode(done.stdout).split("\0") if entry], said
+
+
+def _git_folders(root: Path) -> list[str]:
+    """Folders of which git knows no file, and those in them; not what it ignores, nor repositories inside this one."""
+    unknown = [path for path in _git_list(root, "--others", "--directory")[0] if path.endswith("/")]
+    found = [
+        os.path.relpath(folder, root).replace(os.sep, "/")
+        for path in unknown
+        if not any(map(_is_left_out, path.split("/")))
+        for folder in itertools.islice(_folders_without_git(root / path), MAX_FILES)
+    ]
+    if not found:
+        return []
+    ignored, _ = _git(root, ["check-ignore", "-z", "--stdin"], [f"{path}/" for path in found], fine=(0, 1))
+    return sorted({f"{path}/" for path in found}.difference(ignored, {"./"}))
+
+
+def _folders_without_git(top: Path) -> Iterator[str]:
+    for folder, dirs, names in os.walk(top):
+        if ".git" in dirs or ".git" in names:
+            dirs.clear()
+            continue
+        dirs[:] = [name for name in dirs if not _is_other_kind(folder, name)]
+        yield folder
+
+
+def _walk(root: Path, found: _Gathered, prefix: str = "") -> Iterator[str]:
     def unreadable(error: OSError) -> None:
-        warnings.append(f"{os.path.relpath(error.filename, root)} cannot be read: {error.strerror}; it is left out")
+        place = os.path.relpath(error.filename, root)
+        found.warnings.append(f"{place} cannot be read: {error.strerror}; it is left out")
 
     for folder, dirs, names in os.walk(root, onerror=unreadable):
-        # A directory with pyvenv.cfg is a virtual environment whatever it is called.
         linked = [d for d in dirs if os.path.islink(os.path.join(folder, d))]
-        dirs[:] = [
-            d
-            for d in dirs
-            if d not in _IGNORED_DIRS
-            and not _is_dotenv(d)
-            and d not in linked
-            and not os.path.exists(os.path.join(folder, d, "pyvenv.cfg"))
-        ]
+        dirs[:] = [d for d in dirs if d not in linked and not _is_other_kind(folder, d)]
+        place = os.path.relpath(folder, root).replace(os.sep, "/")
+        if place != ".":
+            found.add_folder(prefix + place)
         for name in (*names, *linked):
             if not _is_dotenv(name) and not any(fnmatch.fnmatch(name, pattern) for pattern in _IGNORED_FILES):
-                yield os.path.relpath(os.path.join(folder, name), root).replace(os.sep, "/")
+                yield name if place == "." else f"{place}/{name}"
+
+
+def _is_other_kind(folder: str, name: str) -> bool:
+    """Whether a directory is a cache, an environment or the like; with pyvenv.cfg it is one whatever it is called."""
+    return _is_left_out(name) or os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
+
+
+def _is_left_out(name: str) -> bool:
+    return name in _IGNORED_DIRS or _is_dotenv(name)
 
 
 def _is_dotenv(name: str) -> bool:

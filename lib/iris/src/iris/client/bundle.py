@@ -16,7 +16,7 @@ from iris.rpc import iris_pb2 as pb
 from iris.rpc.manifest import MANIFEST_FORMAT
 from iris.rpc.protocol import MAX_BLOB_CHUNK_BYTES
 from rigging.errors import Conflict, InvalidRequest
-from rigging.workspace import WorkspaceFile, list_workspace
+from rigging.workspace import WorkspaceFile, empty_folders, list_workspace
 
 PART_BYTES: Final = 4 * 1024 * 1024
 
@@ -71,39 +71,54 @@ def make_bundle(
         InvalidRequest: See `list_workspace`, or a file cannot be read.
         Conflict: A file changed while it was read; never with `snapshot`.
     """
-    files, warnings = gather_files(root, project_dir, beside or {})
-    manifest = pb.BundleManifest(format=MANIFEST_FORMAT)
-    packed = _Packed(snapshot, warnings=warnings)
-    for path in sorted(files):
-        source, file = files[path]
+    content = gather_files(root, project_dir, beside or {})
+    manifest = pb.BundleManifest(format=MANIFEST_FORMAT, directories=content.empty_folders)
+    packed = _Packed(snapshot, warnings=list(content.warnings))
+    for path in sorted(content.files):
+        source, file = content.files[path]
         if file.symlink_target is not None:
             manifest.files.add(path=path, symlink_target=file.symlink_target)
             continue
-        content = packed.add(source, path, file.size_bytes)
-        if content is not None:
-            size, digests = content
+        read = packed.add(source, path, file.size_bytes)
+        if read is not None:
+            size, digests = read
             manifest.files.add(path=path, size_bytes=size, executable=file.executable, part_digests=digests)
     encoded = manifest.SerializeToString(deterministic=True)
     total = sum(file.size_bytes for file in manifest.files)
     return Bundle(blob_digest(encoded), encoded, packed.parts, total, tuple(packed.warnings), len(manifest.files))
 
 
-def gather_files(
-    root: Path, project_dir: str, beside: Mapping[str, Path]
-) -> tuple[dict[str, tuple[Path, WorkspaceFile]], list[str]]:
-    """The files of a bundle by their paths in it, each with where it is; and what the user should be told."""
+@dataclass(frozen=True, slots=True)
+class BundleContent:
+    """What goes into a bundle, by its paths there.
+
+    Args:
+        files: Each with where it is now.
+        warnings: For the user.
+    """
+
+    files: Mapping[str, tuple[Path, WorkspaceFile]]
+    empty_folders: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def gather_files(root: Path, project_dir: str, beside: Mapping[str, Path]) -> BundleContent:
+    """List what goes into the bundle of a workspace; arguments and errors as those of `make_bundle`."""
     files: dict[str, tuple[Path, WorkspaceFile]] = {}
+    folders: list[str] = []
     warnings: list[str] = []
     for place, source in (*beside.items(), (project_dir, root)):
         if source.is_dir():
             listing = list_workspace(source, rules=WORKSPACE_RULES)
             warnings.extend(listing.warnings)
+            prefix = f"{place}/" if place else ""
+            folders.extend(prefix + path for path in listing.empty_folders)
             for file in listing.files:
-                files[f"{place}/{file.path}" if place else file.path] = (source / file.path, file)
+                files[prefix + file.path] = (source / file.path, file)
         else:
             info = source.stat()
             files[place] = (source, WorkspaceFile(place, info.st_size, bool(info.st_mode & 0o100)))
-    return files, warnings
+    return BundleContent(files, empty_folders(folders, files), tuple(warnings))
 
 
 @dataclass(slots=True)

@@ -61,8 +61,7 @@ def _kept_lock(root: Path, environ: Mapping[str, str]) -> Path:
 
 
 def _copy(project: Project, project_dir: str, beside: Mapping[str, Path], scratch: Path) -> None:
-    files, _ = gather_files(project.root, project_dir, beside)
-    for path, (source, file) in files.items():
+    for path, (source, file) in gather_files(project.root, project_dir, beside).files.items():
         name = path.rpartition("/")[2]
         # What is static says what it needs in its metadata; anything else may read any of its files.
         if not project.builds and name not in METADATA_FILES and path not in beside:

@@ -17,7 +17,8 @@ from rigging.errors import InvalidRequest
 LOCK_FILE: Final = "uv.lock"
 PROJECT_FILE: Final = "pyproject.toml"
 REQUIREMENTS_FILE: Final = "requirements.txt"
-METADATA_FILES: Final = (PROJECT_FILE, "uv.toml", ".python-version", "setup.py", "setup.cfg")
+PYTHON_VERSION_FILE: Final = ".python-version"
+METADATA_FILES: Final = (PROJECT_FILE, "uv.toml", PYTHON_VERSION_FILE, "setup.py", "setup.cfg")
 """What says which packages a project needs, as long as nothing must be built to know it."""
 
 _FILE_URL: Final = re.compile(r"@\s*file:", re.IGNORECASE)
@@ -104,7 +105,7 @@ def normalized(name: str) -> str:
 
 
 def _python_version(root: Path) -> str:
-    path = root / ".python-version"
+    path = root / PYTHON_VERSION_FILE
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:

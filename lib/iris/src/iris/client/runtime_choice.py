@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from iris.client.project import Project, normalized
+from iris.client.project import PROJECT_FILE, PYTHON_VERSION_FILE, Project, normalized
 from iris.domain.python_version import fits, minor
 from iris.domain.runtime import PackageSource, TaskRuntime
 from rigging.errors import InvalidRequest
@@ -74,11 +74,13 @@ def choose_runtime(project: Project | None, here: Submitting, *, is_callable: bo
     Raises:
         InvalidRequest: There is no way to know what the job needs, or its Python can never do.
     """
-    python = _python_request(project, here, is_callable)
+    python, origin = _python_request(project, here, is_callable)
+    environment = here.own if is_callable else here.shell
+    other = f"Python {python}, as {origin} says: yours is {environment.version}"
     interpreter = here.own.interpreter if here.same_machine else ""
     if project is not None and project.packages is not PackageSource.NONE:
-        return TaskRuntime(python=python, packages=project.packages, interpreter=interpreter), ""
-    environment = here.own if is_callable else here.shell
+        told = "" if fits(environment.version, python) else other
+        return TaskRuntime(python=python, packages=project.packages, interpreter=interpreter), told
     if here.same_machine and fits(environment.version, python):
         why = "no workspace" if project is None else "no uv.lock, pyproject.toml or requirements.txt"
         runtime = TaskRuntime(
@@ -92,7 +94,7 @@ def choose_runtime(project: Project | None, here: Submitting, *, is_callable: bo
     if project is None:
         return bare, ""
     if here.same_machine:
-        return bare, f"a bare Python {python}, as .python-version says: your environment is {environment.version}"
+        return bare, f"without packages and with {other}"
     raise InvalidRequest(
         f"the workspace {project.root} does not say which packages its jobs need: add a uv.lock, a pyproject.toml with "
         "[project] or a requirements.txt (an empty one will do), or send no files (--no-workspace); only the local "
@@ -100,10 +102,11 @@ def choose_runtime(project: Project | None, here: Submitting, *, is_callable: bo
     )
 
 
-def _python_request(project: Project | None, here: Submitting, is_callable: bool) -> str:
+def _python_request(project: Project | None, here: Submitting, is_callable: bool) -> tuple[str, str]:
+    """The version or specifiers of a job, and which file asks for that; empty: none does."""
     version = here.own.version if is_callable else here.shell.version
     if project is None:
-        return minor(version)
+        return minor(version), ""
     required = project.requires_python.replace(" ", "")
     if is_callable:
         if not fits(version, required):
@@ -111,10 +114,12 @@ def _python_request(project: Project | None, here: Submitting, is_callable: bool
                 f"this callable comes from Python {version} and runs on {minor(version)}, but the project "
                 f"{project.root} requires Python {required}: submit it from such a Python"
             )
-        return minor(version)
+        return minor(version), ""
     if project.python_version:
-        return project.python_version
-    return minor(version) if fits(version, required) else required
+        return project.python_version, str(project.root / PYTHON_VERSION_FILE)
+    if fits(version, required):
+        return minor(version), ""
+    return required, f"requires-python of {project.root / PROJECT_FILE}"
 
 
 def check_extras(extras: Sequence[str], project: Project | None) -> None:

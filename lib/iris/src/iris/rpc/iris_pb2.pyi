@@ -1589,19 +1589,25 @@ class BundleManifest(_message.Message):
 
     FORMAT_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
+    DIRECTORIES_FIELD_NUMBER: _builtins.int
     format: _builtins.int
     """1"""
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___BundleFile]: ...
+    @_builtins.property
+    def directories(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """with nothing in them; passed over by releases before this field"""
+
     def __init__(
         self,
         *,
         format: _builtins.int = ...,
         files: _abc.Iterable[Global___BundleFile] | None = ...,
+        directories: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "format", b"format"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directories", b"directories", "files", b"files", "format", b"format"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,7 +4,7 @@ The controller checks a manifest at submit, the worker again before it writes an
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
@@ -25,17 +25,21 @@ MAX_PATH_BYTES: Final = 2048
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _SHOWN: Final = 80
+_LINK: Final = "goes through a symbolic link"
+_FILE: Final = "lies below a file"
+_EMPTY: Final = "lies in a directory that is said to be empty"
 
 
 @dataclass(frozen=True, slots=True)
 class BundleEntry:
-    """One file or symbolic link of a bundle; a link has no parts and a size of 0."""
+    """One file, symbolic link or empty directory of a bundle; only a file has parts and a size."""
 
     path: str
     executable: bool
     symlink_target: str
     part_digests: tuple[str, ...]
     size_bytes: int = 0
+    is_directory: bool = False
 
 
 def parse_manifest(data: bytes) -> list[BundleEntry]:
@@ -48,31 +52,30 @@ def parse_manifest(data: bytes) -> list[BundleEntry]:
         raise InvalidRequest(f"it is not a bundle manifest: {error}") from error
     if manifest.format != MANIFEST_FORMAT:
         raise InvalidRequest(f"its manifest has format {manifest.format}; this release reads format {MANIFEST_FORMAT}")
-    if len(manifest.files) > MAX_BUNDLE_FILES:
-        raise InvalidRequest(f"it has {len(manifest.files)} files; at most {MAX_BUNDLE_FILES} are allowed")
-    return [
+    for count, what in ((len(manifest.files), "files"), (len(manifest.directories), "empty directories")):
+        if count > MAX_BUNDLE_FILES:
+            raise InvalidRequest(f"it has {count} {what}; at most {MAX_BUNDLE_FILES} are allowed")
+    files = [
         BundleEntry(file.path, file.executable, file.symlink_target, tuple(file.part_digests), file.size_bytes)
         for file in manifest.files
     ]
+    return [*files, *(BundleEntry(path, False, "", (), is_directory=True) for path in manifest.directories)]
 
 
 def check_entries(entries: Sequence[BundleEntry]) -> None:
     """Raise InvalidRequest for entries that cannot be written, or would write or point outside of their directory."""
-    paths: set[str] = set()
-    links: set[str] = set()
+    kinds: dict[str, str] = {}
     total = 0
     for entry in entries:
         _check_path(entry.path)
-        if entry.path in paths:
+        if entry.path in kinds:
             raise InvalidRequest(f"path {_shown(entry.path)} is there twice")
-        paths.add(entry.path)
+        kinds[entry.path] = _LINK if entry.symlink_target else _EMPTY if entry.is_directory else _FILE
         _check_content(entry)
-        if entry.symlink_target:
-            links.add(entry.path)
         total += entry.size_bytes
     if total > MAX_BUNDLE_BYTES:
         raise InvalidRequest(f"its files have {total} bytes; at most {MAX_BUNDLE_BYTES} are allowed")
-    _check_directories(paths, links)
+    _check_directories(kinds)
 
 
 def check_sizes(entries: Iterable[BundleEntry], sizes: dict[str, int]) -> None:
@@ -119,16 +122,15 @@ def _check_content(entry: BundleEntry) -> None:
         raise InvalidRequest(f"link {_shown(entry.path)} points outside of the bundle: {_shown(entry.symlink_target)}")
 
 
-def _check_directories(paths: set[str], links: set[str]) -> None:
+def _check_directories(kinds: Mapping[str, str]) -> None:
     """No entry may lie below another, which would have to be a directory. Looks at each directory once."""
     seen: set[str] = set()
-    for path in paths:
+    for path in kinds:
         above = path.rpartition("/")[0]
         while above and above not in seen:
             seen.add(above)
-            if above in paths:
-                what = "goes through a symbolic link" if above in links else "lies below a file"
-                raise InvalidRequest(f"path {_shown(path)} {what}: {_shown(above)}")
+            if above in kinds:
+                raise InvalidRequest(f"path {_shown(path)} {kinds[above]}: {_shown(above)}")
             above = above.rpartition("/")[0]
 
 

@@ -217,6 +217,9 @@ class BundleStore:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def _write_entry(self, entry: BundleEntry, path: Path) -> None:
+        if entry.is_directory:
+            path.mkdir()
+            return
         if entry.symlink_target:
             path.symlink_to(entry.symlink_target)
             return

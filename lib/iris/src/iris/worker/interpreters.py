@@ -3,13 +3,14 @@
 import asyncio
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from iris.domain.python_version import fits, minor
+from iris.domain.python_version import fits
 from iris.domain.states import FailureKind
 from iris.python_programs import python_programs
 from iris.uv_tool import uv_program
@@ -95,7 +96,8 @@ class Interpreters:
         raise PreparationFailed(
             FailureKind.ENVIRONMENT,
             f"the job needs Python {request}, and this worker has {', '.join(sorted(others))}: install it on the "
-            f"worker's host (e.g. `uv python install {request}`), or submit from Python {minor(self._own.version)}",
+            f"worker's host (e.g. `uv python install {shlex.quote(request)}`), or ask for another: a workspace does by "
+            "its .python-version or requires-python, a callable by the Python that submits it",
         )
 
     async def probe(self, program: str) -> Interpreter | None:
