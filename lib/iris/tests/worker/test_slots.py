@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from iris.worker import slots as module
 from iris.worker.slots import Slot, Slots
 
 
@@ -115,3 +116,42 @@ def test_no_more_are_kept_than_are_of_use(bench: Bench) -> None:
     for slot in slots:
         bench.slots.give(slot)
     assert len(bench.discarded) == 3
+
+
+class TestTimesThatCannotBeToldApart:
+    """Changes in one granule of a file system's clock have the same time: only a look into the directory tells."""
+
+    @pytest.fixture
+    def slot(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Slot:
+        """One whose directories look the same from now on, whatever is done to them."""
+        slot = bench.slots.take()
+        bench.slots.give(slot)
+        seen = {path: os.lstat(path) for path in (slot.working, slot.temporary)}
+        look = os.lstat
+        monkeypatch.setattr(os, "lstat", lambda path: seen[path] if path in seen else look(path))
+        return slot
+
+    def begin(self, bench: Bench, slot: Slot, monkeypatch: pytest.MonkeyPatch, after_ns: int) -> None:
+        changed = max(os.lstat(slot.working).st_ctime_ns, os.lstat(slot.temporary).st_ctime_ns)
+        monkeypatch.setattr(module.time, "time_ns", lambda: changed + after_ns)
+        assert bench.slots.take() is slot
+
+    @pytest.mark.parametrize("place", ["working", "temporary"])
+    def test_it_is_looked_into(self, bench: Bench, slot: Slot, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+        self.begin(bench, slot, monkeypatch, 50_000_000)
+        Path(getattr(slot, place), "left").touch()
+        bench.slots.give(slot)
+        assert bench.discarded == [os.path.basename(slot.path)]
+
+    def test_else_the_look_is_spared(self, bench: Bench, slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begin(bench, slot, monkeypatch, 50_000_001)
+        monkeypatch.setattr(os, "listdir", lambda path: pytest.fail("that costs"))
+        bench.slots.give(slot)
+        assert bench.slots.take() is slot
+
+
+def test_one_of_another_owner_is_not_used_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    slot = bench.slots.take()
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    bench.slots.give(slot)
+    assert bench.discarded == [os.path.basename(slot.path)]

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 from iris.rpc.auth import PrincipalKind, make_token, verify_token
@@ -38,3 +39,23 @@ def test_an_attempt_has_a_token_of_its_own_and_first_attempts_of_many_tasks_shar
     for request in (alone, again, shared[1]):
         tokens.release(request)
     assert not list(paths.tokens.iterdir())
+
+
+def test_a_job_that_came_back_with_another_token_has_it_written(tmp_path: Path) -> None:
+    paths = WorkPaths(tmp_path)
+    paths.make()
+    tokens = TokenFiles(paths)
+    request = start("/ann/a/1:0", 9)
+    for token in (TOKEN, make_token(SECRET, PrincipalKind.JOB, "/ann/b"), TOKEN):
+        again = replace(request, launch=replace(request.launch, token=token))
+        tokens.hold(again)
+        assert Path(tokens.path(again)).read_text() == token
+    written = Path(tokens.path(request)).stat().st_ctime_ns
+    assert Path(tokens.path(request)).stat().st_ctime_ns == written, "it is written once"
+    for _ in range(3):
+        assert Path(tokens.path(request)).exists()
+        tokens.release(request)
+    assert not list(paths.tokens.iterdir())
+    tokens.release(request)  # of one that nobody holds
+    tokens.hold(request)
+    assert Path(tokens.path(request)).read_text() == TOKEN, "what was removed is written again"

@@ -153,14 +153,19 @@ def _listen(paths: GuardianPaths) -> socket.socket:
     return listener
 
 
+def enough_descriptors(soft: int, hard: int) -> int:
+    """The limit of open files to have, of what these limits allow: a few thousand, and never fewer than now."""
+    enough = _ENOUGH_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_DESCRIPTORS)
+    return enough if soft == resource.RLIM_INFINITY else max(soft, enough)
+
+
 def _raise_descriptor_limit() -> int:
-    """Allow a few thousand open files, so that attempts need not wait for one; returns the limit."""
+    """Allow enough open files, so that attempts need not wait for one; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _ENOUGH_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    wanted = enough_descriptors(soft, hard)
+    if soft != resource.RLIM_INFINITY:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        return wanted
-    return _ENOUGH_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+    return wanted
 
 
 def _parser() -> argparse.ArgumentParser:
