@@ -131,10 +131,13 @@ def play(scenario: Callable[[Bench], Awaitable[None]]) -> None:
 
 def test_it_says_who_it_is_and_goes_on_from_what_the_controller_has() -> None:
     async def scenario(bench: Bench) -> None:
+        others = asyncio.all_tasks()
         bench.supervisor.outbox.observe(SEEN)  # part of the inventory
         task = bench.begin(log_offsets=[pb.LogAck(attempt_id="/u/job/0:0", offset=5)])
         bench.call.say(GOODBYE)
         assert await task is SessionEnd.RECONNECT
+        # What still wrote would take news from the next session's outbox.
+        assert asyncio.all_tasks() == others
         hello = bench.call.sent[0].hello
         assert (hello.worker_id, hello.instance_id, hello.protocol_version) == ("w1", "i1", PROTOCOL_VERSION)
         assert [item.attempt_id for item in hello.inventory] == ["/u/job/0:0"]

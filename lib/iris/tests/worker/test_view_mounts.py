@@ -40,3 +40,24 @@ def test_the_host_sees_none_of_it(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+ABILITY = """
+import sys
+from pathlib import Path
+from iris.worker.isolation.views import open_views
+print(open_views(Path(sys.argv[1])).mode)
+"""
+MOUNT = (
+    "mkdir a b c d && mount -t overlay overlay -o lowerdir=a,upperdir=b,workdir=c d && touch d/file && [ -e b/file ]"
+)
+
+
+def test_where_layers_can_be_mounted_they_are(tmp_path: Path) -> None:
+    """Tests of layers are skipped where a worker finds none: one that never finds any would pass them all."""
+    (tmp_path / "tried").mkdir()
+    tried = subprocess.run(["unshare", "--mount", "sh", "-c", MOUNT], cwd=tmp_path / "tried", check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", ABILITY, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert (done.stdout.strip() == "overlay") == (tried.returncode == 0)

@@ -1,5 +1,6 @@
 """When a disk counts as nearly full, and what is given back of a log."""
 
+import ctypes
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,6 +60,15 @@ def test_space_is_short_below_a_gigabyte_and_below_half(
     assert is_short("/") is short
 
 
+def has_holes(path: Path) -> bool:
+    """Whether this file system can have them, asked without what is tested here."""
+    path.write_bytes(b"x" * 8192)
+    punch_hole_and_keep_size = 0x02 | 0x01
+    with path.open("r+b") as file:
+        words = (ctypes.c_int(file.fileno()), ctypes.c_int(punch_hole_and_keep_size), ctypes.c_int64(0))
+        return int(ctypes.CDLL(None).fallocate(*words, ctypes.c_int64(4096))) == 0
+
+
 def test_what_is_given_back_reads_as_zeros_and_the_rest_stays(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"x" * 20_000)
@@ -68,8 +78,9 @@ def test_what_is_given_back_reads_as_zeros_and_the_rest_stays(tmp_path: Path) ->
         assert punch(file.fileno(), 4095)
         assert punch(file.fileno(), 0)
         assert stored_bytes(file.fileno()) == before, "less than a block is nothing to give back"
-        if not punch(file.fileno(), 10_000):
+        if not has_holes(tmp_path / "other"):
             pytest.skip("this file system has no holes")
+        assert punch(file.fileno(), 10_000)
         assert stored_bytes(file.fileno()) == before - 8192
     assert path.read_bytes() == bytes(8192) + b"x" * (20_000 - 8192)
 

@@ -216,11 +216,18 @@ def test_a_disk_that_is_nearly_full_is_left_alone_and_the_last_words_find_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_full = False
-    monkeypatch.setattr("iris.worker.guardian.log_writer.is_nearly_full", lambda descriptor: is_full)
+    looks: list[int] = []
+
+    def look(descriptor: int) -> bool:
+        looks.append(descriptor)
+        return is_full
+
+    monkeypatch.setattr("iris.worker.guardian.log_writer.is_nearly_full", look)
     log = LogWriter(tmp_path / "log")
     line = b"x" * 999 + b"\n"
     for _ in range(200):
         log.feed(False, line, 1)
+    assert len(looks) <= log.size // 2**16 + 1, "it is asked now and then, not at each line"
     before = log.size
     is_full = True
     for _ in range(200):

@@ -243,6 +243,7 @@ class TestProcess:
         yield paths
         pid = int(paths.lock.read_text())
         if pid != 123456789012345:
+            say_hello(paths)  # from now on it hears signals
             os.kill(pid, signal.SIGTERM)
             eventually(lambda: not is_locked(paths), "the guardian has ended")
             assert not paths.socket.exists()
