@@ -66,10 +66,12 @@ def submit(cluster: Cluster, existing: Any = "fail", key: str | None = None, **f
     return submitter(cluster).submit(plan, existing=existing, idempotency_key=key)
 
 
-@pytest.mark.parametrize(("seconds", "ms"), [(None, 0), (0.0001, 1), (0.0016, 2), (1.5, 1500), (1e6, 10**9)])
+@pytest.mark.parametrize(("seconds", "ms"), [(None, 0), (0.001, 1), (0.0016, 2), (1.5, 1500), (1e6, 10**9)])
 def test_seconds_become_milliseconds_and_never_none_at_all(cluster: Cluster, seconds: float | None, ms: int) -> None:
     submit(cluster, limits=JobLimits(timeout=seconds, scheduling_timeout=seconds))
     assert (cluster.spec.timeout_ms, cluster.spec.scheduling_timeout_ms) == (ms, ms)
+    with pytest.raises(InvalidRequest, match=r"^timeout must be at least 0\.001 s, not 0\.0001: "):
+        submit(cluster, limits=JobLimits(timeout=0.0001))
 
 
 @pytest.mark.parametrize(("seconds", "ms"), [(None, 0), (0.0001, 1), (2.5, 2500), (30 * 86_400, 30 * 86_400_000)])

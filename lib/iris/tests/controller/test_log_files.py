@@ -32,6 +32,12 @@ def output(rng: random.Random, lines: int) -> bytes:
     return b"".join(encode(i % 3 == 0, T + i, b"line %06d " % i + b"x" * rng.randrange(200)) for i in range(lines))
 
 
+def append_all(store: LogStore, log: bytes) -> None:
+    begin = store.size(KEY)
+    for position in range(0, len(log), 50_000):
+        store.append(KEY, begin + position, log[position : position + 50_000])
+
+
 def accounted(records: list[Record]) -> int:
     return sum(record.hole or len(record.data) + RECORD_OVERHEAD for record in records)
 
@@ -57,6 +63,35 @@ def test_every_byte_is_either_read_or_counted_as_lost(tmp_path: Path, seed: int)
             tail = [record.data for record in reopened.tail(KEY, count) if not record.note]
             intact = [record.data for record in records if not record.note]
             assert tail == intact[len(intact) - len(tail) :]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_follower_misses_is_lost_and_not_damaged(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    limit, has_room = (2**20, lambda count: True) if seed % 2 else (2**30, sometimes(rng))
+    log = output(rng, 12_000)
+    records = written(LogStore(tmp_path, limit, has_room), log, rng)
+    assert [record.data for record in records if record.hole and b" bytes of the log lost: " not in record.data] == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_dropped_under_a_reader_is_lost_and_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr("iris.rpc.logformat._READ_BYTES", 20_000)
+    rng = random.Random(seed)
+    store = LogStore(tmp_path, 2**20)
+    log, more = output(rng, 6000), output(rng, 9000)
+    append_all(store, log)
+    size = store.size(KEY)
+    reading = store.read(KEY, 0)
+    records = [next(reading) for _ in range(rng.randrange(1, 3000))]
+    append_all(store, more)
+    records += reading
+    holes = [record for record in records if record.hole]
+    assert holes
+    assert all(b" bytes of the log lost: " in record.data for record in holes)
+    assert accounted(records) == size
 
 
 def test_the_beginning_and_the_newest_are_kept(tmp_path: Path) -> None:

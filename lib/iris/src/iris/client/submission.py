@@ -40,6 +40,8 @@ INLINE_PAYLOAD_BYTES: Final = 1024 * 1024
 
 logger = logging.getLogger(__name__)
 
+_SHORTEST_S: Final = 0.001
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
@@ -254,7 +256,11 @@ def pickle_callable(entrypoint: Entrypoint) -> bytes:
 def _to_ms(seconds: float | None, name: str) -> int:
     if seconds is None:
         return 0
-    return max(1, round(check_seconds(seconds, name) * 1000))
+    if check_seconds(seconds, name) < _SHORTEST_S:
+        raise InvalidRequest(
+            f"{name} must be at least {_SHORTEST_S} s, not {seconds!r}: the cluster counts milliseconds"
+        )
+    return round(seconds * 1000)
 
 
 def _fence_ms(plan: JobPlan) -> int:

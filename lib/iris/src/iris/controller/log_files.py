@@ -153,11 +153,11 @@ class LogFiles:
                 skipped, start = begin - start, begin
             records = self._read_run(begin, run, start, stop, closed=stop == end)
             first = next(records, None)
+            # What was dropped began and ended somewhere in a record; the piece that is left counts as dropped.
+            if begin and begin == start and first is not None and first.hole:
+                skipped, start = skipped + first.hole, first.end
+                first = next(records, None)
             if skipped:
-                # What was dropped began and ended somewhere in a record; the piece that is left counts as dropped.
-                if first is not None and first.hole:
-                    skipped, start = skipped + first.hole, first.end
-                    first = next(records, None)
                 at_ms = at_ms or (first.at_ms if first is not None else 0)
                 if at_ms >= since_ms or (first is not None and first.at_ms >= since_ms):
                     yield hole(max(at_ms, since_ms), start, skipped, lost_log(skipped, DROPPED))
@@ -207,7 +207,11 @@ class LogFiles:
             # Before a hole the last record may be cut; the piece counts as dropped.
             end = stop - begin if closed else last_complete(cast(BinaryIO, file), stop - begin, start - begin)
             for record in read_from(cast(BinaryIO, file), start - begin, 0, end):
-                yield _moved(record, begin)
+                if record.hole and file.was_dropped(record.end - record.hole, record.end):
+                    text = lost_log(record.hole, DROPPED)
+                    yield hole(record.at_ms, record.end + begin, record.hole, text)
+                else:
+                    yield _moved(record, begin)
 
     def _runs(self) -> list[tuple[int, list[tuple[int, int]]]]:
         """Files that follow each other without a hole, with where each run begins."""
@@ -280,6 +284,11 @@ class _Joined(io.RawIOBase):
         self._size = sum(size for _, size in run)
         self._position = 0
         self._open: tuple[int, int] | None = None  # where the open file begins, and its descriptor
+        self._dropped: set[tuple[int, int]] = set()
+
+    def was_dropped(self, begin: int, end: int) -> bool:
+        """Whether what was read there is, or touches, what was dropped after these files were listed."""
+        return any(first <= end and begin <= last for first, last in self._dropped)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         self._position = offset if whence == 0 else self._size + offset if whence == 2 else self._position + offset
@@ -314,6 +323,8 @@ class _Joined(io.RawIOBase):
             try:
                 self._open = start, os.open(self._log.path(start), os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
+                place = start - self._begin + begin
+                self._dropped.add((place, place + count))
                 return bytes(count)
         data = os.pread(self._open[1], count, begin)
         return data + bytes(count - len(data))

@@ -366,7 +366,7 @@ class TestTheFence:
         fenced.listener.on_exit(Exit(0, 9))
         (end,) = [item[2] for item in bench.guardian.take_news() if item[0] == "ended"]
         assert end["fenced"] == (
-            "there was no contact with the controller for 10 s, and another attempt may be running"
+            "there was no contact with the controller for 10 s (its fence); it ends before another may begin"
         )
 
     def test_each_contact_puts_it_off_and_an_older_one_does_not_bring_it_nearer(self, bench: Bench) -> None:

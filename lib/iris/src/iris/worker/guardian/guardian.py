@@ -236,7 +236,10 @@ class Guardian:
         silent_ms = self._contact_clock() - self._contact_ms
         if not fence_ms or silent_ms <= fence_ms:
             return ""
-        return f"there was no contact with the controller for {fence_ms / 1000:g} s, and another attempt may be running"
+        return (
+            f"there was no contact with the controller for {fence_ms / 1000:g} s (its fence); it ends "
+            "before another may begin"
+        )
 
     def _arm_fence(self) -> None:
         if not self._fence_is_armed:
