@@ -198,6 +198,15 @@ def test_the_frames_of_the_executor_are_left_out(make_step: MakeStep) -> None:
     assert plain == "".join(traceback.format_exception(raised.value)).rstrip("\n"), "nothing to leave out"
 
 
+def test_errors_that_lead_back_to_each_other_are_told_once(make_step: MakeStep) -> None:
+    error, cause = error_through_the_executor(make_step), ValueError("cause")
+    error.__cause__ = error.__context__ = cause
+    cause.__cause__ = cause.__context__ = error
+    text = own_traceback(error)
+    assert (text.count("ValueError: bad"), text.count("ValueError: cause")) == (1, 1)
+    assert "1 frames of the executor left out" in text
+
+
 def test_an_error_of_the_executor_keeps_its_frames() -> None:
     with pytest.raises(InvalidRequest) as refused:
         checked_steps(named("a")[0])

@@ -223,6 +223,16 @@ def test_a_cycle_is_reported_with_the_names_of_its_steps(make_step: MakeStep) ->
         Executor("/p", "/p/experiments").compute_version(second)
 
 
+def test_a_step_that_is_taken_in_is_needed_unless_it_is_said_to_be_named_only(make_step: MakeStep) -> None:
+    """A step that is only named need not run: were that the default, a run would leave out what it was asked for."""
+    executor = Executor("/p", "/p/experiments")
+    first = make_step("first")
+    executor.compute_version(first, is_pseudo_dep=True)
+    assert executor.is_pseudo_dep[first]
+    executor.compute_version(first)
+    assert not executor.is_pseudo_dep[first]
+
+
 def test_two_versions_on_one_pinned_path_are_refused(make_step: MakeStep) -> None:
     executor = Executor("/p", "/p/experiments")
     first = make_step("one", versioned(1), override_output_path="same")

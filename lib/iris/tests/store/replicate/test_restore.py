@@ -13,6 +13,7 @@ from iris.domain.ids import JobId
 from iris.domain.states import JobState
 from iris.rpc.auth import load_or_create_secret
 from iris.store.db import DATABASE_NAME
+from iris.store.journal import Entry
 from iris.store.replicate.layout import Generation
 from iris.store.replicate.remote import RemoteState, first_waiting, position, read_waiting
 from iris.store.replicate.restore import restore, set_aside
@@ -61,6 +62,16 @@ def test_a_secret_comes_back_with_the_state_and_is_private(remote: RemoteState, 
     assert load_or_create_secret(tmp_path / "new/secret") == bytes.fromhex(SECRET.decode())
     assert (tmp_path / "new/secret").stat().st_mode & 0o777 == 0o600
     assert len(restored_jobs(tmp_path / "new")) == 5
+
+
+def test_commits_that_are_gone_end_a_restore_with_their_name(remote: RemoteState, tmp_path: Path) -> None:
+    """Whoever removed an object from the bucket is to hear which; no state without it is put in its place."""
+    remote.put_segment(1, [Entry(6, 1000, "[]"), Entry(7, 1001, "[]")])
+    [segment] = (tmp_path / "remote/journal").iterdir()
+    listed = remote.listing()
+    segment.unlink()
+    with pytest.raises(MarinError, match=f"{segment.name} is gone"):
+        remote.get_segment(listed.segments[0])
 
 
 def test_a_secret_that_is_there_stays_when_the_database_is_restored_beside_it(

@@ -45,14 +45,14 @@ def own_traceback(error: BaseException) -> str:
     return f"{text}\n({left_out} frames of the executor left out; -v shows them)" if left_out else text
 
 
-def _leave_out(told: traceback.TracebackException | None, seen: frozenset[int] = frozenset()) -> int:
-    if told is None or id(told) in seen:
+def _leave_out(told: traceback.TracebackException | None) -> int:
+    if told is None:
         return 0
     first = next((index for index, frame in enumerate(told.stack) if not _is_ours(frame.filename)), 0)
     del told.stack[:first]
-    seen |= {id(told)}
+    # Errors may lead back to each other; what is told of them never does.
     parts = [told.__cause__, told.__context__, *(told.exceptions or ())]
-    return first + sum(_leave_out(part, seen) for part in parts)
+    return first + sum(map(_leave_out, parts))
 
 
 def _is_ours(filename: str) -> bool:
