@@ -1,0 +1,174 @@
+"""The two processes of a local cluster: what they say on their pipes, and how they end."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iris.local import WORKER_ID, controller, daemon
+from iris.local.daemon import Pipe, run_controller_process, run_worker_process
+from iris.local.state import ClusterRecord, LocalPaths, held_lock, is_locked, write_record
+from iris.local.worker_keeper import WorkerStart
+from iris.worker import app
+from rigging.errors import Conflict, MarinError, Unavailable
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> LocalPaths:
+    return LocalPaths(tmp_path)
+
+
+def said(reader: int) -> str:
+    with open(reader) as file:
+        return file.read()
+
+
+def test_one_line_is_said_once() -> None:
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    pipe = Pipe(writer)
+    assert not os.get_inheritable(writer), "what it starts does not hold the pipe open"
+    for line in ("one", "two"):
+        pipe.say(line)
+    assert said(reader) == "one\n"
+    Pipe(-1).say("nowhere")
+
+
+def test_nobody_who_listens_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    Pipe(writer).say("one")
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(writer)
+
+
+@pytest.fixture
+def be_worker(paths: LocalPaths, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    """Runs the worker's process with a worker that is only played; returns its exit code and its words."""
+
+    def be(run: Callable[..., int], go_fd: int = -1) -> tuple[int, str]:
+        monkeypatch.setattr(app, "run_worker", run)
+        monkeypatch.setattr("rigging.log_setup.configure_logging", lambda level: None)
+        reader, writer = os.pipe()
+        pipe = Pipe(writer)
+        code = run_worker_process(paths, go_fd, pipe)
+        pipe.say("")
+        return code, said(reader).strip()
+
+    return be
+
+
+def test_a_worker_finds_its_controller_by_the_record(paths: LocalPaths, be_worker: Any) -> None:
+    def run(config: app.WorkerConfig, resolve: Callable[[], Any]) -> int:
+        assert (config.work_dir, config.worker_id) == (paths.worker_dir, WORKER_ID)
+        with pytest.raises(Unavailable, match=r"there is no .*cluster\.json"):
+            resolve()
+        write_record(paths, ClusterRecord(1, "host:1", "u", "the worker's", 2, "0", 1, 0.0, True))
+        found = resolve()
+        assert (found.address, found.token) == ("host:1", "the worker's")
+        return 7
+
+    assert be_worker(run) == (7, "")
+
+
+def test_a_worker_waits_until_its_controller_listens_or_has_ended(be_worker: Any) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"go\n")
+    os.close(writer)
+
+    def run(*_: object) -> int:
+        with pytest.raises(OSError, match="Bad file"):
+            os.fstat(reader)  # it was read and closed before
+        return 0
+
+    assert be_worker(run, reader) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MarinError("its disk\nis bad"), "its disk is bad"),
+        (PermissionError(13, "Permission denied", "/x/y"), "/x/y: Permission denied"),
+        (OSError(28, "No space left on device"), "{worker_dir}: No space left on device"),
+        (OSError("odd"), "{worker_dir}: odd"),
+    ],
+)
+def test_why_a_worker_cannot_be_one_is_said(paths: LocalPaths, be_worker: Any, error: Exception, words: str) -> None:
+    def run(*_: object) -> int:
+        raise error
+
+    assert be_worker(run) == (1, words.format(worker_dir=paths.worker_dir))
+
+
+class Process:
+    def wait(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("foreground", [False, True])
+def test_a_controller_starts_its_worker_and_says_when_it_is_ready(
+    paths: LocalPaths, monkeypatch: pytest.MonkeyPatch, foreground: bool
+) -> None:
+    go_reader, go_writer = os.pipe()
+    started = WorkerStart(5, 0)
+    monkeypatch.setattr(daemon, "_start_worker", lambda paths: (Pipe(go_writer), Process(), started))
+    stopped: list[LocalPaths] = []
+    monkeypatch.setattr(daemon, "stop_worker", stopped.append)
+
+    def serve_local(given: LocalPaths, idle: float, **calls: Any) -> None:
+        assert (given, idle, calls["first_worker"]) == (paths, 5.0, started)
+        assert is_locked(paths.controller_lock)
+        calls["on_listening"]()
+        calls["on_ready"]()
+
+    monkeypatch.setattr(controller, "serve_local", serve_local)
+    reader, writer = os.pipe()
+    assert run_controller_process(paths, writer, 5.0, foreground=foreground) == 0
+    assert (said(go_reader), said(reader)) == ("go\n", "ready\n")
+    assert stopped == ([paths] if foreground else []), "in the background its worker waits for the next controller"
+    assert not is_locked(paths.controller_lock)
+
+
+def test_a_worker_that_does_not_start_is_told_to_who_waits(paths: LocalPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    again = [os.pipe() for _ in range(2)]
+    pipes = [writer for _, writer in again]
+    monkeypatch.setattr(
+        daemon, "_start_worker", lambda paths: (Pipe(pipes.pop(0)), Process(), WorkerStart(5, len(pipes)))
+    )
+
+    def serve_local(*_: object, **calls: Any) -> None:
+        calls["on_trouble"]("no room")
+        assert calls["start_worker"]() == WorkerStart(5, 0)
+        assert said(again[1][0]) == "go\n", "one that is started later need not wait: the controller listens"
+
+    monkeypatch.setattr(controller, "serve_local", serve_local)
+    reader, writer = os.pipe()
+    run_controller_process(paths, writer, 5.0, foreground=False)
+    assert said(reader) == "worker: no room\n"
+    for descriptor in (again[0][0], again[0][1]):
+        os.close(descriptor)
+
+
+def test_a_controller_that_cannot_serve_says_why(
+    paths: LocalPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(daemon, "_LOCK_PATIENCE", 0.01)
+    reader, writer = os.pipe()
+    with held_lock(paths.controller_lock, timeout=1):
+        assert run_controller_process(paths, writer, 5.0, foreground=False) == 1
+    words = said(reader)
+    assert words.startswith("error: process ")
+    assert "did not let go" in words
+    assert capsys.readouterr().err.startswith("iris controller: process")
+
+
+def test_a_state_that_another_uses_is_told_in_one_line(paths: LocalPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: LocalPaths) -> Any:
+        raise Conflict("another\ncontroller")
+
+    monkeypatch.setattr(daemon, "_start_worker", refuse)
+    reader, writer = os.pipe()
+    assert run_controller_process(paths, writer, 5.0, foreground=True) == 1
+    assert said(reader) == "error: another controller\n"

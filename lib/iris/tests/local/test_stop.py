@@ -1,0 +1,149 @@
+"""Ending a local cluster: in order, by signal where that does not help, and nobody else's processes."""
+
+import fcntl
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from iris.local import stop
+from iris.local.state import LocalPaths
+from iris.local.stop import kill_cluster, stop_worker, wait_stopped, wake
+from iris.worker.guardian import leftovers
+from rigging.errors import Unavailable
+from rigging.testing import eventually
+
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> LocalPaths:
+    (tmp_path / "worker").mkdir()
+    return LocalPaths(tmp_path)
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Starts a process that holds a lock and ends by SIGTERM, unless it is to be stubborn."""
+    monkeypatch.setattr(stop, "_TERM_SECONDS", 60.0)
+    monkeypatch.setattr(stop, "_QUIET_SECONDS", 0.02)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin(lock: Path, name: str = "iris.local.daemon", stubborn: bool = False) -> subprocess.Popen[bytes]:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        script = f"{'trap : TERM; ' if stubborn else ''}echo; while :; do read x; done"
+        process = subprocess.Popen(
+            ["sh", "-c", script, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(descriptor,)
+        )
+        started.append(process)
+        os.write(descriptor, f"{process.pid}\n".encode())
+        os.close(descriptor)  # from now on the lock is the process's
+        assert process.stdout is not None
+        process.stdout.read(1)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def suspend(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+
+
+def test_a_cluster_that_has_ended_is_not_waited_for(paths: LocalPaths) -> None:
+    told: list[str] = []
+    wait_stopped(paths, on_wait=told.append)
+    assert not told
+
+
+def test_a_process_that_takes_long_is_named_and_one_that_never_ends_is_an_error(
+    paths: LocalPaths, start: Start
+) -> None:
+    process = start(paths.worker_lock)
+    told: list[str] = []
+    with pytest.raises(Unavailable, match=rf"worker \(process {process.pid}\) did not end within 0.05 s; .*--force"):
+        wait_stopped(paths, timeout=0.05, on_wait=told.append)
+    assert told == [f"waiting for the local cluster's worker (process {process.pid}) to end"]
+    process.kill()
+    wait_stopped(paths, timeout=20.0)
+
+
+@pytest.mark.parametrize("lock", ["controller_lock", "worker_lock", "guardian_lock"])
+def test_each_process_is_waited_for(paths: LocalPaths, start: Start, lock: str) -> None:
+    start(getattr(paths, lock))
+    with pytest.raises(Unavailable):
+        wait_stopped(paths, timeout=0.02)
+
+
+def test_what_was_suspended_is_named_and_goes_on(paths: LocalPaths, start: Start) -> None:
+    """A suspended process would hear of the stop only after the patience with it had ended."""
+    controller, worker = start(paths.controller_lock), start(paths.worker_lock)
+    suspend(worker)
+    assert wake(paths) == [f"worker (process {worker.pid})"]
+    assert os.waitid(os.P_PID, worker.pid, os.WCONTINUED) is not None
+    assert wake(paths) == []
+    assert controller.poll() is None
+
+
+def test_all_of_a_cluster_is_ended_and_what_was_suspended_too(
+    paths: LocalPaths, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleaned: list[Path] = []
+    monkeypatch.setattr(leftovers, "end_leftovers", cleaned.append)
+    processes = [
+        start(paths.controller_lock), start(paths.worker_lock), start(paths.guardian_lock, "iris.worker.guardian")
+    ]  # fmt: skip
+    suspend(processes[0])
+    assert kill_cluster(paths) == [process.pid for process in processes]
+    assert [process.wait(20) for process in processes] == [-signal.SIGTERM] * 3
+    assert cleaned == [paths.worker_dir], "tasks that outlive their guardian"
+    assert kill_cluster(paths) == []
+
+
+def test_one_that_does_not_end_in_order_is_killed(
+    paths: LocalPaths, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = start(paths.worker_lock, stubborn=True)
+    monkeypatch.setattr(stop, "_TERM_SECONDS", 0.1)
+    assert kill_cluster(paths) == [worker.pid]
+    assert worker.wait(20) == -signal.SIGKILL
+
+
+def test_only_the_worker_and_what_it_runs_is_ended_with_it(paths: LocalPaths, start: Start) -> None:
+    assert not stop_worker(paths)
+    controller, guardian = start(paths.controller_lock), start(paths.guardian_lock)
+    assert stop_worker(paths)
+    assert guardian.wait(20) == -signal.SIGTERM
+    worker = start(paths.worker_lock)
+    assert stop_worker(paths)
+    assert worker.wait(20) == -signal.SIGTERM
+    assert controller.poll() is None
+
+
+def test_a_pid_that_the_system_gave_to_somebody_else_is_left_alone(paths: LocalPaths, start: Start) -> None:
+    other = start(paths.controller_lock, "somebody.else")
+    suspend(other)
+    assert wake(paths) == []
+    assert kill_cluster(paths) == []
+    stat = Path(f"/proc/{other.pid}/stat")
+    eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it is suspended as it was", timeout=5)
+
+
+def test_leftovers_are_for_the_guardian_while_it_lives(
+    paths: LocalPaths, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleaned: list[Path] = []
+    monkeypatch.setattr(leftovers, "end_leftovers", cleaned.append)
+    start(paths.guardian_lock, "somebody.else")
+    kill_cluster(paths)
+    paths.guardian_lock.unlink()
+    paths.worker_dir.rmdir()
+    kill_cluster(paths)
+    assert not cleaned, "there is no worker's directory"
