@@ -59,7 +59,7 @@ class Supervisor:
         self.acknowledged.append((name, offset))
 
     def now_ms(self) -> int:
-        return 0
+        return 7777
 
 
 class Call:
@@ -203,6 +203,8 @@ def test_wishes_are_carried_out_and_the_revision_is_told() -> None:
         news = await bench.next_sent(2)
         assert news.applied_revision == 4
         assert [item.attempt_id for item in news.observations] == ["/u/job/0:0"]
+        # By this the controller tells what the worker's clock is off.
+        assert [message.sent_at_ms for message in bench.call.sent] == [7777, 7777]
         bench.call.say(GOODBYE)
         await task
 
@@ -218,7 +220,7 @@ class TestBeats:
                 bench.now += 20
                 message = await bench.next_sent(number + 1)
                 assert message.beat == number
-                assert not message.observations
+                assert (list(message.observations), message.sent_at_ms) == ([], 0)
             assert asyncio.get_running_loop().time() - began >= 0.05
             bench.call.say(GOODBYE)
             await task

@@ -40,7 +40,7 @@ def test_all_that_a_launch_says_is_understood() -> None:
         ports=["http"],
         replicas=3,
         job_token="secret",
-        resources=pb.Resources(device=pb.Device(kind="gpu")),
+        resources=pb.Resources(cpu_millis=1, memory_bytes=2, disk_bytes=3, device=pb.Device(kind="gpu")),
         exclusive=True,
         fence_after_ms=7000,
     )
@@ -55,6 +55,7 @@ def test_all_that_a_launch_says_is_understood() -> None:
         replicas=3,
         token="secret",
         has_accelerator=True,
+        resources=Resources(1, 2, 3),
         runtime=DEFAULT_RUNTIME,
         exclusive=True,
         fence_after_ms=7000,
@@ -74,17 +75,19 @@ def test_a_cpu_is_no_accelerator(kind: str, has_one: bool) -> None:
 def test_a_single_task_and_stops_and_what_is_to_be_forgotten() -> None:
     message = desired(2, {}, replicas=1)
     message.run[0].attempts[0].attempt = 4
+    message.run[0].attempts.append(pb.AttemptRef(task_index=3, ahead=True))
     message.revision = 9
     message.stop.append(pb.StopAttempt(attempt_id="/ann/b/0:0", grace_ms=50, reason="enough"))
     message.forget.extend(["/ann/c/0:0", "/ann/d/0:0"])
     change = desired_from_wire(message)
-    (start,) = change.start
+    start, ahead = change.start
     assert (start.attempt_id, start.task_id, start.task_index) == ("/ann/a/2:4", "/ann/a/2", 2)
+    assert (start.ahead, ahead.ahead) == (False, True)
     assert change.stop == (StopRequest("/ann/b/0:0", 50, "enough"),)
     assert (change.revision, change.forget) == (9, ("/ann/c/0:0", "/ann/d/0:0"))
 
 
-SEEN = Observation("/ann/a/0:0", TaskState.FAILED, 123, 3, 9, "why", FailureKind.OOM, 77, 4711)
+SEEN = Observation("/ann/a/0:0", TaskState.FAILED, 123, 3, 9, "why", FailureKind.OOM, 77, 4711, 99)
 
 
 def test_all_that_was_seen_of_an_attempt_is_told() -> None:
@@ -98,6 +101,7 @@ def test_all_that_was_seen_of_an_attempt_is_told() -> None:
         failure=int(FailureKind.OOM),  # type: ignore[arg-type]
         log_size=77,
         pid=4711,
+        started_at_ms=99,
     )
 
 
@@ -113,7 +117,7 @@ def test_exceptions_go_along_as_far_as_a_message_has_room_for_them() -> None:
 
 def test_a_worker_says_who_it_is_what_it_has_and_what_it_knows_of() -> None:
     capacity = Resources(4000, 16, 100, Device("gpu", "H100", 8, ("H200",)))
-    said = hello("w1", "i1", 2, capacity, {"zone": "a"}, [SEEN], leaving=True)
+    said = hello("w1", "i1", 2, capacity, {"zone": "a"}, [SEEN], leaving=True, sent_at_ms=5)
     assert (said.hello.worker_id, said.hello.instance_id, said.hello.protocol_version) == ("w1", "i1", 2)
     have = said.hello.capacity
     assert (have.cpu_millis, have.memory_bytes, have.disk_bytes) == (4000, 16, 100)
@@ -121,7 +125,7 @@ def test_a_worker_says_who_it_is_what_it_has_and_what_it_knows_of() -> None:
     assert list(have.device.alternatives) == ["H200"]
     assert dict(said.hello.attributes) == {"zone": "a"}
     assert list(said.hello.inventory) == [observation_to_wire(SEEN)]
-    assert said.leaving
+    assert (said.leaving, said.sent_at_ms) == (True, 5)
     plain = hello("w1", "i1", 2, Resources(1), {}, [])
     assert not plain.leaving
     assert not plain.hello.capacity.HasField("device")

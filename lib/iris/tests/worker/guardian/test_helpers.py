@@ -236,6 +236,17 @@ def test_all_end_with_the_nursery(bench: Bench, killed: list[int]) -> None:
     assert len(killed) == 2
 
 
+def test_a_helper_takes_one_descriptor_and_one_that_cannot_start_none(bench: Bench) -> None:
+    bench.start()
+    before = len(os.listdir("/proc/self/fd"))
+    bench.host.refuses = OSError(12, "Cannot allocate memory")
+    bench.start()
+    assert len(os.listdir("/proc/self/fd")) == before
+    bench.host.refuses = None
+    bench.start()
+    assert len(os.listdir("/proc/self/fd")) == before + 2, "and the one of the helper that is played"
+
+
 def test_no_descriptor_is_left_by_forks(bench: Bench) -> None:
     helper = bench.warm()
 

@@ -225,3 +225,21 @@ def test_what_a_former_guardian_left_is_killed_and_nothing_else(start, tmp_path:
     assert kill_leftovers(tmp_path / "work") == sorted([left, *([marked.pid] if marks.usable else [])])
     assert other.poll() is None
     assert kill_leftovers(tmp_path / "work") == []
+
+
+HARMLESS = """
+import os, sys
+from pathlib import Path
+from iris.worker.guardian.orphans import kill_leftovers
+print(kill_leftovers(Path(sys.argv[1])) == [int(sys.argv[2])])
+"""
+
+
+def test_whoever_looks_for_leftovers_spares_itself_and_those_above_it(tmp_path: Path) -> None:
+    """As a guardian that a task of its own directory has started, which has that task's variables."""
+    script = 'sleep 1000 & "$0" -c "$1" "$2" $!; echo above'
+    done = subprocess.run(
+        ["sh", "-c", script, sys.executable, HARMLESS, str(tmp_path)],
+        env={**os.environ, "IRIS_WORK_DIR": str(tmp_path)}, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.stdout == "True\nabove\n", done.stderr

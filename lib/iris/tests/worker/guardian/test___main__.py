@@ -146,6 +146,8 @@ class TestServing:
         caplog.set_level("INFO")
         assert play(played, tmp_path) == [10.0, *TURN, *ENDS]
         assert "no worker came and nothing runs" in caplog.text
+        played.calls.clear()
+        assert play(played, tmp_path, linger_s=0.25) == [0.25, *TURN, *ENDS], "to the last moment"
 
     def test_its_time_begins_anew_when_the_worker_has_left_and_nothing_runs(
         self, played: Played, tmp_path: Path
