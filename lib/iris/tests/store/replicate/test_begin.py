@@ -151,7 +151,7 @@ def test_a_dead_holder_is_waited_for_and_a_living_one_is_not(
     monkeypatch.setattr(time, "sleep", pauses.append)
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + sum(pauses))
     lease = Held(renews)
-    with pytest.raises(Conflict, match="another controller uses the remote state x: .* by another"):
+    with pytest.raises(Conflict, match=r"another controller uses the remote state x: .* by another"):
         acquire(cast(LeaseLock, lease), "x", 2.0)
     assert waited <= sum(pauses) <= waited + 0.5
     assert lease.tries == len(pauses) + 1

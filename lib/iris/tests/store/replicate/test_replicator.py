@@ -1,0 +1,226 @@
+"""What is kept in memory, what is written together and what may be removed: the rules of one reign's writer."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from iris.store.db import DATABASE_NAME
+from iris.store.journal import Entry, Journal
+from iris.store.replicate import replicator as replicator_module
+from iris.store.replicate.begin import Reign
+from iris.store.replicate.layout import Listing, Snapshot
+from iris.store.replicate.remote import RemoteState
+from iris.store.replicate.replicator import Pace, Replicator
+from rigging.distributed_lock import LeaseLock
+from rigging.testing import eventually
+
+DAY_MS = 86_400_000
+
+
+class Kept:
+    """Stands for journal, remote state and lease; `block` keeps segments from being written."""
+
+    def __init__(self) -> None:
+        self.on_commit: Callable[[Entry], None] | None = None
+        self.sequence = 5
+        self.first_waiting: int | None = None
+        self.clock_ms = lambda: 10 * DAY_MS
+        self.told: list[int] = []
+        self.segments: list[list[int]] = []
+        self.snapshots: list[int] = []
+        self.removed: list[Any] = []
+        self.present = Listing()
+        self.fail = False
+        self.failures = 0
+        self.released = 0
+        self.url = "remote"
+
+    def uploaded(self, sequence: int) -> None:
+        self.told.append(sequence)
+
+    def put_segment(self, generation: int, entries: list[Entry]) -> None:
+        assert generation == 7
+        if self.fail:
+            self.failures += 1
+            raise OSError("no storage")
+        self.segments.append([entry.sequence for entry in entries])
+
+    def put_snapshot(self, generation: int, database: Path, scratch: Path, at_ms: int) -> Snapshot:
+        assert (generation, database.name, at_ms) == (7, DATABASE_NAME, 10 * DAY_MS)
+        self.snapshots.append(self.sequence)
+        return Snapshot(generation, self.sequence, at_ms)
+
+    def listing(self) -> Listing:
+        return self.present
+
+    def remove(self, objects: Any) -> None:
+        self.removed += objects
+
+    def refresh(self) -> None: ...
+
+    def release(self) -> None:
+        self.released += 1
+
+    def commit(self, size: int = 1) -> None:
+        self.sequence += 1
+        assert self.on_commit is not None
+        self.on_commit(Entry(self.sequence, 0, "x" * size))
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+@pytest.fixture
+def play(kept: Kept, tmp_path: Path) -> Callable[..., None]:
+    def run(
+        scenario: Callable[[Replicator], Coroutine[Any, Any, None]], needs_snapshot: bool = False, **pace: float
+    ) -> None:
+        async def whole() -> None:
+            reign = Reign(cast(RemoteState, kept), cast(LeaseLock, kept), 7, needs_snapshot)
+            settings = Pace(**{"gather_s": 0.0, **pace})  # type: ignore[arg-type]
+            replicator = Replicator(reign, tmp_path, cast(Journal, kept), settings, lambda why: pytest.fail(why))
+            await asyncio.to_thread(replicator.start)
+            try:
+                await scenario(replicator)
+            finally:
+                await asyncio.to_thread(replicator.close)
+
+        asyncio.run(asyncio.wait_for(whole(), 60))
+
+    return run
+
+
+async def until(condition: Callable[[], object]) -> None:
+    await asyncio.to_thread(eventually, condition, "the writer has done it")
+
+
+def test_a_commit_goes_there_and_the_journal_may_forget_it(kept: Kept, play: Any) -> None:
+    async def scenario(replicator: Replicator) -> None:
+        await replicator.wait()  # all of the past is there
+        kept.commit()
+        assert replicator.waiting_commits in (0, 1)
+        await replicator.wait()
+        assert (kept.segments, kept.told) == ([[6]], [6])
+        assert (replicator.waiting_commits, replicator.bytes_in_memory) == (0, 0)
+
+    play(scenario)
+    assert kept.released == 1
+    assert kept.on_commit is None
+    assert not kept.snapshots
+
+
+def test_a_wait_does_not_wait_for_commits_to_gather_and_others_do(kept: Kept, play: Any) -> None:
+    async def scenario(replicator: Replicator) -> None:
+        kept.commit()
+        await asyncio.wait_for(replicator.wait(), 20)
+        kept.commit()
+        kept.commit()
+        assert kept.segments == [[6]]
+
+    play(scenario, gather_s=1000.0)
+    assert kept.segments == [[6], [7, 8]], "the rest is written at the end, together"
+
+
+def test_memory_holds_the_first_that_wait_and_the_journal_the_rest(
+    kept: Kept, play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicator_module, "_MEMORY_BYTES", 10)
+    monkeypatch.setattr(replicator_module, "_SEGMENT_BYTES", 8)
+    monkeypatch.setattr(replicator_module, "_RETRY_S", (0.001, 0.001))
+    asked: list[tuple[int, int]] = []
+
+    def read(database: Path, after: int, most: int) -> list[Entry]:
+        asked.append((after, most))
+        return [Entry(number, 0, "x" * 4) for number in range(after + 1, kept.sequence + 1)][:2]
+
+    monkeypatch.setattr(replicator_module, "read_waiting", read)
+
+    async def scenario(replicator: Replicator) -> None:
+        kept.fail = True
+        for _ in range(6):
+            kept.commit(4)
+        assert replicator.bytes_in_memory == 12, "three, the last of which crossed the bound"
+        assert replicator.waiting_commits == 6
+        failures = kept.failures
+        await until(lambda: kept.failures >= failures + 2)  # what is tried now was gathered after the last commit
+        kept.fail = False
+        await replicator.wait()
+        assert kept.segments == [[6, 7], [8], [9, 10], [11]]
+        assert asked == [(8, 8), (10, 8)]
+        kept.commit(4)  # memory begins anew where the journal has been caught up with
+        assert replicator.bytes_in_memory in (0, 4)
+        await replicator.wait()
+        assert len(asked) == 2
+        assert replicator.bytes_in_memory == 0
+
+    play(scenario)
+
+
+def test_what_waited_in_the_journal_from_before_is_written_first(
+    kept: Kept, play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.first_waiting = 4
+    monkeypatch.setattr(
+        replicator_module, "read_waiting",
+        lambda database, after, most: [Entry(number, 0, "x") for number in range(after + 1, kept.sequence + 1)],
+    )  # fmt: skip
+
+    async def scenario(replicator: Replicator) -> None:
+        assert replicator.waiting_commits in (0, 2)
+        await replicator.wait()
+        assert kept.segments == [[4, 5]]
+
+    play(scenario)
+
+
+def test_a_snapshot_is_made_when_there_is_much_new_or_at_first(kept: Kept, play: Any) -> None:
+    async def scenario(replicator: Replicator) -> None:
+        assert kept.snapshots == [5], "nothing is answered before it"
+        assert replicator.last_snapshot_at_ms == 10 * DAY_MS
+        kept.commit(9)
+        await replicator.wait()
+        kept.commit(1)
+        await replicator.wait()
+        await until(lambda: len(kept.snapshots) == 2)
+        kept.commit(9)
+        await replicator.wait()
+        assert len(kept.snapshots) == 2
+
+    play(scenario, needs_snapshot=True, snapshot_bytes=10)
+
+
+def test_snapshots_go_on_by_the_clock_and_only_where_something_changed(kept: Kept, play: Any) -> None:
+    async def scenario(replicator: Replicator) -> None:
+        for count in range(1, 4):
+            kept.commit()
+            await until(lambda count=count: len(kept.snapshots) == count)
+        assert kept.snapshots == [6, 7, 8]
+
+    play(scenario, snapshot_s=0.01)
+
+
+def test_a_snapshot_removes_what_is_older_than_the_history_and_nothing_younger(kept: Kept, play: Any) -> None:
+    old, base, young = (Snapshot(7, number, day * DAY_MS) for number, day in ((1, 1), (2, 2), (3, 6)))
+    kept.present = Listing((), (old, base, young), ())
+
+    async def scenario(replicator: Replicator) -> None:
+        await asyncio.to_thread(replicator.snapshot)
+
+    play(scenario, history_s=7 * 86_400.0)
+    assert kept.removed == [old.name], "the second is what a restore of three days ago begins with"
+
+
+def test_who_waits_as_it_ends_is_not_kept_for_ever(kept: Kept, play: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(replicator: Replicator) -> None:
+        kept.fail = True
+        kept.commit()
+        kept.commit()
+
+    play(scenario, gather_s=1000.0)
+    assert "2 commits are not off the machine; they are in the database" in caplog.text
+    assert kept.released == 1
