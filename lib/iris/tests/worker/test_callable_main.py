@@ -1,12 +1,19 @@
+import os
+import pickle
+import socket
+import struct
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import cloudpickle
 import pytest
 
 from iris.client.exceptions import load_exception
 from iris.domain.states import TaskState
+from iris.worker import callable_main
+from iris.worker.guardian.orphans import become_subreaper
 from iris.worker.testing import FakeController, InProcessWorker, run_command
 
 pytestmark = pytest.mark.e2e
@@ -139,3 +146,98 @@ print(int(os.read(answer, 100)) == pid, os.waitstatus_to_exitcode(status), os.re
 def test_forks_of_the_warm_interpreter_are_whole_processes_and_its_parents_children(way: str) -> None:
     done = subprocess.run([sys.executable, "-c", FORKS, way], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("True 9 (True, True, [False], 'child')\n", "")
+
+
+class Helper:
+    """A warm interpreter, and this process in the place of the guardian that asks it."""
+
+    def __init__(self, place: Path, **variables: str) -> None:
+        self.place = place
+        self.connection, theirs = socket.socketpair()
+        self.connection.settimeout(60)
+        command = [sys.executable, "-P", callable_main.__file__, "--serve", str(theirs.fileno())]
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env={**os.environ, **variables}, cwd="/")
+        theirs.close()
+        assert self.connection.recv(10) == b"R"
+
+    def fork(self, code: str, word: bytes = b"g", namespace: tuple[int, ...] = (), **variables: str) -> tuple[int, str]:
+        """How a fork ended that ran this code, and what it wrote."""
+        payload = self.place / "payload"
+        payload.write_bytes(pickle.dumps((exec, (code, {}), {})))
+        words = [str(payload), str(self.place), *(f"{name}={value}" for name, value in variables.items())]
+        body = b"\0".join(map(os.fsencode, words))
+        gate, gate_write = os.pipe()
+        with open(self.place / "output", "wb") as output:
+            descriptors = [gate, output.fileno(), output.fileno(), *namespace]
+            socket.send_fds(self.connection, [struct.pack("!I", len(body))], descriptors)
+        os.close(gate)
+        self.connection.sendall(body)
+        (pid,) = struct.unpack("!i", self.connection.recv(4, socket.MSG_WAITALL))
+        assert (self.place / "output").read_bytes() == b"", "it waits for the word"
+        os.write(gate_write, word)
+        os.close(gate_write)
+        try:
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        except ChildProcessError:  # where its parent is somebody else
+            status = -1
+        return status, (self.place / "output").read_text()
+
+    def open_files(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+
+@pytest.fixture
+def helper(tmp_path: Path) -> Iterator[Helper]:
+    become_subreaper()
+    made = Helper(tmp_path, A="0")
+    yield made
+    made.connection.close()
+    assert made.process.wait(60) == 0, "it ends with whoever asks"
+
+
+SAYS = """
+import os, sys
+print(os.getcwd(), os.environ["A"], os.environ["B"], os.getsid(0) == os.getpid(), sys.argv[1:])
+paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+print([os.readlink(path) for path in paths if os.path.islink(path)])
+print("words", file=sys.stderr)
+sys.exit(3)
+"""
+
+
+def test_a_warm_interpreter_forks_for_each_call_and_keeps_nothing_of_it(helper: Helper, tmp_path: Path) -> None:
+    before = helper.open_files()
+    for number in ("1", "2"):
+        status, output = helper.fork(SAYS, A=number, B="b=c")
+        assert status == 3
+        first, second, words = output.splitlines()
+        assert first == f"{tmp_path} {number} b=c True ['{tmp_path}/payload']"
+        assert "socket" not in second, "the next requests are not for it"
+        assert "pipe" not in second
+        assert words == "words"
+    assert helper.open_files() == before
+    assert helper.fork("print('no error')") == (0, "no error\n")
+    assert helper.fork("1 / 0")[0] == 1
+
+
+def test_a_fork_that_is_not_told_to_begin_runs_nothing(helper: Helper) -> None:
+    assert helper.fork("print('begun')", word=b"") == (75, "")
+    assert helper.fork("print('next')") == (0, "next\n"), "the helper goes on"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a namespace")
+def test_a_fork_enters_the_view_of_its_attempt_or_does_not_run(helper: Helper, tmp_path: Path) -> None:
+    hold = subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", "echo; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert hold.stdout is not None
+    hold.stdout.readline()
+    code = "import os; print(os.readlink('/proc/self/ns/mnt'))"
+    own = os.readlink("/proc/self/ns/mnt")
+    view = os.open(f"/proc/{hold.pid}/ns/mnt", os.O_RDONLY)
+    assert helper.fork(code, namespace=(view,)) == (0, f"{os.readlink(f'/proc/{hold.pid}/ns/mnt')}\n")
+    assert helper.fork(code) == (0, f"{own}\n")
+    with open("/dev/null", "rb") as other:
+        assert helper.fork(code, namespace=(other.fileno(),)) == (75, "")
+    os.close(view)
+    hold.communicate()

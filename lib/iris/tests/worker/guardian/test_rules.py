@@ -369,6 +369,31 @@ class TestTheFence:
             "there was no contact with the controller for 10 s (its fence); it ends before another may begin"
         )
 
+    def test_it_is_looked_at_each_second_and_at_the_next_deadline_whatever_else_runs(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        waits: list[float] = []
+        call_later = bench.reactor.call_later
+
+        def noting(seconds: float, work: Any) -> Any:
+            waits.append(seconds)
+            return call_later(seconds, work)
+
+        bench.run("free")
+        bench.end("free")
+        bench.run("free too")
+        monkeypatch.setattr(bench.reactor, "call_later", noting)
+        bench.run("fenced", **FENCED)
+        bench.run("later", fence_ms=20_000)
+        assert waits == [1.0]
+        for _ in range(9):
+            bench.later(1.0)
+        bench.later(0.75)
+        bench.later(0.25)
+        fences = [wait for wait in waits if wait != 5.0]
+        assert fences[-2:] == [1.0, 0.001], "ten seconds are not over before their last moment"
+        assert set(fences) == {1.0, 0.001}
+
     def test_each_contact_puts_it_off_and_an_older_one_does_not_bring_it_nearer(self, bench: Bench) -> None:
         process = bench.run(**FENCED)
         for _ in range(30):
