@@ -15,7 +15,7 @@ import pytest
 
 from rigging.distributed_lock import SKEW_ALLOWANCE, create_lock
 from rigging.lease.__main__ import main
-from rigging.lease.identity import HolderState
+from rigging.lease.identity import HolderState, acquisition_id
 from rigging.lease.record import Lease, StoredLease, age_by
 from rigging.lease.staleness import Evidence, LeaseObserver, is_stale
 from rigging.testing.clock import FakeClock
@@ -89,6 +89,50 @@ def test_a_dead_machines_lease_is_taken_at_the_first_look_by_the_storages_clock(
     observer = LeaseObserver("gs://b/x.lock", TIMEOUT, clock=clock)
     assert observer.live(StoredLease(content, "1", age_seconds=200)) is None
     assert observer.live(StoredLease(content, "1", age_seconds=20)) is not None
+
+
+@pytest.mark.parametrize("between", ["it was gone", "it was ours"])
+def test_a_lease_that_comes_back_is_watched_anew(between: str) -> None:
+    """Its holder may have moved its directory away and back: it had no file to renew, and is not to blame for that."""
+    clock = FakeClock()
+    stored = StoredLease(Lease("elsewhere", clock.now()).to_bytes(), "1")
+    observer = LeaseObserver("gs://b/x.lock", TIMEOUT, clock=clock)
+    assert observer.live(stored) is not None
+    clock.advance(TIMEOUT - 1)
+    if between == "it was gone":
+        assert observer.live(None) is None
+    else:
+        observer.forget()
+    for _ in range(2):
+        assert observer.live(stored) is not None
+        clock.advance(TIMEOUT - 1)
+    clock.advance(1)
+    assert observer.live(stored) is None
+
+
+def test_a_lease_that_changes_is_watched_anew_and_one_that_cannot_be_read_is_free() -> None:
+    clock = FakeClock()
+    observer = LeaseObserver("gs://b/x.lock", TIMEOUT, clock=clock)
+    for version in range(3):
+        stored = StoredLease(Lease("elsewhere", clock.now()).to_bytes(), str(version))
+        assert observer.live(stored) is not None
+        clock.advance(TIMEOUT - 1)
+        assert observer.live(stored) is not None
+    assert observer.live(StoredLease(b"{", "9")) is None
+
+
+def test_who_had_the_lease_here_a_moment_ago_is_likely_back() -> None:
+    clock = FakeClock()
+    mine, other = acquisition_id(), "elsewhere"
+    observer = LeaseObserver("x.lock", TIMEOUT, clock=clock)
+    assert not observer.is_likely_back(5.0)
+    assert observer.live(StoredLease(Lease(mine, clock.now()).to_bytes(), "1")) is not None
+    clock.advance(4.0)
+    assert observer.is_likely_back(5.0)
+    clock.advance(1.0)
+    assert not observer.is_likely_back(5.0)
+    assert observer.live(StoredLease(Lease(other, clock.now()).to_bytes(), "2")) is not None
+    assert not observer.is_likely_back(5.0), "of another machine nothing is known"
 
 
 @pytest.fixture
