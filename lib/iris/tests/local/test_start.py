@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from iris.local.start import daemon_environment
+from iris.local import daemon
+from iris.local.start import controller_command, daemon_environment, foreground_command, log_size, open_log
 from iris.local.state import held_lock, is_locked, read_record, wait_unlocked, write_record
 from rigging.errors import Conflict, Unavailable
 
@@ -145,3 +146,48 @@ def test_the_cluster_gets_nothing_of_the_job_it_was_started_from(paths):
     expected = {"PATH": "/bin", "IRIS_STATE_DIR": str(paths.root), "GRPC_VERBOSITY": "ERROR"}
     assert daemon_environment(shell, paths) == expected
     assert daemon_environment(shell, paths, storage=True) == {**expected, "AWS_SECRET_ACCESS_KEY": "k"}
+
+
+def test_a_log_goes_on_until_it_is_large_and_is_kept_once_then(paths):
+    paths.make()
+    log = paths.controller_log
+    for text in (b"one", b"two"):
+        with open_log(log) as file:
+            file.write(text)
+    assert (log.read_bytes(), log.stat().st_mode & 0o777) == (b"onetwo", 0o600)
+    os.truncate(log, 4 * 2**20)
+    open_log(log).close()
+    assert log_size(log) == 4 * 2**20
+    os.truncate(log, 4 * 2**20 + 1)
+    open_log(log).close()
+    old = log.with_name("controller.log.old")
+    assert (log_size(log), log_size(old)) == (0, 4 * 2**20 + 1)
+    assert log_size(paths.worker_log) == 0, "where there is none"
+
+
+@pytest.mark.parametrize("foreground", [False, True])
+def test_a_controllers_process_understands_how_it_is_started(paths, monkeypatch, foreground):
+    ran: list[object] = []
+    monkeypatch.setattr(daemon, "tune_process", lambda: ran.append("tuned"))
+    monkeypatch.setattr(daemon, "hide_own_environment", lambda storage: ran.append(storage))
+    monkeypatch.setattr(daemon.os, "fork", lambda: ran.append("forked") or 0)
+    monkeypatch.setattr(
+        daemon, "run_controller_process", lambda *given, foreground: ran.append((*given, foreground)) or 3
+    )
+    command = foreground_command(paths, 2.5) if foreground else controller_command(paths, 9, 2.5)
+    assert command[1:3] == ["-m", "iris.local.daemon"]
+    assert daemon.main(command[3:]) == 3
+    forked = [] if foreground else ["forked"]
+    assert ran == ["tuned", True, *forked, (paths, -1 if foreground else 9, 2.5, foreground)]
+
+
+def test_whoever_starts_a_process_in_the_background_does_not_wait_for_all_of_its_life(paths, monkeypatch):
+    def leave(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(daemon, "tune_process", lambda: None)
+    monkeypatch.setattr(daemon, "hide_own_environment", lambda storage: pytest.fail("storage") if storage else None)
+    monkeypatch.setattr(daemon.os, "fork", lambda: 4711)
+    monkeypatch.setattr(daemon.os, "_exit", leave)
+    with pytest.raises(SystemExit, match="0"):
+        daemon.main(["worker", "--state-dir", str(paths.root)])

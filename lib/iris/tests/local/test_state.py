@@ -108,3 +108,14 @@ def test_a_lock_that_cannot_be_written_is_named(tmp_path, monkeypatch):
         pass
     monkeypatch.undo()
     assert not is_locked(place)
+
+
+def test_looking_at_locks_leaves_nothing_open(paths):
+    """A controller looks at them for weeks."""
+    paths.make()
+    before = len(os.listdir("/proc/self/fd"))
+    with held_lock(paths.start_lock, timeout=1):
+        assert lock_holder(paths.start_lock) == os.getpid()
+    assert not is_locked(paths.start_lock)
+    assert wait_unlocked(paths.start_lock, timeout=1)
+    assert len(os.listdir("/proc/self/fd")) == before

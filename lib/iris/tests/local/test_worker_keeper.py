@@ -207,3 +207,21 @@ def test_only_the_last_line_of_this_starts_log_is_told(paths):
         return starts.told
 
     assert asyncio.run(play()) == ["it ended before it joined"]
+
+
+def test_watching_one_process_after_the_other_leaves_nothing_open(paths):
+    before = len(os.listdir("/proc/self/fd"))
+    process = subprocess.Popen(["sleep", "100"])
+    lock = lock_of_a_process(paths, process)
+
+    async def play() -> None:
+        keeper = WorkerKeeper(paths, Starts().another, lambda trouble: None)
+        for _ in range(3):
+            keeper.on_worker()
+        keeper.close()
+
+    asyncio.run(play())
+    process.kill()
+    process.wait()
+    os.close(lock)
+    assert len(os.listdir("/proc/self/fd")) == before
