@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from marin.execution.refs import MARK
 from marin.execution.remote import RemoteCallable, function_name
 from rigging.errors import InvalidRequest
 
@@ -78,6 +79,8 @@ def _pieces(value: Any, where: str) -> Iterator[bytes]:
     elif dataclasses.is_dataclass(value):
         yield f"dataclass {_name_of_type(kind)}".encode()
         for field in dataclasses.fields(value):
+            if field.name == MARK:
+                continue
             yield from _pieces((field.name, getattr(value, field.name, None)), where)
     else:
         yield _pickled(value, where)

@@ -16,7 +16,14 @@ from collections.abc import Callable
 from typing import Any
 
 from marin.execution.hidden import find_inside, is_inert
-from marin.execution.refs import DEFAULT_MIRROR_BUDGET_GB, InputName, MirroredValue
+from marin.execution.partial_text import left_out_of_text
+from marin.execution.refs import (
+    DEFAULT_MIRROR_BUDGET_GB,
+    OMIT_DEFAULT_METADATA,
+    InputName,
+    MirroredValue,
+    described_in,
+)
 from marin.execution.step import PLACEHOLDERS, ExecutorStep
 from rigging.errors import InvalidRequest
 
@@ -44,10 +51,6 @@ _SEEDLESS_HASH_TYPES = (int, float, complex, decimal.Decimal, fractions.Fraction
 
 # Values that are their own JSON form.
 JSON_SCALARS = frozenset({bool, int, float, str, type(None)})
-
-# A field of a versioned dataclass with this metadata is left out while it has its default, so that fields can be added
-# to such classes without a new output path for everything that exists.
-OMIT_DEFAULT_METADATA = "omit_from_version_when_default"
 
 Refer = Callable[[InputName], str]
 
@@ -81,7 +84,7 @@ def encode(value: Any, field: str, refer: Refer) -> Any:
     Raises:
         UnstableValue: the value has no text that is the same in every process.
     """
-    if type(value) in JSON_SCALARS:
+    if type(value) in JSON_SCALARS and type(value) is not str:
         return value
     try:
         return _encode(value, field, refer)
@@ -92,7 +95,7 @@ def encode(value: Any, field: str, refer: Refer) -> Any:
 
 
 def _encode(value: Any, field: str, refer: Refer) -> Any:
-    scalar = _encode_scalar(value)
+    scalar = _encode_scalar(value, field)
     if scalar is not NotImplemented:
         return scalar
     if isinstance(value, enum.Enum):
@@ -118,7 +121,18 @@ def _encode(value: Any, field: str, refer: Refer) -> Any:
         return _encode_dataclass(value, field, refer)
     if not is_inert(type(value)):
         _refuse_hidden(value, field)
+    _refuse_partial(value, field)
     return stable_text(value, field)
+
+
+def _refuse_partial(value: Any, field: str) -> None:
+    """Refuse a value of which only the text counts, when values that differ would have one text."""
+    missing = left_out_of_text(value)
+    if missing:
+        raise UnstableValue(
+            f"field {field!r}: the text of the versioned {type(value).__name__} does not show {missing}, so that would "
+            "not count; version its parts: a dict of plain values (model_dump(), attrs.asdict), a dataclass or a list"
+        )
 
 
 def _refuse_hidden(value: Any, field: str) -> None:
@@ -144,8 +158,10 @@ def _is_unordered_set(value: Any) -> bool:
     )
 
 
-def _encode_scalar(value: Any) -> Any:
+def _encode_scalar(value: Any, field: str = "") -> Any:
     if type(value) in JSON_SCALARS:
+        if type(value) is str:
+            refuse_description(value, field)
         return value
     if isinstance(value, enum.Enum):
         return NotImplemented
@@ -157,6 +173,16 @@ def _encode_scalar(value: Any) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
     return NotImplemented
+
+
+def refuse_description(text: str, field: str) -> None:
+    """Refuse a text that was made of a placeholder, before it was replaced by its value."""
+    if described_in(text):
+        raise InvalidRequest(
+            f"field {field or '(config)'!r}: the text {_short(text)} has the description of a step, an input or a "
+            "versioned value in it, made by !r or of a list of them; give them as values, and make the text of what "
+            "the step's function gets"
+        )
 
 
 def _encode_dict(value: dict[Any, Any], field: str, refer: Refer) -> dict[Any, Any]:

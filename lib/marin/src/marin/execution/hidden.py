@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import array
+import collections
 import dataclasses
 import datetime
 import decimal
@@ -17,6 +19,7 @@ from enum import Enum
 from typing import Any, Final
 
 from marin.execution.shapes import shape_of
+from rigging.errors import InvalidRequest
 
 # Types whose instances hold nothing of a config. Functions are not looked into: what they close over is code.
 _INERT_TYPES: Final = (
@@ -29,12 +32,13 @@ _INERT_TYPES: Final = (
     complex,
     type(None),
     range,
+    collections.UserString,
+    array.array,
     Enum,
     type,
     types.ModuleType,
     types.FunctionType,
     types.BuiltinFunctionType,
-    types.MethodType,
     types.GenericAlias,
     datetime.date,
     datetime.time,
@@ -47,6 +51,8 @@ _INERT_TYPES: Final = (
     uuid.UUID,
 )
 
+_DEEPEST: Final = 500
+
 
 def is_inert(kind: type[Any]) -> bool:
     """Whether instances of a class can hold no part of a config."""
@@ -56,24 +62,26 @@ def is_inert(kind: type[Any]) -> bool:
 def find_inside(obj: Any, wanted: Callable[[Any], bool]) -> tuple[str, Any] | None:
     """The first object for which `wanted` holds: `obj`, or what it holds at any depth.
 
-    Attributes (`__dict__` and slots), members of collections, arguments of partials and exceptions and arrays of
-    objects are looked at; properties are not called, and closures not opened.
+    Attributes (`__dict__` and slots), members of collections, arguments of partials and exceptions, the objects of
+    methods, arrays and tables of objects are looked at; properties are not called, and closures not opened.
 
     Returns:
         Where it is, as one would write it after the object's name, and the object; None when there is none.
     """
     seen: set[int] = set()
     kept: list[Any] = []  # ids stay taken only while their objects live
-    stack: list[tuple[str, Any]] = [("", obj)]
+    stack: list[tuple[str, Any, int]] = [("", obj, 0)]
     while stack:
-        where, item = stack.pop()
+        where, item, depth = stack.pop()
+        if depth > _DEEPEST:  # it may make its parts anew, each like itself, without end
+            raise InvalidRequest(f"an object of type {type(obj).__name__} is nested too deeply to look into")
         if wanted(item):
             return where, item
         if is_inert(type(item)) or id(item) in seen:
             continue
         seen.add(id(item))
         kept.append(item)
-        stack += reversed([(where + step, part) for step, part in _inside(item)])
+        stack += reversed([(where + step, part, depth + 1) for step, part in _inside(item)])
     return None
 
 
@@ -83,6 +91,11 @@ def _inside(obj: Any) -> Iterator[tuple[str, Any]]:
         yield ".func", obj.func
         yield from ((f".args[{index}]", value) for index, value in enumerate(obj.args))
         yield from ((f".keywords[{key!r}]", value) for key, value in obj.keywords.items())
+    elif isinstance(obj, types.MethodType):
+        yield ".__self__", obj.__self__
+    elif _is_table(obj):
+        columns = obj.items() if obj.ndim == 2 else [(obj.name, obj)]
+        yield from ((f"[{name!r}]", column.to_numpy()) for name, column in columns if column.dtype == object)
     elif isinstance(obj, BaseException):
         yield from ((f".args[{index}]", value) for index, value in enumerate(obj.args))
     elif _is_object_array(obj):
@@ -123,6 +136,11 @@ def _attributes(obj: Any) -> Iterator[tuple[str, Any]]:
 def _mangled(kind: type[Any], name: str) -> str:
     is_private = name.startswith("__") and not name.endswith("__")
     return f"_{kind.__name__.lstrip('_')}{name}" if is_private else name
+
+
+def _is_table(obj: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(obj, (pandas.DataFrame, pandas.Series))
 
 
 def _is_object_array(obj: Any) -> bool:

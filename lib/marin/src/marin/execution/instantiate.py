@@ -14,7 +14,7 @@ from marin.execution.paths import under_prefix
 from marin.execution.refs import InputName, MirroredValue, OutputName, VersionedValue
 from marin.execution.shapes import Shape, shape_of
 from marin.execution.step import PLACEHOLDERS, ExecutorStep, is_absolute
-from marin.execution.walk import LEAF_TYPES, check_resolved, dataclass_field_names
+from marin.execution.walk import LEAF_TYPES, check_resolved, dataclass_field_names, is_constructed_again
 from rigging.errors import InvalidRequest, NotFound
 
 T = TypeVar("T")
@@ -202,7 +202,7 @@ def _rebuild_dataclass(obj: Any, resolve: Resolve) -> Any:
             changed[name] = new
     if not changed:
         return obj
-    if hasattr(kind, "__post_init__") and not _needs_init_only_values(kind):
+    if is_constructed_again(kind):
         return _constructed_again(obj, changed)
     result = _copy(obj)
     for name, new in changed.items():
@@ -241,12 +241,3 @@ def _has_plain_instances(kind: type) -> bool:
     changes_copying = any(getattr(kind, hook, None) is not getattr(object, hook, None) for hook in _COPY_HOOKS)
     has_slots = any("__slots__" in vars(base) for base in kind.__mro__[:-1] if vars(base).get("__slots__", ()) != ())
     return not changes_copying and not has_slots and hasattr(kind, "__dict__") and kind.__dictoffset__ != 0
-
-
-def _needs_init_only_values(cls: type) -> bool:
-    """Whether the class takes an `InitVar`, whose value no instance keeps, so that it cannot be constructed again."""
-    # dataclasses.fields() leaves InitVars out; this attribute is where PEP 557 keeps them.
-    every_field: Mapping[str, Any] = cls.__dataclass_fields__  # type: ignore[attr-defined]
-    return len(every_field) > len(dataclass_field_names(cls)) and any(
-        "InitVar" in str(field.type) for field in every_field.values()
-    )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, cast
 
 from rigging.errors import InvalidRequest
 
@@ -17,8 +19,57 @@ T = TypeVar("T")
 
 DEFAULT_MIRROR_BUDGET_GB = 10
 
+# A field of a versioned dataclass with this metadata is left out while it has its default, so that fields can be added
+# to such classes without a new output path for everything that exists.
+OMIT_DEFAULT_METADATA = "omit_from_version_when_default"
 
-class NotText:
+MARK: Final = "marin_placeholder"
+"""A field of every placeholder: a dict that has it is what `dataclasses.asdict` or `model_dump` made of one."""
+
+
+def mark(what: str) -> Any:
+    """The field MARK; `what` names the placeholder, with its article."""
+    return field(default=what, init=False, repr=False, compare=False, metadata={OMIT_DEFAULT_METADATA: True})
+
+
+class _Descriptions:
+    """Whether a placeholder was described in this process: until then no text of a config can hold a description."""
+
+    made = False
+
+
+_DESCRIPTION: Final = re.compile(
+    r"(ExecutorStep\(name=|InputName\(step=|OutputName\(name=|VersionedValue\(value=|MirroredValue\(value=)"
+)
+
+
+def note_description() -> None:
+    """A placeholder's description is made."""
+    _Descriptions.made = True
+
+
+def may_hold_description() -> bool:
+    """Whether texts are worth a look: see `described_in`."""
+    return _Descriptions.made
+
+
+def described_in(text: str) -> bool:
+    """Whether a text has the description of a placeholder in it, as `f"{[step]}"` and `f"{step!r}"` make it."""
+    return _Descriptions.made and _DESCRIPTION.search(text) is not None
+
+
+class Described:
+    """Notes that its description was made, which then may stand in a text of a config."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        note_description()
+        shown = (item for item in dataclasses.fields(self) if item.repr)  # type: ignore[arg-type]
+        return f"{type(self).__qualname__}({', '.join(f'{item.name}={getattr(self, item.name)!r}' for item in shown)})"
+
+
+class NotText(Described):
     """Refuses to become a text: the path that it stands for is known only when the config is instantiated."""
 
     __slots__ = ()
@@ -29,7 +80,7 @@ class NotText:
     def _refuse(self, *ignored: object) -> NoReturn:
         del ignored
         raise InvalidRequest(
-            f"{self!r} has no text yet (an f-string, str() or + would put this very description into the path); write "
+            f"{self!r} has no text yet (an f-string, str() or + would put this very description into it); write "
             f"{self._instead()}"
         )
 
@@ -60,7 +111,7 @@ def _check_inside(path: str | None, what: str) -> None:
         raise InvalidRequest(f"{what}({path!r}): a '..' part would leave the place that it is relative to")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class InputName(NotText, _SeenAsText):
     """A path below another step's output, or (with `step=None`) a path below the prefix.
 
@@ -76,8 +127,11 @@ class InputName(NotText, _SeenAsText):
     step: ExecutorStep[Any] | None
     name: str | None
     block_on_step: bool = True
+    marin_placeholder: str = mark("an input")
 
     def __post_init__(self) -> None:
+        if self.step is not None and self.name is not None and (self.name.startswith("/") or "://" in self.name):
+            raise InvalidRequest(f"{self.name!r}: an absolute path is not below the output of step {self.step.name!r}")
         is_fixed = self.step is None and self.name is not None and ("://" in self.name or self.name.startswith("/"))
         if not is_fixed:
             _check_inside(self.name, "hardcoded" if self.step is None else "input")
@@ -102,7 +156,7 @@ class InputName(NotText, _SeenAsText):
         return replace(self, block_on_step=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class OutputName(NotText):
     """A path below the output of the step that holds it; None for the output path itself.
 
@@ -111,6 +165,7 @@ class OutputName(NotText):
     """
 
     name: str | None = None
+    marin_placeholder: str = mark("an output path")
 
     def __post_init__(self) -> None:
         if self.name is None:
@@ -134,19 +189,21 @@ def this_output_path(name: str | None = None) -> str:
     return cast(str, OutputName(name))
 
 
-@dataclass(frozen=True)  # no slots: they break `VersionedValue[T](...)` on frozen classes
-class VersionedValue(Generic[T_co]):
+@dataclass(frozen=True, repr=False)  # no slots: they break `VersionedValue[T](...)` on frozen classes
+class VersionedValue(Described, Generic[T_co]):
     """A value that is part of its step's version: another value, another output path."""
 
     value: T_co
+    marin_placeholder: str = mark("a versioned value")
 
 
-@dataclass(frozen=True)  # no slots: they break `MirroredValue[T](...)` on frozen classes
-class MirroredValue(Generic[T_co]):
+@dataclass(frozen=True, repr=False)  # no slots: they break `MirroredValue[T](...)` on frozen classes
+class MirroredValue(Described, Generic[T_co]):
     """A path that is read through `mirror://`, copying at most `budget_gb` (2^30 bytes each) from other regions."""
 
     value: T_co
     budget_gb: float = DEFAULT_MIRROR_BUDGET_GB
+    marin_placeholder: str = mark("a mirrored path")
 
     def __post_init__(self) -> None:
         if not 0 <= self.budget_gb < math.inf:

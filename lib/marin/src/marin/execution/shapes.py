@@ -6,6 +6,7 @@ again with other parts. pydantic and attrs are recognised by what they leave on 
 
 from __future__ import annotations
 
+import array
 import collections
 import copy
 import dataclasses
@@ -17,8 +18,8 @@ from typing import Any, Final
 
 from rigging.errors import InvalidRequest
 
-# Sequences that are values: they hold numbers or characters, never anything of a config.
-_PLAIN_SEQUENCES: Final = (str, bytes, bytearray, memoryview, range)
+PLAIN_SEQUENCES: Final = (str, bytes, bytearray, memoryview, range, collections.UserString, array.array)
+"""Sequences that are values: they hold numbers or characters, never anything of a config."""
 
 Parts = Iterable[tuple[Any, Any]]
 
@@ -30,12 +31,13 @@ class Shape:
     Attributes:
         parts: `parts(obj)`: (key, value) of every part: a field's name, a mapping's key, or an index of a sequence.
         make: `make(obj, changed)`: a copy of `obj` in which the parts under the keys of `changed` are others.
-        is_sequence: Whether keys are indices.
+        is_sequence: Whether keys are indices. has_fields: Whether they are fields, so that other attributes are none.
     """
 
     parts: Callable[[Any], Parts]
     make: Callable[[Any, Mapping[Any, Any]], Any]
     is_sequence: bool = False
+    has_fields: bool = False
 
 
 def shape_of(kind: type[Any]) -> Shape | None:
@@ -46,7 +48,7 @@ def shape_of(kind: type[Any]) -> Shape | None:
         return _ATTRS
     if issubclass(kind, Mapping):
         return _MAPPING
-    if issubclass(kind, Sequence) and not issubclass(kind, _PLAIN_SEQUENCES):
+    if issubclass(kind, Sequence) and not issubclass(kind, PLAIN_SEQUENCES):
         return _SEQUENCE
     return None
 
@@ -152,7 +154,7 @@ def _cannot_make(kind: type[Any], content: Any, why: str) -> str:
     )
 
 
-_PYDANTIC: Final = Shape(_pydantic_parts, _make_pydantic)
-_ATTRS: Final = Shape(_attrs_parts, _make_attrs)
+_PYDANTIC: Final = Shape(_pydantic_parts, _make_pydantic, has_fields=True)
+_ATTRS: Final = Shape(_attrs_parts, _make_attrs, has_fields=True)
 _MAPPING: Final = Shape(_mapping_parts, _make_mapping)
 _SEQUENCE: Final = Shape(_sequence_parts, _make_sequence, is_sequence=True)

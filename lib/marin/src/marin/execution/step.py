@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from marin.execution.refs import InputName, MirroredValue, NotText, OutputName, VersionedValue
+from marin.execution.refs import InputName, MirroredValue, NotText, OutputName, VersionedValue, mark, note_description
 from rigging.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class ExecutorStep(NotText, Generic[ConfigT]):
     override_output_path: str | None = None
     resources: ResourceConfig | None = None
     pip_dependency_groups: Sequence[str] | None = None
+    marin_placeholder: str = mark("a step")
 
     def __post_init__(self) -> None:
         check_relative_name(self.name, "step name")
@@ -86,6 +87,7 @@ class ExecutorStep(NotText, Generic[ConfigT]):
             check_relative_name(override, f"step {self.name!r}: override_output_path")
 
     def __repr__(self) -> str:
+        note_description()
         # Not the config: it holds other steps, and theirs hold others.
         return f"ExecutorStep(name={self.name!r})"
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NoReturn
 
-from marin.execution.encode import JSON_SCALARS, UnstableValue, encode, field_path, reference_order
+from marin.execution.encode import (
+    JSON_SCALARS,
+    UnstableValue,
+    encode,
+    field_path,
+    reference_order,
+    refuse_description,
+)
 from marin.execution.hidden import find_inside, is_inert
-from marin.execution.refs import InputName, MirroredValue, OutputName, VersionedValue
+from marin.execution.refs import MARK, InputName, MirroredValue, OutputName, VersionedValue, may_hold_description
 from marin.execution.shapes import Shape, shape_of
 from marin.execution.step import PLACEHOLDERS, ExecutorStep
 from rigging.errors import InvalidRequest
@@ -93,6 +100,10 @@ class _Visitor:
     on_input: Callable[[str, InputName], None]
     on_versioned: Callable[[str, Any], None]
     on_output: Callable[[str, OutputName], None] = lambda *_: None
+    is_final: bool = False
+    """Whether the config is the one that the function gets: classes that derive something have done so."""
+    looks_at_texts: bool = True
+    """Not in a class that derives some: it may have done so from placeholders, and does so again from the values."""
 
 
 def _walk_whole(obj: Any, visitor: _Visitor) -> None:
@@ -110,6 +121,8 @@ _Walker = Callable[[Any, str, _Visitor], None]
 def _walk(obj: Any, prefix: str, visitor: _Visitor) -> None:
     kind = type(obj)
     if kind in LEAF_TYPES:
+        if kind is str and visitor.looks_at_texts:
+            refuse_description(obj, prefix)
         return
     walker = _walkers.get(kind)
     if walker is None:
@@ -132,16 +145,27 @@ def _walker_of(kind: type[Any]) -> _Walker:
         return _walk_nothing
     if dataclasses.is_dataclass(kind):
         return _walk_dataclass
+    walker = _walker_of_builtin(kind)
+    if walker is not None:
+        return (
+            functools.partial(_walk_with_attributes, walker)
+            if hasattr(kind, "__dict__") and kind.__dictoffset__
+            else walker
+        )
+    shape = shape_of(kind)
+    if shape is not None:
+        return functools.partial(_walk_shape, shape)
+    return _walk_nothing if is_inert(kind) else _walk_opaque
+
+
+def _walker_of_builtin(kind: type[Any]) -> _Walker | None:
     if issubclass(kind, dict):
         return _walk_dict
     if issubclass(kind, (list, tuple)):
         return _walk_sequence
     if issubclass(kind, (set, frozenset)):
         return _walk_set
-    shape = shape_of(kind)
-    if shape is not None:
-        return functools.partial(_walk_shape, shape)
-    return _walk_nothing if is_inert(kind) else _walk_opaque
+    return _walk_nothing if issubclass(kind, (str, int, float, bytes)) else None
 
 
 # What a class is to the walk is looked up, not asked of each of its instances again.
@@ -152,25 +176,67 @@ def _walk_nothing(obj: Any, prefix: str, visitor: _Visitor) -> None:
     del obj, prefix, visitor
 
 
+def _walk_with_attributes(walker: _Walker, obj: Any, prefix: str, visitor: _Visitor) -> None:
+    walker(obj, prefix, visitor)
+    _refuse_in_attributes(obj, (), prefix)
+
+
+def _refuse_in_attributes(obj: Any, fields: Collection[str], prefix: str) -> None:
+    """Refuse placeholders in attributes of an object that are none of its fields: cached properties, say."""
+    for name, value in obj.__dict__.items():
+        if name not in fields and type(value) not in LEAF_TYPES:
+            _refuse_placeholder_in(value, field_path(prefix, name), f"the attribute {name!r}, which is no field,")
+
+
 def _walk_dataclass(obj: Any, prefix: str, visitor: _Visitor) -> None:
     dot = prefix + "." if prefix else ""
-    for name in dataclass_field_names(type(obj)):
+    names = dataclass_field_names(type(obj))
+    attributes = getattr(obj, "__dict__", None)
+    has_others = attributes is not None and len(attributes) > len(names)
+    look_at_texts = may_hold_description() and visitor.looks_at_texts
+    if (has_others or look_at_texts) and not visitor.is_final and is_constructed_again(type(obj)):
+        has_others = look_at_texts = False
+        visitor = dataclasses.replace(visitor, looks_at_texts=False)
+    if has_others:
+        _refuse_in_attributes(obj, names, prefix)
+    for name in names:
         # A field with init=False may not have been set yet.
         value = getattr(obj, name, None)
         kind = type(value)
         if kind is VersionedValue:
             visitor.on_versioned(dot + name, value.value)  # type: ignore[union-attr]
-        elif kind not in LEAF_TYPES:
+        elif kind not in LEAF_TYPES or (look_at_texts and kind is str):
             _walk(value, dot + name, visitor)
+
+
+def is_constructed_again(kind: type[Any]) -> bool:
+    """Whether a dataclass is made again by its constructor: what it derives or checks must see the real values."""
+    return hasattr(kind, "__post_init__") and not _needs_init_only_values(kind)
+
+
+def _needs_init_only_values(kind: type[Any]) -> bool:
+    """Whether the class takes an `InitVar`, whose value no instance keeps, so that it cannot be constructed again."""
+    # dataclasses.fields() leaves InitVars out; this attribute is where PEP 557 keeps them.
+    every_field: Mapping[str, Any] = kind.__dataclass_fields__
+    return len(every_field) > len(dataclass_field_names(kind)) and any(
+        "InitVar" in str(field.type) for field in every_field.values()
+    )
 
 
 def _walk_sequence(obj: Any, prefix: str, visitor: _Visitor) -> None:
     for index, value in enumerate(obj):
-        if type(value) not in LEAF_TYPES:
+        kind = type(value)
+        if kind not in LEAF_TYPES or (kind is str and may_hold_description()):
             _walk(value, field_path(prefix, f"[{index}]"), visitor)
 
 
 def _walk_dict(obj: dict[Any, Any], prefix: str, visitor: _Visitor) -> None:
+    if MARK in obj:
+        raise InvalidRequest(
+            f"field {prefix or '(config)'!r}: what was {obj[MARK]} has been taken apart, by dataclasses.asdict or "
+            "model_dump, so it would neither count in the version nor be replaced; give the object itself, or "
+            "{field.name: getattr(config, field.name) for field in dataclasses.fields(config)}"
+        )
     for key, value in obj.items():
         _walk_entry(key, value, prefix, visitor)
 
@@ -189,6 +255,8 @@ def _walk_entry(key: Any, value: Any, prefix: str, visitor: _Visitor) -> None:
 
 
 def _walk_shape(shape: Shape, obj: Any, prefix: str, visitor: _Visitor) -> None:
+    if shape.has_fields and hasattr(obj, "__dict__") and (visitor.is_final or not hasattr(obj, "__attrs_post_init__")):
+        _refuse_in_attributes(obj, [key for key, _ in shape.parts(obj)], prefix)
     for key, value in shape.parts(obj):
         if shape.is_sequence:
             _walk(value, field_path(prefix, f"[{key}]"), visitor)
@@ -230,7 +298,10 @@ def check_resolved(config: Any) -> None:
             "step's function would get it in place of its value; something in the config's class makes it anew"
         )
 
-    _walk_whole(config, _Visitor(refuse, lambda prefix, value: refuse(prefix, VersionedValue(value)), refuse))
+    _walk_whole(
+        config,
+        _Visitor(refuse, lambda prefix, value: refuse(prefix, VersionedValue(value)), refuse, is_final=True),
+    )
 
 
 def _walk_set(obj: set[Any] | frozenset[Any], prefix: str, visitor: _Visitor) -> None:
@@ -282,6 +353,13 @@ def upstream_steps(obj: Any) -> list[ExecutorStep[Any]]:
     return list(dict.fromkeys(step for step in steps if step is not None))
 
 
+def _refuse_second(prefix: str) -> NoReturn:
+    raise InvalidRequest(
+        f"field {prefix!r}: two places of the config are written so (a key with a dot in it, and a key below another), "
+        "and only one of them would count; rename one"
+    )
+
+
 def collect_dependencies_and_version(obj: Any) -> CollectedConfig:
     """Walk a config once and give its dependencies and the "config" part of its step's version.
 
@@ -303,10 +381,18 @@ def collect_dependencies_and_version(obj: Any) -> CollectedConfig:
         return text
 
     def note_input(prefix: str, reference: InputName) -> None:
+        if prefix in version:
+            _refuse_second(prefix)
         version[prefix] = refer(reference)
 
     def note_versioned(prefix: str, value: Any) -> None:
-        version[prefix] = value if type(value) in JSON_SCALARS else encode(value, prefix, refer)
+        if prefix in version:
+            _refuse_second(prefix)
+        kind = type(value)
+        if kind in JSON_SCALARS and not (kind is str and may_hold_description()):
+            version[prefix] = value
+        else:
+            version[prefix] = encode(value, prefix, refer)
 
     _walk_whole(obj, _Visitor(note_input, note_versioned))
     return collected
