@@ -27,6 +27,10 @@ class Tools:
         self.cwd: list[Path] = []
         self.answers: list[tuple[bool, str]] = []
         self.seen: list[str] = []
+        self.look: Callable[[Path], object] = lambda place: None
+        self.go = asyncio.Event()
+        self.go.set()
+        self.begun = asyncio.Event()
 
     async def run(self, argv: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> tuple[bool, str]:
         self.asked.append(argv[1:])
@@ -35,6 +39,9 @@ class Tools:
         place = Path(env["UV_PROJECT_ENVIRONMENT"])
         make_environment(place)
         self.seen = sorted(names(cwd))
+        self.look(cwd)
+        self.begun.set()
+        await self.go.wait()
         return self.answers.pop(0) if self.answers else (True, "done")
 
 
@@ -159,6 +166,63 @@ def test_sources_in_the_bundle_are_built_in_a_copy_of_it(tmp_path: Path) -> None
 def make_vendor(bundle: Path) -> None:
     (bundle / "vendor").mkdir()
     (bundle / "vendor" / "a.py").touch(mode=0o400)
+    (bundle / "vendor" / "link").symlink_to("nowhere")
+    (bundle / "vendor").chmod(0o555)
+
+
+def test_the_copy_can_be_written_by_what_builds_and_its_links_are_links(tmp_path: Path) -> None:
+    found: list[tuple[int, int, str]] = []
+
+    def look(place: Path) -> None:
+        vendor = place / "vendor"
+        modes = [path.stat().st_mode & 0o777 for path in (vendor, vendor / "a.py")]
+        found.append((modes[0], modes[1], str((vendor / "link").readlink())))
+
+    async def scenario(bench: Bench) -> None:
+        bench.workspace()
+        make_vendor(bench.root / "bundle")
+        bench.tools.look = look
+        await bench.locked(lock='source = { directory = "vendor" }\n')
+
+    play(Bench(tmp_path), scenario)
+    assert found == [(0o755, 0o600, "nowhere")]
+    assert (tmp_path / "bundle" / "vendor" / "a.py").stat().st_mode & 0o777 == 0o400, "the bundle is as it was"
+
+
+def test_a_build_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.tools.go.clear()
+        building = asyncio.create_task(bench.locked())
+        await bench.tools.begun.wait()
+        await bench.store.close()
+        with pytest.raises(asyncio.CancelledError):
+            await building
+        assert names(bench.paths.envs) == []
+
+    play(Bench(tmp_path), scenario)
+
+
+def test_each_python_has_environments_of_its_own(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        other = Interpreter(PYTHON.program, PYTHON.version, "that python")
+        paths = {await bench.store.plain((), python) for python in (PYTHON, other, PYTHON)}
+        assert len(paths) == 2
+
+    play(Bench(tmp_path), scenario)
+
+
+def test_a_worker_without_uv_is_at_fault_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise FileNotFoundError("uv")
+
+    monkeypatch.setattr("iris.worker.environment.uv_program", missing)
+
+    async def scenario(bench: Bench) -> None:
+        with pytest.raises(PreparationFailed, match="the worker's uv program is missing: uv") as failed:
+            await bench.locked()
+        assert failed.value.kind is FailureKind.WORKER
+
+    play(Bench(tmp_path), scenario)
 
 
 class TestFailures:

@@ -205,16 +205,27 @@ def test_the_life_of_an_attempt_is_told_step_by_step(play: Play) -> None:
         command = await bench.run()
         (running,) = bench.said()
         assert (running.state, running.pid, running.at_ms) == (TaskState.RUNNING, 4711, 100_000)
+        assert running.started_at_ms == 100_000
         assert bench.supervisor.live_count == 1
         bench.now = 101.0
         command.listener.on_exit(Exit(3, 0, at_ms=100_500))
         (ended,) = bench.said()
         assert (ended.state, ended.exit_code, ended.error) == (TaskState.FAILED, 3, "exit code 3")
-        assert (ended.failure, ended.at_ms) == (FailureKind.USER, 100_500)
+        assert (ended.failure, ended.at_ms, ended.started_at_ms) == (FailureKind.USER, 100_500, 100_000)
         assert bench.supervisor.live_count == 0
         bench.ask()
         assert bench.states() == {"/u/job/0:0": TaskState.FAILED}, "a known one is told again and not started"
         assert bench.runtime.live_count == 1
+
+    play(scenario)
+
+
+def test_one_that_ended_before_it_was_seen_to_run_did_not_start_after_its_end(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        command = await bench.run()  # the news came late: it is told to run from now on
+        command.listener.on_exit(Exit(0, 0, at_ms=99_000))
+        (ended,) = bench.said()
+        assert (ended.at_ms, ended.started_at_ms) == (99_000, 99_000)
 
     play(scenario)
 

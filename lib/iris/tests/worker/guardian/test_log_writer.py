@@ -310,3 +310,16 @@ def test_a_note_alone_may_find_room_at_the_end(tmp_path: Path, monkeypatch: pyte
         (b"501 bytes of output lost: no space left on the worker's disk", True),
     ]
     assert log.unmarked == ""
+
+
+def test_before_much_is_written_at_once_it_is_asked_whether_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iris.worker.guardian.log_writer.is_nearly_full", lambda descriptor: True)
+    log = LogWriter(tmp_path / "log")
+    log.feed(False, b"little\n", 1)
+    before = log.size
+    assert before > 0
+    log.feed(False, (b"x" * 999 + b"\n") * 100, 2)
+    assert log.size == before
+    assert log.lost == "100,000 bytes of output lost: no space left on the worker's disk"
