@@ -320,6 +320,6 @@ def test_before_much_is_written_at_once_it_is_asked_whether_there_is_room(
     log.feed(False, b"little\n", 1)
     before = log.size
     assert before > 0
-    log.feed(False, (b"x" * 999 + b"\n") * 100, 2)
+    log.feed(False, (b"x" * 999 + b"\n") * 300, 2)
     assert log.size == before
-    assert log.lost == "100,000 bytes of output lost: no space left on the worker's disk"
+    assert log.lost == "300,000 bytes of output lost: no space left on the worker's disk"
