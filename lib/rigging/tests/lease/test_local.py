@@ -1,4 +1,5 @@
 import fcntl
+import os
 import shutil
 import stat
 from pathlib import Path
@@ -86,3 +87,20 @@ def test_what_was_read_counts_until_it_is_changed_here(tmp_path: Path) -> None:
         assert not store.delete(renewed)
         assert store.renew(Lease("a", 3.0), renewed) is None
     assert not (tmp_path / "x.lock").exists()
+
+
+def test_on_a_full_disk_a_lease_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty lock file in its place would free the lease under its holder."""
+    lock = create_lock(tmp_path / "x.lock")
+    assert lock.try_acquire()
+    before = (tmp_path / "x.lock").read_bytes()
+
+    def full(_descriptor: int, _data: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match=r"No space left on device: .*/x\.lock"):
+        lock.refresh()
+    monkeypatch.undo()
+    assert (tmp_path / "x.lock").read_bytes() == before
+    lock.refresh()
