@@ -234,6 +234,27 @@ class TestWorkspaces:
         play(scenario())
 
 
+def test_a_workspace_that_is_being_read_is_given_up_with_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        bench = Bench(tmp_path)
+        begun = asyncio.Event()
+
+        async def read(*_: object) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(asyncio, "to_thread", read)
+        preparing = asyncio.create_task(bench.preparer.prepare(COMMAND))
+        await begun.wait()
+        await asyncio.wait_for(bench.preparer.close(), 20)
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(preparing, 20)
+
+    play(scenario())
+
+
 def test_all_that_it_works_with_is_closed(tmp_path: Path) -> None:
     async def scenario() -> None:
         bench = Bench(tmp_path)
