@@ -11,7 +11,7 @@ import pytest
 
 from fray.backends import iris as backend
 from fray.backends.iris import IrisBackend
-from fray.client import JobHandle, wait_all
+from fray.client import GivesNewOutput, JobHandle, wait_all
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus
 from iris.client import IrisClient, LogLine
@@ -50,6 +50,9 @@ class FakeIris:
         if not all(status.is_terminal for status in statuses):
             raise DeadlineExceeded(f"not ended within {timeout} s")
         return statuses
+
+    def exception(self, status: IrisJobStatus) -> BaseException | None:
+        return ValueError("no shards") if status.state is JobState.FAILED and status.exit_code else None
 
     def poll_jobs(self, job_ids: Sequence[str], *, any: bool, seconds: float) -> tuple[list[IrisJobStatus], bool]:
         statuses = [self.status(job_id) for job_id in job_ids]
@@ -101,6 +104,11 @@ def test_success() -> None:
     assert handle.logs() == "half line\noops\n"
 
 
+def test_output_is_shown_by_runs_outside_of_jobs_alone() -> None:
+    assert isinstance(make(FakeIris(), inside_job=False).submit(request()), GivesNewOutput)
+    assert not isinstance(make(FakeIris(), inside_job=True).submit(request()), GivesNewOutput)
+
+
 def test_a_failure_says_what_and_where_the_log_is() -> None:
     fake = FakeIris(IrisJobStatus("", JobState.FAILED, error="task 0 failed: ValueError: no shards", exit_code=1))
     handle = make(fake).submit(request())
@@ -110,6 +118,7 @@ def test_a_failure_says_what_and_where_the_log_is() -> None:
         "job /ann/job failed (its log: iris job logs /ann/job): task 0 failed: ValueError: no shards"
     )
     assert (caught.value.job_id, caught.value.exit_code) == ("/ann/job", 1)
+    assert repr(caught.value.__cause__) == "ValueError('no shards')"
     assert handle.wait(5, raise_on_failure=False) is JobStatus.FAILED
 
 

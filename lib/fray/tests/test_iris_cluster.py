@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from fray.backends.iris import IrisBackend
-from fray.client import wait_all
+from fray.client import GivesNewOutput, wait_all
 from fray.errors import JobAlreadyExists, JobFailed
+from fray.testing.signals import eventually
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
 from iris.client import IrisClient
 from rigging.errors import InvalidRequest
@@ -54,6 +55,22 @@ def test_a_program_with_its_workspace_and_variables(cluster: IrisBackend, enviro
     assert job.wait(LONG) is JobStatus.SUCCEEDED
     assert job.logs() == "hi\nfrom the workspace\n"
     assert job.status() is JobStatus.SUCCEEDED
+
+
+def test_new_output_comes_once_and_only_outside_of_jobs(
+    cluster: IrisBackend, environment: EnvironmentConfig, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go-on"
+    script = f"echo $IRIS_TASK_INDEX; until [ -e {go_on} ]; do sleep 0.02; done; echo last >&2"
+    job = cluster.submit(shell("speaks", script, environment=environment, replicas=2))
+    assert isinstance(job, GivesNewOutput)
+    seen: dict[int | None, str] = {}
+    eventually(lambda: seen.update(job.new_output()) or seen == {0: "0\n", 1: "1\n"}, "both have begun")
+    assert job.new_output() == {}
+    go_on.touch()
+    job.wait(LONG)
+    assert job.new_output(ended=True) == {0: "last\n", 1: "last\n"}
+    assert job.new_output(ended=True) == {}
 
 
 def test_a_failed_program(cluster: IrisBackend, environment: EnvironmentConfig) -> None:

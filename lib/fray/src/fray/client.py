@@ -16,6 +16,7 @@ from rigging.errors import DeadlineExceeded
 
 __all__ = [
     "Client",
+    "GivesNewOutput",
     "GivesReplicaLogs",
     "JobAlreadyExists",
     "JobFailed",
@@ -151,6 +152,19 @@ class GivesReplicaLogs(Protocol):
 
     def replica_logs(self) -> Mapping[int | None, str]:
         """`logs()` by replica, those that have written; under None where they are not told apart."""
+        ...
+
+
+@runtime_checkable
+class GivesNewOutput(Protocol):
+    """What a `JobHandle` has beside where nobody else shows what its job writes, and its log is far away."""
+
+    def new_output(self, *, ended: bool = False) -> Mapping[int | None, str]:
+        """What the replicas have written since the last call, by replica; None: what concerns all.
+
+        Args:
+            ended: The job has ended and this is the last call: what there is too much of is named.
+        """
         ...
 
 

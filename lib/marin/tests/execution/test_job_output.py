@@ -1,8 +1,10 @@
 """What jobs of steps print: shown by the run, with the step's name, whatever becomes of it."""
 
+import contextlib
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from fray.current_client import set_current_client
 from fray.local_backend import LocalClient
-from marin.execution import Executor, ExecutorStep
+from marin.execution import Executor, ExecutorStep, job_output
 from marin.execution.job_output import JobLines, shown_output
 from marin.execution.remote import remote
 
@@ -59,6 +61,57 @@ def test_a_job_whose_output_is_shown_elsewhere_is_not_asked_for_it(capsys: pytes
     with shown_output(job, "s", 1):
         print("the block's own")
     assert capsys.readouterr().out == "the block's own\n"
+
+
+class FarJob:
+    """Whose new output is asked for."""
+
+    job_id = "job-2"
+
+    def __init__(self) -> None:
+        self.written = ""
+        self.asked: list[str] = []
+        self.shown = threading.Event()
+
+    def new_output(self, *, ended: bool = False) -> Mapping[int | None, str]:
+        self.asked.append(threading.current_thread().name)
+        text, self.written = self.written, ""
+        if len(self.asked) == 2:
+            self.shown.set()
+        return {0: text} if text else {}
+
+
+def test_one_thread_shows_what_many_far_jobs_write(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(job_output, "_follower", job_output._Follower(0.01))
+    jobs: list[Any] = [FarJob() for _ in range(20)]
+    for number, job in enumerate(jobs):
+        job.written = f"begun {number}\nhalf"
+    with contextlib.ExitStack() as stack:
+        for number, job in enumerate(jobs):
+            stack.enter_context(shown_output(job, f"s{number}", 1))
+        assert all(job.shown.wait(10) for job in jobs)
+        names = [thread.name for thread in threading.enumerate()]
+        assert names.count("marin-job-output") == 1
+        for job in jobs:
+            job.written = " a line"
+    lines = capsys.readouterr().out.splitlines()
+    expected = [f"[s{number}] {text}" for number in range(20) for text in ("begun " + str(number), "half a line")]
+    assert sorted(lines) == sorted(expected)
+
+
+def test_the_last_output_of_a_far_job_that_failed_is_shown_before_the_error(capsys: pytest.CaptureFixture[str]) -> None:
+    job: Any = FarJob()
+
+    def work() -> None:
+        with shown_output(job, "s", 1):
+            job.written = "last words"
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        work()
+    assert capsys.readouterr().out == "[s] last words\n"
 
 
 def speak(config: Any) -> None:

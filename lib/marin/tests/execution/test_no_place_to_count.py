@@ -7,7 +7,7 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import numpy as np
@@ -325,3 +325,24 @@ def test_an_absolute_path_is_not_below_a_step(name: str) -> None:
     for join in (lambda: RAW / name, lambda: RAW.as_input_name().cd(name), lambda: output_path_of(RAW, name)):
         with pytest.raises(InvalidRequest, match="an absolute path is not below the output of step 'raw'"):
             join()
+
+
+# ---- kinds with methods of their own ----
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+class PairOfOne(Pair):
+    def __new__(cls, both: Any) -> "PairOfOne":
+        return cls._make((both, both))
+
+
+def test_counters_and_named_tuples_get_their_values() -> None:
+    config = {"c": collections.Counter({"a": 2, "b": versioned(1)}), "t": PairOfOne(versioned(3))}
+    assert version_of(config) == {"c.b": 1, "t.[0]": 3, "t.[1]": 3}
+    made = instantiate_config(config, None, {}, "/p")
+    assert made == {"c": collections.Counter({"a": 2, "b": 1}), "t": (3, 3)}
+    assert type(made["t"]) is PairOfOne

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from fray.actor import ActorGroup, ActorHandle
 from fray.backends.iris_actor_main import serve_actor
 from fray.backends.iris_actors import ACTOR_JOB_PREFIX, IrisActorGroup, IrisActors
+from fray.backends.iris_output import NewLines
 from fray.backends.iris_resources import to_fray_status, to_iris_request
 from fray.backends.iris_watch import JobWatcher
 from fray.capabilities import BackendCapabilities
@@ -103,7 +104,9 @@ class IrisBackend:
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
         """Submit a job (see `Client.submit`); when this returns the cluster has stored it."""
         job = self._submit(request, adopt_existing)
-        return IrisJobHandle(self._client, job.job_id, self._watcher, self._check_open)
+        # Whoever follows a job sees what its child jobs write.
+        kind = IrisJobHandle if self._inside_job else OuterIrisJobHandle
+        return kind(self._client, job.job_id, self._watcher, self._check_open)
 
     def host_actor(
         self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
@@ -292,3 +295,16 @@ class IrisJobHandle:
 
         self._check(f"job {self._job_id}")
         self._watcher.watch(self._job_id, told)
+
+
+class OuterIrisJobHandle(IrisJobHandle):
+    """A job that was submitted from outside of any job, where nobody shows what it writes."""
+
+    def __init__(self, client: IrisClient, job_id: str, watcher: JobWatcher, check: Callable[[str], None]) -> None:
+        super().__init__(client, job_id, watcher, check)
+        self._lines = NewLines(client, job_id)
+
+    def new_output(self, *, ended: bool = False) -> Mapping[int | None, str]:
+        """What its tasks have written since the last call (see `fray.client.GivesNewOutput`)."""
+        self._check(f"job {self._job_id}")
+        return self._lines.take(ended=ended)

@@ -175,8 +175,9 @@ def _rebuild_sequence(obj: Any, resolve: Resolve) -> Any:
         result = copy.copy(obj)  # keeps a subclass and its attributes
         result[:] = after
         return result
-    is_named_tuple = isinstance(obj, tuple) and hasattr(obj, "_fields")
-    return type(obj)(*after) if is_named_tuple else type(obj)(after)
+    if isinstance(obj, tuple) and hasattr(obj, "_make"):
+        return type(obj)._make(after)  # a subclass may take other arguments
+    return type(obj)(after)
 
 
 def _rebuild_dict(obj: dict[Any, Any], resolve: Resolve) -> dict[Any, Any]:
@@ -184,7 +185,8 @@ def _rebuild_dict(obj: dict[Any, Any], resolve: Resolve) -> dict[Any, Any]:
     if not changed:
         return obj
     result = copy.copy(obj)  # keeps a subclass, its order and its default factory
-    result.update(changed)
+    for key, new in changed.items():
+        result[key] = new  # a Counter's update() adds
     return result
 
 
