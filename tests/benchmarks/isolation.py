@@ -104,6 +104,7 @@ class Bench:
         ground = Ground(bundle_dir=self.bundle, virtual_env=str(self.environment))
         directories = self.directories[mode]
         mounts: tuple[Mount, ...] = ()
+        cwd = directories.make(name, ground)
         if mode is not None:
             if mode is IsolationMode.COPY:
                 assert self.seals.is_intact(self.bundle)
@@ -112,7 +113,6 @@ class Bench:
                 os.mkdir(os.path.dirname(copy), 0o700)
                 copy_tree(self.bundle, Path(copy))
             mounts = directories.mounts(name, ground)
-        cwd = directories.make(name, ground)
         env = {"PATH": os.path.dirname(sys.executable), "TMPDIR": directories.temporary(name)}
         argv = ("python", "-P", str(callable_main.__file__), str(self.payload)) if warm else ("/bin/true",)
         # A tool of the worker is started outside of the tasks' view: that is the start without protection.

@@ -3,12 +3,14 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from iris.worker import attempt_dirs
 from iris.worker.attempt_dirs import AttemptDirectories
+from iris.worker.isolation.layers import make_layer
 from iris.worker.isolation.plan import IsolationMode, Mount
 from iris.worker.paths import WorkPaths
 from iris.worker.runtime.running import StartFailed
@@ -92,7 +94,8 @@ def test_an_empty_folder_that_was_not_sent_is_made_in_its_own_part(make: Make, m
     bench = make(mode)
     ground = bench.copied()
     assert bench.directories.make(NAME, ground, "new/deep") == f"{ground.bundle_dir}/new/deep"
-    assert (Path(bench.paths.layer(NAME)) / place / "new" / "deep").is_dir()
+    own = f"{bench.directories.slot(NAME)}/own" if mode is IsolationMode.OVERLAY else bench.paths.layer(NAME)
+    assert (Path(own) / place / "new" / "deep").is_dir()
     assert not (bench.bundle / "new").exists(), "others do not see it"
 
 
@@ -100,7 +103,8 @@ def test_with_layers_it_sees_what_was_compiled_over_its_bundle_and_environment(m
     bench = make(IsolationMode.OVERLAY)
     environment = bench.paths.envs / "e1"
     ground = Ground(("/env/bin",), (), bench.bundle / "src", str(environment))
-    layer = bench.paths.layer(NAME)
+    bench.directories.make(NAME, ground)
+    layer = f"{bench.directories.slot(NAME)}/own"
     assert bench.directories.mounts(NAME, ground) == (
         Mount(str(bench.bundle), str(bench.bundle), f"{layer}/bundle", "compiled of b1"),
         Mount(str(environment), str(environment), f"{layer}/environment", "compiled of e1"),
@@ -135,7 +139,7 @@ class TestRemoval:
         place = Path(bench.directories.make(NAME, own_ground()))
         (place / "file").write_text("x")
         bench.directories.mounts(NAME, bench.ground)
-        layer = Path(bench.paths.layer(NAME))
+        layer = Path(bench.directories.slot(NAME), "own")
         (layer / "bundle").mkdir()
         (layer / "bundle" / "written").write_text("x")
         bench.directories.remove(NAME)
@@ -148,10 +152,45 @@ class TestRemoval:
 
     def test_layers_without_anything_written_go_at_once(self, make: Make) -> None:
         bench = make(IsolationMode.OVERLAY)
+        bench.directories.make(NAME, bench.ground)
         bench.directories.mounts(NAME, bench.ground)
+        own = Path(bench.directories.slot(NAME), "own")
+        assert own.exists()
         bench.directories.remove(NAME)
-        assert not Path(bench.paths.layer(NAME)).exists()
+        assert not own.exists(), "nothing was mounted there, so another attempt gains nothing by them"
         assert bench.later == []
+        former = Path(bench.paths.layer(NAME))
+        (former / "bundle").mkdir(parents=True)
+        (former / "bundle" / "written").touch()
+        bench.directories.remove(NAME)
+        assert not former.exists(), "where former releases had them"
+
+    def test_layers_in_which_nothing_was_written_are_given_to_the_next_with_the_same_mounts(self, make: Make) -> None:
+        bench = make(IsolationMode.OVERLAY)
+
+        def attempt(name: str, ground: Ground, written: str = "") -> tuple[Mount, ...]:
+            bench.directories.make(name, ground)
+            mounts = bench.directories.mounts(name, ground)
+            for mount in mounts:
+                if not Path(mount.layer).exists():
+                    make_layer(mount.layer)
+            if written:
+                (Path(mounts[0].layer) / written).touch()
+            bench.directories.remove(name)
+            return mounts
+
+        first = attempt(NAME, bench.ground)
+        layer = Path(first[0].layer)
+        made = layer.stat().st_ino
+        elsewhere = replace(bench.ground, virtual_env="/other")
+        assert attempt("/u/job/1:0", elsewhere)[0].layer != first[0].layer
+        assert attempt("/u/job/2:0", bench.ground) == first
+        assert (layer.stat().st_ino, bench.later) == (made, [])
+        attempt("/u/job/3:0", bench.ground, written="left")
+        assert not layer.exists(), "out of reach at once"
+        assert len(bench.later) == 1
+        attempt("/u/job/4:0", bench.ground)
+        assert list(layer.iterdir()) == []
 
     def test_a_new_worker_keeps_what_goes_on_and_removes_the_rest(self, make: Make) -> None:
         bench = make(IsolationMode.OVERLAY)
@@ -167,7 +206,10 @@ class TestRemoval:
         later.keep_only([NAME])
         bench.remove_all()
         assert [slot.exists() for slot in slots] == [True, False]
-        assert (Path(bench.paths.layer(NAME)).exists(), Path(bench.paths.layer(other)).exists()) == (True, False)
+        assert (slots[0] / "own").exists(), "its layers are there, too"
+        later.remove(NAME)
+        assert not slots[0].exists() or not (slots[0] / "own").exists()
+        bench.remove_all()
         assert list(bench.paths.trash.iterdir()) == list(bench.paths.spare.iterdir()) == []
         assert not (bench.paths.root / "links").exists()
 

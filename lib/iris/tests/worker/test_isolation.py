@@ -307,8 +307,13 @@ def test_the_log_says_which_way_is_used_and_why_nothing_better(open_path: Path) 
 
 
 async def nothing_is_left(here: Place) -> None:
+    slots = here.work_dir / "slots"
+
     def left() -> list[str]:
-        places = (*(here.work_dir / name for name in ("layers", "trash")), *(here.work_dir / "slots").glob("*/*"))
+        of_slots = [
+            path for name in ("work", "tmp", "own/bundle", "own/environment") for path in slots.glob(f"*/{name}")
+        ]
+        places = (*(here.work_dir / name for name in ("layers", "trash")), *of_slots)
         return [f"{place}/{found}" for place in places for found in os.listdir(place)]
 
     await asyncio.to_thread(eventually, lambda: not left(), "the directories of ended attempts are removed")

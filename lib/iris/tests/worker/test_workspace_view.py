@@ -147,6 +147,28 @@ def test_programs_that_look_at_the_whole_workspace_find_plain_files_and_may_chan
 
 @pytest.mark.e2e
 @EVERY_MODE
+def test_attempts_after_each_other_see_nothing_of_each_other(tmp_path: Path, mode: IsolationMode) -> None:
+    mount = "mkdir -p /tmp; mount -t tmpfs none a 2>/dev/null; " if os.geteuid() == 0 else ""
+    steps = (
+        *("true", "true", "echo x > a/deep.txt", "true", "rm -r a", "true", "chmod 700 .", "true"),
+        *("touch left; rm left", "true", f"{mount}true", "true"),
+    )
+
+    async def scenario() -> None:
+        async with worker_of(mode, tmp_path / "work") as (controller, _):
+            bundle = controller.add_bundle({"a/deep.txt": "deep", "b": "b"})
+            look = "stat -c %a . ; ls; cat a/deep.txt; "
+            for number, step in enumerate(steps):
+                controller.send(run=[run_command("sh", "-c", look + step, job_id=f"/ann/{number}", bundle=bundle)])
+                said = (await output_of(controller, f"/ann/{number}")).splitlines()
+                assert said[1:] == ["a", "b", "deep"], (number, step)
+                assert mode is not IsolationMode.OVERLAY or said[0] != "700"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.e2e
+@EVERY_MODE
 def test_an_attempt_begins_where_its_submitter_was(tmp_path: Path, mode: IsolationMode) -> None:
     async def scenario() -> None:
         async with worker_of(mode, tmp_path / "work") as (controller, _):

@@ -1,7 +1,6 @@
 """The directories of attempts: each has its own, and nothing is left of them once it has ended."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import secrets
@@ -52,6 +51,7 @@ class AttemptDirectories:
         self._compiled = compiled
         self._slots = Slots(str(paths.slots), self._throw_away)
         self._taken: dict[str, Slot] = {}
+        self._keys: dict[str, tuple[str, str]] = {}
         self._plain: set[str] = set()  # attempts with nothing of their own besides
         self._own_environment = own_ground().virtual_env
 
@@ -76,7 +76,7 @@ class AttemptDirectories:
         return _moved(ground, str(bundle), private_copy(directory))
 
     def mounts(self, attempt_id: str, ground: Ground) -> tuple[Mount, ...]:
-        """What the attempt is to see in place of what is shared. Raises OSError."""
+        """What the attempt is to see in place of what is shared; `make` comes before. Raises OSError."""
         if self._mode is IsolationMode.COPY:
             if ground.bundle_dir is None:
                 self._plain.add(attempt_id)
@@ -84,13 +84,13 @@ class AttemptDirectories:
         bundle = "" if ground.bundle_dir is None else str(self._paths.bundle_of(ground.bundle_dir))
         # The worker's own environment cannot be written anyway; a job without files needs no namespace for that.
         environment = ground.virtual_env if bundle or ground.virtual_env != self._own_environment else ""
-        directory = self._paths.layer(attempt_id)
+        layered = self._mode is IsolationMode.OVERLAY
+        directory = self._taken[attempt_id].own if layered else self._paths.layer(attempt_id)
         mounts = mounts_of(self._mode, bundle, environment, directory, partial(self._compiled_of, ground))
         if not mounts:
             self._plain.add(attempt_id)
-        elif self._mode is IsolationMode.OVERLAY:
-            with contextlib.suppress(FileExistsError):  # `make` may have needed it
-                os.mkdir(directory, 0o700)
+        elif layered:
+            self._slots.put_on(self._taken[attempt_id], mounts)
         return mounts
 
     def _compiled_of(self, ground: Ground, tree: str) -> str:
@@ -106,35 +106,41 @@ class AttemptDirectories:
         Raises:
             StartFailed: `relative` is a file. OSError: The host cannot make them.
         """
-        slot = self._taken[attempt_id] = self._slots.take()
-        if ground.bundle_dir is None:
-            return slot.working
-        place = os.path.join(ground.bundle_dir, relative) if relative else str(ground.bundle_dir)
+        place = os.path.join(ground.bundle_dir, relative) if ground.bundle_dir is not None else ""
         try:
-            is_directory = stat.S_ISDIR(os.stat(place).st_mode)
+            is_directory = not place or stat.S_ISDIR(os.stat(place).st_mode)
+            is_there = True
         except NotADirectoryError:
-            is_directory = False
+            is_directory, is_there = False, True
         except FileNotFoundError:
-            is_directory = True
+            is_directory, is_there = True, False
+        key = _key(ground)
+        slot = self._taken[attempt_id] = self._slots.take(key if is_there else None)
+        self._keys[attempt_id] = key
+        if not is_there:
+            slot.has_own = True
             os.makedirs(self._own_place(attempt_id, os.path.realpath(place)), exist_ok=True)
         if not is_directory:
             raise StartFailed(f"the working directory {relative!r} is a file of the workspace")
-        return place
+        return place or slot.working
 
     def _own_place(self, attempt_id: str, path: str) -> str:
         """Where the attempt's own part of `path` is, which is below its bundle."""
         if self._mode is IsolationMode.COPY:
             return path
         bundle = str(self._paths.bundle_of(Path(path)))
-        layer = self._paths.layer(attempt_id)
-        own = bundle_layer(layer) if self._mode is IsolationMode.OVERLAY else private_copy(layer)
+        if self._mode is IsolationMode.OVERLAY:
+            own = bundle_layer(self._taken[attempt_id].own)
+        else:
+            own = private_copy(self._paths.layer(attempt_id))
         return own + path[len(bundle) :]
 
     def remove(self, attempt_id: str) -> None:
         """Put them out of reach, whatever modes the task gave them, and remove them soon."""
         slot = self._taken.pop(attempt_id, None)
+        key = self._keys.pop(attempt_id, ("", ""))
         if slot is not None:
-            self._slots.give(slot)
+            self._slots.give(slot, key)
         else:
             for path in (self._paths.attempt(attempt_id), self._paths.temporary(attempt_id)):
                 self._throw_away(path)
@@ -153,7 +159,7 @@ class AttemptDirectories:
 
     def adopt(self, attempt_id: str, slot: str) -> None:
         """An attempt that goes on has this slot, as a former worker process noted it."""
-        self._taken[attempt_id] = Slot(slot)
+        self._taken[attempt_id] = Slot(slot, has_own=True)
 
     def keep_only(self, attempt_ids: Iterable[str]) -> None:
         """Remove what no attempt of these has: a former worker left it."""
@@ -180,6 +186,11 @@ class AttemptDirectories:
 
     def _remove_later(self, path: str) -> None:
         self._run_later(lambda: remove_tree(path))
+
+
+def _key(ground: Ground) -> tuple[str, str]:
+    """What an attempt's layers are of."""
+    return ("" if ground.bundle_dir is None else str(ground.bundle_dir), ground.virtual_env)
 
 
 def _copy_unless(given_up: threading.Event, bundle: Path, directory: str) -> None:

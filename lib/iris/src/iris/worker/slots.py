@@ -5,19 +5,96 @@ untouched, which two looks tell: a directory's time of change is another once an
 was, and nobody can set it back.
 """
 
+import contextlib
 import itertools
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from iris.worker.isolation.layers import layer_paths, remove_unused_layers
+from iris.worker.isolation.plan import Mount
+
 _MOST_FREE: Final = 1000
-_MODE: Final = stat.S_IFDIR | 0o700
 _GRANULE_NS: Final = 50_000_000
 """File systems tell times apart that are further from each other than this."""
 
+_MOST_LAYERED: Final = 48
+"""Fewer than the guardian keeps mounted."""
+_KERNELS_ATTRIBUTES: Final = ("trusted.overlay.", "user.overlay.", "security.")
+
 _Mark = tuple[int, int, int]
+
+
+class Watched:
+    """Directories of one attempt at a time, of which can be told whether it changed them.
+
+    Args:
+        mode: Theirs, as long as nobody changes it.
+    """
+
+    __slots__ = ("_is_told_apart", "_marks", "_mode", "_paths")
+
+    def __init__(self, paths: Sequence[str], mode: int) -> None:
+        self._paths = paths
+        self._mode = stat.S_IFDIR | mode
+        self._marks: list[_Mark] | None = None
+        self._is_told_apart = False
+
+    def begins(self) -> bool:
+        """An attempt is to have them; False: they are not as they were left."""
+        if self._marks is None or self._look() != self._marks:
+            return False
+        # What is done at the very moment of the last change would not show.
+        self._is_told_apart = time.time_ns() - max(changed for _, _, changed in self._marks) > _GRANULE_NS
+        return True
+
+    def is_free(self) -> bool:
+        """Their attempt has ended: whether another can have them, because nothing was left in them."""
+        marks = self._look()
+        if marks is None:
+            return False
+        if marks == self._marks and self._is_told_apart:
+            return True
+        self._marks = marks
+        self._is_told_apart = False
+        return all(_is_as_new(path, self._mode) for path in self._paths)
+
+    def _look(self) -> list[_Mark] | None:
+        try:
+            found = [os.lstat(path) for path in self._paths]
+        except OSError:
+            return None
+        return [(status.st_ino, status.st_mode, status.st_ctime_ns) for status in found]
+
+
+class Layers:
+    """What an attempt writes of its bundle and environment: the layers of some mounts.
+
+    Args:
+        directory: It has them, and nothing else.
+    """
+
+    __slots__ = ("_names", "_watched", "directory", "mounts")
+
+    def __init__(self, directory: str, mounts: tuple[Mount, ...]) -> None:
+        self.directory = directory
+        self.mounts = mounts
+        self._watched = Watched([mount.layer for mount in mounts], 0o755)
+        self._names = {name for mount in mounts for name in map(os.path.basename, layer_paths(mount.layer))}
+
+    def begin(self) -> bool:
+        """Another attempt is to have them; False: they are not as they were left."""
+        return self._watched.begins()
+
+    def are_free(self) -> bool:
+        """Their attempt has ended: whether another can have them, because it wrote nothing."""
+        try:
+            # There are others where these could not be mounted.
+            return self._names == set(os.listdir(self.directory)) and self._watched.is_free()
+        except OSError:
+            return False
 
 
 class Slot:
@@ -25,16 +102,20 @@ class Slot:
 
     Args:
         path: Of both; their names are short, because programs put sockets there, whose paths must not exceed 107 bytes.
+        has_own: Whether there may be something at `own`.
     """
 
-    __slots__ = ("_is_told_apart", "_marks", "path", "temporary", "working")
+    __slots__ = ("_watched", "has_own", "layers", "own", "path", "temporary", "working")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, has_own: bool = False) -> None:
         self.path = path
         self.working = f"{path}/work"
         self.temporary = f"{path}/tmp"
-        self._marks: tuple[_Mark, _Mark] | None = None
-        self._is_told_apart = False
+        self.own = f"{path}/own"
+        """Where its layers are, if it has any."""
+        self.layers: Layers | None = None
+        self.has_own = has_own
+        self._watched = Watched((self.working, self.temporary), 0o700)
 
     def make(self) -> None:
         """Make the directories. Raises OSError; FileExistsError when the slot is there already."""
@@ -44,32 +125,11 @@ class Slot:
 
     def begins(self) -> bool:
         """An attempt is to have it; False: it is not as it was left."""
-        if self._look() != self._marks or self._marks is None:
-            return False
-        # What is done at the very moment of the last change would not show.
-        self._is_told_apart = time.time_ns() - max(self._marks[0][2], self._marks[1][2]) > _GRANULE_NS
-        return True
+        return self._watched.begins()
 
     def is_free(self) -> bool:
         """Its attempt has ended: whether another can have it, because nothing was left in it."""
-        marks = self._look()
-        if marks is None:
-            return False
-        if marks == self._marks and self._is_told_apart:
-            return True
-        self._marks = marks
-        self._is_told_apart = False
-        return _is_as_new(self.working) and _is_as_new(self.temporary)
-
-    def _look(self) -> tuple[_Mark, _Mark] | None:
-        try:
-            working, temporary = os.lstat(self.working), os.lstat(self.temporary)
-        except OSError:
-            return None
-        return (
-            (working.st_ino, working.st_mode, working.st_ctime_ns),
-            (temporary.st_ino, temporary.st_mode, temporary.st_ctime_ns),
-        )
+        return self._watched.is_free()
 
 
 class Slots:
@@ -85,11 +145,15 @@ class Slots:
         self._discard = discard
         self._numbers = itertools.count()
         self._free: list[Slot] = []
+        self._layered: dict[Slot, tuple[str, str]] = {}  # free ones with layers of a bundle and an environment
 
-    def take(self) -> Slot:
-        """A slot whose directories are empty and of mode 0700. Raises OSError."""
-        while self._free:
-            slot = self._free.pop()
+    def take(self, wanted: tuple[str, str] | None = None) -> Slot:
+        """A slot whose directories are empty and of mode 0700. Raises OSError.
+
+        Args:
+            wanted: A bundle and an environment whose layers it had better have; None: it has none.
+        """
+        while (slot := self._next(wanted)) is not None:
             if slot.begins():
                 return slot
             self._discard(slot.path)
@@ -101,12 +165,36 @@ class Slots:
                 continue  # a former worker's
             return slot
 
-    def give(self, slot: Slot) -> None:
-        """Its attempt has ended: keep the slot, or have it removed if something was left in it."""
-        if len(self._free) < _MOST_FREE and slot.is_free():
+    def put_on(self, slot: Slot, mounts: tuple[Mount, ...]) -> None:
+        """The slot's attempt has these mounts, whose layers are to be in `slot.own`. Raises OSError."""
+        layers = slot.layers
+        if layers is not None and (layers.mounts != mounts or not layers.begin()):
+            self._take_off(slot)
+        if slot.layers is None:
+            with contextlib.suppress(FileExistsError):  # the attempt may begin in a directory that is only its own
+                os.mkdir(slot.own, 0o700)
+            slot.layers = Layers(slot.own, mounts)
+            slot.has_own = True
+
+    def give(self, slot: Slot, key: tuple[str, str] = ("", "")) -> None:
+        """Its attempt has ended: keep the slot, or have it removed if something was left in it.
+
+        Args:
+            key: What its layers are of.
+        """
+        if slot.has_own and (slot.layers is None or not slot.layers.are_free()):
+            self._take_off(slot)
+        if len(self._free) + len(self._layered) >= _MOST_FREE or not slot.is_free():
+            self._discard(slot.path)
+        elif slot.layers is None:
             self._free.append(slot)
         else:
-            self._discard(slot.path)
+            self._layered[slot] = key
+            if len(self._layered) > _MOST_LAYERED:
+                oldest = next(iter(self._layered))
+                del self._layered[oldest]
+                self._take_off(oldest)
+                self._free.append(oldest)
 
     def keep_only(self, slots: Iterable[Slot]) -> None:
         """Remove what a former worker left, but for these."""
@@ -115,10 +203,32 @@ class Slots:
             if name not in names:
                 self._discard(f"{self._place}/{name}")
 
+    def _next(self, wanted: tuple[str, str] | None) -> Slot | None:
+        if wanted is not None:
+            found = next((slot for slot in reversed(self._layered) if self._layered[slot] == wanted), None)
+            if found is not None:
+                del self._layered[found]
+                return found
+        return self._free.pop() if self._free else None
 
-def _is_as_new(path: str) -> bool:
+    def _take_off(self, slot: Slot) -> None:
+        slot.layers = None
+        slot.has_own = False
+        if not remove_unused_layers(slot.own):
+            self._discard(slot.own)
+
+
+def _is_as_new(path: str, mode: int) -> bool:
     try:
         found = os.lstat(path)
-        return found.st_mode == _MODE and found.st_uid == os.getuid() and not os.listdir(path)
+        return found.st_mode == mode and found.st_uid == os.getuid() and not os.listdir(path) and not _has_marks(path)
     except OSError:
         return False
+
+
+def _has_marks(path: str) -> bool:
+    """Whether a task has put attributes on a directory; those of the kernel do not count."""
+    try:
+        return any(not name.startswith(_KERNELS_ATTRIBUTES) for name in os.listxattr(path))
+    except OSError:
+        return False  # this file system has none

@@ -229,6 +229,49 @@ class TestViews:
             assert own(opened.namespace([Mount("/env", "/env")])).startswith("mnt:")
         assert [call[0] for call in kernel.calls] == ["unshare", "bind", "setns"]
 
+    def test_what_is_mounted_is_kept_for_the_next_attempt_with_the_same_mounts(
+        self, kernel: Kernel, opened: views.TaskViews, tmp_path: Path
+    ) -> None:
+        (tmp_path / "lower").mkdir()
+        mounts = [Mount(str(tmp_path / "lower"), str(tmp_path / "lower"), str(tmp_path / "layer"))]
+
+        def calls() -> list[str]:
+            kernel.calls.clear()
+            opened.enter(mounts)
+            opened.leave()
+            return [str(call[0]) for call in kernel.calls]
+
+        made, kept = ["unshare", "mount", "unshare", "setns"], ["setns", "unshare", "setns"]
+        assert [calls(), calls()] == [made, kept], "in a copy: what a task mounts is its own"
+        (tmp_path / "lower").rename(tmp_path / "former")
+        (tmp_path / "lower").mkdir()
+        assert calls() == ["unshare", "mount", "setns"], "another bundle, and the layer has its own mount"
+        (tmp_path / "layer").rename(tmp_path / "written")
+        (tmp_path / "layer.work").rename(tmp_path / "written.work")
+        assert [calls(), calls()] == [made, kept]
+        (tmp_path / "layer").rename(tmp_path / "again")
+        (tmp_path / "layer.work").rename(tmp_path / "again.work")
+        (tmp_path / "layer").mkdir()
+        assert calls() == made, "another layer at its place"
+
+    def test_what_is_not_used_for_a_while_is_let_go(
+        self, kernel: Kernel, opened: views.TaskViews, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(views, "_MOST_KEPT", 2)
+        (tmp_path / "lower").mkdir()
+        before = len(os.listdir("/proc/self/fd"))
+        for number in range(3):
+            opened.enter([Mount("/t", str(tmp_path / "lower"), str(tmp_path / f"layer{number}"))])
+            opened.leave()
+        assert len(os.listdir("/proc/self/fd")) == before + 2, "no more than are of use"
+        assert opened.drop_unused(), "both were used since the last look"
+        opened.enter([Mount("/t", str(tmp_path / "lower"), str(tmp_path / "layer1"))])
+        opened.leave()
+        assert opened.drop_unused()
+        assert len(os.listdir("/proc/self/fd")) == before + 1
+        assert not opened.drop_unused()
+        assert len(os.listdir("/proc/self/fd")) == before
+
     def test_root_needs_no_capabilities_passed_on(self, kernel: Kernel, opened: views.TaskViews) -> None:
         with opened.may_enter_namespaces():
             pass

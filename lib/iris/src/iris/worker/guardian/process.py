@@ -26,6 +26,7 @@ _DRAIN_BYTES: Final = 4 * 1024 * 1024
 """More than any pipe holds: a writer that escaped us cannot keep an ended attempt from being reported."""
 _LISTEN_LATE_S: Final = 0.01
 """A process's output is waited for from then on: the shortest have ended by that time, and all is read at the end."""
+_VIEWS_IDLE_S: Final = 60.0
 _SWEEP_AGAIN_S: Final = 0.002
 _SWEEP_TRIES: Final = 500
 _HOSTS_FAULT: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
@@ -78,6 +79,7 @@ class ProcessRuntime:
         self._ended: list[Process] = []
         self._mark = 0
         self._is_away = False  # from `own_cwd`
+        self._looks_after_views = False
         self._nursery = Nursery(self) if warm and own_cwd is not None else None
 
     @property
@@ -202,7 +204,20 @@ class ProcessRuntime:
         return pid
 
     def namespace(self, mounts: Sequence[Mount]) -> int | None:
-        return self._views.namespace(mounts) if mounts else None
+        if not mounts:
+            return None
+        self._look_after_views()
+        return self._views.namespace(mounts)
+
+    def _look_after_views(self) -> None:
+        if not self._looks_after_views:
+            self._looks_after_views = True
+            self._reactor.call_later(_VIEWS_IDLE_S, self._drop_unused_views)
+
+    def _drop_unused_views(self) -> None:
+        self._looks_after_views = False
+        if self._views.drop_unused():
+            self._look_after_views()
 
     def adopt(self, pid: int) -> None:
         self._orphans.mark(pid, self._mark)
@@ -236,6 +251,7 @@ class ProcessRuntime:
                 return spawn(executable, spec, out, err)
         if not spec.mounts:
             return spawn(executable, spec, out, err)
+        self._look_after_views()
         try:
             self._views.enter(spec.mounts)
             return spawn(executable, spec, out, err)

@@ -11,18 +11,23 @@ _DIRTY: Final = "work/incompat/volatile/dirty"
 """What is left in a work directory by a mount with the option "volatile"."""
 
 
+def layer_paths(layer: str) -> tuple[str, str]:
+    """Where the upper directory of a layer and its work directory are."""
+    return layer, f"{layer}{_WORK}"
+
+
 def make_layer(layer: str) -> tuple[str, str]:
     """Make an upper directory at `layer`, and its work directory; both names. Raises OSError.
 
     What the worker has put into the upper directory already is the attempt's from the beginning.
     """
-    upper, work = layer, f"{layer}{_WORK}"
+    upper, work = layer_paths(layer)
     try:
         os.mkdir(work, 0o755)
     except FileExistsError:
         # A layer can be mounted once: if a start is given up and made again, it needs another.
         upper = f"{layer}.{secrets.token_hex(2)}"
-        work = f"{upper}{_WORK}"
+        _, work = layer_paths(upper)
         os.mkdir(work, 0o755)
     with contextlib.suppress(FileExistsError):
         os.mkdir(upper, 0o755)

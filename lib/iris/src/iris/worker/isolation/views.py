@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 _PROTECTED: Final = ("blobs", "bundles", "compiled", "envs", "sites")
 _HIDDEN: Final = "trash"
 _EMPTY: Final = "empty"
+_MOST_KEPT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,22 @@ class _Ability:
     mode: IsolationMode
     options: str = ""
     """Of every overlay."""
+
+
+_Marks = tuple[tuple[int, int], ...]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A namespace in which the layers of some mounts are mounted, for attempts after each other.
+
+    Args:
+        marks: Of the directories that it shows, and of the layers.
+    """
+
+    namespace: int
+    marks: tuple[_Marks, _Marks]
+    is_used: bool = True
 
 
 class ViewFailed(OSError):
@@ -54,6 +71,7 @@ class TaskViews:
         self._options = ability.options
         self._home = home
         self._shared = shared
+        self._kept: dict[tuple[Mount, ...], _Kept] = {}
 
     def enter(self, mounts: Sequence[Mount]) -> None:
         """Begin to see a view of one attempt, until `leave`. Raises ViewFailed.
@@ -61,11 +79,49 @@ class TaskViews:
         The working directory is "/" afterwards, and after `leave`.
         """
         try:
-            syscalls.unshare(syscalls.CLONE_NEWNS)
-            for mount in mounts:
-                _apply(mount, self._options)
+            if not self._enter_kept(tuple(mounts)):
+                sources = _marks(_sources(mounts))  # before something else is seen at their places
+                syscalls.unshare(syscalls.CLONE_NEWNS)
+                at_their_places = [_apply(mount, self._options) for mount in mounts]
+                if sources and all(at_their_places):
+                    self._keep(tuple(mounts), sources)
         except OSError as error:
             raise ViewFailed(error.errno, f"the host cannot show the task its files: {error.strerror}") from error
+
+    def drop_unused(self) -> bool:
+        """Let go of kept mounts that were not used since the last call; whether some are left."""
+        for mounts, kept in list(self._kept.items()):
+            if kept.is_used:
+                kept.is_used = False
+            else:
+                self._drop(mounts)
+        return bool(self._kept)
+
+    def _enter_kept(self, mounts: tuple[Mount, ...]) -> bool:
+        """Enter a copy of a namespace that has them, in which nothing was written; False: there is none."""
+        kept = self._kept.get(mounts)
+        if kept is None:
+            return False
+        if kept.marks != (_marks(_sources(mounts)), _marks(_layers(mounts))):
+            self._drop(mounts)
+            return False
+        self._kept[mounts] = self._kept.pop(mounts)  # the one that was used last goes last
+        kept.is_used = True
+        syscalls.setns(kept.namespace, syscalls.CLONE_NEWNS)
+        syscalls.unshare(syscalls.CLONE_NEWNS)
+        return True
+
+    def _keep(self, mounts: tuple[Mount, ...], sources: _Marks) -> None:
+        """Keep this namespace for attempts with the same mounts, and go on in a copy: what a task mounts is its own."""
+        with contextlib.suppress(OSError):  # without descriptors the next one is made anew
+            namespace = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+            syscalls.unshare(syscalls.CLONE_NEWNS)
+            self._kept[mounts] = _Kept(namespace, (sources, _marks(_layers(mounts))))
+        if len(self._kept) > _MOST_KEPT:
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, mounts: tuple[Mount, ...]) -> None:
+        os.close(self._kept.pop(mounts).namespace)
 
     def leave(self) -> None:
         """Go back to what all tasks see."""
@@ -154,14 +210,36 @@ def shared_paths(work_dir: Path) -> list[str]:
     return [path for path in found if os.path.isdir(path)]
 
 
-def _apply(mount: Mount, options: str) -> None:
+def _apply(mount: Mount, options: str) -> bool:
+    """Mount; whether that is a layer at its own place, which another attempt can have if this one writes nothing."""
     if not mount.layer:
         syscalls.bind(mount.source, mount.target, read_only=mount.source == mount.target)
-        return
+        return False
     upper, work = make_layer(mount.layer)
     lower = ":".join(_escaped(path) for path in (mount.over, mount.source) if path)
     directories = f"lowerdir={lower},upperdir={_escaped(upper)},workdir={_escaped(work)}"
     syscalls.mount("overlay", mount.target, "overlay", 0, f"{directories}{options}")
+    return upper == mount.layer
+
+
+def _sources(mounts: Sequence[Mount]) -> list[str]:
+    return [path for mount in mounts for path in (mount.source, mount.over) if path]
+
+
+def _layers(mounts: Sequence[Mount]) -> list[str]:
+    return [mount.layer for mount in mounts]
+
+
+def _marks(paths: Sequence[str]) -> _Marks:
+    """Differ when a directory was replaced by another; empty when one is not there.
+
+    What is mounted keeps its inode, so that no other directory can have the same number.
+    """
+    try:
+        found = [os.stat(path) for path in paths]
+    except OSError:
+        return ()
+    return tuple((status.st_dev, status.st_ino) for status in found)
 
 
 def _escaped(path: str) -> str:
