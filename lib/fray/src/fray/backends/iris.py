@@ -18,7 +18,7 @@ from fray.client import Client, JobHandle
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.home import HomeProcess
 from fray.types import ActorConfig, Entrypoint, JobRequest, JobStatus, ResourceConfig, create_environment
-from iris.client import IrisClient, Job, find_workspace, use_grpc
+from iris.client import IrisClient, Job, error_with_source, find_workspace, use_grpc
 from iris.client import JobAlreadyExists as IrisJobAlreadyExists
 from iris.cluster.types import JobState
 from rigging.errors import Conflict, InvalidRequest, Unavailable
@@ -269,7 +269,7 @@ class IrisJobHandle:
             raise
         status = to_fray_status(ended.state)
         if raise_on_failure and status is not JobStatus.SUCCEEDED:
-            error = f": {ended.error}" if ended.error else ""
+            error = f": {error_with_source(ended)}" if ended.error else ""
             raise JobFailed(
                 f"job {self._job_id} {ended.state.word} (its log: iris job logs {self._job_id}){error}",
                 job_id=self._job_id,

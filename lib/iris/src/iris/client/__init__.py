@@ -7,6 +7,7 @@ from iris.client.errors import ControllerUnreachable, JobAlreadyExists, JobFaile
 from iris.client.job import Job, Task
 from iris.client.operator import Operator
 from iris.client.plan import JobLimits, JobPlan
+from iris.client.source_lines import error_with_source
 from iris.client.types import (
     Checkpoint,
     ClusterStatus,
@@ -48,6 +49,7 @@ __all__ = [
     "TaskStatus",
     "UserBudgetStatus",
     "WorkerStatus",
+    "error_with_source",
     "find_workspace",
     "get_iris_ctx",
     "iris_ctx",

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from iris.client.source_lines import error_with_source
 from iris.client.types import JobStatus
 from rigging.errors import AlreadyExists, JobFailed, MarinError, Unavailable
 
@@ -14,7 +15,8 @@ class JobFailedError(JobFailed):
     """A job that was waited for ended without success; `status` is its final status."""
 
     def __init__(self, status: JobStatus) -> None:
-        super().__init__(f"job {status.job_id} {status.state.word}" + (f": {status.error}" if status.error else ""))
+        error = error_with_source(status)
+        super().__init__(f"job {status.job_id} {status.state.word}" + (f": {error}" if error else ""))
         self.status = status
 
     @property
