@@ -23,6 +23,7 @@ from typing import IO, Any, NoReturn
 from fray.backends.ray_capabilities import CAPABILITIES
 from fray.client import Client
 from fray.testing.harness import BackendHarness
+from fray.testing.ray_node_start import limit_dashboard, wait_for_slow_nodes
 from rigging.errors import Conflict
 
 NAMESPACED = ("unshare", "--fork", "--pid", "--kill-child", "--mount-proc")
@@ -54,14 +55,16 @@ ENVIRONMENT = {
 class RayCluster:
     """A Ray cluster whose nodes are processes in a namespace of their own; nothing of it outlives this process."""
 
-    def __init__(self, cpus: int = _CPUS, client_server: bool = False) -> None:
+    def __init__(self, cpus: int = _CPUS, client_server: bool = False, jobs_api: bool = False) -> None:
         self._cpus = cpus
         self._client_server = client_server
+        self._jobs_api = jobs_api
         self._process: subprocess.Popen[str] | None = None
         self._directory: str | None = None
         self._before: dict[str, str | None] = {}
         self.address = ""
         self.client_address = ""
+        self.jobs_address = ""
 
     def start(self, nodes: Mapping[str, Mapping[str, float]] | None = None) -> None:
         """Start the head node, and make it what `ray.init()` in this process finds; skips where there is no unshare.
@@ -124,13 +127,13 @@ class RayCluster:
                 # where the folder exists.
                 env={**os.environ, "RAY_TMPDIR": self._directory},
             )
-        port, client_port = _free_ports(2)
+        port, client_port, dashboard_port = _free_ports(3)
         head: dict[str, Any] = {
             **_worker_ports(),
             "num_cpus": self._cpus,
             "memory": _MEMORY_BYTES,
             "object_store_memory": _OBJECT_STORE_BYTES,
-            "include_dashboard": False,
+            "include_dashboard": self._jobs_api,
             "include_log_monitor": False,
             # There is no autoscaler.
             "no_monitor": True,
@@ -140,7 +143,10 @@ class RayCluster:
         if self._client_server:
             head["ray_client_server_port"] = client_port
             self.client_address = f"{_LOOPBACK}:{client_port}"
-        self.address = self._ask({"head": head})["address"]
+        if self._jobs_api:
+            head |= {"dashboard_host": _LOOPBACK, "dashboard_port": dashboard_port}
+        answer = self._ask({"head": head})
+        self.address, self.jobs_address = answer["address"], answer["jobs_address"]
 
     def add_node(self, name: str, resources: Mapping[str, float], cpus: int = 4) -> None:
         """Start one more node."""
@@ -336,12 +342,15 @@ def _serve(commands: IO[str], answers: IO[str]) -> bool:
         if not command:
             return True
         if "head" in command:
+            limit_dashboard(command["head"]["include_dashboard"])
+            wait_for_slow_nodes()
             cluster = Cluster(initialize_head=True, head_node_args=command["head"])
         elif "add" in command:
             nodes[command["add"]] = cluster.add_node(wait=False, **command["node"])
         elif "kill" in command:
             cluster.remove_node(nodes.pop(command["kill"]), allow_graceful=False)
-        print(json.dumps({"address": cluster.address}), file=answers, flush=True)
+        jobs_address = f"http://{cluster.webui_url}" if cluster.webui_url else ""
+        print(json.dumps({"address": cluster.address, "jobs_address": jobs_address}), file=answers, flush=True)
     return False
 
 

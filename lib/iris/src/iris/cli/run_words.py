@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from rigging import command_words
 from rigging.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -14,17 +15,14 @@ if TYPE_CHECKING:
 
 ENV_OPTION: Final = "--env-assignment"
 _EXAMPLE: Final = "iris job run --cpu 2 -- python -m experiments.hello_world"
-_ENV_FLAGS: Final = ("-e", "--env")
 
 
 def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words before and after the first "--". Raises UsageError when there is none, or nothing after it."""
-    if "--" not in words:
-        raise click.UsageError(f"put -- before the command, e.g. {_EXAMPLE}")
-    at = list(words).index("--")
-    if at + 1 == len(words):
-        raise click.UsageError(f"no command after --; e.g. {_EXAMPLE}")
-    return list(words[:at]), list(words[at + 1 :])
+    try:
+        return command_words.split_command(words, _EXAMPLE)
+    except InvalidRequest as error:
+        raise click.UsageError(str(error)) from None
 
 
 def rewrite_env(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
@@ -35,39 +33,10 @@ def rewrite_env(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     Raises:
         UsageError: No name, a bad one, or one that is not set in `environ`.
     """
-    rest = list(words)
-    done: list[str] = []
-    while rest:
-        word = rest.pop(0)
-        if word in _ENV_FLAGS:
-            if not rest or rest[0].startswith("-"):
-                raise click.UsageError(f"{word} needs a variable: {word} KEY VALUE, {word} KEY=VALUE or {word} KEY")
-            key = rest.pop(0)
-        elif word.startswith("--env="):
-            key = word.removeprefix("--env=")
-        elif word.startswith("-e") and not word.startswith("--") and len(word) > 2:
-            key = word.removeprefix("-e")
-        else:
-            done.append(word)
-            continue
-        if "=" not in key:
-            attached = word not in _ENV_FLAGS
-            has_value = bool(rest) and not rest[0].startswith("-") and not attached
-            key = f"{key}={rest.pop(0) if has_value else _from_shell(key, environ)}"
-        name = key.partition("=")[0]
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise click.UsageError(f"-e {key!r}: {name!r} cannot be the name of a variable")
-        done.append(f"{ENV_OPTION}={key}")
-    return done
-
-
-def _from_shell(name: str, environ: Mapping[str, str]) -> str:
-    if name not in environ:
-        raise click.UsageError(
-            f"-e {name}: {name} is not set in your environment; give it a value with -e {name}=VALUE "
-            "(also for values that start with '-')"
-        )
-    return environ[name]
+    try:
+        return command_words.rewrite_env(words, environ, ENV_OPTION)
+    except InvalidRequest as error:
+        raise click.UsageError(str(error)) from None
 
 
 def parse_gpu(text: str) -> "DeviceSpec":

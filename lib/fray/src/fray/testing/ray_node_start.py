@@ -1,0 +1,51 @@
+"""How the nodes of a test cluster start: with no more dashboard than is asked for, and with patience.
+
+For the process that starts them. Ray has no options for this, so its functions are replaced there.
+"""
+
+import time
+from typing import Any, Final
+
+_NODE_SECONDS: Final = 120.0
+_LOOK_SECONDS: Final = 0.2
+
+
+def limit_dashboard(jobs_api: bool) -> None:
+    """Let the dashboard of the nodes started from here serve the Jobs API and no more, or let there be none.
+
+    A whole one has nine processes, and each node an agent with all that they ask it for; both cost a busy machine more
+    time than the rest of Ray, also where only the packages for it happen to be installed.
+    """
+    from ray._private import services, utils
+
+    if not jobs_api:
+        absent = ImportError("this cluster has no dashboard")
+        utils.get_dashboard_dependency_error = lambda: absent
+        return
+    start: Any = services.start_ray_process
+
+    def start_with_jobs_only(command: list[str], process_type: str, *args: Any, **kwargs: Any) -> Any:
+        if any(word.endswith("dashboard.py") for word in command):
+            command = [*command, "--modules-to-load=UsageStatsHead,JobHead"]
+        return start(command, process_type, *args, **kwargs)
+
+    services.start_ray_process = start_with_jobs_only
+
+
+def wait_for_slow_nodes() -> None:
+    """Give a node two minutes to register; Ray gives it half of one, in which a busy machine may not load its agent."""
+    from ray._private import services
+
+    get_node: Any = services.get_node
+
+    def get_node_in_time(gcs_address: str, node_id: str) -> Any:
+        deadline = time.monotonic() + _NODE_SECONDS
+        while True:
+            try:
+                return get_node(gcs_address, node_id)
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_LOOK_SECONDS)
+
+    services.get_node = get_node_in_time

@@ -1,0 +1,1 @@
+"""Tools for Ray clusters: submitting jobs to one (`python -m marin.run.ray_run`)."""

@@ -1,0 +1,111 @@
+"""Which cluster a command means: by name, by its file, by address, or by Ray's environment variables."""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from rigging.config_discovery import find_configs
+from rigging.errors import InvalidRequest, NotFound
+
+CLUSTER_DIRS: Final = ("infra", "infra/clusters", "~/.config/marin/ray-clusters")
+"""Where Ray cluster files lie; relative ones are below the project root, and earlier ones win."""
+
+DEFAULT_ADDRESS: Final = "http://127.0.0.1:8265"
+ADDRESS_VARIABLES: Final = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
+DASHBOARD_PORT: Final = 8265
+_PREFIX: Final = "marin-"
+_HOST_AND_PORT: Final = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[^\s:/\[\]]+):\d{1,5}")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTarget:
+    """A cluster that is meant.
+
+    Args:
+        address: URL of its Jobs API; empty when only its file is known, and a tunnel has to be opened.
+        origin: Where that was said, for messages.
+        file: Its Ray cluster file.
+        bootstrap: Whether `address` is Ray's own kind (`host:6379`, `ray://`, `auto`), which Ray has to look up.
+    """
+
+    address: str
+    origin: str
+    file: Path | None = None
+    bootstrap: bool = False
+
+
+def find_target(cluster: str | None, environ: Mapping[str, str], *, start: Path | None = None) -> ClusterTarget:
+    """Find what `--cluster` means, or without it RAY_API_SERVER_ADDRESS, RAY_ADDRESS, or Ray's usual address.
+
+    Args:
+        cluster: A name (`us-central2`: its file may be called `marin-us-central2.yaml`), a file, or a URL.
+        start: Where to look for the project root from.
+
+    Raises:
+        NotFound: There is no such file or name; the message lists those there are.
+        InvalidRequest: The file is no Ray cluster file, or the address none.
+    """
+    if cluster:
+        if "://" in cluster:
+            return _from_address(cluster, f"--cluster {cluster}")
+        path = find_cluster_file(cluster, start=start)
+        read_cluster_file(path)
+        return ClusterTarget("", f"--cluster {cluster}", file=path)
+    for name in ADDRESS_VARIABLES:
+        if environ.get(name):
+            return _from_address(environ[name], name)
+    return ClusterTarget(DEFAULT_ADDRESS, "Ray's usual address; RAY_ADDRESS is not set")
+
+
+def find_cluster_file(name: str, *, start: Path | None = None) -> Path:
+    """The Ray cluster file that a name or a path means. Raises NotFound."""
+    path = Path(name).expanduser()
+    looks_like_path = "/" in name or path.suffix in (".yaml", ".yml")
+    if looks_like_path and path.is_file():
+        return path.absolute()
+    known = {label: at for label, at in find_configs(CLUSTER_DIRS, start=start).items() if not _is_template(label)}
+    stem = path.stem if looks_like_path else name
+    if "/" not in name:
+        for label in (stem, f"{_PREFIX}{stem}"):
+            if label in known:
+                return known[label]
+    near = difflib.get_close_matches(stem, known, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    what = f"no cluster file {name!r}" if looks_like_path else f"no cluster named {name!r}"
+    listed = ", ".join(sorted(known)) or f"none (looked in {', '.join(CLUSTER_DIRS)})"
+    raise NotFound(f"{what}{hint}; known clusters: {listed}")
+
+
+def read_cluster_file(path: Path) -> dict[str, Any]:
+    """What a Ray cluster file says. Raises InvalidRequest for a file that is none."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InvalidRequest(f"{path} cannot be read: {error}") from None
+    if not isinstance(found, dict) or not isinstance(found.get("provider"), dict) or not found.get("cluster_name"):
+        raise InvalidRequest(f"{path} is no Ray cluster file: it has no cluster_name and provider")
+    return found
+
+
+def _is_template(label: str) -> bool:
+    return label.endswith("-template")
+
+
+def _from_address(text: str, origin: str) -> ClusterTarget:
+    address = text.strip().rstrip("/")
+    scheme, separator, rest = address.partition("://")
+    if separator and scheme in ("http", "https") and rest:
+        return ClusterTarget(address, origin)
+    if address == "auto" or (separator and scheme == "ray" and rest):
+        return ClusterTarget(address, origin, bootstrap=True)
+    if not separator and _HOST_AND_PORT.fullmatch(address):
+        return ClusterTarget(address, origin, bootstrap=True)
+    raise InvalidRequest(
+        f"{origin}: {text!r} is no address of a Ray cluster; write http://HOST:{DASHBOARD_PORT}, ray://HOST:PORT, "
+        "HOST:PORT or auto"
+    )

@@ -1,0 +1,112 @@
+"""An address at which a cluster's Jobs API can be reached from here, for as long as it is needed."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Final
+from urllib.parse import urlsplit
+
+from marin.run.cluster_target import DASHBOARD_PORT, ClusterTarget
+from rigging.errors import Unavailable
+
+TUNNEL_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 0.1
+_END_SECONDS: Final = 5.0
+
+
+@contextlib.contextmanager
+def open_connection(target: ClusterTarget, *, seconds: float = TUNNEL_SECONDS) -> Iterator[str]:
+    """The URL of the cluster's Jobs API; a cluster known by its file is reached through a tunnel of `ray dashboard`.
+
+    Raises:
+        Unavailable: Ray cannot look its address up, or opens no tunnel in time; the message has its last words.
+    """
+    if target.file is not None:
+        with _tunnel(target.file, seconds) as url:
+            yield url
+    elif target.bootstrap:
+        yield _ask_ray(target)
+    else:
+        yield target.address
+
+
+def _ask_ray(target: ClusterTarget) -> str:
+    host = urlsplit(target.address if "://" in target.address else f"//{target.address}")
+    if host.port is not None:
+        try:
+            socket.create_connection((host.hostname or "", host.port), timeout=5).close()
+        except OSError as error:
+            raise Unavailable(
+                f"no Ray cluster answers at {target.address} ({target.origin}): {error.strerror or error}; "
+                "give the URL of its dashboard, e.g. http://HOST:8265"
+            ) from None
+    try:
+        from ray.dashboard.utils import get_address_for_submission_client
+    except ImportError as error:
+        raise Unavailable(
+            f"{target.origin}: only Ray can look up {target.address}, and it is missing: {error}"
+        ) from None
+    try:
+        return str(get_address_for_submission_client(target.address))
+    except Exception as error:  # Ray's own kinds, by its version
+        raise Unavailable(f"Ray cannot look up {target.address} ({target.origin}): {error}") from None
+
+
+@contextlib.contextmanager
+def _tunnel(file: Path, seconds: float) -> Iterator[str]:
+    port = _free_port()
+    ray = shutil.which("ray", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    if ray is None:
+        raise Unavailable(f"{file}: a tunnel to the cluster needs the `ray` command (pip install 'marin[ray]')")
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            [ray, "dashboard", "--port", str(port), "--remote-port", str(DASHBOARD_PORT), str(file)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for the job; the tunnel is needed to stop it
+        )
+        try:
+            _await_tunnel(process, port, file, output, time.monotonic() + seconds)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            _end(process)
+
+
+def _await_tunnel(process: subprocess.Popen[bytes], port: int, file: Path, output: IO[bytes], deadline: float) -> None:
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        if process.poll() is not None or time.monotonic() > deadline:
+            output.seek(0)
+            said = output.read().decode(errors="replace").strip()[-2000:]
+            how = "ended" if process.poll() is not None else "opened no tunnel in time"
+            raise Unavailable(f"`ray dashboard {file}` {how}; it said:\n{said or 'nothing'}")
+        time.sleep(_LOOK_SECONDS)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the tunnel with all that it started."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_END_SECONDS)
+            break
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

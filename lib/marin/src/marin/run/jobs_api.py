@@ -1,0 +1,241 @@
+"""A client of Ray's Jobs API: what Ray's own does, with limits to its patience and errors that say what to do."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import aiohttp
+
+from marin.run.auth_token import AuthToken
+from rigging.errors import Conflict, Denied, InvalidRequest, MarinError, NotFound, Unavailable
+from rigging.redaction import redact_string
+
+TERMINAL: Final = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 60.0
+UPLOAD_SECONDS: Final = 600.0
+_SHOWN: Final = 600
+
+
+@dataclass(frozen=True, slots=True)
+class JobInfo:
+    """A job as the cluster describes it; `exit_code` is None until its process has ended by itself."""
+
+    status: str
+    message: str = ""
+    exit_code: int | None = None
+    error_type: str = ""
+
+    @property
+    def ended(self) -> bool:
+        return self.status in TERMINAL
+
+
+class TailBroken(Exception):
+    """A log that was followed broke off, or was silent for longer than it was to be waited for."""
+
+    def __init__(self, reason: str, *, silent: bool = False) -> None:
+        super().__init__(reason)
+        self.silent = silent
+
+
+class JobsApi:
+    """The Jobs API of one cluster; an async context manager.
+
+    Args:
+        address: URL of the cluster's dashboard.
+        origin: Where the address was given, for messages.
+        connect_seconds: How long the server may take to be there.
+    """
+
+    def __init__(self, address: str, origin: str, token: AuthToken, *, connect_seconds: float = CONNECT_SECONDS):
+        self.address = address.rstrip("/")
+        self._origin = origin
+        self._token = token
+        self._connect_seconds = connect_seconds
+        self._session: aiohttp.ClientSession | None = None
+        self._headers = _bearer(token) if token.always else {}
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=self._connect_seconds)
+        self._session = aiohttp.ClientSession(timeout=timeout)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def check(self) -> str:
+        """Look whether a Ray cluster answers, and return its version of Ray.
+
+        Raises:
+            Unavailable: Nothing answers in time, or what answers is no Ray cluster.
+            Denied: It wants a token, or another one.
+        """
+        try:
+            async with asyncio.timeout(2 * self._connect_seconds):
+                found = await self._call("GET", "/api/version")
+        except TimeoutError:
+            raise self._absent(f"no answer in {2 * self._connect_seconds:g} s") from None
+        except (NotFound, Conflict) as error:
+            raise self._absent(f"what answers there has no Jobs API: {error}") from None
+        if not isinstance(found, dict) or "ray_version" not in found:
+            raise self._absent("what answers there is no Ray cluster")
+        return str(found["ray_version"])
+
+    async def has_package(self, name: str) -> bool:
+        """Whether the cluster has a package already, which it then keeps for a while."""
+        try:
+            await self._call("GET", f"/api/packages/gcs/{name}")
+        except NotFound:
+            return False
+        return True
+
+    async def upload_package(self, name: str, data: bytes) -> None:
+        """Give the cluster a package. Raises InvalidRequest when it is too large for it."""
+        timeout = aiohttp.ClientTimeout(total=UPLOAD_SECONDS, sock_connect=self._connect_seconds)
+        await self._call("PUT", f"/api/packages/gcs/{name}", data=data, timeout=timeout)
+
+    async def submit(self, body: Mapping[str, Any]) -> str:
+        """Submit a job; returns its id. Raises InvalidRequest when the cluster refuses it."""
+        timeout = aiohttp.ClientTimeout(total=2 * ANSWER_SECONDS, sock_connect=self._connect_seconds)
+        found = await self._call("POST", "/api/jobs/", json=body, timeout=timeout)
+        return str(found.get("submission_id") or found.get("job_id"))
+
+    async def info(self, job_id: str) -> JobInfo:
+        """How a job is. Raises NotFound."""
+        found = await self._call("GET", f"/api/jobs/{job_id}")
+        code = found.get("driver_exit_code")
+        return JobInfo(
+            str(found.get("status")),
+            str(found.get("message") or ""),
+            code if isinstance(code, int) else None,
+            str(found.get("error_type") or ""),
+        )
+
+    async def stop(self, job_id: str) -> bool:
+        """Ask for a job to be stopped; returns whether it was running. Raises NotFound."""
+        found = await self._call("POST", f"/api/jobs/{job_id}/stop")
+        return bool(found.get("stopped"))
+
+    async def logs(self, job_id: str) -> str:
+        """All that a job has printed. Raises NotFound."""
+        timeout = aiohttp.ClientTimeout(total=UPLOAD_SECONDS, sock_connect=self._connect_seconds)
+        found = await self._call("GET", f"/api/jobs/{job_id}/logs", timeout=timeout)
+        return str(found.get("logs") or "")
+
+    async def tail(self, job_id: str, silence: float) -> AsyncIterator[str]:
+        """All that a job has printed, and what it goes on to print, until the server ends it.
+
+        Raises:
+            TailBroken: The connection was lost, could not be had, or nothing came for `silence` seconds.
+        """
+        assert self._session is not None
+        url = f"{self.address}/api/jobs/{job_id}/logs/tail"
+        try:
+            # Pings would not help: Ray's server reads nothing from this connection, so it never answers one.
+            async with self._session.ws_connect(url, headers=self._headers, max_msg_size=0) as socket:
+                while True:
+                    message = await asyncio.wait_for(socket.receive(), silence)
+                    if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+                        yield message.data if isinstance(message.data, str) else message.data.decode(errors="replace")
+                    elif socket.close_code in (aiohttp.WSCloseCode.OK, aiohttp.WSCloseCode.GOING_AWAY):
+                        return
+                    else:
+                        raise TailBroken(f"it was closed with code {socket.close_code}")
+        except TimeoutError:
+            raise TailBroken(f"nothing came for {silence:g} s", silent=True) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise TailBroken(_reason(error)) from None
+
+    async def _call(self, method: str, path: str, **request: Any) -> Any:
+        assert self._session is not None
+        while True:
+            try:
+                async with self._session.request(
+                    method, self.address + path, headers=self._headers, **request
+                ) as response:
+                    text = await response.text(errors="replace")
+                    status, kind = response.status, response.content_type
+                    found = await response.json() if status == 200 and kind == "application/json" and text else text
+            except TimeoutError:
+                raise self._absent("no answer in time") from None
+            except (aiohttp.ClientError, OSError, ValueError) as error:
+                raise self._absent(_reason(error)) from None
+            if status == 401 and self._token.value and not self._headers:
+                self._headers = _bearer(self._token)
+                continue
+            if status != 200:
+                raise self._refused(status, text, path)
+            return found
+
+    def _refused(self, status: int, text: str, path: str) -> MarinError:
+        said = _last_line(text)
+        if status in (401, 403):
+            return self._denied(status, said)
+        if status == 404:
+            return NotFound(said or f"{self.address}{path} is not there")
+        if status == 400:
+            return InvalidRequest(f"the cluster refuses the request: {said}")
+        if status == 413:
+            return InvalidRequest(
+                f"the cluster refuses a working directory that is so large when packed: {said}; leave files out "
+                "(.gitignore), or keep them in a bucket"
+            )
+        return Conflict(f"the cluster at {self.address} answers {status}: {said or 'nothing more'}")
+
+    def _denied(self, status: int, said: str) -> Denied:
+        token = self._token
+        if not token.value:
+            what = f"it wants a token, and there is none ({token.origin})"
+        elif status == 401 or self._headers:
+            what = f"the token of {token.origin} is not the cluster's"
+        else:
+            what = "access is refused"
+        return Denied(
+            f"the Ray cluster at {self.address} ({self._origin}): {what}: {said}. Its token goes into "
+            "~/.ray/auth_token, RAY_AUTH_TOKEN_PATH or RAY_AUTH_TOKEN"
+        )
+
+    def _absent(self, reason: str) -> Unavailable:
+        return Unavailable(
+            f"no Ray cluster answers at {redact_string(self.address)} ({self._origin}): {reason}. Open a connection "
+            "first (`ray dashboard infra/marin-cluster.yaml` in another terminal), or name the cluster: "
+            "--cluster NAME|FILE, or RAY_ADDRESS=http://HOST:8265"
+        )
+
+
+async def stop_quietly(api: JobsApi, job_id: str) -> str:
+    """Ask for a job to be stopped; returns why that could not be asked for, empty when it was."""
+    with contextlib.suppress(NotFound):
+        try:
+            await api.stop(job_id)
+        except (Unavailable, Conflict, Denied, InvalidRequest) as error:
+            return str(error)
+    return ""
+
+
+def _bearer(token: AuthToken) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token.value}"} if token.value else {}
+
+
+def _last_line(text: str) -> str:
+    """What an answer says in the end, where a traceback has its error; without markup."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines or "<html" in text[:200].lower():
+        return ""
+    return redact_string(lines[-1][:_SHOWN])
+
+
+def _reason(error: BaseException) -> str:
+    cause = error.__cause__ or error.__context__
+    if isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+    if isinstance(cause, OSError) and cause.strerror and not isinstance(error, aiohttp.ClientResponseError):
+        return cause.strerror
+    return str(error) or type(error).__name__

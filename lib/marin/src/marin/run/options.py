@@ -1,0 +1,51 @@
+"""What the command line of `ray_run` asks for."""
+
+import secrets
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+FORWARDED: Final = (
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "WANDB_API_KEY",
+    "WANDB_ENTITY",
+    "WANDB_MODE",
+    "WANDB_PROJECT",
+)
+"""Variables of the submitter's shell that every job gets when they are set, besides MARIN_*."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What was asked for on the command line.
+
+    Args:
+        command: The job's own words.
+        env: Variables that were named, each with its value.
+        memory: Of the job's own process, in bytes.
+    """
+
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    extras: tuple[str, ...] = ()
+    pip_deps: tuple[str, ...] = ()
+    project_dependencies: bool = True
+    cluster: str | None = None
+    working_dir: Path = Path()
+    wait: bool = True
+    auto_stop: bool = False
+    dry_run: bool = False
+    submission_id: str | None = None
+    num_cpus: float | None = None
+    num_gpus: float | None = None
+    memory: int | None = None
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+
+def new_submission_id() -> str:
+    """An id such as Ray makes."""
+    letters = string.ascii_letters + string.digits
+    return "raysubmit_" + "".join(secrets.choice(letters) for _ in range(16))

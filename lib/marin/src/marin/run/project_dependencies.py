@@ -1,0 +1,226 @@
+"""What a project's pyproject.toml says that its code needs: requirements for pip, and folders for PYTHONPATH."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rigging.errors import InvalidRequest
+
+_REQUIREMENT: Final = re.compile(r"\s*(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[(?P<extras>[^\]]*)\])?(?P<rest>.*)")
+_SUBMODULES: Final = "submodules"
+RAY: Final = "ray"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectNeeds:
+    """What a job needs for a project's code.
+
+    Args:
+        requirements: For pip, each once, in the order in which they are met.
+        import_paths: Folders of the project to import from, besides its root, relative to it.
+        notes: What the user should be told.
+    """
+
+    requirements: tuple[str, ...] = ()
+    import_paths: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+Tables = Mapping[str, Mapping[str, Any]]
+"""pyproject files, by the folder that they lie in relative to the root ("" is the root's own)."""
+
+
+def read_pyprojects(root: Path) -> dict[str, dict[str, Any]]:
+    """The pyproject files of a project and, in a uv workspace, of its members; empty without any.
+
+    Raises:
+        InvalidRequest: One is not valid TOML.
+    """
+    own = _read(root / "pyproject.toml")
+    if own is None:
+        return {}
+    found = {"": own}
+    workspace = own.get("tool", {}).get("uv", {}).get("workspace", {})
+    excluded = {path for pattern in workspace.get("exclude", []) for path in root.glob(str(pattern))}
+    for pattern in workspace.get("members", []):
+        for folder in sorted(set(root.glob(str(pattern))) - excluded):
+            table = _read(folder / "pyproject.toml")
+            if table is not None:
+                found[folder.relative_to(root).as_posix()] = table
+    return found
+
+
+def project_needs(tables: Tables, extras: Sequence[str], files: Iterable[str]) -> ProjectNeeds:
+    """Work out what a job needs.
+
+    Args:
+        tables: As `read_pyprojects` gives them.
+        extras: Optional-dependency groups to install besides the project's own dependencies.
+        files: The paths that go along with the job; decides which submodules and `src` folders there are.
+
+    Raises:
+        InvalidRequest: No project here has such a group, or a dependency lies outside of what is sent.
+    """
+    walk = _Walk(tables)
+    walk.project("")
+    for extra in extras:
+        walk.group(extra)
+    paths = dict.fromkeys([*_member_paths(tables, walk.local, set(files)), *_submodule_paths(files)])
+    return ProjectNeeds(tuple(walk.requirements), tuple(paths), tuple(dict.fromkeys(walk.notes)))
+
+
+def requirement_name(requirement: str) -> str:
+    """The normalized name of what a requirement asks for; empty for one that has none, such as a path."""
+    found = _REQUIREMENT.match(requirement)
+    return normalized(found["name"]) if found else ""
+
+
+def normalized(name: str) -> str:
+    """A package's or group's name as it is compared."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def split_requirements(text: str) -> list[str]:
+    """The requirements in `a,b[x,y],c>=1,<2`: commas inside brackets and before a version do not separate."""
+    parts = re.split(r",(?![^\[]*\])(?!\s*(?:[<>=!~]|$))", text)
+    return [part.strip().rstrip(",") for part in parts if part.strip()]
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"{path} cannot be read: {error}") from None
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Requirements met so far; those that are projects of this workspace are followed, not installed."""
+
+    tables: Tables
+    requirements: dict[str, None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    local: dict[str, None] = field(default_factory=dict)
+    seen: set[tuple[str, str]] = field(default_factory=set)
+
+    def project(self, folder: str, groups: Iterable[str] = ()) -> None:
+        table = self.tables.get(folder, {}).get("project", {})
+        for group in ("", *groups):
+            if (folder, normalized(group)) in self.seen:
+                continue
+            self.seen.add((folder, normalized(group)))
+            self.local[folder] = None
+            known = table.get("optional-dependencies", {})
+            wanted = [name for name in known if normalized(name) == normalized(group)]
+            for requirement in [text for name in wanted for text in known[name]] if group else _core(table):
+                self._requirement(requirement, folder)
+
+    def group(self, extra: str) -> None:
+        """Add a group, of whichever projects have it."""
+        known: dict[str, list[str]] = {}
+        for folder, table in self.tables.items():
+            for name in table.get("project", {}).get("optional-dependencies", {}):
+                known.setdefault(normalized(name), []).append(folder)
+        if normalized(extra) not in known:
+            near = difflib.get_close_matches(normalized(extra), known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InvalidRequest(
+                f"--extra {extra}: no pyproject.toml here has such a group{hint} (known: {', '.join(known) or 'none'})"
+            )
+        for folder in known[normalized(extra)]:
+            self.project(folder, [extra])
+
+    def _requirement(self, requirement: str, folder: str) -> None:
+        found = _REQUIREMENT.match(requirement)
+        name = requirement_name(requirement)
+        if found is None or name == RAY:
+            self.notes.append(f"{requirement} is not installed for the job, which uses the cluster's own Ray")
+            return
+        groups = [text.strip() for text in (found["extras"] or "").split(",") if text.strip()]
+        home = self._home(name, folder)
+        if home is not None:
+            self.project(home, groups)
+            return
+        self.requirements[self._from_source(requirement, name, groups, folder)] = None
+
+    def _home(self, name: str, folder: str) -> str | None:
+        """The folder of the project of that name, where it goes along with the job."""
+        source = self._source(name, folder)
+        if isinstance(source.get("path"), str):
+            place = _joined(folder, source["path"])
+            if place is None:
+                raise InvalidRequest(
+                    f"{name} is at {source['path']!r} (tool.uv.sources), outside of the working directory, and cannot "
+                    "go along; run in a folder above both, or give the cluster a released version by --pip_deps"
+                )
+            return place
+        if "git" in source or "url" in source:
+            return None
+        names = {normalized(str(table.get("project", {}).get("name", ""))): at for at, table in self.tables.items()}
+        return names.get(name)
+
+    def _source(self, name: str, folder: str) -> Mapping[str, Any]:
+        for place in (folder, ""):
+            sources = self.tables.get(place, {}).get("tool", {}).get("uv", {}).get("sources", {})
+            for written, source in sources.items():
+                if normalized(written) == name and isinstance(source, Mapping):
+                    return source
+        return {}
+
+    def _from_source(self, requirement: str, name: str, groups: Sequence[str], folder: str) -> str:
+        source = self._source(name, folder)
+        label = f"{name}[{','.join(groups)}]" if groups else name
+        if "url" in source:
+            return f"{label} @ {source['url']}"
+        if "git" in source:
+            at = next((f"@{source[key]}" for key in ("rev", "tag", "branch") if key in source), "")
+            sub = f"#subdirectory={source['subdirectory']}" if "subdirectory" in source else ""
+            return f"{label} @ git+{source['git']}{at}{sub}"
+        return requirement.strip()
+
+
+def _core(project: Mapping[str, Any]) -> list[str]:
+    return [str(text) for text in project.get("dependencies", [])]
+
+
+def _joined(folder: str, path: str) -> str | None:
+    """`path` from `folder`, relative to the root; None when it leaves it."""
+    parts: list[str] = []
+    for part in [*folder.split("/"), *path.split("/")] if not path.startswith(("/", "~")) else [".."]:
+        if part == ".." and not parts:
+            return None
+        if part == "..":
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/".join(parts)
+
+
+def _member_paths(tables: Tables, local: Iterable[str], files: set[str]) -> Iterator[str]:
+    folders = {parent for file in files for parent in _parents(file)}
+    for folder in dict.fromkeys([*tables, *local]):
+        src = f"{folder}/src" if folder else "src"
+        if src in folders:
+            yield src
+        elif folder:
+            yield folder
+
+
+def _submodule_paths(files: Iterable[str]) -> Iterator[str]:
+    folders = {parent for file in files for parent in _parents(file) if parent.startswith(f"{_SUBMODULES}/")}
+    for folder in sorted(folder for folder in folders if folder.count("/") == 1):
+        yield folder
+        if f"{folder}/src" in folders:
+            yield f"{folder}/src"
+
+
+def _parents(path: str) -> Iterator[str]:
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path

@@ -1,0 +1,207 @@
+"""Submit a command as a job to a Ray cluster, show what it prints, end as it ends.
+
+python -m marin.run.ray_run [OPTIONS] -- python experiments/hello_world.py
+
+The job gets the files of the current directory that git sees, the dependencies of its pyproject.toml, and the variables
+that -e names; its code is imported from the directory itself, from the workspace's projects and from submodules/*.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from marin.run.options import FORWARDED, RunOptions
+from rigging.command_words import rewrite_env, split_command, withhold_secrets
+from rigging.errors import (
+    AlreadyExists,
+    BudgetExceeded,
+    Conflict,
+    Denied,
+    InvalidRequest,
+    MarinError,
+    NotFound,
+    Unavailable,
+)
+
+ENV_OPTION: Final = "--env-assignment"
+_EXAMPLE: Final = "python -m marin.run.ray_run -- python experiments/hello_world.py"
+_EXIT_CODES: Final[tuple[tuple[type[MarinError], int], ...]] = (
+    (NotFound, 4),
+    (Unavailable, 5),
+    (InvalidRequest, 3),
+    (AlreadyExists, 3),
+    (Conflict, 3),
+    (Denied, 3),
+    (BudgetExceeded, 3),
+)
+_ENV_HELP: Final = "Variable: -e KEY VALUE, -e KEY=VALUE, or -e KEY to take your own."
+_EPILOG: Final = (
+    "Options may be written with _ or with -. MARIN_* of your environment are passed on, and when set "
+    + ", ".join(FORWARDED)
+    + ". Exit codes: the job's own (128 + n for signal n); 2 a wrong option, 3 refused, 4 no such cluster, 5 no "
+    "answer, 6 the job went out of sight, 130 after Ctrl-C."
+)
+
+
+class RayRunCommand(click.Command):
+    """Splits off the command at the first "--" itself, so that no typo can become part of it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        before = args[: args.index("--")] if "--" in args else args
+        if any(word in ctx.help_option_names for word in before):
+            return super().parse_args(ctx, ["--help"])
+        try:
+            options, ctx.meta["command"] = split_command(args, _EXAMPLE)
+            return super().parse_args(ctx, rewrite_env(options, os.environ, ENV_OPTION))
+        except InvalidRequest as error:
+            raise click.UsageError(str(error), ctx) from None
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
+
+
+@click.command(
+    "ray_run",
+    cls=RayRunCommand,
+    epilog=_EPILOG,
+    help=(__doc__ or "").replace("\npython -m", "\n\b\npython -m"),
+    context_settings={
+        "token_normalize_func": lambda text: text.replace("_", "-"),
+        "help_option_names": ["-h", "--help"],
+    },
+)
+@click.option("--cluster", metavar="NAME|FILE|URL", help="Cluster; else RAY_ADDRESS, else http://127.0.0.1:8265.")
+@click.option("--address", metavar="URL", help="The same as --cluster URL, as `ray job submit` calls it.")
+@click.option("--extra", "extras", metavar="GROUP[,GROUP]", multiple=True, help="Optional-dependency group to install.")
+@click.option("--pip-deps", metavar="A,B[X,Y]", multiple=True, help="More packages to install, separated by commas.")
+@click.option("--project-deps/--no-project-deps", default=True, help="Whether pyproject's dependencies are installed.")
+@click.option("-e", "--env", "env_shown", metavar="KEY [VALUE]", multiple=True, help=_ENV_HELP)
+@click.option(ENV_OPTION, "env", multiple=True, hidden=True)
+@click.option("--working-dir", metavar="DIR", default=".", show_default=True, help="Folder that goes along.")
+@click.option("--entrypoint-num-cpus", type=float, help="CPUs kept for the command's own process.")
+@click.option("--entrypoint-num-gpus", type=float, help="GPUs kept for it.")
+@click.option("--entrypoint-memory", metavar="SIZE", help="Memory kept for it, e.g. 4GB or a number of bytes.")
+@click.option("--entrypoint-resources", metavar="JSON", help='More, e.g. \'{"TPU": 4, "TPU-v4-8-head": 1}\'.')
+@click.option("--submission-id", metavar="ID", help="The job's id; chosen if left out.")
+@click.option("--no-wait", is_flag=True, help="Return as soon as the job is submitted, and print its id.")
+@click.option("--auto-stop", is_flag=True, help="Stop the job however this command ends, not by Ctrl-C alone.")
+@click.option("--dry-run", is_flag=True, help="Print what would be sent, and send nothing.")
+@click.pass_context
+def command_line(ctx: click.Context, /, **given: Any) -> None:
+    ctx.exit(run(_options(ctx.meta["command"], given), os.environ))
+
+
+def run(options: RunOptions, environ: Mapping[str, str]) -> int:
+    """Submit the job and follow it; returns the exit code. Raises MarinError."""
+    try:
+        from marin.run.run_job import submit_and_follow
+    except ModuleNotFoundError as error:
+        raise Unavailable(f"{error}: jobs on Ray need `pip install 'marin[ray]'`") from None
+
+    return submit_and_follow(options, environ)
+
+
+def exit_code_of(error: MarinError) -> int:
+    """The exit code for an error that ends the command."""
+    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    if words is None:
+        _leave_process_list()
+    try:
+        code = command_line.main(list(words) if words is not None else None, "ray_run", standalone_mode=False)
+    except click.exceptions.Abort:
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("ray_run: interrupted\n")
+        return 130
+    except MarinError as error:
+        sys.stderr.write(f"ray_run: {error}\n")
+        return exit_code_of(error)
+    return code if isinstance(code, int) else 0
+
+
+def _leave_process_list() -> None:
+    """Start anew without the secrets among the words of -e, which every user of this machine could read there."""
+    words, secret_variables = withhold_secrets(sys.argv[1:])
+    if secret_variables:
+        before = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
+        os.execve(sys.executable, [*before, *words], {**os.environ, **secret_variables})
+
+
+def _options(command: Sequence[str], given: Mapping[str, Any]) -> RunOptions:
+    from marin.run.project_dependencies import split_requirements
+
+    if given["cluster"] and given["address"]:
+        raise click.UsageError("give --cluster or --address, not both")
+    if given["no_wait"] and given["auto_stop"]:
+        raise click.UsageError("--auto-stop stops the job when this command ends, which --no-wait makes it do at once")
+    working_dir = Path(given["working_dir"])
+    if not working_dir.is_dir():
+        raise click.UsageError(f"--working-dir {given['working_dir']}: there is no such folder")
+    return RunOptions(
+        command=tuple(command),
+        env=dict(assignment.split("=", 1) for assignment in given["env"]),
+        extras=tuple(name.strip() for text in given["extras"] for name in text.split(",") if name.strip()),
+        pip_deps=tuple(name for text in given["pip_deps"] for name in split_requirements(text)),
+        project_dependencies=given["project_deps"],
+        cluster=given["cluster"] or _as_url(given["address"]),
+        working_dir=working_dir,
+        wait=not given["no_wait"],
+        auto_stop=given["auto_stop"],
+        dry_run=given["dry_run"],
+        submission_id=given["submission_id"],
+        num_cpus=_not_negative(given["entrypoint_num_cpus"], "--entrypoint-num-cpus"),
+        num_gpus=_not_negative(given["entrypoint_num_gpus"], "--entrypoint-num-gpus"),
+        memory=_memory(given["entrypoint_memory"]),
+        resources=_resources(given["entrypoint_resources"]),
+    )
+
+
+def _as_url(address: str | None) -> str | None:
+    return f"http://{address}" if address and "://" not in address else address
+
+
+def _not_negative(number: float | None, option: str) -> float | None:
+    if number is not None and not 0 <= number < float("inf"):
+        raise click.UsageError(f"{option} {number:g}: give a number from 0")
+    return number
+
+
+def _memory(text: str | None) -> int | None:
+    from rigging.quantities import check_unit
+
+    if text is None:
+        return None
+    try:
+        return check_unit(text, "--entrypoint-memory")
+    except InvalidRequest as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _resources(text: str | None) -> dict[str, float]:
+    if text is None:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"--entrypoint-resources {text!r} is not JSON: {error}") from None
+    if not isinstance(found, dict) or not all(
+        isinstance(amount, int | float) and not isinstance(amount, bool) and amount >= 0 for amount in found.values()
+    ):
+        raise click.UsageError(f"--entrypoint-resources {text!r}: write names and amounts, e.g. '{{\"TPU\": 4}}'")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

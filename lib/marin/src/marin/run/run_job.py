@@ -1,0 +1,183 @@
+"""From the options of `ray_run` to the end of the job."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from marin.run.auth_token import AuthToken, find_token
+from marin.run.cluster_target import ClusterTarget, find_target
+from marin.run.follow import Follower, say
+from marin.run.jobs_api import JobsApi
+from marin.run.options import FORWARDED, RunOptions, new_submission_id
+from marin.run.project_dependencies import RAY, ProjectNeeds, project_needs, read_pyprojects, requirement_name
+from marin.run.submission import EntrypointResources, Submission
+from marin.run.working_directory import Package, list_working_directory, pack
+from rigging.errors import MarinError, NotFound, Unavailable
+from rigging.printable import printable
+from rigging.quantities import format_size
+
+_PREFIX_VARIABLE: Final = "MARIN_PREFIX"
+_LOOKS_AFTER_INTERRUPT: Final = 10
+_LOOK_SECONDS: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A job that is ready to be sent."""
+
+    submission: Submission
+    package: Package
+    notes: tuple[str, ...]
+
+
+def submit_and_follow(options: RunOptions, environ: Mapping[str, str]) -> int:
+    """Submit the job and follow it; returns the exit code for the command.
+
+    Raises:
+        MarinError: It was not submitted.
+    """
+    target = find_target(options.cluster, environ, start=options.working_dir)
+    prepared = prepare(options, environ)
+    for note in prepared.notes:
+        say(printable(note))
+    if options.dry_run:
+        print(describe(options, prepared, target))
+        return 0
+    from marin.run.connection import open_connection
+
+    with open_connection(target) as address:
+        token = find_token(environ, Path.home())
+        return asyncio.run(_run(options, prepared, address, target.origin, token))
+
+
+def prepare(options: RunOptions, environ: Mapping[str, str]) -> Prepared:
+    """Decide all that is sent. Raises InvalidRequest."""
+    root = options.working_dir.resolve()
+    listing = list_working_directory(root, environ)
+    tables = read_pyprojects(root)
+    needs = project_needs(tables, options.extras, [file.path for file in listing.files])
+    package = pack(root, listing)
+    env_vars, notes = job_env(options.env, needs, environ)
+    submission = Submission(
+        submission_id=options.submission_id or new_submission_id(),
+        command=options.command,
+        env_vars=env_vars,
+        pip=_requirements(options, needs),
+        package_uri=package.uri,
+        resources=EntrypointResources(options.num_cpus, options.num_gpus, options.memory, options.resources),
+    )
+    return Prepared(submission, package, (*package.warnings, *needs.notes, *notes))
+
+
+def job_env(
+    given: Mapping[str, str], needs: ProjectNeeds, environ: Mapping[str, str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The job's variables, and what the user should be told about them; those `given` win over those passed on."""
+    passed = {name: value for name, value in environ.items() if name in FORWARDED or name.startswith("MARIN_")}
+    notes = []
+    prefix = passed.get(_PREFIX_VARIABLE, "")
+    if _PREFIX_VARIABLE not in given and prefix and "://" not in prefix:
+        del passed[_PREFIX_VARIABLE]
+        notes.append(
+            f"{_PREFIX_VARIABLE}={prefix} is a folder of this machine and is not passed on; the job has the cluster's "
+            f"(-e {_PREFIX_VARIABLE} passes it on)"
+        )
+    env_vars = {**passed, **given}
+    # Ray puts the working directory itself first.
+    paths = [*filter(None, [given.get("PYTHONPATH")]), *needs.import_paths]
+    if paths:
+        env_vars["PYTHONPATH"] = ":".join(paths)
+    return env_vars, tuple(notes)
+
+
+def describe(options: RunOptions, prepared: Prepared, target: ClusterTarget) -> str:
+    """What would be sent, for --dry-run: JSON without secrets."""
+    package = prepared.package
+    shown = {
+        "cluster": str(target.file) if target.file else target.address,
+        "cluster_from": target.origin,
+        "working_dir": {
+            "folder": str(options.working_dir.resolve()),
+            "package": package.name,
+            "files": package.file_count,
+            "bytes": package.size_bytes,
+            "packed_bytes": len(package.data),
+        },
+        "request": prepared.submission.shown_body(),
+        "ray_command": prepared.submission.ray_command(
+            target.address or str(target.file), str(options.working_dir), wait=options.wait
+        ),
+    }
+    return json.dumps(shown, indent=2, ensure_ascii=False)
+
+
+def _requirements(options: RunOptions, needs: ProjectNeeds) -> tuple[str, ...]:
+    from_project = needs.requirements if options.project_dependencies else ()
+    wanted = dict.fromkeys([*from_project, *options.pip_deps])
+    return tuple(requirement for requirement in wanted if requirement_name(requirement) != RAY)
+
+
+async def _run(options: RunOptions, prepared: Prepared, address: str, origin: str, token: AuthToken) -> int:
+    async with JobsApi(address, origin, token) as api:
+        await api.check()
+        job_id = await _submit(api, prepared)
+        say(f"job {job_id} submitted")
+        say(f"dashboard: {address}/#/jobs/{job_id}")
+        say(
+            "the same by Ray's own command: "
+            + prepared.submission.ray_command(address, str(options.working_dir), wait=options.wait)
+        )
+        if not options.wait:
+            say(f"its log: `ray job logs --address {address} --follow {job_id}`")
+            print(job_id)
+            return 0
+        return await Follower(api, job_id, write=_write, say=_say_plainly, auto_stop=options.auto_stop).run()
+
+
+async def _submit(api: JobsApi, prepared: Prepared) -> str:
+    submission, package = prepared.submission, prepared.package
+    if not await api.has_package(package.name):
+        say(f"sending {package.file_count} files ({format_size(len(package.data))} packed)")
+        await api.upload_package(package.name, package.data)
+    try:
+        return await api.submit(submission.body())
+    except Unavailable as error:
+        raise Unavailable(
+            f"{error}\nwhether job {submission.submission_id} was submitted is not known: "
+            f"`ray job status --address {api.address} {submission.submission_id}` tells"
+        ) from None
+    except asyncio.CancelledError:
+        say(await _take_back(api, submission.submission_id))
+        raise
+
+
+async def _take_back(api: JobsApi, job_id: str) -> str:
+    """Stop a job whose submission was interrupted, if it became one; returns what to tell the user."""
+    for _ in range(_LOOKS_AFTER_INTERRUPT):
+        try:
+            await api.stop(job_id)
+        except NotFound:
+            await asyncio.sleep(_LOOK_SECONDS)
+        except MarinError as error:
+            return f"job {job_id} may run ({error}): `ray job stop --address {api.address} {job_id}` stops it"
+        else:
+            return f"job {job_id} is stopped"
+    return "nothing was submitted"
+
+
+def _write(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has gone; the job is followed all the same, for its end and its exit code.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _say_plainly(text: str) -> None:
+    say(printable(text))

@@ -1,0 +1,105 @@
+"""What is sent to submit a job: decided here, so that --dry-run shows it and the client sends the same."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rigging.redaction import REDACTED, is_secret_name, redact_string
+
+SETUP_SECONDS: Final = 1800
+"""How long a node may take to install the packages of a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntrypointResources:
+    """What is kept for the job's own process, apart from its tasks; `memory` in bytes. None: not said."""
+
+    num_cpus: float | None = None
+    num_gpus: float | None = None
+    memory: int | None = None
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job that is to be submitted.
+
+    Args:
+        submission_id: Chosen here, so that a job whose submission was interrupted can be named and stopped.
+        command: Its words.
+        env_vars: Of the job and its tasks.
+        pip: Requirements to install for it.
+        package_uri: Its working directory, packed.
+    """
+
+    submission_id: str
+    command: tuple[str, ...]
+    env_vars: Mapping[str, str] = field(default_factory=dict)
+    pip: tuple[str, ...] = ()
+    package_uri: str = ""
+    resources: EntrypointResources = EntrypointResources()
+
+    def runtime_env(self) -> dict[str, Any]:
+        """The job's runtime environment, in Ray's words."""
+        found: dict[str, Any] = {}
+        if self.package_uri:
+            found["working_dir"] = self.package_uri
+        if self.env_vars:
+            found["env_vars"] = dict(self.env_vars)
+        if self.pip:
+            found["pip"] = {"packages": list(self.pip), "pip_check": False}
+            found["config"] = {"setup_timeout_seconds": SETUP_SECONDS}
+        return found
+
+    def body(self) -> dict[str, Any]:
+        """The request's body."""
+        entry = {
+            "entrypoint_num_cpus": self.resources.num_cpus,
+            "entrypoint_num_gpus": self.resources.num_gpus,
+            "entrypoint_memory": self.resources.memory,
+            "entrypoint_resources": dict(self.resources.resources) or None,
+        }
+        return {
+            "entrypoint": shlex.join(self.command),
+            "submission_id": self.submission_id,
+            "runtime_env": self.runtime_env(),
+            "metadata": {},
+            **{name: value for name, value in entry.items() if value is not None},
+        }
+
+    def shown_body(self) -> dict[str, Any]:
+        """The same for people, without secrets."""
+        body = self.body()
+        body["entrypoint"] = redact_string(body["entrypoint"])
+        body["runtime_env"] = _shown_env(body["runtime_env"])
+        return body
+
+    def ray_command(self, address: str, working_dir: str, *, wait: bool) -> str:
+        """The `ray job submit` line that does the same, for people: secrets are left out of it."""
+        words = ["ray", "job", "submit", "--address", redact_string(address), "--working-dir", working_dir]
+        runtime_env = _shown_env(self.runtime_env())
+        runtime_env.pop("working_dir", None)
+        if runtime_env:
+            words += ["--runtime-env-json", json.dumps(runtime_env)]
+        resources = self.resources
+        for option, value in (("num-cpus", resources.num_cpus), ("num-gpus", resources.num_gpus)):
+            words += [f"--entrypoint-{option}", f"{value:g}"] if value is not None else []
+        words += ["--entrypoint-memory", str(resources.memory)] if resources.memory is not None else []
+        words += ["--entrypoint-resources", json.dumps(dict(resources.resources))] if resources.resources else []
+        words += [] if wait else ["--no-wait"]
+        command = " ".join(shlex.quote(word) for word in words)
+        return f"{command} -- {redact_string(shlex.join(self.command))}"
+
+
+def _shown_env(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
+    shown = dict(runtime_env)
+    if "env_vars" in shown:
+        shown["env_vars"] = {
+            name: REDACTED if is_secret_name(name) else redact_string(value)
+            for name, value in shown["env_vars"].items()
+        }
+    if "pip" in shown:
+        shown["pip"] = {**shown["pip"], "packages": [redact_string(text) for text in shown["pip"]["packages"]]}
+    return shown

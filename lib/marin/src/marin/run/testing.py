@@ -1,0 +1,171 @@
+"""A server that speaks Ray's Jobs API and fails as told, which Ray itself cannot be made to; in its own thread."""
+
+import asyncio
+import threading
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any, Self
+
+from aiohttp import WSCloseCode, web
+
+
+@dataclass
+class Job:
+    """A job on the server: what it has printed, and how it is."""
+
+    body: dict[str, Any]
+    log: str = ""
+    status: str = "RUNNING"
+    message: str = ""
+    exit_code: int | None = None
+
+    def end(self, status: str, exit_code: int | None = None, message: str = "") -> None:
+        self.status, self.exit_code, self.message = status, exit_code, message
+
+
+@dataclass
+class JobsServer:
+    """Ray's Jobs API, with jobs that do nothing by themselves.
+
+    Args:
+        token: What it wants to be sent; empty: nothing.
+        on_submit: Called with each new job.
+        tail_limits: For each connection to a log in its turn, after how many characters and how it breaks off: "cut"
+            (without a word), "close" (in good order), "stall" (nothing more comes); later ones work.
+    """
+
+    token: str = ""
+    on_submit: Callable[[Job], None] = lambda _job: None
+    tail_limits: list[tuple[int, str]] = field(default_factory=list)
+    jobs: dict[str, Job] = field(default_factory=dict)
+    packages: dict[str, bytes] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
+    stops: list[str] = field(default_factory=list)
+    on_stop: Callable[[Job], None] = lambda job: job.end("STOPPED")
+    failing: dict[str, int] = field(default_factory=dict)
+    address: str = ""
+    tails: int = 0
+
+    def __enter__(self) -> Self:
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+        self._thread.start()
+        assert self._started.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join(10)
+
+    def files(self) -> dict[str, bytes]:
+        """What is in the one package that was sent."""
+        (data,) = self.packages.values()
+        with zipfile.ZipFile(BytesIO(data)) as archive:
+            return {name: archive.read(name) for name in archive.namelist()}
+
+    @property
+    def job(self) -> Job:
+        (job,) = self.jobs.values()
+        return job
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        app = web.Application(client_max_size=100 << 20, middlewares=[self._guard])
+        app.router.add_get("/api/version", self._version)
+        app.router.add_get("/api/packages/gcs/{name}", self._get_package)
+        app.router.add_put("/api/packages/gcs/{name}", self._put_package)
+        app.router.add_post("/api/jobs/", self._submit)
+        app.router.add_get("/api/jobs/{job}", self._info)
+        app.router.add_post("/api/jobs/{job}/stop", self._stop)
+        app.router.add_get("/api/jobs/{job}/logs", self._logs)
+        app.router.add_get("/api/jobs/{job}/logs/tail", self._tail)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.address = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        self._started.set()
+        await self._ended.wait()
+        await runner.cleanup()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        self.requests.append(f"{request.method} {request.path}")
+        for path, status in self.failing.items():
+            if request.path.endswith(path):
+                return web.Response(status=status, text="Traceback\nValueError: told to fail")
+        sent = request.headers.get("Authorization", "")
+        if self.token and not sent:
+            return web.Response(status=401, text="Unauthorized: Missing authentication token")
+        if self.token and sent != f"Bearer {self.token}":
+            return web.Response(status=403, text="Forbidden: Invalid authentication token")
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    async def _version(self, _: web.Request) -> web.Response:
+        return await _answer({"version": "4", "ray_version": "2.60.0"})
+
+    async def _get_package(self, request: web.Request) -> web.Response:
+        known = request.match_info["name"] in self.packages
+        return web.Response(status=200 if known else 404, text="" if known else "Package does not exist")
+
+    async def _put_package(self, request: web.Request) -> web.Response:
+        self.packages[request.match_info["name"]] = await request.read()
+        return web.Response()
+
+    async def _submit(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        job = self.jobs[body["submission_id"]] = Job(body)
+        self.on_submit(job)
+        return await _answer({"submission_id": body["submission_id"], "job_id": body["submission_id"]})
+
+    def _find(self, request: web.Request) -> Job:
+        name = request.match_info["job"]
+        if name not in self.jobs:
+            raise web.HTTPNotFound(text=f"Job {name} does not exist")
+        return self.jobs[name]
+
+    async def _info(self, request: web.Request) -> web.Response:
+        job = self._find(request)
+        return await _answer({"status": job.status, "message": job.message, "driver_exit_code": job.exit_code})
+
+    async def _stop(self, request: web.Request) -> web.Response:
+        job = self._find(request)
+        self.stops.append(request.match_info["job"])
+        self.on_stop(job)
+        return await _answer({"stopped": True})
+
+    async def _logs(self, request: web.Request) -> web.Response:
+        return await _answer({"logs": self._find(request).log})
+
+    async def _tail(self, request: web.Request) -> web.StreamResponse:
+        job = self._find(request)
+        self.tails += 1
+        limit, how = self.tail_limits.pop(0) if self.tail_limits else (1 << 30, "")
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        sent = 0
+        while not (job.status in ("SUCCEEDED", "FAILED", "STOPPED") and sent == len(job.log)):
+            if sent < min(len(job.log), limit):
+                piece = job.log[sent : min(limit, sent + 20)]
+                await socket.send_str(piece)
+                sent += len(piece)
+            elif sent == limit and how:
+                break
+            else:
+                await asyncio.sleep(0.005)
+        if how == "cut":
+            assert request.transport is not None
+            request.transport.abort()
+        elif how == "stall":
+            await self._ended.wait()
+        else:
+            await socket.close(code=WSCloseCode.OK)
+        return socket
+
+
+async def _answer(value: object) -> web.Response:
+    return web.json_response(value)

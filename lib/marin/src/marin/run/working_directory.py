@@ -1,0 +1,97 @@
+"""A job's working directory: the files that git sees, packed as Ray unpacks them."""
+
+import hashlib
+import io
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rigging.errors import InvalidRequest
+from rigging.workspace import WorkspaceFile, WorkspaceListing, WorkspaceRules, check_workspace_root, list_workspace
+
+RULES: Final = WorkspaceRules(
+    limit_variable="MARIN_RAY_MAX_WORKING_DIR_MB",
+    other_ways="name another folder (--working-dir DIR)",
+)
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A packed working directory.
+
+    Args:
+        name: What Ray knows it by; the same files give the same name.
+        data: A zip file.
+        warnings: What the user should be told about files that are left out.
+    """
+
+    name: str
+    data: bytes
+    file_count: int
+    size_bytes: int
+    warnings: tuple[str, ...]
+
+    @property
+    def uri(self) -> str:
+        return f"gcs://{self.name}"
+
+
+def list_working_directory(root: Path, environ: Mapping[str, str]) -> WorkspaceListing:
+    """The files of `root` that go along with a job.
+
+    Raises:
+        InvalidRequest: It is a folder such as the home directory, or it is too large; the message lists the largest
+            files.
+    """
+    check_workspace_root(root, rules=RULES, environ=environ)
+    return list_workspace(root, rules=RULES, environ=environ)
+
+
+def pack(root: Path, listing: WorkspaceListing) -> Package:
+    """Pack the listed files. Ray knows no symbolic links: what they point to is packed in their place.
+
+    Raises:
+        InvalidRequest: A file cannot be read.
+    """
+    warnings = list(listing.warnings)
+    buffer = io.BytesIO()
+    count = size = 0
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=5) as archive:
+        for path, source, executable in _sources(root, listing.files):
+            if "\\" in path:
+                warnings.append(f"{path!r} has a backslash in its name, which Ray refuses; it is left out")
+                continue
+            try:
+                content = (root / source).read_bytes()
+            except FileNotFoundError:
+                continue  # removed since it was listed
+            except OSError as error:
+                raise InvalidRequest(f"{source} of the working directory cannot be read: {error.strerror}") from None
+            info = zipfile.ZipInfo(path, _EPOCH)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = (0o100755 if executable else 0o100644) << 16
+            archive.writestr(info, content)
+            count, size = count + 1, size + len(content)
+    data = buffer.getvalue()
+    digest = hashlib.sha1(data, usedforsecurity=False).hexdigest()
+    return Package(f"_ray_pkg_{digest}.zip", data, count, size, tuple(warnings))
+
+
+def _sources(root: Path, files: tuple[WorkspaceFile, ...]) -> Iterator[tuple[str, str, bool]]:
+    """Each path in the package, the file that it is read from, and whether that is executable."""
+    plain = {file.path: file for file in files if file.symlink_target is None}
+    for file in files:
+        if file.symlink_target is None:
+            yield file.path, file.path, file.executable
+            continue
+        target = os.path.relpath(os.path.realpath(root / file.path), os.path.realpath(root))
+        if target in plain:
+            yield file.path, target, plain[target].executable
+        else:
+            for inner in plain.values():
+                if inner.path.startswith(f"{target}/"):
+                    yield f"{file.path}/{inner.path.removeprefix(f'{target}/')}", inner.path, inner.executable

@@ -1,0 +1,52 @@
+"""Fixtures for the tests of the Ray tools."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from marin.run.follow import Times
+from marin.run.testing import JobsServer
+
+
+@pytest.fixture
+def quick() -> Times:
+    """Times of a follower that is in a hurry."""
+    return Times(poll=0.01, reconnect=0.01, silence=5.0, grace=1.0, give_up=0.3, stopping=2.0)
+
+
+@pytest.fixture
+def server() -> Iterator[JobsServer]:
+    """A server of the Jobs API."""
+    with JobsServer() as running:
+        yield running
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small git repository with a pyproject.toml, as the current directory; the home directory is another."""
+    root = tmp_path / "project"
+    (root / "experiments").mkdir(parents=True)
+    (root / "experiments" / "hello_world.py").write_text("print('hello')\n")
+    (root / "pyproject.toml").write_text(PYPROJECT)
+    (root / ".gitignore").write_text("*.log\n")
+    (root / "noise.log").write_text("not sent")
+    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "MARIN_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(root)
+    return root
+
+
+PYPROJECT = """\
+[project]
+name = "study"
+version = "0"
+dependencies = ["fsspec>=2025.3", "ray[default]>=2.49"]
+
+[project.optional-dependencies]
+tokenize_train = ["tokenizers>=0.20", "transformers>=4.50"]
+"""

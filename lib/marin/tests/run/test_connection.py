@@ -1,0 +1,83 @@
+"""Reaching a cluster that is known by its file, or by an address of Ray's own kind."""
+
+import contextlib
+import os
+import socket
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from marin.run import connection
+from marin.run.cluster_target import ClusterTarget
+from rigging.errors import Unavailable
+
+# Listens as `ray dashboard --port P` does, and has a child as that has ssh.
+DASHBOARD = """#!{python}
+import os, socket, subprocess, sys, time
+port = int(sys.argv[sys.argv.index("--port") + 1])
+child = subprocess.Popen(["sleep", "600"])
+open({notes!r}, "w").write(f"{{child.pid}} {{' '.join(sys.argv[1:])}}")
+server = socket.create_server(("127.0.0.1", port))
+time.sleep(600)
+"""
+FAILING = """#!/bin/sh
+echo "Head node of cluster marin not found!"
+exit 1
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> ClusterTarget:
+    return ClusterTarget("", "--cluster marin", file=tmp_path / "marin.yaml")
+
+
+def install(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> None:
+    (folder / "bin").mkdir()
+    program = folder / "bin" / "ray"
+    program.write_text(text)
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(connection.shutil, "which", lambda name, path=None: str(program))
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_tunnel_is_open_as_long_as_it_is_needed(
+    cluster: ClusterTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = tmp_path / "notes"
+    install(monkeypatch, tmp_path, DASHBOARD.format(python=sys.executable, notes=str(notes)))
+    with contextlib.suppress(KeyboardInterrupt), connection.open_connection(cluster) as url:
+        port = int(url.rpartition(":")[2])
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        child, *words = notes.read_text().split()
+        assert words == ["dashboard", "--port", str(port), "--remote-port", "8265", str(cluster.file)]
+        assert os.getpgid(int(child)) != os.getpgid(0)
+        raise KeyboardInterrupt
+    assert not runs(int(child))
+
+
+def test_a_tunnel_that_cannot_be_had_says_what_ray_said(
+    cluster: ClusterTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, tmp_path, FAILING)
+    with (
+        pytest.raises(Unavailable, match=r"(?s)ended; it said:.*Head node of cluster marin not found"),
+        connection.open_connection(cluster),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
+def test_an_address_that_ray_would_look_up_for_minutes_is_probed_first(address: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        target = ClusterTarget(address.format(taken.getsockname()[1]), "RAY_ADDRESS", bootstrap=True)
+        with pytest.raises(Unavailable, match=r"RAY_ADDRESS.*refused.*dashboard"), connection.open_connection(target):
+            pass

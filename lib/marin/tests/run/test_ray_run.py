@@ -1,0 +1,204 @@
+"""`ray_run` as it is typed: its options, what it says, and how it ends, against a server of the Jobs API."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from marin.run.ray_run import main
+from marin.run.testing import Job, JobsServer
+
+ROOT = Path(__file__).parents[4]
+COMMAND = ("--", "python", "experiments/hello_world.py")
+
+
+@pytest.fixture
+def at(server: JobsServer, project: Path, monkeypatch: pytest.MonkeyPatch) -> JobsServer:
+    """The server as the cluster of RAY_ADDRESS; each job succeeds at once."""
+    monkeypatch.setenv("RAY_ADDRESS", server.address)
+
+    def succeed(job: Job) -> None:
+        job.log = "hello\n"
+        job.end("SUCCEEDED", 0)
+
+    server.on_submit = succeed
+    return server
+
+
+def test_a_job_with_all_that_it_needs(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(COMMAND) == 0
+    out, err = capfd.readouterr()
+    assert out == "hello\n"
+    (job_id,) = at.jobs
+    assert at.job.body["entrypoint"] == "python experiments/hello_world.py"
+    assert at.job.body["runtime_env"]["pip"]["packages"] == ["fsspec>=2025.3"]
+    assert at.job.body["runtime_env"]["working_dir"] == f"gcs://{next(iter(at.packages))}"
+    assert at.files()["experiments/hello_world.py"] == b"print('hello')\n"
+    assert f"job {job_id} submitted" in err
+    assert f"dashboard: {at.address}/#/jobs/{job_id}" in err
+    assert f"ray job submit --address {at.address} --working-dir ." in err
+    assert f"job {job_id} succeeded" in err
+
+
+def test_a_directory_that_the_cluster_has_is_not_sent_again(at: JobsServer) -> None:
+    assert [main(COMMAND), main(COMMAND)] == [0, 0]
+    assert len([line for line in at.requests if line.startswith("PUT")]) == 1
+
+
+@pytest.mark.parametrize("no_wait", ["--no_wait", "--no-wait"])
+def test_without_waiting_the_id_is_all_of_the_output(
+    at: JobsServer, capfd: pytest.CaptureFixture[str], no_wait: str
+) -> None:
+    at.on_submit = lambda job: None
+    assert main([no_wait, *COMMAND]) == 0
+    assert capfd.readouterr().out.split() == list(at.jobs)
+
+
+def test_the_options_in_every_spelling(at: JobsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINE", "m")
+    options = (
+        "-e A 1 -e B=2 -e MINE --extra tokenize_train --pip_deps six,b[x,y] --pip-deps c --entrypoint-num-cpus 2 "
+        "--entrypoint_memory 1GB --submission-id mine --auto-stop"
+    )
+    assert main([*options.split(), "--entrypoint-resources", '{"TPU": 4}', *COMMAND]) == 0
+    body = at.jobs["mine"].body
+    assert body["runtime_env"]["env_vars"] == {"A": "1", "B": "2", "MINE": "m"}
+    assert body["runtime_env"]["pip"]["packages"] == [
+        "fsspec>=2025.3", "tokenizers>=0.20", "transformers>=4.50", "six", "b[x,y]", "c",
+    ]  # fmt: skip
+    assert (body["entrypoint_num_cpus"], body["entrypoint_memory"]) == (2, 1 << 30)
+    assert body["entrypoint_resources"] == {"TPU": 4}
+
+
+def test_a_dry_run_shows_the_request_and_sends_nothing(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["-e", "HF_TOKEN", "hf_Secret123", "--submission-id", "mine"]
+    assert main([*words, "--dry_run", *COMMAND]) == 0
+    out, err = capfd.readouterr()
+    assert at.requests == []
+    assert "hf_Secret123" not in out + err
+    shown = json.loads(out)
+    assert main([*words, *COMMAND]) == 0
+    body = at.jobs["mine"].body
+    body["runtime_env"]["env_vars"]["HF_TOKEN"] = "[REDACTED]"
+    assert shown["request"] == body
+    assert shown["working_dir"]["package"] in at.packages
+    assert shown["cluster"] == at.address
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["python", "x.py"], "put -- before the command"),
+        (["--"], "no command after --"),
+        (["--no_wiat", *COMMAND], "No such option"),
+        (["--no_wait", "--auto-stop", *COMMAND], "--auto-stop"),
+        (["-e", *COMMAND], "needs a variable"),
+        (["-e", "UNSET_HERE", *COMMAND], "not set in your environment"),
+        (["--entrypoint-memory", "4", *COMMAND], "below the least"),
+        (["--entrypoint-resources", "TPU=4", *COMMAND], "is not JSON"),
+        (["--entrypoint-num-cpus", "-1", *COMMAND], "from 0"),
+        (["--working-dir", "none", *COMMAND], "no such folder"),
+        (["--cluster", "a", "--address", "b", *COMMAND], "not both"),
+    ],
+)
+def test_a_wrong_option_is_named_before_anything_is_done(
+    project: Path, capfd: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main(words) == 2
+    assert said in capfd.readouterr().err
+
+
+def test_an_unreachable_cluster_is_told_in_seconds(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("RAY_ADDRESS", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        begin = time.monotonic()
+        assert main(COMMAND) == 5
+    assert time.monotonic() - begin < 5
+    err = capfd.readouterr().err
+    assert "no Ray cluster answers at http://127.0.0.1:" in err
+    assert "(RAY_ADDRESS): Connect" in err
+    assert "ray dashboard infra/marin-cluster.yaml" in err
+
+
+def test_what_is_no_ray_cluster_is_told(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:
+    at.failing = {"/api/version": 404}
+    assert main(COMMAND) == 5
+    assert "has no Jobs API" in capfd.readouterr().err
+
+
+def test_a_token_is_sent_to_a_cluster_that_asks_for_it(at: JobsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    at.token = "t0ken"
+    (Path(os.environ["HOME"]) / ".ray").mkdir()
+    (Path(os.environ["HOME"]) / ".ray" / "auth_token").write_text("t0ken\n")
+    assert main(COMMAND) == 0
+
+
+@pytest.mark.parametrize(("token", "said"), [("", "there is none"), ("wr0ng", "is not the cluster's")])
+def test_a_missing_or_wrong_token_is_told_and_not_shown(
+    at: JobsServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], token: str, said: str
+) -> None:
+    at.token = "t0ken"
+    monkeypatch.setenv("RAY_AUTH_TOKEN", token)
+    assert main(COMMAND) == 3
+    err = capfd.readouterr().err
+    assert said in err
+    assert "~/.ray/auth_token" in err
+    assert "wr0ng" not in err
+
+
+def test_a_refused_job_says_what_the_cluster_said(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:
+    at.failing = {"/api/jobs/": 400}
+    assert main(COMMAND) == 3
+    assert "ValueError: told to fail" in capfd.readouterr().err
+
+
+def test_an_unknown_cluster_is_told(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--cluster", "nowhere", *COMMAND]) == 4
+    assert "no cluster named 'nowhere'" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("program", [["marin/run/ray_run.py"], ["-m", "marin.run.ray_run"]])
+def test_help_is_quick_and_loads_nothing_heavy(program: list[str]) -> None:
+    env = {**os.environ, "PYTHONPATH": "", "PYTHONPROFILEIMPORTTIME": "1"}
+    command = [sys.executable, *program, "--help"]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert "--pip-deps" in done.stdout
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "click" in loaded
+    assert loaded.isdisjoint({"ray", "aiohttp", "yaml", "fsspec", "draccus", "grpc"})
+
+
+@pytest.mark.parametrize("path", ["", "."])
+def test_the_folder_marin_of_the_root_shadows_nothing(path: str) -> None:
+    code = "import marin, marin.execution, marin.run.ray_run; print(marin.__file__, marin.run.ray_run.__file__)"
+    env = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    source = ROOT / "lib" / "marin" / "src" / "marin"
+    assert done.stdout.split() == [str(source / "__init__.py"), str(source / "run" / "ray_run.py")]
+    assert not list((ROOT / "marin").rglob("__init__.py"))
+
+
+def test_a_secret_that_was_typed_leaves_the_process_list(at: JobsServer, project: Path) -> None:
+    at.on_submit = lambda job: None
+    command = [sys.executable, "-m", "marin.run.ray_run", "-e", "HF_TOKEN", "hf_Secret123", *COMMAND]
+    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "submitted" in line:
+                break
+        words = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        at.job.end("FAILED", 9)
+        assert process.stderr.read()
+        assert process.wait() == 9
+    assert b"HF_TOKEN" in words
+    assert b"hf_Secret123" not in words
+    assert at.job.body["runtime_env"]["env_vars"]["HF_TOKEN"] == "hf_Secret123"

@@ -1,0 +1,179 @@
+"""`ray_run` and the documents' commands against a real Ray cluster with its Jobs API."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from fray.testing.ray_harness import RayCluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.e2e, pytest.mark.timeout(400)]
+
+ROOT = Path(__file__).parents[4]
+SUBMIT = [sys.executable, "marin/run/ray_run.py"]
+AGENT_SECONDS = 120
+
+
+@pytest.fixture(scope="session")
+def jobs_address() -> Iterator[str]:
+    """A Ray cluster's Jobs API, ready to take jobs."""
+    with RayCluster(cpus=4, jobs_api=True).running() as cluster:
+        deadline = time.monotonic() + AGENT_SECONDS
+        while True:
+            # The head answers before the agent that starts jobs does.
+            with contextlib.suppress(OSError):
+                body = json.dumps({"entrypoint": "true"}).encode()
+                request = urllib.request.Request(
+                    f"{cluster.jobs_address}/api/jobs/", body, {"Content-Type": "application/json"}
+                )
+                urllib.request.urlopen(request, timeout=60).close()
+                break
+            assert time.monotonic() < deadline, "no agent"
+            time.sleep(1)
+        yield cluster.jobs_address
+
+
+@pytest.fixture
+def work(tmp_path: Path, jobs_address: str) -> Path:
+    """A small project as a git repository."""
+    for name, text in {
+        "pyproject.toml": "[project]\nname = 'study'\nversion = '0'\n",
+        "submodules/tool/src/tool.py": "NAME = 'tool of a submodule'\n",
+        "submodules/plain.d/plain.py": "NAME = 'plain'\n",
+        "count.py": "import time\nfor i in range(20): print('line', i, flush=True); time.sleep(0.05)\n",
+        "wait.py": "import time\nprint('waiting', flush=True)\ntime.sleep(600)\n",
+        "paths.py": "import os, ray, plain, tool\n@ray.remote\ndef far():\n    import tool\n    return tool.NAME\n"
+        "ray.init()\nprint(plain.NAME, ray.get(far.remote()), os.environ['MINE'], sorted(os.listdir('.')))\n",
+        "secret.log": "",
+        ".gitignore": "*.log\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def env_of(address: str, **more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MARIN_", "RAY_ADDRESS"))}
+    return {**kept, "RAY_ADDRESS": address, **more}
+
+
+def ray_run(address: str, cwd: Path, words: Sequence[str], **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "marin.run.ray_run", *words]
+    return subprocess.run(command, cwd=cwd, env=env_of(address, **env), capture_output=True, text=True, timeout=300)
+
+
+def test_the_documents_command(jobs_address: str, tmp_path: Path) -> None:
+    """Word for word; what the image of a cluster has installed, the environment of this test has."""
+    words = ["-e", "MARIN_PREFIX", str(tmp_path), "--no-project-deps", "--", "python", "experiments/hello_world.py"]
+    done = subprocess.run(
+        [*SUBMIT, *words], cwd=ROOT, env=env_of(jobs_address), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert '{"sum": 4950, "min": 0, "max": 99}' in done.stdout
+    assert list(tmp_path.glob("hello_world/stats-*/stats.json"))
+
+
+def test_files_variables_and_import_paths_reach_the_job_and_its_tasks(jobs_address: str, work: Path) -> None:
+    done = ray_run(jobs_address, work, ["-e", "MINE=m", "--", "python", "paths.py"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "plain tool of a submodule m ['.gitignore', 'count.py'" in done.stdout
+    assert "secret.log" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        (["python", "-c", "print('bye'); raise SystemExit(7)"], 7, "exit code 7"),
+        (["bash", "-c", "echo bye; kill -9 $$"], 137, ""),
+        (["no-such-program"], 127, "exit code 127"),
+    ],
+)
+def test_a_job_that_fails_or_is_killed(jobs_address: str, work: Path, command: list[str], code: int, said: str) -> None:
+    done = ray_run(jobs_address, work, ["--", *command])
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "failed" in done.stderr.splitlines()[-1]
+    assert said in done.stderr
+
+
+def test_all_lines_come_in_their_order(jobs_address: str, work: Path) -> None:
+    done = ray_run(jobs_address, work, ["--", "python", "count.py"])
+    assert [line for line in done.stdout.splitlines() if line.startswith("line")] == [f"line {i}" for i in range(20)]
+
+
+@contextlib.contextmanager
+def followed(address: str, work: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    """A job that waits for ever, being followed, and its id."""
+    command = [sys.executable, "-m", "marin.run.ray_run", "--", "python", "wait.py"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=work, env=env_of(address), **pipes) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        job_id = next(found[1] for line in process.stderr if (found := re.search(r"job (\w+) submitted", line)))
+        assert any("waiting" in line for line in process.stdout)
+        try:
+            yield process, job_id
+        finally:
+            process.kill()
+
+
+def test_an_interrupt_stops_the_job(jobs_address: str, work: Path) -> None:
+    with followed(jobs_address, work) as (process, job_id):
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"job {job_id} was stopped" in err
+    assert status_of(jobs_address, job_id) == "STOPPED"
+
+
+def test_a_job_that_others_stop(jobs_address: str, work: Path) -> None:
+    with followed(jobs_address, work) as (process, job_id):
+        ray_cli(jobs_address, work, f"ray job stop --address {jobs_address} {job_id}")
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "was stopped" in err
+
+
+def test_the_documents_job_commands(jobs_address: str, work: Path) -> None:
+    """Submitted, asked about, read and stopped by the lines of the documents, with this cluster's address."""
+    submit = f"ray job submit --address {jobs_address} --working-dir . --no-wait -- python wait.py"
+    job_id = re.search(r"raysubmit_\w+", ray_cli(jobs_address, work, submit))
+    assert job_id is not None
+    deadline = time.monotonic() + 60
+    while "waiting" not in ray_cli(jobs_address, work, f"ray job logs --address {jobs_address} {job_id[0]}"):
+        assert time.monotonic() < deadline
+    assert "RUNNING" in ray_cli(jobs_address, work, f"ray job status --address {jobs_address} {job_id[0]}")
+    ray_cli(jobs_address, work, f"ray job stop --address {jobs_address} {job_id[0]}")
+    assert status_of(jobs_address, job_id[0]) == "STOPPED"
+
+
+def test_the_line_of_rays_own_command_does_the_same(jobs_address: str, work: Path) -> None:
+    done = ray_run(jobs_address, work, ["-e", "MINE=m", "--", "python", "paths.py"])
+    (line,) = [text for text in done.stderr.splitlines() if "ray job submit" in text]
+    again = ray_cli(jobs_address, work, line.partition("own command: ")[2])
+    assert "plain tool of a submodule m" in again
+
+
+def ray_cli(address: str, cwd: Path, line: str, env: Mapping[str, str] | None = None) -> str:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        line, shell=True, cwd=cwd, env=env_of(address, PATH=path, **(env or {})), capture_output=True, text=True,
+        timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def status_of(address: str, job_id: str) -> str:
+    with urllib.request.urlopen(f"{address}/api/jobs/{job_id}") as response:
+        found: dict[str, str] = json.load(response)
+    return found["status"]
