@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from iris.cli.job_ids import find_jobs
 from iris.cli.stopping import await_stops
 from iris.client import JobStatus, SilentAttempt, Stopped
@@ -53,10 +55,20 @@ def test_names_that_are_right_cost_one_call_together() -> None:
 
 def test_a_name_that_is_elsewhere_or_nowhere_is_looked_for_by_itself() -> None:
     client = Client()
-    found, wrong = find_jobs(client, ["a", "nothing", "bob/b", "a", "nor this"])
+    found, denied, wrong = find_jobs(client, ["a", "nothing", "bob/b", "a", "nor this"])
+    assert denied == []
     assert [status.job_id for status in found] == ["/ann/a", "/bob/b"]
     assert [type(error) for error in wrong] == [NotFound, NotFound]
     assert [str(error).partition(";")[0] for error in wrong] == ["no job 'nothing'", "no job 'nor this'"]
+
+
+def test_what_may_not_be_read_is_given_back_to_be_refused_by_what_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(job_id: str) -> JobStatus:
+        raise Denied(f"user ann may not read jobs of {job_id}")
+
+    client = Client()
+    monkeypatch.setattr(client, "status", refuse)
+    assert find_jobs(client, ["/bob/secret/"]) == ([], ["/bob/secret"], [])
 
 
 def test_what_is_said_of_jobs_stopped_together() -> None:

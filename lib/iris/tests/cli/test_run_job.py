@@ -229,6 +229,10 @@ def test_which_files_go_along(iris: Iris, cluster: Cluster, tmp_path: Path) -> N
     code, _, said = iris("--no-workspace", "--workspace", "x", "--", "true")
     assert code == 2
     assert "--workspace and --no-workspace: give one of them" in said
+    code, _, said = iris("--workspace", "", "--", "true")
+    assert (code, "it is empty: name a folder, or give --no-workspace" in said) == (2, True)
+    code, _, said = iris("--no-workspace", "-e", "IRIS_TASK_ID", "zz", "--", "true")
+    assert (code, "IRIS_TASK_ID is what iris itself tells each task" in said) == (2, True)
 
 
 @pytest.mark.parametrize(

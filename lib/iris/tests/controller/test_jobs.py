@@ -217,7 +217,7 @@ def test_a_job_that_is_not_scheduled_in_time_says_so(user: Any) -> None:
     ("spec", "reason"),
     [
         ({"name": "ann/a"}, "'ann/a' is not a job id"),
-        ({"name": "/ann/7"}, "'7' is not a valid job name part"),
+        ({"name": "/ann/7"}, "'7' is not a valid name of a job or user"),
         ({"replicas": 0}, "replicas is 0; allowed are 1 to 100000"),
         ({"replicas": 100_001}, "replicas is 100001; allowed are 1 to 100000"),
         ({"argv": ()}, "the command is empty"),

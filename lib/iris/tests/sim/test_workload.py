@@ -99,7 +99,7 @@ FLEET = "1:cpu=2"
         ),
         ([HEAD, "0,ann,,1.5,1,10"], "t.csv, line 2: tasks is '1.5'; it must be a whole number"),
         ([HEAD, "0,ann,urgent,1,1,10"], "band is 'urgent'; it must be one of production, interactive, batch"),
-        ([HEAD, "0,a/b,,1,1,10"], "line 2: user: 'a/b' is not a valid job name part"),
+        ([HEAD, "0,a/b,,1,1,10"], "line 2: user: 'a/b' is not a valid name of a job or user"),
         ([HEAD, "0,,,1,1,10"], "line 2: user"),
         ([HEAD, "0,ann,,1,1,10,9"], "line 2: more values than the 6 columns"),
         ([HEAD, "0,ann,,1,1,nan"], "line 2: duration_s is 'nan'"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from iris.actor.server import HOST_ENV
+from iris.domain.task_variables import is_own_variable
 from iris.worker.paths import WorkPaths
 from iris.worker.reachable import address_towards
 from iris.worker.task_env import (
@@ -99,6 +100,9 @@ def test_a_task_is_told_who_it_is_and_where_to_find_what() -> None:
     assert (found["PYTHONUNBUFFERED"], found["PATH"]) == ("1", "/bin")
     assert "VIRTUAL_ENV" not in found
     assert "PYTHONPATH" not in found
+    assert {name for name in found if name.startswith("IRIS_")} - {name for name in found if is_own_variable(name)} == {
+        *("IRIS_PORT_HTTP", "IRIS_PORT_MY_PORT_2")
+    }, "what nobody can set is refused where a job is made"
     plain = made(Launch("/u/job", ("true",)))
     assert (plain["IRIS_EXTRAS"], plain["IRIS_PIP_PACKAGES"]) == ("[]", "[]")
 

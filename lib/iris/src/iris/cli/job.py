@@ -160,11 +160,12 @@ def stop(context: CliContext, names: tuple[str, ...], include_children: bool) ->
     from iris.cli.stopping import await_stops
 
     with context.client() as client:
-        found, wrong = find_jobs(client, names)
+        found, denied, wrong = find_jobs(client, names)
         for status in found:
             if status.is_terminal:
                 say(f"job {status.job_id} had {status.state.word} before")
-        live = [status.job_id for status in found if not status.is_terminal]
+        # What may not be read is asked for, too: the refusal then says what was wanted.
+        live = [*(status.job_id for status in found if not status.is_terminal), *denied]
         results = client.stop_many(live, "stopped by `iris job stop`", include_children=include_children)
         for job_id, line in zip(live, await_stops(client, results), strict=True):
             say(f"job {job_id}{line}")

@@ -28,8 +28,8 @@ def find_job(client: "IrisClient", text: str) -> "JobStatus":
     raise NotFound(_nothing_named(client, text))
 
 
-def find_jobs(client: "IrisClient", texts: Sequence[str]) -> "tuple[list[JobStatus], list[MarinError]]":
-    """The jobs that are there, each once, and what is wrong with the other names (NotFound, Denied).
+def find_jobs(client: "IrisClient", texts: Sequence[str]) -> "tuple[list[JobStatus], list[str], list[MarinError]]":
+    """The jobs that are there, each once; the ids of those that may not be read; what is wrong with the other names.
 
     Names that are right at the first guess cost one call together.
     """
@@ -37,17 +37,23 @@ def find_jobs(client: "IrisClient", texts: Sequence[str]) -> "tuple[list[JobStat
     if len(guesses) == len(texts) > 1:
         with contextlib.suppress(NotFound, Denied):
             statuses, _ = client.poll_jobs(list(dict.fromkeys(guesses)))
-            return statuses, []
+            return statuses, [], []
     found: dict[str, JobStatus] = {}
+    denied: list[str] = []
     wrong: list[MarinError] = []
     for text in texts:
         try:
             status = find_job(client, text)
-        except (NotFound, Denied) as error:
+        except Denied as error:
+            if text.startswith("/"):
+                denied.append(text.rstrip("/"))
+            else:
+                wrong.append(error)
+        except NotFound as error:
             wrong.append(error)
         else:
             found[status.job_id] = status
-    return list(found.values()), wrong
+    return list(found.values()), denied, wrong
 
 
 def find_job_or_task(client: "IrisClient", text: str) -> tuple["JobStatus", str]:

@@ -21,6 +21,7 @@ from iris.cli.run_words import (
     rewrite_env,
     split_command,
 )
+from iris.domain.task_variables import is_own_variable
 from rigging.errors import InvalidRequest, Unavailable
 
 if TYPE_CHECKING:
@@ -207,6 +208,10 @@ def _submit(client: "IrisClient", options: RunOptions, command: Sequence[str], n
     from iris.cluster.types import Entrypoint, EnvironmentSpec
 
     given = dict(assignment.split("=", 1) for assignment in options.env)
+    for variable in filter(is_own_variable, given):
+        raise click.BadParameter(
+            f"{variable} is what iris itself tells each task; give another name", param_hint="'-e'"
+        )
     forwarded = {name: os.environ[name] for name in FORWARDED if name in os.environ}
     return client.submit(
         Entrypoint.from_command(*command),
@@ -261,6 +266,8 @@ def _workspace(options: RunOptions, *, inside: bool) -> Path | None:
     if options.workspace is not None and options.no_workspace:
         raise click.UsageError("--workspace and --no-workspace: give one of them")
     if options.workspace is not None:
+        if not options.workspace:
+            raise click.BadParameter("it is empty: name a folder, or give --no-workspace", param_hint="'--workspace'")
         return Path(options.workspace)
     # A job's own jobs get that job's files.
     return None if options.no_workspace or inside else find_workspace(_here())

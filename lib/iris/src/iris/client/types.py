@@ -65,12 +65,13 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class SilentAttempt:
-    """An attempt on a worker that is out of reach: it may live.
+    """An attempt on a worker that is out of reach, or on which nothing can be stopped: it may live.
 
     Args:
         silent_seconds: For so long the worker was not heard.
         is_wanted: It is its task's present attempt; else it is stopped once its host is reached.
         fenced_in_seconds: Of an exclusive job: by then its host has ended it; None: only its host can say when.
+        trouble: Why nothing can be stopped there, although the worker is heard; empty: it is not heard.
     """
 
     attempt_id: str
@@ -78,16 +79,17 @@ class SilentAttempt:
     silent_seconds: float
     is_wanted: bool = False
     fenced_in_seconds: float | None = None
+    trouble: str = ""
 
     def __str__(self) -> str:
         task_id, _, number = self.attempt_id.rpartition(":")
-        silence = f"silent for {self.silent_seconds:.0f} s"
+        silence = self.trouble or f"silent for {self.silent_seconds:.0f} s"
         who = f"attempt {number} of {task_id} on worker {self.worker_id} ({silence})"
         fence = f"in {self.fenced_in_seconds:.0f} s" if self.fenced_in_seconds is not None else ""
         if self.is_wanted:
             return f"{who} may still run" + (f"; by its fence it has ended {fence} at the latest" if fence else "")
         by = f", or by its fence, {fence} at the latest" if fence else ""
-        return f"{who} will be stopped when its host is reached{by}"
+        return f"{who} will be stopped when its host {'can do so' if self.trouble else 'is reached'}{by}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -97,6 +99,7 @@ class SilentAttempt:
             "silent_seconds": self.silent_seconds,
             "is_wanted": self.is_wanted,
             "fenced_in_seconds": self.fenced_in_seconds,
+            **({"trouble": self.trouble} if self.trouble else {}),
         }
 
 

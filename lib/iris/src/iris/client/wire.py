@@ -179,6 +179,7 @@ def silent_attempt(message: pb.SilentAttempt) -> SilentAttempt:
         message.silent_ms / 1000,
         message.is_wanted,
         message.fenced_in_ms / 1000 if message.fenced_in_ms else None,
+        message.trouble,
     )
 
 

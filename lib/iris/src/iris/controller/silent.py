@@ -35,8 +35,10 @@ def silent_attempts(view: ClusterView, sessions: Sessions, job_id: JobId) -> Ite
 def _if_silent(view: ClusterView, sessions: Sessions, booking: Booking, is_wanted: bool) -> Iterator[SilentAttempt]:
     worker_id = booking.worker_id
     worker = view.workers[worker_id]
-    if worker.connected and not worker.is_late:
+    is_heard = worker.connected and not worker.is_late
+    if is_heard and not worker.trouble:
         return
     spec = view.jobs[booking.job_id].spec
     fenced_in_ms = sessions.fenced_in_ms(worker_id, spec) if spec.exclusive else 0
-    yield SilentAttempt(booking.attempt_id, worker_id, sessions.silent_ms(worker_id), is_wanted, fenced_in_ms)
+    silent_ms, trouble = sessions.silent_ms(worker_id), worker.trouble if is_heard else ""
+    yield SilentAttempt(booking.attempt_id, worker_id, silent_ms, is_wanted, fenced_in_ms, trouble)

@@ -23,7 +23,7 @@ def validate_name(name: str) -> str:
         InvalidRequest: It is empty, too long, has other characters, or is digits alone (digits name tasks).
     """
     if _PART.fullmatch(name) is None or name.isdigit() or name in (".", ".."):
-        raise InvalidRequest(f"{name!r} is not a valid job name part; allowed are {_ALLOWED}")
+        raise InvalidRequest(f"{name!r} is not a valid name of a job or user; allowed are {_ALLOWED}")
     return name
 
 

@@ -240,6 +240,7 @@ def silent_attempt(attempt: SilentAttempt) -> pb.SilentAttempt:
         silent_ms=attempt.silent_ms,
         is_wanted=attempt.is_wanted,
         fenced_in_ms=attempt.fenced_in_ms,
+        trouble=attempt.trouble,
     )
 
 

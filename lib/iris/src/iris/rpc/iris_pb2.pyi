@@ -1059,6 +1059,7 @@ class SilentAttempt(_message.Message):
     SILENT_MS_FIELD_NUMBER: _builtins.int
     IS_WANTED_FIELD_NUMBER: _builtins.int
     FENCED_IN_MS_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.str
     worker_id: _builtins.str
     silent_ms: _builtins.int
@@ -1067,6 +1068,8 @@ class SilentAttempt(_message.Message):
     """the task's present attempt; else it is stopped once its host is reached"""
     fenced_in_ms: _builtins.int
     """exclusive: by then its host has ended it; 0: nothing but its host can say when"""
+    trouble: _builtins.str
+    """the worker is there, but for this reason nothing can be stopped on it now"""
     def __init__(
         self,
         *,
@@ -1075,10 +1078,11 @@ class SilentAttempt(_message.Message):
         silent_ms: _builtins.int = ...,
         is_wanted: _builtins.bool = ...,
         fenced_in_ms: _builtins.int = ...,
+        trouble: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "fenced_in_ms", b"fenced_in_ms", "is_wanted", b"is_wanted", "silent_ms", b"silent_ms", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "fenced_in_ms", b"fenced_in_ms", "is_wanted", b"is_wanted", "silent_ms", b"silent_ms", "trouble", b"trouble", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
