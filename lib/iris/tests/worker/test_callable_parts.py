@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from iris.client.exceptions import load_exception
 from iris.worker import callable_main
 from iris.worker.callable_main import describe, main, write_error, wrong_python
+from iris.worker.last_words import read_last_words
 
 OWN = ".".join(map(str, sys.version_info[:2]))
 
@@ -99,8 +101,19 @@ class TestMain:
 
     def test_what_it_raises_is_its_error(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(self.payload(tmp_path, int, "x")) == 1
-        assert (tmp_path / "error").read_text().startswith("ValueError: invalid literal for int()")
+        words = read_last_words(str(tmp_path / "error"))
+        assert words.text.startswith("ValueError: invalid literal for int()")
+        assert isinstance(load_exception(words.exception), ValueError)
         assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+    def test_where_there_is_no_cloudpickle_its_text_is_told_alone(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        payload = self.payload(tmp_path, int, "x\0y")
+        monkeypatch.setitem(sys.modules, "cloudpickle", None)
+        monkeypatch.setattr(callable_main, "ensure_cloudpickle", lambda fallback: None)
+        assert main(payload) == 1
+        assert read_last_words(str(tmp_path / "error")).exception == b""
 
     def test_what_another_python_pickled_is_not_opened(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

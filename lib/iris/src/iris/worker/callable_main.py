@@ -63,7 +63,10 @@ def pickle_exception(error: BaseException) -> bytes:
 
     One that is not the same when it is made again (its constructor takes other arguments) is sent in parts.
     """
-    import cloudpickle
+    try:
+        import cloudpickle
+    except ImportError:
+        return b""
 
     def pickled(value: object) -> bytes:
         file = _Bounded()
