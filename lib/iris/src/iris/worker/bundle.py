@@ -9,12 +9,14 @@ import secrets
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from iris.domain.states import FailureKind
 from iris.rpc.manifest import BundleEntry, check_entries, parse_manifest
-from iris.worker.isolation.seals import Seals
+from iris.worker.bundle_check import SoundTrees, mode_of, remove_strays, wrong_entries
+from iris.worker.isolation.seals import Seals, tree_state
 from iris.worker.paths import WorkPaths
 from iris.worker.types import PreparationFailed
 from rigging.errors import MarinError, Unavailable
@@ -25,6 +27,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _FETCH_BATCH = 500
+_MENDED_TIMES = 3
+_SHOWN = 3
 
 
 class BlobSource(Protocol):
@@ -66,22 +70,31 @@ class SingleFlight(Generic[T]):
 class BundleStore:
     """Bundles unpacked below `paths.bundles`, blobs below `paths.blobs`.
 
-    What is damaged on this host is removed and fetched anew. What the controller does not have, or what is no bundle,
-    is the job's failure (START); that the controller cannot be reached, or that it breaks off, is nobody's
-    (PREEMPTED: another attempt, no word against the host); only this host's disk is the host's (WORKER).
+    What is damaged on this host is removed and fetched anew: an unpacked bundle is compared with its manifest before
+    this process uses it first, and again when a file's times, size or mode are others than then. What the controller
+    does not have, or what is no bundle, is the job's failure (START); that the controller cannot be reached, or that
+    it breaks off, is nobody's (PREEMPTED: another attempt, no word against the host); only this host's disk is the
+    host's (WORKER).
 
     Args:
         patience_s: How long a controller that cannot be reached is asked again.
         seals: Where tasks could change bundles: those that were changed are unpacked anew.
+        sound: Which unpacked bundles are right, where tasks cannot change them.
     """
 
     def __init__(
-        self, paths: WorkPaths, source: BlobSource, patience_s: float = 60.0, seals: Seals | None = None
+        self,
+        paths: WorkPaths,
+        source: BlobSource,
+        patience_s: float = 60.0,
+        seals: Seals | None = None,
+        sound: SoundTrees | None = None,
     ) -> None:
         self._paths = paths
         self._source = source
         self._patience_s = patience_s
         self._seals = seals
+        self._sound = SoundTrees() if sound is None else sound
         self._flights: SingleFlight[Path] = SingleFlight()
         self._seen_right: dict[str, Signature] = {}
 
@@ -95,9 +108,18 @@ class BundleStore:
     async def bundle(self, digest: str) -> Path:
         """The directory of bundle `digest`, complete. Raises PreparationFailed."""
         path = self._paths.bundles / digest
-        if _marker(path).exists() and (self._seals is None or await asyncio.to_thread(self._seals.is_intact, path)):
-            return path
+        if _marker(path).exists():
+            if self._seals is None:
+                if self.was_just_seen(digest):
+                    return path
+                return await self._flights.run(f"bundle {digest}", lambda: self._sound_bundle(digest))
+            if await asyncio.to_thread(self._seals.is_intact, path):
+                return path
         return await self._flights.run(f"bundle {digest}", lambda: self._unpack(digest))
+
+    def was_just_seen(self, digest: str) -> bool:
+        """Whether bundle `digest` is here and was found unchanged a moment ago; costs nothing."""
+        return self._seals is None and self._sound.was_just_seen(self._paths.bundles / digest)
 
     def is_sound(self, digest: str) -> bool:
         """Whether the blob is here, and unchanged since its bytes were found right."""
@@ -121,23 +143,58 @@ class BundleStore:
             self._seen_right[digest] = found
         return path
 
-    async def _unpack(self, digest: str) -> Path:
+    async def _sound_bundle(self, digest: str) -> Path:
+        """One that is unpacked, mended in place where it is not what was sent: other attempts may run in it."""
+        target = self._paths.bundles / digest
+        if await asyncio.to_thread(self._sound.is_unchanged, target):
+            return target
         what = f"bundle {digest[:12]}"
+        entries = await self._entries(digest, what)
+        try:
+            for _ in range(_MENDED_TIMES):
+                # Taken before the bytes are read: what is changed meanwhile is then read again.
+                state = await asyncio.to_thread(tree_state, target)
+                wrong, strays = await asyncio.to_thread(wrong_entries, target, entries, self._part_size)
+                if not wrong and not strays:
+                    self._sound.found_right(target, state)
+                    return target
+                names = [str(path.relative_to(target)) for path in strays] + [entry.path for entry in wrong]
+                more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+                logger.warning(
+                    "%s was changed on this host: %s%s; it is made as it was sent", what, names[:_SHOWN], more
+                )
+                await asyncio.to_thread(remove_strays, strays)
+                await self._with_parts(wrong, what, partial(self._mend, wrong, target))
+        except OSError as error:
+            logger.warning("%s cannot be mended: %s; it is unpacked anew", what, error)
+        return await self._unpack(digest)
+
+    async def _entries(self, digest: str, what: str) -> list[BundleEntry]:
         manifest = await asyncio.to_thread((await self.blob(digest)).read_bytes)
         try:
-            entries = await asyncio.to_thread(_checked_entries, manifest)
+            return await asyncio.to_thread(_checked_entries, manifest)
         except MarinError as error:
             raise PreparationFailed(FailureKind.START, f"{what} is not usable: {error}") from error
+
+    async def _with_parts(self, entries: list[BundleEntry], what: str, write: Callable[[], None]) -> None:
+        """Call `write` in a thread with the parts of `entries` here; once more if some of them are damaged."""
         parts = {part for entry in entries for part in entry.part_digests}
+        await self._fetch_missing(parts, what)
+        try:
+            await asyncio.to_thread(write)
+        except _Damaged:
+            await asyncio.to_thread(self._remove_damaged, parts)
+            await self._fetch_missing(parts, what)
+            await asyncio.to_thread(write)
+
+    async def _unpack(self, digest: str) -> Path:
+        what = f"bundle {digest[:12]}"
+        entries = await self._entries(digest, what)
         target = self._paths.bundles / digest
         try:
-            await self._fetch_missing(parts, what)
-            try:
-                await asyncio.to_thread(self._write_tree, entries, target)
-            except _Damaged:
-                await asyncio.to_thread(self._remove_damaged, parts)
-                await self._fetch_missing(parts, what)
-                await asyncio.to_thread(self._write_tree, entries, target)
+            await self._with_parts(entries, what, lambda: self._write_tree(entries, target))
+            if self._seals is None:
+                self._sound.found_right(target, await asyncio.to_thread(tree_state, target))
         except OSError as error:
             kind = FailureKind.START if error.errno == errno.ENAMETOOLONG else FailureKind.WORKER
             raise PreparationFailed(kind, f"{what} cannot be unpacked to {target}: {error.strerror}") from error
@@ -216,6 +273,24 @@ class BundleStore:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
+    def _mend(self, wrong: list[BundleEntry], target: Path) -> None:
+        """Put each entry in its place as a whole, as it may be in use."""
+        for entry in wrong:
+            path = target / entry.path
+            temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if entry.is_directory:
+                path.mkdir(exist_ok=True)
+                continue
+            try:
+                self._write_entry(entry, temporary)
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def _part_size(self, part: str) -> int:
+        return (self._paths.blobs / part).stat().st_size
+
     def _write_entry(self, entry: BundleEntry, path: Path) -> None:
         if entry.is_directory:
             path.mkdir()
@@ -229,7 +304,7 @@ class BundleStore:
                 if hashlib.sha256(data).hexdigest() != part:
                     raise _Damaged(f"blob {part} is damaged on this host")
                 file.write(data)
-            mode = 0o755 if entry.executable else 0o644  # a task may write into its own view
+            mode = mode_of(entry)
             os.fchmod(file.fileno(), mode if self._seals is None else mode & 0o555)
 
 

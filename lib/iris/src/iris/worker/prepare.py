@@ -89,6 +89,8 @@ class BundlePreparer:
         prepared = self._grounds.get(_what_it_needs(launch))
         if prepared is None or not all(map(os.path.exists, prepared.needed)):
             return None
+        if launch.bundle_digest and not self._bundles.was_just_seen(launch.bundle_digest):
+            return None
         if launch.payload_digest and not self._bundles.is_sound(launch.payload_digest):
             return None
         return prepared.ground
