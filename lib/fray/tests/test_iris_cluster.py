@@ -136,7 +136,7 @@ def test_what_no_worker_could_run_is_refused_at_once(cluster: IrisBackend, envir
     entrypoint = Entrypoint.from_binary("true")
     with pytest.raises(InvalidRequest, match="/tpu can never run"):
         cluster.submit(JobRequest("tpu", entrypoint, ResourceConfig.with_tpu("v5p-8"), environment))
-    with pytest.raises(InvalidRequest, match="'a b' is not a valid job name"):
+    with pytest.raises(InvalidRequest, match="'a b' is not a valid name of a job"):
         cluster.submit(JobRequest("a b", entrypoint, environment=environment))
 
 
