@@ -77,3 +77,20 @@ def test_extras_and_members_of_a_workspace(tmp_path: Path) -> None:
     assert extra_packages(str(tmp_path), ["tpu"]) == ["jax"]
     with pytest.raises(InvalidRequest, match=r"extra 'gpu' is not known.*known: tpu"):
         extra_packages(str(tmp_path), ["gpu"])
+
+
+def test_the_import_path_of_a_ray_job_is_kept_for_the_jobs_in_it(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.uv.workspace]\nmembers = ["lib/*"]\n')
+    member = tmp_path / "lib" / "one"
+    member.mkdir(parents=True)
+    (member / "pyproject.toml").write_text('[project]\nname = "one"\n')
+    environment = EnvironmentConfig(workspace=str(tmp_path))
+    mine = {"PYTHONPATH": f"submodules/x:/tmp/fray-ray-packages-0/py3-1:{tmp_path}"}
+    own = [str(tmp_path), str(member)]
+    for mark, paths in (
+        ("RAY_JOB_CONFIG_JSON_ENV_VAR", [*own, "submodules/x"]),
+        ("FRAY_RAY_NAMESPACE", [*own, "submodules/x"]),
+        ("ANOTHER", own),
+    ):
+        around = surroundings(environment, ResourceConfig(), {}, "j", environ={**mine, mark: "x"})
+        assert around.runtime_env == {"env_vars": {"PYTHONPATH": ":".join(paths)}}

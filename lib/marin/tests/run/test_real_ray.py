@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,16 +29,16 @@ def jobs_address() -> Iterator[str]:
     """A Ray cluster's Jobs API, ready to take jobs."""
     with RayCluster(cpus=4, jobs_api=True).running() as cluster:
         deadline = time.monotonic() + AGENT_SECONDS
+        body = json.dumps({"entrypoint": "true"}).encode()
+        first = urllib.request.Request(f"{cluster.jobs_address}/api/jobs/", body, {"Content-Type": "application/json"})
         while True:
             # The head answers before the agent that starts jobs does.
-            with contextlib.suppress(OSError):
-                body = json.dumps({"entrypoint": "true"}).encode()
-                request = urllib.request.Request(
-                    f"{cluster.jobs_address}/api/jobs/", body, {"Content-Type": "application/json"}
-                )
-                urllib.request.urlopen(request, timeout=60).close()
+            try:
+                urllib.request.urlopen(first, timeout=60).close()
                 break
-            assert time.monotonic() < deadline, "no agent"
+            except OSError as error:
+                said = error.read().decode() if isinstance(error, urllib.error.HTTPError) else str(error)
+                assert time.monotonic() < deadline, said
             time.sleep(1)
         yield cluster.jobs_address
 

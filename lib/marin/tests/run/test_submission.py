@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from marin.run.options import RunOptions
-from marin.run.project_dependencies import ProjectNeeds
 from marin.run.run_job import job_env, prepare
 from marin.run.submission import EntrypointResources, Submission
 from marin.run.working_directory import list_working_directory, pack
 from rigging.errors import InvalidRequest
+from rigging.project_needs import ProjectNeeds
 
 
 def packed(root: Path) -> dict[str, tuple[bytes, int]]:

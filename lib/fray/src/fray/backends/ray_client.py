@@ -183,9 +183,14 @@ class RayClient:
     def run_remote_function(self, fn: Any, args: Sequence[Any]) -> Any:
         """Run a function that is `@ray.remote` already, as its decorator says, and return what it returns.
 
-        For old experiments, whose steps are such functions; it is no job of fray's, with no name and no log.
+        For old experiments, whose steps are such functions; it is no job of fray's, with no name and no log. The
+        packages of the job that calls it are installed by Ray itself for it and for the tasks that it starts, on
+        whichever node they run; for that the nodes' Python needs pip.
         """
         self._home.check("run_remote_function()")
+        packages = ray_worker.present_packages()
+        if packages:
+            fn = fn.options(runtime_env={"pip": {"packages": list(packages), "pip_check": False}})
         return ray.get(fn.remote(*args))
 
     def shutdown(self, wait: bool = True) -> None:

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 
 from fray.backends.local_process import with_own_python
-from fray.backends.ray_resources import packages_digest
+from fray.backends.ray_resources import PACKAGES_FOLDER, packages_digest
 from fray.errors import JobFailed
 from rigging.errors import Denied
 
@@ -29,7 +29,7 @@ def ensure_packages(requirements: Sequence[str]) -> str:
         JobFailed: They cannot be installed; the message has the installer's own.
         Denied: Others could put code where they go.
     """
-    folder = _own_folder(os.path.join(tempfile.gettempdir(), f"fray-ray-packages-{os.getuid()}"))
+    folder = _own_folder(os.path.join(tempfile.gettempdir(), f"{PACKAGES_FOLDER}{os.getuid()}"))
     directory = os.path.join(folder, f"py{sys.hexversion:x}-{packages_digest(requirements)}")
     done = os.path.join(directory, ".complete")
     if not os.path.exists(done):

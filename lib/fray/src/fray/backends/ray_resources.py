@@ -9,17 +9,22 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fray.sizes import parse_size
 from fray.types import ActorConfig, CpuConfig, EnvironmentConfig, GpuConfig, ResourceConfig, TpuConfig
 from rigging.errors import InvalidRequest
 from rigging.filesystem.budget import MIRROR_BUDGET_ENV
+from rigging.project_needs import group_requirements, read_pyprojects
 from rigging.topology import get_tpu_topology
 
 logger = logging.getLogger(__name__)
 
 PACKAGES_ENV = "FRAY_RAY_PACKAGES"
+PACKAGES_FOLDER = "fray-ray-packages-"
+# Ray sets the one for the programs that it submits, we the other in jobs.
+_IN_A_RAY_JOB = ("RAY_JOB_CONFIG_JSON_ENV_VAR", "FRAY_RAY_NAMESPACE")
 _REQUIREMENT_NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 
 
@@ -111,15 +116,22 @@ def shortfall(taken: Mapping[str, float], nodes: Sequence[Mapping[str, Any]]) ->
 
 
 def surroundings(
-    environment: EnvironmentConfig | None, resources: ResourceConfig, budget: Mapping[str, str], job: str
+    environment: EnvironmentConfig | None,
+    resources: ResourceConfig,
+    budget: Mapping[str, str],
+    job: str,
+    *,
+    environ: Mapping[str, str] | None = None,
 ) -> Surroundings:
     """What a request's environment means on Ray.
 
     The transfer budget is set late, as it differs from job to job and each `runtime_env` costs new processes.
+    `environ` replaces `os.environ` as the submitter's own.
 
     Raises:
         InvalidRequest: An extra that the workspace's project does not have.
     """
+    environ = os.environ if environ is None else environ
     device_env = {} if isinstance(resources.device, CpuConfig) else resources.device.default_env_vars()
     late = dict(budget)
     if environment is None:
@@ -138,8 +150,19 @@ def surroundings(
     members = member_paths(environment.workspace)
     if members:
         given = [env_vars["PYTHONPATH"]] if env_vars.get("PYTHONPATH") else []
-        env_vars["PYTHONPATH"] = os.pathsep.join([*given, *members])
+        env_vars["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*given, *members, *_inherited_paths(environ)]))
     return Surroundings(_runtime_env(env_vars), late, environment.workspace, kept)
+
+
+def _inherited_paths(environ: Mapping[str, str]) -> list[str]:
+    """The import path of the Ray job that this process is part of, which Ray would drop for a job's own.
+
+    Without the packages of the job that runs in this process, which are its own and not its children's.
+    """
+    if not any(name in environ for name in _IN_A_RAY_JOB):
+        return []
+    paths = environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [path for path in paths if path and f"/{PACKAGES_FOLDER}" not in path]
 
 
 def packages_digest(packages: Sequence[str]) -> str:
@@ -160,20 +183,14 @@ def without_ray(packages: Sequence[str], job: str) -> tuple[str, ...]:
 
 
 def extra_packages(workspace: str | None, extras: Sequence[str]) -> list[str]:
-    """The requirements of optional-dependency groups of the workspace's project and of its members."""
+    """The requirements of optional-dependency groups of the workspace's project and of its members.
+
+    Raises:
+        InvalidRequest: There is no such group.
+    """
     if not extras:
         return []
-    known: dict[str, list[str]] = {}
-    for path in [workspace or ".", *_members(workspace)]:
-        project = _read_pyproject(path).get("project", {})
-        for name, requirements in project.get("optional-dependencies", {}).items():
-            known.setdefault(name, []).extend(requirements)
-    for extra in extras:
-        if extra not in known:
-            raise InvalidRequest(
-                f"extra {extra!r} is not known in {workspace}; known: {', '.join(sorted(known)) or 'none'}"
-            )
-    return [requirement for extra in extras for requirement in known[extra]]
+    return group_requirements(read_pyprojects(Path(workspace or ".")), extras)
 
 
 def member_paths(workspace: str | None) -> list[str]:

@@ -261,6 +261,12 @@ def present_client() -> "RayClient | None":
     return None if work is None else nested_client(work.surface.namespace, work.job_id)
 
 
+def present_packages() -> tuple[str, ...]:
+    """What was to be installed for the job that runs in this process, if one does."""
+    work = reporter.work
+    return () if work is None else work.surface.packages
+
+
 class _Streams:
     """Where this process's stdout and stderr go: Ray's files, except while a job runs.
 

@@ -140,7 +140,7 @@ def _leave_process_list() -> None:
 
 
 def _options(command: Sequence[str], given: Mapping[str, Any]) -> RunOptions:
-    from marin.run.project_dependencies import split_requirements
+    from rigging.project_needs import split_requirements
 
     if given["cluster"] and given["address"]:
         raise click.UsageError("give --cluster or --address, not both")

@@ -14,14 +14,15 @@ from marin.run.cluster_target import ClusterTarget, find_target
 from marin.run.follow import Follower, say
 from marin.run.jobs_api import JobsApi
 from marin.run.options import FORWARDED, RunOptions, new_submission_id
-from marin.run.project_dependencies import RAY, ProjectNeeds, project_needs, read_pyprojects, requirement_name
 from marin.run.submission import EntrypointResources, Submission
 from marin.run.working_directory import Package, list_working_directory, pack
 from rigging.errors import MarinError, NotFound, Unavailable
 from rigging.printable import printable
+from rigging.project_needs import ProjectNeeds, project_needs, read_pyprojects, requirement_name
 from rigging.quantities import format_size
 
 _PREFIX_VARIABLE: Final = "MARIN_PREFIX"
+_RAY: Final = "ray"
 _LOOKS_AFTER_INTERRUPT: Final = 10
 _LOOK_SECONDS: Final = 0.3
 
@@ -60,7 +61,7 @@ def prepare(options: RunOptions, environ: Mapping[str, str]) -> Prepared:
     root = options.working_dir.resolve()
     listing = list_working_directory(root, environ)
     tables = read_pyprojects(root)
-    needs = project_needs(tables, options.extras, [file.path for file in listing.files])
+    needs = project_needs(tables, options.extras, [file.path for file in listing.files], left_out={_RAY})
     package = pack(root, listing)
     env_vars, notes = job_env(options.env, needs, environ)
     submission = Submission(
@@ -119,7 +120,7 @@ def describe(options: RunOptions, prepared: Prepared, target: ClusterTarget) -> 
 def _requirements(options: RunOptions, needs: ProjectNeeds) -> tuple[str, ...]:
     from_project = needs.requirements if options.project_dependencies else ()
     wanted = dict.fromkeys([*from_project, *options.pip_deps])
-    return tuple(requirement for requirement in wanted if requirement_name(requirement) != RAY)
+    return tuple(requirement for requirement in wanted if requirement_name(requirement) != _RAY)
 
 
 async def _run(options: RunOptions, prepared: Prepared, address: str, origin: str, token: AuthToken) -> int:

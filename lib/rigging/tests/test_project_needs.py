@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from marin.run.project_dependencies import project_needs, read_pyprojects, split_requirements
 from rigging.errors import InvalidRequest
+from rigging.project_needs import group_requirements, project_needs, read_pyprojects, split_requirements
 
 ROOT = """
 [project]
@@ -60,7 +60,7 @@ def files(tmp_path: Path) -> list[str]:
 def test_projects_of_the_workspace_are_followed_and_imported_from_not_installed(
     tmp_path: Path, files: list[str]
 ) -> None:
-    needs = project_needs(read_pyprojects(tmp_path), [], files)
+    needs = project_needs(read_pyprojects(tmp_path), [], files, left_out={"ray"})
     assert needs.requirements == (
         "draccus>=0.11",
         "fsspec>=2025.3",
@@ -74,8 +74,8 @@ def test_projects_of_the_workspace_are_followed_and_imported_from_not_installed(
     )  # fmt: skip
 
 
-def test_ray_is_the_clusters_own_and_that_is_told(tmp_path: Path, files: list[str]) -> None:
-    (note,) = project_needs(read_pyprojects(tmp_path), [], files).notes
+def test_what_is_the_clusters_own_is_left_out_and_that_is_told(tmp_path: Path, files: list[str]) -> None:
+    (note,) = project_needs(read_pyprojects(tmp_path), [], files, left_out={"ray"}).notes
     assert "ray[default]>=2.49 is not installed" in note
 
 
@@ -83,10 +83,17 @@ def test_ray_is_the_clusters_own_and_that_is_told(tmp_path: Path, files: list[st
 def test_a_group_is_that_of_every_project_that_has_it(tmp_path: Path, files: list[str], name: str) -> None:
     needs = project_needs(read_pyprojects(tmp_path), [name], files)
     assert needs.requirements[-2:] == ("tokenizers>=0.20", "transformers>=4.50")
+    assert group_requirements(read_pyprojects(tmp_path), [name]) == ["tokenizers>=0.20", "transformers>=4.50"]
+
+
+def test_a_group_that_names_a_project_of_the_workspace_is_followed(tmp_path: Path, files: list[str]) -> None:
+    assert group_requirements(read_pyprojects(tmp_path), ["fast"]) == [
+        "uvloop", "draccus>=0.11", "fsspec>=2025.3", "orjson; python_version >= '3.11'",
+    ]  # fmt: skip
 
 
 def test_an_unknown_group_is_named_with_the_nearest(tmp_path: Path, files: list[str]) -> None:
-    with pytest.raises(InvalidRequest, match=r"--extra tokenise_train.*did you mean 'tokenize-train'.*fast"):
+    with pytest.raises(InvalidRequest, match=r"extra 'tokenise_train'.*did you mean 'tokenize-train'.*fast"):
         project_needs(read_pyprojects(tmp_path), ["tokenise_train"], files)
 
 

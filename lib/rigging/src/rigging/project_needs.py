@@ -3,7 +3,7 @@
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,6 @@ from rigging.errors import InvalidRequest
 
 _REQUIREMENT: Final = re.compile(r"\s*(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[(?P<extras>[^\]]*)\])?(?P<rest>.*)")
 _SUBMODULES: Final = "submodules"
-RAY: Final = "ray"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +53,38 @@ def read_pyprojects(root: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def project_needs(tables: Tables, extras: Sequence[str], files: Iterable[str]) -> ProjectNeeds:
+def project_needs(
+    tables: Tables, extras: Sequence[str], files: Iterable[str], *, left_out: Collection[str] = ()
+) -> ProjectNeeds:
     """Work out what a job needs.
 
     Args:
         tables: As `read_pyprojects` gives them.
         extras: Optional-dependency groups to install besides the project's own dependencies.
         files: The paths that go along with the job; decides which submodules and `src` folders there are.
+        left_out: Normalized names of packages that the cluster has and must not be given another of.
 
     Raises:
         InvalidRequest: No project here has such a group, or a dependency lies outside of what is sent.
     """
-    walk = _Walk(tables)
+    walk = _Walk(tables, left_out)
     walk.project("")
     for extra in extras:
         walk.group(extra)
     paths = dict.fromkeys([*_member_paths(tables, walk.local, set(files)), *_submodule_paths(files)])
     return ProjectNeeds(tuple(walk.requirements), tuple(paths), tuple(dict.fromkeys(walk.notes)))
+
+
+def group_requirements(tables: Tables, extras: Sequence[str]) -> list[str]:
+    """The requirements of optional-dependency groups alone.
+
+    Raises:
+        InvalidRequest: No project here has such a group, or a dependency lies outside of what is sent.
+    """
+    walk = _Walk(tables)
+    for extra in extras:
+        walk.group(extra)
+    return list(walk.requirements)
 
 
 def requirement_name(requirement: str) -> str:
@@ -104,21 +118,24 @@ class _Walk:
     """Requirements met so far; those that are projects of this workspace are followed, not installed."""
 
     tables: Tables
+    left_out: Collection[str] = ()
     requirements: dict[str, None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     local: dict[str, None] = field(default_factory=dict)
     seen: set[tuple[str, str]] = field(default_factory=set)
 
-    def project(self, folder: str, groups: Iterable[str] = ()) -> None:
+    def project(self, folder: str, groups: Iterable[str] = (), *, core: bool = True) -> None:
+        """Add a project's groups, and its own dependencies."""
         table = self.tables.get(folder, {}).get("project", {})
-        for group in ("", *groups):
+        for group in (*([""] if core else []), *groups):
             if (folder, normalized(group)) in self.seen:
                 continue
             self.seen.add((folder, normalized(group)))
             self.local[folder] = None
             known = table.get("optional-dependencies", {})
             wanted = [name for name in known if normalized(name) == normalized(group)]
-            for requirement in [text for name in wanted for text in known[name]] if group else _core(table):
+            texts = [str(text) for name in wanted for text in known[name]] if group else _core(table)
+            for requirement in texts:
                 self._requirement(requirement, folder)
 
     def group(self, extra: str) -> None:
@@ -131,18 +148,19 @@ class _Walk:
             near = difflib.get_close_matches(normalized(extra), known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise InvalidRequest(
-                f"--extra {extra}: no pyproject.toml here has such a group{hint} (known: {', '.join(known) or 'none'})"
+                f"extra {extra!r} is not known in any pyproject.toml here{hint}; known: {', '.join(known) or 'none'}"
             )
         for folder in known[normalized(extra)]:
-            self.project(folder, [extra])
+            self.project(folder, [extra], core=False)
 
     def _requirement(self, requirement: str, folder: str) -> None:
         found = _REQUIREMENT.match(requirement)
         name = requirement_name(requirement)
-        if found is None or name == RAY:
-            self.notes.append(f"{requirement} is not installed for the job, which uses the cluster's own Ray")
+        if name in self.left_out:
+            self.notes.append(f"{requirement} is not installed for the job, which uses the cluster's own")
             return
-        groups = [text.strip() for text in (found["extras"] or "").split(",") if text.strip()]
+        written = (found["extras"] or "") if found else ""
+        groups = [text.strip() for text in written.split(",") if text.strip()]
         home = self._home(name, folder)
         if home is not None:
             self.project(home, groups)
