@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from iris.worker.guardian.orphans import Marks, OrphanReaper, become_subreaper, environment_value
-from iris.worker.guardian.process import Process, ProcessRuntime
+from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.reactor import Reactor
+from iris.worker.guardian.running_process import Process
 from iris.worker.runtime.running import Exit, ProcessSpec, StartFailed
 
 pytestmark = pytest.mark.e2e

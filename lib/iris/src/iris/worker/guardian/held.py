@@ -6,8 +6,8 @@ from enum import Enum
 from typing import Any, Protocol
 
 from iris.worker.guardian.log_writer import LogWriter
-from iris.worker.guardian.process import Process
 from iris.worker.guardian.reactor import Timer
+from iris.worker.guardian.running_process import Process
 from iris.worker.isolation.plan import mounts_from
 from iris.worker.runtime.running import CommonSpec, Exit, ProcessSpec, StartFailed
 

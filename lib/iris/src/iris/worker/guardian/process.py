@@ -8,42 +8,26 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 from iris.worker.guardian.executables import find_executable, start_error
 from iris.worker.guardian.nursery import HELPER_SOCKET, Nursery
 from iris.worker.guardian.orphans import OrphanReaper
 from iris.worker.guardian.reactor import Reactor
+from iris.worker.guardian.running_process import Process, ProcessListener
 from iris.worker.isolation.plan import Mount
 from iris.worker.isolation.views import TaskViews, ViewFailed, no_views
-from iris.worker.runtime.running import Exit, ProcessSpec, StartFailed, StartFailure
+from iris.worker.runtime.running import ProcessSpec, StartFailed, StartFailure
 
 logger = logging.getLogger(__name__)
 
-_READ_BYTES: Final = 64 * 1024
-_DRAIN_BYTES: Final = 4 * 1024 * 1024
-"""More than any pipe holds: a writer that escaped us cannot keep an ended attempt from being reported."""
 _LISTEN_LATE_S: Final = 0.01
 """A process's output is waited for from then on: the shortest have ended by that time, and all is read at the end."""
 _VIEWS_IDLE_S: Final = 60.0
 _SWEEP_AGAIN_S: Final = 0.002
 _SWEEP_TRIES: Final = 500
 _HOSTS_FAULT: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
-_LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _DEFAULT_SIGNALS: Final = tuple(map(int, (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)))
-
-
-class ProcessListener(Protocol):
-    """Hears of one process."""
-
-    def on_output(self, is_stderr: bool, data: bytes) -> None:
-        """`data` was written; never empty, cut anywhere."""
-        ...
-
-    def on_exit(self, exit: Exit) -> None:
-        """The process and all its descendants are gone, and all their output was handed over."""
-        ...
 
 
 class ProcessRuntime:
@@ -86,7 +70,7 @@ class ProcessRuntime:
     def live_count(self) -> int:
         return len(self._processes)
 
-    def start(self, spec: ProcessSpec, listener: ProcessListener) -> "Process":
+    def start(self, spec: ProcessSpec, listener: ProcessListener) -> Process:
         """Start `spec` as leader of its own session. Raises StartFailed, or OSError for lack of something."""
         executable = spec.argv[0]
         if "/" not in executable:
@@ -155,7 +139,7 @@ class ProcessRuntime:
         os.close(self._null)
         self._orphans.close()
 
-    def leader_ended(self, process: "Process") -> None:
+    def leader_ended(self, process: Process) -> None:
         """Called by a process once its leader is reaped: finish it when its descendants are gone too."""
         self._orphans.remove_own(process.pid)
         self._reactor.unwatch(process.pid_descriptor)
@@ -174,7 +158,7 @@ class ProcessRuntime:
         ended, self._ended = self._ended, []
         self._finish(ended, _SWEEP_TRIES)
 
-    def _finish(self, ended: Sequence["Process"], tries: int) -> None:
+    def _finish(self, ended: Sequence[Process], tries: int) -> None:
         if not self.sweep():
             if tries:
                 self._reactor.call_later(_SWEEP_AGAIN_S, lambda: self._finish(ended, tries - 1))
@@ -312,112 +296,6 @@ def _knowing_its_pipes(spec: ProcessSpec, out: int, err: int) -> ProcessSpec:
     for found in (os.fstat(out), os.fstat(err)):
         names.append(f"{found.st_dev}:{found.st_ino}")
     return replace(spec, env={**spec.env, "IRIS_OUTPUT_PIPES": ",".join(names)})
-
-
-class _Pipe(Enum):
-    DATA = 1
-    EMPTY = 2
-    CLOSED = 3
-
-
-class Process:
-    """One running command with its process group and its two output pipes."""
-
-    __slots__ = ("_exit", "_listener", "_runtime", "_stderr", "_stdout", "mark", "owner", "pid", "pid_descriptor")
-
-    def __init__(
-        self,
-        pid: int,
-        owner: str,
-        mark: int,
-        stdout: int,
-        stderr: int,
-        listener: ProcessListener,
-        runtime: ProcessRuntime,
-    ) -> None:
-        self.pid = pid
-        self.owner = owner
-        self.mark = mark
-        self.pid_descriptor = os.pidfd_open(pid)
-        self._stdout: int | None = stdout
-        self._stderr: int | None = stderr
-        self._listener = listener
-        self._runtime = runtime
-        self._exit: Exit | None = None
-
-    def terminate(self) -> None:
-        """Ask the whole process group to end (SIGTERM); what is suspended goes on, or it would not hear of it."""
-        self._signal_group(signal.SIGTERM)
-        self._signal_group(signal.SIGCONT)
-
-    def kill(self) -> None:
-        """End the whole process group (SIGKILL); what left the group dies once the leader is gone."""
-        self._signal_group(signal.SIGKILL)
-
-    def outputs(self) -> list[tuple[int, Callable[[], None]]]:
-        """The pipes that may bring something yet, and what reads them."""
-        if self._exit is not None:
-            return []
-        pipes = ((self._stdout, self.read_stdout), (self._stderr, self.read_stderr))
-        return [(descriptor, read) for descriptor, read in pipes if descriptor is not None]
-
-    def read_stdout(self) -> None:
-        if self._stdout is not None and self._read(self._stdout, False) is _Pipe.CLOSED:
-            self._runtime.stop_reading(self._stdout)
-            self._stdout = None
-
-    def read_stderr(self) -> None:
-        if self._stderr is not None and self._read(self._stderr, True) is _Pipe.CLOSED:
-            self._runtime.stop_reading(self._stderr)
-            self._stderr = None
-
-    def check_exit(self) -> None:
-        """Reap the leader if it has ended, and end what is left of its group."""
-        if self._exit is not None:
-            return
-        result = os.waitid(os.P_PID, self.pid, _LOOK)
-        if result is None:
-            return
-        # Before reaping: until then the dead leader holds the pid, so the group's number cannot be another's.
-        self._signal_group(signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        if result.si_code == os.CLD_EXITED:
-            self._exit = Exit(result.si_status, 0)
-        else:
-            self._exit = Exit(0, result.si_status)
-        self._runtime.leader_ended(self)
-
-    def finish(self) -> None:
-        """Hand over what the pipes still hold, without waiting for their end, and tell the listener."""
-        for descriptor, is_stderr in ((self._stdout, False), (self._stderr, True)):
-            if descriptor is not None:
-                for _ in range(_DRAIN_BYTES // _READ_BYTES):
-                    if self._read(descriptor, is_stderr) is not _Pipe.DATA:
-                        break
-                self._runtime.stop_reading(descriptor)
-        self._stdout = self._stderr = None
-        assert self._exit is not None
-        self._listener.on_exit(self._exit)
-
-    def _read(self, descriptor: int, is_stderr: bool) -> "_Pipe":
-        try:
-            data = os.read(descriptor, _READ_BYTES)
-        except BlockingIOError:
-            return _Pipe.EMPTY
-        if not data:
-            return _Pipe.CLOSED
-        self._listener.on_output(is_stderr, data)
-        return _Pipe.DATA
-
-    def _signal_group(self, number: signal.Signals) -> None:
-        if self._exit is None:
-            # Gone already, or everything left of the group runs as another user.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                try:
-                    os.killpg(self.pid, number)
-                except ProcessLookupError:
-                    # A fork of a warm interpreter that has not made its group yet.
-                    os.kill(self.pid, number)
 
 
 def _keep_descriptors_private() -> None:
