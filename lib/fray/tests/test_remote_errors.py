@@ -60,6 +60,18 @@ class Holding(Exception):
         self.lock = threading.Lock()
 
 
+class Selfmade(Exception):
+    """Holds what cannot be sent, and knows what to do about it."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(where)
+        self.where = where
+        self.lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Selfmade, (self.where,)
+
+
 class Stubborn(Exception):
     """Refuses to be pickled with something that nobody expects."""
 
@@ -88,6 +100,26 @@ def test_an_exception_comes_back_as_it_was(error: BaseException) -> None:
     assert back.__dict__ == error.__dict__
     assert isinstance(back.__cause__, RemoteTraceback)
     assert "in travelled" in "".join(traceback.format_exception(back))
+
+
+def test_members_of_groups_come_back_as_they_were() -> None:
+    odd = Demanding(5, reason="because")
+    odd.add_note("of shard 3")
+    inner = Several(Prefixing("7"), DiskFull("a.txt"))
+    back = travelled(BaseExceptionGroup("outer", [odd, inner, KeyError("a"), KeyboardInterrupt()]))
+    assert isinstance(back, BaseExceptionGroup)
+    assert [type(member) for member in back.exceptions] == [Demanding, Several, KeyError, KeyboardInterrupt]
+    assert back.exceptions[0].__dict__ == {"code": 5, "__notes__": ["of shard 3"]}
+    assert isinstance(back.exceptions[1], Several)
+    assert [type(member) for member in back.exceptions[1].exceptions] == [Prefixing, DiskFull]
+    assert repr(back.exceptions[1].exceptions) == repr(inner.exceptions)
+
+
+def test_a_member_that_makes_itself_again_does() -> None:
+    back = travelled(ExceptionGroup("outer", [Demanding(5, reason="because"), Selfmade("here")]))
+    assert isinstance(back, ExceptionGroup)
+    assert isinstance(back.exceptions[1], Selfmade)
+    assert back.exceptions[1].where == "here"
 
 
 @pytest.mark.parametrize("error", [Holding(5, reason="because"), Stubborn("because")])

@@ -1,12 +1,13 @@
 """Exceptions on their way from the process that raised them to the one that waits."""
 
+import itertools
 import pickle
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from fray.errors import JobFailed
-from rigging.exception_parts import put_together, take_apart
+from rigging.exception_parts import ExceptionParts, put_together, take_apart
 
 __all__ = ["RemoteTraceback", "pack_error", "pickle_error", "unpack_error"]
 
@@ -74,8 +75,16 @@ def pickle_error(error: BaseException, dumps: Callable[[object], bytes] | None =
     plain = _made_again(pickled)
     if plain is not None and _tells_as(plain, error):
         return pickled
+
+    def is_remade(member: BaseException) -> bool:
+        try:
+            again = _made_again(dumps(member))
+        except Exception:  # as above
+            return False
+        return again is not None and _tells_as(again, member)
+
     try:
-        by_parts = dumps(_ByParts(error))
+        by_parts = dumps(_ByParts(take_apart(error, is_remade)))
     except Exception:  # as above
         by_parts = b""
     rebuilt = _made_again(by_parts)
@@ -87,11 +96,11 @@ def pickle_error(error: BaseException, dumps: Callable[[object], bytes] | None =
 class _ByParts:
     """Is pickled as what its exception is made of, and unpickled as that exception."""
 
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
+    def __init__(self, parts: ExceptionParts) -> None:
+        self._parts = parts
 
     def __reduce__(self) -> tuple[object, ...]:
-        return put_together, take_apart(self._error)
+        return put_together, tuple(self._parts)
 
 
 def _made_again(pickled: bytes) -> BaseException | None:
@@ -108,6 +117,12 @@ def _tells_as(again: BaseException, error: BaseException) -> bool:
     A constructor that makes a text of its argument, and is called again with that text, succeeds with another one.
     """
     try:
-        return type(again).__name__ == type(error).__name__ and (str(again), repr(again)) == (str(error), repr(error))
+        if type(again).__name__ != type(error).__name__ or str(again) != str(error):
+            return False
+        if isinstance(error, BaseExceptionGroup) and isinstance(again, BaseExceptionGroup):
+            # Not by its repr, which has what its own constructor was called with.
+            pairs = itertools.zip_longest(again.exceptions, error.exceptions)
+            return all(_tells_as(*pair) for pair in pairs)
+        return repr(again) == repr(error)
     except Exception:  # a stranger's `__str__`
         return False

@@ -10,6 +10,7 @@ from typing import Any, Final, overload
 from fray.checks import check_amount, check_count, check_list, check_name, check_variables, check_word
 from fray.devices import CpuConfig, DeviceConfig, DeviceKind, GpuConfig, TpuConfig
 from fray.sizes import parse_size
+from rigging.calls import generator_problem, is_generator_function, name_of
 from rigging.errors import InvalidRequest
 from rigging.quantities import check_unit
 from rigging.topology import TpuTopologyInfo, get_tpu_topology
@@ -233,11 +234,18 @@ def create_environment(
 
 @dataclass(frozen=True, slots=True)
 class CallableEntrypoint:
-    """A Python callable and its arguments; backends with processes of their own ship it by cloudpickle."""
+    """A Python callable and its arguments; backends with processes of their own ship it by cloudpickle.
+
+    What an `async def` one returns is awaited; a generator function is refused.
+    """
 
     callable: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if is_generator_function(self.callable):
+            raise InvalidRequest(f"a job's callable: {generator_problem(name_of(self.callable))}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Exceptions in parts: pickle cannot make one whole whose constructor takes other arguments than it keeps."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 
@@ -16,19 +17,31 @@ class ExceptionParts(NamedTuple):
     state: dict[str, object] | None
 
 
-def take_apart(error: BaseException) -> ExceptionParts:
-    """The parts of which `put_together` makes it again."""
+def take_apart(error: BaseException, is_remade: Callable[[BaseException], bool]) -> ExceptionParts:
+    """The parts of which `put_together` makes it again.
+
+    Args:
+        is_remade: Whether pickle makes a member of a group again as it is; those of others are taken apart, too.
+    """
     kind = type(error)
     native = next(base for base in kind.__mro__ if base.__module__ == "builtins" and issubclass(base, BaseException))
     reduced = native.__reduce__(error)
     assert isinstance(reduced, tuple)
-    return ExceptionParts(kind, native, reduced[1], reduced[2] if len(reduced) > 2 else None)
+    args: tuple[object, ...] = reduced[1]
+    if isinstance(error, BaseExceptionGroup):
+        members = [member if is_remade(member) else take_apart(member, is_remade) for member in error.exceptions]
+        args = (error.message, members)
+    return ExceptionParts(kind, native, args, reduced[2] if len(reduced) > 2 else None)
 
 
 def put_together(
     kind: type[BaseException], native: type[BaseException], args: tuple[object, ...], state: dict[str, object] | None
 ) -> BaseException:
-    """Make an exception without calling its own constructor."""
+    """Make an exception without calling its own constructor; members of a group may be in parts."""
+    if issubclass(native, BaseExceptionGroup):
+        message, members = args
+        assert isinstance(members, list)
+        args = (message, [item if isinstance(item, BaseException) else put_together(*item) for item in members])
     error = native.__new__(kind, *args)
     # Built-in exceptions keep more than `args`; they take it from their own constructor.
     native.__init__(error, *args)

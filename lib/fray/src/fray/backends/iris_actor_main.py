@@ -12,6 +12,7 @@ from fray.actor import ActorContext, enter_actor
 from fray.backends.iris_handle import ActorSpot, handle_of, reach_within
 from iris.actor import ActorServer
 from iris.client import iris_ctx
+from rigging.calls import call_to_end
 
 LEAF: Final = "actor-"
 """Endpoints of a group's members are named by this and their index, in the namespace of the group's job."""
@@ -48,7 +49,7 @@ def _serve(
     enter_actor(ActorContext(handle_of(spot), spot.index, spot.group))
     server = ActorServer()
     server.start()
-    instance = cls(*args, **kwargs)
+    instance = call_to_end(cls, *args, **kwargs)
     server.register(f"{LEAF}{spot.index}", instance, max_concurrency=max_concurrency)
     reach_within(spot, server.own_client(f"{LEAF}{spot.index}"))
     told_to_end.wait()

@@ -23,10 +23,10 @@ _CANNOT_START: Final = 126
 _NOT_FOUND: Final = 127
 
 
-def call_on_slices(hosts: int, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def call_on_slices(hosts: int, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
     """Call `fn` in a task of a job on several slices of so many hosts each."""
     join_slices(hosts)
-    fn(*args, **kwargs)
+    return fn(*args, **kwargs)  # perhaps a coroutine, which the caller awaits
 
 
 def join_slices(hosts: int) -> None:

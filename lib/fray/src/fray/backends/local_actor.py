@@ -15,6 +15,7 @@ from fray.backends.local_future import LocalActorFuture
 from fray.errors import JobFailed
 from fray.home import HomeProcess
 from fray.types import ActorConfig
+from rigging.calls import call_to_end
 from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest
 
 
@@ -180,7 +181,7 @@ class LocalActor:
 
     def _construct(self, context: Context) -> None:
         try:
-            self._instance = self.cls(*self._args, **self._kwargs)
+            self._instance = call_to_end(self.cls, *self._args, **self._kwargs)
         except BaseException as error:  # belongs to whoever waits for the actor
             self.stop()
             self.started.set_exception(error)
@@ -195,7 +196,7 @@ class LocalActor:
             if not call.future.set_running_or_notify_cancel():
                 continue
             try:
-                result = getattr(self._instance, call.method)(*call.args, **call.kwargs)
+                result = call_to_end(getattr(self._instance, call.method), *call.args, **call.kwargs)
             except BaseException as error:  # belongs to the caller
                 call.future.set_exception(error)
             else:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from fray.context import close_shared_clients
 from fray.remote_errors import pack_error
+from rigging.calls import call_to_end, exit_status
 
 
 def write_payload(path: str, call: bytes, import_path: Sequence[str]) -> None:
@@ -30,10 +31,12 @@ def main(payload: str, result: str) -> int:
         sys.path.insert(0, os.getcwd())
         sys.path.extend(path for path in import_path if path not in sys.path)
         fn, args, kwargs = pickle.loads(call)  # noqa: S301 - as above
-        fn(*args, **kwargs)
+        call_to_end(fn, *args, **kwargs)
     except SystemExit as error:
         close_shared_clients(wait=False)
-        return exit_code(error)
+        if error.code is not None and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+        return exit_status(error.code)
     except BaseException as error:  # whatever it is, it belongs to whoever waits for the job
         # Whole or not at all: packing runs a stranger's code, which may end this process.
         packed = pack_error(error)
@@ -45,14 +48,6 @@ def main(payload: str, result: str) -> int:
         return 1
     close_shared_clients(wait=True)
     return 0
-
-
-def exit_code(error: SystemExit) -> int:
-    """What the interpreter would make of sys.exit's argument."""
-    if error.code is None or isinstance(error.code, int):
-        return error.code or 0
-    print(error.code, file=sys.stderr)
-    return 1
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from fray.errors import JobFailed
 from fray.home import HomeProcess
 from fray.replica import REPLICA_ENV, enter_replica, replica_index
 from fray.types import CallableEntrypoint, JobRequest, JobStatus
+from rigging.calls import call_to_end, exit_status
 from rigging.errors import DeadlineExceeded
 from rigging.filesystem.budget import budget_environment
 from rigging.latch import Latch
@@ -205,12 +206,12 @@ class LocalJob:
 
     def _call(self, entry: CallableEntrypoint) -> BaseException | None:
         try:
-            entry.callable(*entry.args, **entry.kwargs)
+            call_to_end(entry.callable, *entry.args, **entry.kwargs)
         except SystemExit as error:
             # Raised again by wait(), SystemExit would end the waiting program in silence.
-            if error.code in (None, 0):
+            code = exit_status(error.code)
+            if code == 0:
                 return None
-            code = int(error.code) if isinstance(error.code, int) else 1
             return self._failure(f"called sys.exit({error.code!r})", exit_code=code, cause=error)
         except BaseException as error:  # the job's own exception, whatever it is, belongs to whoever waits for it
             return error

@@ -11,6 +11,7 @@ from fray.backends.ray_actor import RayActorHandle
 from fray.backends.ray_failures import Outcome
 from fray.backends.ray_worker import NAMESPACE_ENV, failure, nested_client
 from fray.context import adopt_client
+from rigging.calls import call_to_end
 
 
 class Birth(NamedTuple):
@@ -43,7 +44,7 @@ class ActorHost:
         self._failure: Outcome | None = None
         self._enter()
         try:
-            self._instance = birth.cls(*birth.args, **birth.kwargs)
+            self._instance = call_to_end(birth.cls, *birth.args, **birth.kwargs)
         except BaseException as error:  # belongs to whoever waits for the actor
             self._failure = failure(error)
             traceback.clear_frames(error.__traceback__)
@@ -62,7 +63,7 @@ class ActorHost:
             return self._failure, None
         self._enter()
         try:
-            return None, getattr(self._instance, method)(*args, **kwargs)
+            return None, call_to_end(getattr(self._instance, method), *args, **kwargs)
         except BaseException as error:  # belongs to the caller
             return failure(error), None
 

@@ -26,6 +26,7 @@ from fray.pickling import dumps
 from fray.remote_errors import pickle_error
 from fray.replica import REPLICA_ENV, enter_replica
 from fray.types import BinaryEntrypoint
+from rigging.calls import call_to_end, exit_status
 
 if TYPE_CHECKING:
     from fray.backends.ray_client import RayClient
@@ -216,15 +217,15 @@ def _run_callable(
         adopt_client(client)
         # Ray gives a task's CPU to others only while its main thread, this one, waits by Ray's own means.
         wait_through(client.block_on)
-        function(*args, **kwargs)
+        call_to_end(function, *args, **kwargs)
 
     _streams.to_job(output)
     try:
         contextvars.Context().run(call)
     except SystemExit as error:
-        if error.code in (None, 0):
+        exit_code = exit_status(error.code)
+        if exit_code == 0:
             return None
-        exit_code = error.code if isinstance(error.code, int) else 1
         return Outcome(summary=f"called sys.exit({error.code!r})", trace=traceback.format_exc(), exit_code=exit_code)
     except BaseException as error:
         # The job's own exception, whatever it is, belongs to whoever waits for it. KeyboardInterrupt, too: a callable

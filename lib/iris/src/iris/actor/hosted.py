@@ -11,6 +11,7 @@ from typing import Any, Final
 from iris.actor.payload import NOTHING, Pickle, dump, load
 from iris.actor.wire import Buffer
 from iris.rpc import actor_pb2 as pb
+from rigging.calls import call_to_end
 
 _ERROR_CHARACTERS: Final = 16_384
 
@@ -147,7 +148,7 @@ class HostedActor:
             if call.size:  # no need to wake the loop for what never counted
                 self._on_begun(call)
         try:
-            result = getattr(self._instance, call.method)(*args, **kwargs)
+            result = call_to_end(getattr(self._instance, call.method), *args, **kwargs)
             del args, kwargs
         except BaseException as error:  # belongs to the caller
             return _failure(call, error)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from iris.cluster.job_name import JobName
 from iris.cluster.sizes import parse_size
 from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
+from rigging.calls import generator_problem, is_generator_function, name_of
 from rigging.errors import InvalidRequest
 from rigging.quantities import check_count, check_unit
 from rigging.topology import get_tpu_topology
@@ -45,9 +46,14 @@ class Entrypoint:
 
     @staticmethod
     def from_callable(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Entrypoint":
-        """Run `fn(*args, **kwargs)`; it is shipped by cloudpickle, so a lambda or a closure will do."""
+        """Run `fn(*args, **kwargs)`; it is shipped by cloudpickle, so a lambda or a closure will do.
+
+        A coroutine that it returns is awaited; a generator function is refused.
+        """
         if not callable(fn):
             raise InvalidRequest(f"Entrypoint.from_callable: {fn!r} is not callable")
+        if is_generator_function(fn):
+            raise InvalidRequest(f"Entrypoint.from_callable: {generator_problem(name_of(fn))}")
         return Entrypoint(fn=fn, args=args, kwargs=kwargs)
 
     @staticmethod

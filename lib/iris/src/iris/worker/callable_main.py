@@ -10,7 +10,7 @@ import traceback
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
 _ERROR_BYTES = 8192
 _EXCEPTION_BYTES = 64 * 1024
@@ -73,25 +73,31 @@ def pickle_exception(error: BaseException) -> bytes:
         cloudpickle.Pickler(file).dump(value)
         return b"%d.%d\n" % sys.version_info[:2] + b"".join(file.pieces)
 
+    def pickled_whole(error: BaseException) -> bytes:
+        try:
+            whole = pickled(error)
+            again = cloudpickle.loads(whole.partition(b"\n")[2])
+            if type(again).__name__ == type(error).__name__ and (str(again), repr(again)) == (str(error), repr(error)):
+                return whole
+        except Exception:  # whatever a class does when it is pickled, made again or shown
+            pass
+        return b""
+
     try:
-        whole = pickled(error)
-        again = cloudpickle.loads(whole.partition(b"\n")[2])
-        if type(again).__name__ == type(error).__name__ and (str(again), repr(again)) == (str(error), repr(error)):
-            return whole
-    except Exception:  # whatever a class does when it is pickled, made again or shown
-        pass
-    try:
-        return pickled(_parts(error))
+        return pickled_whole(error) or pickled(_parts(error, lambda member: bool(pickled_whole(member))))
     except Exception:  # as above
         return b""
 
 
-def _parts(error: BaseException) -> "tuple[object, ...]":
+def _parts(error: BaseException, is_remade: "Callable[[BaseException], bool]") -> "tuple[object, ...]":
     # As rigging.exception_parts.take_apart, which need not exist here.
     kind = type(error)
     native = next(base for base in kind.__mro__ if base.__module__ == "builtins" and issubclass(base, BaseException))
     reduced = native.__reduce__(error)
-    return (kind, native, reduced[1], reduced[2] if len(reduced) > 2 else None)
+    args = reduced[1]
+    if hasattr(error, "exceptions") and native.__name__.endswith("ExceptionGroup"):
+        args = (args[0], [item if is_remade(item) else _parts(item, is_remade) for item in error.exceptions])
+    return (kind, native, args, reduced[2] if len(reduced) > 2 else None)
 
 
 def write_error(text: str, exception: bytes = b"") -> None:
@@ -119,10 +125,38 @@ def wrong_python(pickled_by: str) -> str:
     return f"the callable was pickled by Python {pickled_by}, and its task runs on Python {own} ({sys.executable})"
 
 
+def finish(function: "Callable[..., object]", value: object) -> None:
+    """Await what an `async def` function returned; refuse a generator. As rigging.calls, which need not exist here."""
+    from types import AsyncGeneratorType, CoroutineType, GeneratorType
+
+    if isinstance(value, (GeneratorType, AsyncGeneratorType)):
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        raise ValueError(f"{name} is a generator function: calling it runs none of its code")
+    if isinstance(value, CoroutineType):
+        import asyncio
+
+        asyncio.run(_awaited(value, os.getpid()))
+
+
+async def _awaited(coroutine: "Awaitable[object]", process: int) -> None:
+    code: object = 0
+    try:
+        await coroutine
+    except BaseException as error:
+        if os.getpid() == process:
+            raise
+        code = error.code if isinstance(error, SystemExit) else 1
+        if not isinstance(error, SystemExit):
+            traceback.print_exc()
+    if os.getpid() != process:
+        leave(code)  # a fork shares the event loop's descriptors: it must not get as far as the loop's end
+
+
 def main(payload_path: str) -> int:
     """Load and call the payload; 0 when it returned, 1 when it raised."""
     import pickle
 
+    process = os.getpid()
     reason = wrong_python(os.environ.pop("IRIS_PICKLED_BY", ""))
     if reason:
         print(reason, file=sys.stderr)
@@ -134,9 +168,15 @@ def main(payload_path: str) -> int:
         ensure_cloudpickle(os.environ.pop("IRIS_CLOUDPICKLE", ""))
         with open(payload_path, "rb") as file:
             function, args, kwargs = pickle.load(file)  # noqa: S301 - the submitter's own code is what we are here to run
-        function(*args, **kwargs)
+        finish(function, function(*args, **kwargs))
+    except SystemExit as end:
+        if isinstance(end.code, int) and end.code and not end.code & 0xFF:
+            return 1  # of which the system would keep the 0 alone
+        raise
     except Exception as error:
         traceback.print_exc()
+        if os.getpid() != process:
+            return 1  # a fork of the callable's: how the attempt ended is not its to say
         text = describe(error)
         write_error(text)  # first: whatever pickling does
         write_error(text, pickle_exception(error))

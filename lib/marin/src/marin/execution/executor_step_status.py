@@ -99,13 +99,20 @@ class LockedStatus(StatusFile):
     def __init__(self, output_path: str, held: HeldLease) -> None:
         super().__init__(output_path, held.worker_id)
         self.held = held
+        self._process = os.getpid()
 
     def write_status(self, status: str) -> None:
         """Replace the status, atomically.
 
         Raises:
             LeaseLostError: The lock was lost, so another may be making this output now.
+            Conflict: This process is a fork of the one that holds the lock, which alone speaks about this output.
         """
+        if os.getpid() != self._process:
+            raise Conflict(
+                f"status of {self.output_path}: its lock is held by process {self._process}, of which this one is a "
+                "fork; end the fork with os._exit() in the function that forked it"
+            )
         self.held.check()
         try:
             # A renewal every half a minute may not have noticed yet that another has the lock.

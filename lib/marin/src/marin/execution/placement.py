@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
 import logging
 import threading
 from collections.abc import Callable
@@ -17,8 +16,9 @@ from marin.execution.progress import StepProgress, step_progress
 from marin.execution.remote import RemoteCallable, job_name, job_region, remote, submit_step
 from marin.execution.results import take_result_of_job
 from marin.execution.step import ExecutorStep
-from marin.execution.step_call import call_step, generator_problem, mirror_budget_gb
+from marin.execution.step_call import call_step, mirror_budget_gb
 from marin.execution.step_output import speaking
+from rigging.calls import generator_problem, is_generator_function, name_of
 from rigging.errors import DeadlineExceeded, InvalidRequest, MarinError
 
 if TYPE_CHECKING:
@@ -144,8 +144,8 @@ def check_function(step: ExecutorStep[Any]) -> None:
     fn = step.fn
     while isinstance(fn, (RemoteCallable, functools.partial)):
         fn = fn.fn if isinstance(fn, RemoteCallable) else fn.func
-    if fn is not None and (inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)):
-        raise InvalidRequest(f"step {step.name!r}: {generator_problem(fn.__qualname__)}")
+    if is_generator_function(fn):
+        raise InvalidRequest(f"step {step.name!r}: {generator_problem(name_of(fn))}")
 
 
 def check_job_region(step: ExecutorStep[Any], config: Any, output_path: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import re
 import sys
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 
 from marin.execution.regions import infer_region
-from marin.execution.step_call import call_ray_function, call_step_in_job, call_to_end, is_ray_function
+from marin.execution.step_call import call_ray_function, call_step_in_job, is_ray_function
 
 if TYPE_CHECKING:
     from fray.client import JobHandle
@@ -162,7 +161,7 @@ def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
         fn = fn.fn
     if is_ray_function(fn):
         return _shown_as(functools.partial(_call_ray_function, fn), fn)
-    return _shown_as(functools.partial(call_to_end, fn), fn) if inspect.iscoroutinefunction(fn) else fn
+    return fn
 
 
 def _shown_as(call: functools.partial[Any], fn: Callable[..., Any]) -> functools.partial[Any]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +14,7 @@ from marin.execution.results import keep_result, keep_result_of_job
 from marin.execution.shapes import shape_of
 from marin.execution.step import ExecutorStep
 from marin.execution.walk import LEAF_TYPES, dataclass_field_names
+from rigging.calls import call_to_end
 from rigging.errors import InvalidRequest
 
 _WITHOUT_BUDGET = (InputName, OutputName, ExecutorStep)
@@ -74,26 +73,6 @@ def _call(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
     if is_ray_function(fn):
         return call_ray_function(fn, args)
     return call_to_end(fn, *args)
-
-
-def call_to_end(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function; what an `async def` one returns is awaited.
-
-    Raises:
-        InvalidRequest: It returned a generator, of which nothing has run.
-    """
-    value = fn(*args, **kwargs)
-    if inspect.isgenerator(value) or inspect.isasyncgen(value):
-        raise InvalidRequest(generator_problem(getattr(fn, "__qualname__", repr(fn))))
-    return asyncio.run(value) if inspect.iscoroutine(value) else value
-
-
-def generator_problem(name: str) -> str:
-    """The words for a step's function that is a generator function."""
-    return (
-        f"{name} is a generator function: calling it runs none of its code, so the step would be done with nothing "
-        "done; write the results to the output path instead of yielding them"
-    )
 
 
 def is_ray_function(fn: Any) -> bool:

@@ -19,6 +19,7 @@ from marin.execution.executor_step_status import (
     status_path,
 )
 from marin.execution.step import check_relative_name
+from rigging.calls import call_to_end
 from rigging.distributed_lock import lease
 from rigging.errors import Conflict, InvalidRequest, StepFailed
 
@@ -102,7 +103,7 @@ def _run_one(path: str, target: SweepTarget[ConfigT], run_fn: Callable[[ConfigT]
             return False
         status.write_status(STATUS_RUNNING)
         try:
-            run_fn(target.config)
+            call_to_end(run_fn, target.config)
         except BaseException:
             status.write_status(STATUS_FAILED)
             raise

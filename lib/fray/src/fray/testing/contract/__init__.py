@@ -9,6 +9,7 @@ from fray.testing.contract.actors import TestActors
 from fray.testing.contract.callables import TestCallables
 from fray.testing.contract.clients import TestClients
 from fray.testing.contract.environments import TestEnvironments
+from fray.testing.contract.functions import TestActorFunctions, TestFunctions
 from fray.testing.contract.lifecycle import TestLifecycle
 from fray.testing.contract.names import TestNames
 from fray.testing.contract.nesting import TestNestedJobs
@@ -17,12 +18,14 @@ from fray.testing.contract.replicas import TestReplicas
 from fray.testing.contract.waiting import TestWaiting
 
 __all__ = [
+    "TestActorFunctions",
     "TestActorGroups",
     "TestActorLifetimes",
     "TestActors",
     "TestCallables",
     "TestClients",
     "TestEnvironments",
+    "TestFunctions",
     "TestLifecycle",
     "TestNames",
     "TestNestedJobs",

@@ -1,0 +1,186 @@
+"""Functions of every kind as jobs and as actors' methods: coroutines, generators, and functions that fork."""
+
+import asyncio
+import functools
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import NoReturn
+
+import pytest
+
+from fray.errors import JobFailed
+from fray.testing.contract.actors import ActorTests, create
+from fray.testing.contract.callables import NotMadeAgain, fail_deeply, raised_by
+from fray.testing.signals import Flag
+from fray.testing.stage import LONG, Stage
+from fray.types import CallableEntrypoint, Entrypoint, JobStatus
+from rigging.errors import InvalidRequest
+
+NOTHING_RUNS = "is a generator function: calling it runs none of its code"
+
+
+async def set_later(flag: Flag, text: str) -> str:
+    """Raise a flag, from an event loop."""
+    await asyncio.sleep(0)
+    flag.set(text)
+    return text
+
+
+async def fail_later(where: str) -> None:
+    """Raise an exception, from an event loop."""
+    await asyncio.sleep(0)
+    fail_deeply(where)
+
+
+def shards() -> Iterator[int]:
+    """Yield numbers."""
+    yield 1
+
+
+async def later_shards() -> AsyncIterator[int]:
+    """Yield numbers, in an event loop."""
+    yield 1
+
+
+def end_of(child: int) -> int:
+    """The exit status of a forked child; one that hangs is killed."""
+    deadline = time.monotonic() + LONG / 4
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise AssertionError("the forked child hangs")
+        time.sleep(0.002)
+    return os.waitstatus_to_exitcode(ended[1])
+
+
+def exit_in_child(code: int) -> NoReturn:
+    """End as a program does."""
+    sys.exit(code)
+
+
+ENDS: list[tuple[Callable[[], object], int]] = [
+    (os.getpid, 0),
+    (functools.partial(fail_deeply, "the child"), 1),
+    (functools.partial(exit_in_child, 0), 0),
+    (functools.partial(exit_in_child, 3), 3),
+]
+"""What a forked child does before it leaves the function, and its exit status."""
+
+
+def fork_and_tell(flag: Flag) -> str:
+    """Fork for each of ENDS, each child on its way out of this function; tell how they ended."""
+    found = []
+    for in_child, _ in ENDS:
+        child = os.fork()
+        if child == 0:
+            return f"child {in_child()}"
+        found.append(end_of(child))
+    flag.set(repr(found))
+    return flag.text()
+
+
+async def fork_later(flag: Flag) -> str:
+    """The same from an event loop, which works afterwards."""
+    text = fork_and_tell(flag)
+    return text if text.startswith("child") else await asyncio.to_thread(str, text)
+
+
+class Mixed:
+    """An actor with methods of every kind."""
+
+    async def later(self, number: int) -> int:
+        """Double a number, in an event loop."""
+        await asyncio.sleep(0)
+        return 2 * number
+
+    async def fail_later(self, where: str) -> None:
+        """Raise an exception, from an event loop."""
+        await fail_later(where)
+
+    def shards(self) -> Iterator[int]:
+        """Yield numbers."""
+        yield from shards()
+
+    def total(self) -> int:
+        """Use a generator of one's own."""
+        return sum(self.shards())
+
+    def fork(self, flag: Flag) -> str:
+        """See `fork_and_tell`."""
+        return fork_and_tell(flag)
+
+
+class TestFunctions:
+    """What a callable may be, beside a function that returns."""
+
+    def test_a_coroutine_runs_to_its_end(self, fray_stage: Stage) -> None:
+        flag = fray_stage.flag("later")
+        jobs = [
+            fray_stage.call(set_later, flag, "from a loop"),
+            fray_stage.call(functools.partial(fail_later, "the loop")),
+        ]
+        assert jobs[0].wait(LONG) is JobStatus.SUCCEEDED
+        assert flag.text() == "from a loop"
+        assert "no shards in the loop" in str(raised_by(jobs[1]))
+
+    @pytest.mark.parametrize("fn", [shards, later_shards, functools.partial(shards), Mixed().shards])
+    def test_a_generator_function_is_refused_by_name(self, fray_stage: Stage, fn: Callable[[], object]) -> None:
+        with pytest.raises(InvalidRequest, match=rf"shards {NOTHING_RUNS}"):
+            fray_stage.call(fn)
+        with pytest.raises(InvalidRequest, match=rf"shards {NOTHING_RUNS}"):
+            fray_stage.submit(fray_stage.request(Entrypoint(CallableEntrypoint(fn))))
+
+    def test_a_generator_that_comes_out_of_a_function_fails_its_job(self, fray_stage: Stage) -> None:
+        assert NOTHING_RUNS in str(raised_by(fray_stage.call(lambda: shards())))
+
+    @pytest.mark.parametrize("fn", [fork_and_tell, fork_later])
+    def test_a_forked_child_ends_with_the_function_and_says_nothing_of_the_job(
+        self, fray_stage: Stage, fn: Callable[[Flag], object]
+    ) -> None:
+        flag = fray_stage.flag("children")
+        assert fray_stage.call(fn, flag).wait(LONG) is JobStatus.SUCCEEDED
+        assert flag.text() == repr([status for _, status in ENDS])
+
+    def test_sys_exit_of_what_the_system_would_cut_to_zero_fails(self, fray_stage: Stage) -> None:
+        error = raised_by(fray_stage.call(sys.exit, 256))
+        assert isinstance(error, JobFailed)
+        assert error.exit_code == 1
+
+    def test_a_group_of_exceptions_comes_back_with_its_members(self, fray_stage: Stage) -> None:
+        def fail() -> None:
+            odd = NotMadeAgain("device", "on fire")
+            odd.add_note("in the cellar")
+            raise ExceptionGroup("outer", [odd, ExceptionGroup("inner", [NotMadeAgain("rack", "wet"), KeyError("a")])])
+
+        error = raised_by(fray_stage.call(fail))
+        own = error if fray_stage.capabilities.raises_own_exceptions else error.__cause__
+        assert isinstance(own, ExceptionGroup)
+        odd, inner = own.exceptions
+        assert isinstance(odd, NotMadeAgain)
+        assert (odd.device, odd.__notes__) == ("device", ["in the cellar"])
+        assert isinstance(inner, ExceptionGroup)
+        assert [type(error) for error in inner.exceptions] == [NotMadeAgain, KeyError]
+
+
+class TestActorFunctions(ActorTests):
+    """What a method may be, beside a function that returns."""
+
+    def test_a_coroutine_is_awaited(self, fray_stage: Stage) -> None:
+        mixed = create(fray_stage, Mixed)
+        assert mixed.later(4) == 8
+        assert mixed.later.remote(5).result(LONG) == 10
+        with pytest.raises(LookupError, match="no shards in the loop"):
+            mixed.fail_later("the loop")
+
+    def test_a_generator_is_for_the_actor_alone(self, fray_stage: Stage) -> None:
+        mixed = create(fray_stage, Mixed)
+        assert mixed.total() == 1
+        with pytest.raises(ValueError, match=rf"Mixed\.shards {NOTHING_RUNS}"):
+            mixed.shards()
+
+    def test_a_forked_child_ends_with_the_method(self, fray_stage: Stage) -> None:
+        assert create(fray_stage, Mixed).fork(fray_stage.flag("children")) == repr([status for _, status in ENDS])
