@@ -158,7 +158,7 @@ async def _end_attempts(
 
 
 class _Outside:
-    """What tells the worker to end, apart from its controller: signals, and the platform."""
+    """Reasons for the worker to end, apart from its controller: signals, and the platform."""
 
     def __init__(self, platform: Platform, loop: asyncio.AbstractEventLoop) -> None:
         self.told_to_stop = asyncio.Event()

@@ -79,7 +79,7 @@ class Attempt:
         )
 
     def inventory_observation(self) -> Observation:
-        """What a new session begins with: an end is told only once its log is, so until then the attempt goes on."""
+        """The first observation of a new session: an end is told only once its log is; until then the attempt goes on."""
         if not self.ended or self.log.acked == self.log.size:
             return self.observation()
         state = TaskState.RUNNING if self.life.pid else TaskState.BUILDING
@@ -103,7 +103,7 @@ class Attempt:
             self.report_timer = None
 
     def note(self) -> dict[str, Any]:
-        """What the next worker process has to know of this one: see `adopted`."""
+        """State for the next worker process: see `adopted`."""
         launch = self.request.launch
         note: dict[str, Any] = {
             "task": self.request.task_id,

@@ -76,7 +76,7 @@ class AttemptDirectories:
         return _moved(ground, str(bundle), private_copy(directory))
 
     def mounts(self, attempt_id: str, ground: Ground) -> tuple[Mount, ...]:
-        """What the attempt is to see in place of what is shared; `make` comes before. Raises OSError."""
+        """The attempt's mounts in place of shared directories; `make` comes before. Raises OSError."""
         if self._mode is IsolationMode.COPY:
             if ground.bundle_dir is None:
                 self._plain.add(attempt_id)
@@ -189,7 +189,7 @@ class AttemptDirectories:
 
 
 def _key(ground: Ground) -> tuple[str, str]:
-    """What an attempt's layers are of."""
+    """Identifies the bundle and environment that an attempt's layers belong to."""
     return ("" if ground.bundle_dir is None else str(ground.bundle_dir), ground.virtual_env)
 
 

@@ -107,7 +107,7 @@ Event = HandedBack | Accepted | Prepared | PrepareFailed | Handed | Spawned | Sp
 
 
 class Act(StrEnum):
-    """What the edge is to do, in order."""
+    """Instructions for the edge, in order."""
 
     PREPARE = "prepare"
     CANCEL_PREPARE = "cancel_prepare"

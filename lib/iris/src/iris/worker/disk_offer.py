@@ -12,7 +12,7 @@ _NOTABLE_SHARE: Final = 20
 
 
 def next_offer(offered: int, free: int, reserved: int) -> int:
-    """What to offer when `free` bytes are free now, and live attempts were promised `reserved`.
+    """Bytes to offer when `free` bytes are free now, and live attempts were promised `reserved`.
 
     How much of what they were promised those attempts have used is not known: anything between nothing and all. So what
     there is lies between `free` and `free + reserved`, and an offer in between stands.
@@ -24,7 +24,7 @@ def next_offer(offered: int, free: int, reserved: int) -> int:
 
 
 class Offer:
-    """What a worker has to offer at present.
+    """The resources that a worker offers at present.
 
     Args:
         capacity: As it is in the beginning.

@@ -47,7 +47,7 @@ class _Recipe:
     over: Interpreter | None = None
     """Whose packages are seen below the environment's own."""
     copied: Path | None = None
-    """What is copied for the time of the build, because building may write beside its sources; `directory` is in it."""
+    """Sources copied for the time of the build, because building may write beside its sources; `directory` is in it."""
 
 
 class EnvironmentStore:

@@ -1,4 +1,4 @@
-"""What controllers and workers keep of the environment they are started in: settings of the host, and no secrets.
+"""The variables that controllers and workers keep of those they are started with: settings of the host, no secrets.
 
 Tasks run as the user of their worker and can read /proc/PID/environ of its processes. The list is in docs/iris-cli.md.
 """

@@ -101,7 +101,7 @@ class Interpreters:
         )
 
     async def probe(self, program: str) -> Interpreter | None:
-        """What an interpreter says about itself; None when it does not run."""
+        """The version and paths that an interpreter reports; None when it does not run."""
         if not os.access(program, os.X_OK):
             return None
         succeeded, output = await self._tools.run((program, "-I", "-c", _PROBE), self._base, self._cwd)

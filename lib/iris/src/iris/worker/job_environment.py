@@ -32,7 +32,7 @@ class JobEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class JobSources:
-    """What was unpacked for a job; all None without a bundle. `project` is the workspace's directory in `bundle`."""
+    """The unpacked files of a job; all None without a bundle. `project` is the workspace's directory in `bundle`."""
 
     bundle: Path | None = None
     project: Path | None = None

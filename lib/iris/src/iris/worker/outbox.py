@@ -1,4 +1,4 @@
-"""What the controller has not been told yet: the last observation of each attempt, and log bytes from an offset on."""
+"""Holds news for the controller: the last observation of each attempt, and log bytes from an offset on."""
 
 import asyncio
 from collections.abc import Callable
@@ -100,7 +100,7 @@ class Outbox:
         await self._news.wait()
 
     def delivered(self) -> None:
-        """What was taken has been handed to the transport."""
+        """Confirm that the batch taken was handed to the transport."""
         if not self._observations and not self._logs:
             self._quiet.set()
 
@@ -109,7 +109,7 @@ class Outbox:
         await self._quiet.wait()
 
     def take(self) -> Batch:
-        """What is to be sent now; empty when the rest must wait for acknowledgements."""
+        """Messages to be sent now; empty when the rest must wait for acknowledgements."""
         self._news.clear()
         logs = self._take_logs()
         observations: list[Observation] = []

@@ -71,7 +71,7 @@ class WorkPaths:
         return f"{self._attempts}/{safe_name(attempt_id)}"
 
     def layer(self, attempt_id: str) -> str:
-        """What it changes of its bundle and environment, or its copies of them."""
+        """Its changes to its bundle and environment, or its copies of them."""
         return f"{self.layers}/{short_name(attempt_id)}"
 
     # These are asked for by every attempt, so they are plain strings: a Path costs ten times as much.

@@ -15,7 +15,7 @@ _LONG_POLL_S: Final = 300
 
 
 class Platform(StrEnum):
-    """What a worker's host stands on."""
+    """The platform that a worker's host runs on."""
 
     NONE = "none"
     """Nothing that takes hosts away, or nothing that says so."""

@@ -1,4 +1,4 @@
-"""What this machine has to offer, as far as the limits put on this process allow."""
+"""Measures the resources of this machine, as far as the limits put on this process allow."""
 
 import os
 import platform
@@ -49,7 +49,7 @@ def disk_size(work_dir: Path) -> dict[str, str]:
 
 
 def probe_attributes() -> dict[str, str]:
-    """What constraints can ask of this machine."""
+    """Attributes of this machine that constraints can name."""
     return {
         "hostname": socket.gethostname(),
         "os": platform.system().lower(),

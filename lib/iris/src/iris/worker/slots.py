@@ -70,7 +70,7 @@ class Watched:
 
 
 class Layers:
-    """What an attempt writes of its bundle and environment: the layers of some mounts.
+    """The layers that take an attempt's writes to its bundle and environment.
 
     Args:
         directory: It has them, and nothing else.

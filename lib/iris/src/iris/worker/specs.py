@@ -1,4 +1,4 @@
-"""What the guardian is told to run for an attempt."""
+"""Makes the specs of attempts that the guardian runs."""
 
 import logging
 from collections.abc import Callable
@@ -47,7 +47,7 @@ class SpecMaker:
         self._last: tuple[Launch, Ground, str, CommonSpec] | None = None
 
     def make(self, attempt: Attempt) -> ProcessSpec:
-        """What is to run. Mends what a task did to more than its own directory (`rm -rf ../..`, `chmod 000 ..`).
+        """The spec of an attempt. Mends what a task did outside of its own directory (`rm -rf ../..`, `chmod 000 ..`).
 
         Raises:
             StartFailed: The command cannot be started. OSError: This worker has no disk for it.

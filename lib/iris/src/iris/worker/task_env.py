@@ -27,7 +27,7 @@ DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What was prepared for the attempts of a job: where programs, code and files come from."""
+    """Prepared for the attempts of a job: where programs, code and files come from."""
 
     bin_dirs: tuple[str, ...] = ()
     """Go before the worker's PATH; the first holds the `python` of the task."""
@@ -45,7 +45,7 @@ def own_ground() -> Ground:
 
 
 def base_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """What tasks get of the worker's own environment: what programs need to run, and nothing that may be a secret."""
+    """The worker's own variables that tasks get: those that programs need to run, and none that may be a secret."""
     base = {name: value for name, value in environ.items() if is_passed_to_tasks(name) and name not in _WORKER_ONLY}
     base.setdefault("PATH", DEFAULT_PATH)
     return base

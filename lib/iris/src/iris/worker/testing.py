@@ -127,7 +127,7 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
         return list(decode_all(bytes(self.logs.get(attempt_id, b""))))
 
     def output(self, attempt_id: str, *, stderr: bool = False) -> bytes:
-        """What the attempt wrote, put together from its log."""
+        """The attempt's output, put together from its log."""
         records = [record for record in self.records(attempt_id) if record.is_stderr == stderr]
         return b"".join(record.data + (b"" if record.partial else b"\n") for record in records)
 
@@ -217,7 +217,7 @@ def run_command(
     environment: pb.Environment | None = None,
     ports: Iterable[str] = (),
 ) -> pb.RunAttempts:
-    """What a controller sends to start attempts of one job."""
+    """The message by which a controller starts attempts of one job."""
     entrypoint = pb.Entrypoint(command=pb.Command(argv=argv))
     if payload:
         entrypoint = pb.Entrypoint(callable=pb.Callable(payload_digest=payload))

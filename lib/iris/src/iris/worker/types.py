@@ -19,7 +19,7 @@ class PreparationFailed(MarinError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What all attempts of a job have in common. Exactly one of `argv` and `payload_digest` is set."""
+    """The common part of all attempts of a job. Exactly one of `argv` and `payload_digest` is set."""
 
     job_id: str
     argv: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class DesiredChange:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What the worker saw last of one attempt."""
+    """The worker's last observation of one attempt."""
 
     attempt_id: str
     state: TaskState

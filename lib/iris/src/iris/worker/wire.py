@@ -13,7 +13,7 @@ _MESSAGE_EXCEPTION_BYTES: Final = 4 * 1024 * 1024
 
 
 def desired_from_wire(message: pb.Desired) -> DesiredChange:
-    """What the controller wants changed."""
+    """A change of the desired set, from the wire."""
     start = []
     for run in message.run:
         # The attempts of one job come in many messages; each needs the same, and is known by it.

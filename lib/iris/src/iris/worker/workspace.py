@@ -1,4 +1,4 @@
-"""What a bundle's pyproject files say: its members, where their modules are, their names and entry points."""
+"""Reads a bundle's pyproject files: its members, where their modules are, their names and entry points."""
 
 import hashlib
 import json
@@ -65,7 +65,7 @@ class Workspace:
         return digest.hexdigest()
 
     def local_sources(self) -> list[Path]:
-        """What the lock takes from the bundle and is no member: folders and archives, whose content decides too."""
+        """Folders and archives in the bundle that the lock names and that are no members: their content decides, too."""
         members = {member.directory for member in self.members}
         paths = {path.decode() for path in _LOCAL_SOURCE.findall((self.root / "uv.lock").read_bytes())}
         return [Path(os.path.normpath(self.root / path)) for path in sorted(paths - members)]

@@ -1,1 +1,1 @@
-"""What must outlive the worker process: its tasks, and what they write."""
+"""The process that holds the tasks and their output, and outlives the worker process."""

@@ -314,7 +314,7 @@ async def attach(
 
 
 def _isolation(name: object) -> IsolationMode:
-    """What a guardian says of itself; one of a release that says nothing, or something new, keeps nothing apart."""
+    """The isolation that a guardian states; one of a release that says nothing, or something new, has none."""
     return next((mode for mode in IsolationMode if mode == name), IsolationMode.COPY)
 
 

@@ -74,7 +74,7 @@ class Guardian:
         return [attempt.whole() for attempt in self._attempts.values() if not attempt.spec.dies_with_worker]
 
     def take_news(self, version: int = 1) -> list[list[Any]]:
-        """What the worker has not been told, in this version of the protocol."""
+        """News that the worker has not been told, in this version of the protocol."""
         news = [item for attempt in self._dirty.values() for item in attempt.news(version)]
         self._dirty.clear()
         self.news_due = None

@@ -22,7 +22,7 @@ class Phase(Enum):
 
 
 class Keeper(Protocol):
-    """What an attempt tells its guardian."""
+    """Receives the events of one attempt."""
 
     def grew(self, attempt: "HeldAttempt") -> None: ...
 
@@ -120,7 +120,7 @@ class HeldAttempt:
     # --- what is told of it ---
 
     def news(self, version: int = 1) -> list[list[Any]]:
-        """What the worker was not told yet, in this version of the protocol; it counts as told then."""
+        """News that the worker was not told yet, in this version of the protocol; it counts as told then."""
         told: list[list[Any]] = []
         name = self.spec.owner
         if self.refusal is not None:
@@ -179,7 +179,7 @@ class HeldAttempt:
 
 
 def spec_from(fields: Json) -> ProcessSpec:
-    """What a "start" asks for. Raises KeyError, TypeError or ValueError for what cannot be run."""
+    """Parse a "start". Raises KeyError, TypeError or ValueError for what cannot be run."""
     argv = tuple(map(str, fields["argv"]))
     env = {str(name): str(value) for name, value in fields["env"].items()}
     if not argv:
@@ -201,7 +201,7 @@ def spec_from(fields: Json) -> ProcessSpec:
 
 
 def common_from(fields: Json) -> CommonSpec:
-    """What a "common" tells. Raises KeyError, TypeError or ValueError for what cannot be run."""
+    """Parse a "common". Raises KeyError, TypeError or ValueError for what cannot be run."""
     whole = spec_from({"id": "", "cwd": "", **fields})
     return CommonSpec(
         whole.argv, whole.env, whole.sharer, whole.log_limit, whole.tail_bytes, whole.fence_ms, whole.note
@@ -220,7 +220,7 @@ def fields_of_common(common: CommonSpec) -> Json:
 def spec_of_run(
     common: CommonSpec, name: str, cwd: str, log: str, env: Json, note: Json, mounts: Any = ()
 ) -> ProcessSpec:
-    """What a "run" asks for. Raises TypeError or ValueError for what cannot be run."""
+    """Parse a "run". Raises TypeError or ValueError for what cannot be run."""
     if not all(type(value) is str for value in env.values()):
         raise TypeError("a variable is no text")
     return ProcessSpec(

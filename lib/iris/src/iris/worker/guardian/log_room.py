@@ -29,7 +29,7 @@ def is_short(path: str | Path) -> bool:
 
 
 def stored_bytes(descriptor: int) -> int:
-    """What a file takes on the disk, without its holes."""
+    """Bytes that a file takes on the disk, without its holes."""
     return os.fstat(descriptor).st_blocks * 512
 
 

@@ -51,14 +51,14 @@ class LineSplitter:
         return b"".join(records)
 
     def flush(self, at_ms: int) -> bytes:
-        """What is held back, as a partial record: somebody may be waiting for a prompt or a progress bar."""
+        """The bytes held back, as a partial record: somebody may be waiting for a prompt or a progress bar."""
         if not self._rest:
             return b""
         rest, self._rest, self._open = self._rest, b"", True
         return encode(self._is_stderr, at_ms, rest, partial=True)
 
     def close(self, at_ms: int) -> bytes:
-        """What is held back, as the stream's last line; also ends a line that was flushed in part."""
+        """The bytes held back, as the stream's last line; also ends a line that was flushed in part."""
         if not self._rest and not self._open:
             return b""
         rest, self._rest, self._open = self._rest, b"", False
@@ -113,7 +113,7 @@ class LogWriter:
 
     @property
     def unmarked(self) -> str:
-        """What the log itself could not be made to say of that; empty when it says all."""
+        """The part of `lost` that the log has no note of; empty when it has all."""
         return lost_output(self._pending, self._pending_why).decode() if self._pending else ""
 
     def feed(self, is_stderr: bool, data: bytes, at_ms: int) -> None:

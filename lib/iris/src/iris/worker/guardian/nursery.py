@@ -36,7 +36,7 @@ Kind = tuple[str, str, tuple[str, ...], frozenset[tuple[str, str]]]
 
 
 class Host(Protocol):
-    """What a nursery needs of the runtime that it works for."""
+    """The runtime that a nursery works for."""
 
     def spawn_helper(self, executable: str, argv: tuple[str, ...], env: Mapping[str, str], descriptor: int) -> int:
         """Start a helper with `descriptor` as its descriptor 3; its pid. Raises OSError."""

@@ -65,7 +65,7 @@ class Marks:
         self.usable = self._hard == resource.RLIM_INFINITY
 
     def put_on(self, number: int) -> None:
-        """What this process starts carries this mark, until `take_off`."""
+        """Mark every process started from here on, until `take_off`."""
         if self.usable:
             resource.setrlimit(resource.RLIMIT_RSS, (self._base | number, self._hard))
 
@@ -130,7 +130,7 @@ class OrphanReaper:
         return self._count
 
     def put_mark_on(self, number: int) -> None:
-        """What this process starts from now on, until `take_mark_off`, is marked with this number."""
+        """Mark every process started from now on with this number, until `take_mark_off`."""
         self._is_marked = True
         self._marks.put_on(number)
 

@@ -1,4 +1,4 @@
-"""What a worker and its guardian say to each other, so that each may be of another release than the other.
+"""The messages between a worker and its guardian, made so that each may be of another release than the other.
 
 A frame is a length (u32, big-endian) and a JSON object. The first frame of each side is its hello:
 
@@ -48,7 +48,7 @@ def boot_ms() -> int:
 
 
 class ProtocolError(Exception):
-    """What came is no message of this protocol."""
+    """The bytes received are no message of this protocol."""
 
 
 def encode(message: Message) -> bytes:

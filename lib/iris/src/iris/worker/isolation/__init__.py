@@ -1,1 +1,1 @@
-"""What keeps one task's writes from the next: views of shared directories in mount namespaces, or private copies."""
+"""Keeps one task's writes from the next: views of shared directories in mount namespaces, or private copies."""

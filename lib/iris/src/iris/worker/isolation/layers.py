@@ -8,7 +8,7 @@ from typing import Final
 _WORK: Final = ".work"
 _MADE_BY_KERNEL: Final = ("work/incompat/volatile", "work/incompat", "work")
 _DIRTY: Final = "work/incompat/volatile/dirty"
-"""What is left in a work directory by a mount with the option "volatile"."""
+"""Left in a work directory by a mount with the option "volatile"."""
 
 
 def layer_paths(layer: str) -> tuple[str, str]:

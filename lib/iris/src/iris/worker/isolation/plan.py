@@ -1,4 +1,4 @@
-"""What an attempt sees in place of what is shared; decided here, done by `views` and `attempt_dirs`."""
+"""Mounts of an attempt in place of shared directories; decided here, done by `views` and `attempt_dirs`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class IsolationMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """What an attempt sees at `target` instead of what is there.
+    """Shows an attempt something else at `target`.
 
     Args:
         source: What it sees. With a layer it is never written; without one it is the attempt's own, or, where it is
@@ -39,7 +39,7 @@ class Mount:
 
 
 def mounts_from(words: Sequence[Sequence[Any]]) -> tuple[Mount, ...]:
-    """What `Mount.words` gave. Raises TypeError, ValueError."""
+    """The inverse of `Mount.words`. Raises TypeError, ValueError."""
     return tuple(Mount(*map(str, mount)) for mount in words)
 
 
@@ -75,7 +75,7 @@ def variables_of(mode: IsolationMode) -> dict[str, str]:
 
 
 def bundle_layer(own_directory: str) -> str:
-    """What an attempt changes of its bundle, where it has a layer for that."""
+    """Where an attempt's changes to its bundle are, if it has a layer."""
     return f"{own_directory}/bundle"
 
 

@@ -34,7 +34,7 @@ _MOST_KEPT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class _Ability:
-    """What the host allows."""
+    """The best kind of isolation that the host allows."""
 
     mode: IsolationMode
     options: str = ""
@@ -129,7 +129,7 @@ class TaskViews:
 
     @contextlib.contextmanager
     def outside(self) -> Iterator[None]:
-        """What is started in this context may write what tasks share. The working directory is "/" then."""
+        """Let processes started in this context write what tasks share. The working directory is "/" then."""
         if self.mode is IsolationMode.COPY:
             yield
             return
@@ -149,7 +149,7 @@ class TaskViews:
 
     @contextlib.contextmanager
     def may_enter_namespaces(self) -> Iterator[None]:
-        """What is started in this context can enter what `namespace` returns."""
+        """Let processes started in this context enter what `namespace` returns."""
         if self.mode is IsolationMode.COPY or not self.in_user_namespace:
             yield
             return
@@ -195,7 +195,7 @@ def open_views(work_dir: Path, best: IsolationMode = IsolationMode.OVERLAY) -> T
 
 
 def shared_paths(work_dir: Path) -> list[str]:
-    """What all tasks of a worker use and none may change: caches, the worker's own environment and its packages."""
+    """Directories that all tasks use and none may change: caches, the worker's own environment and its packages."""
     found = [str(work_dir / name) for name in _PROTECTED]
     if sys.prefix != sys.base_prefix:
         found.append(sys.prefix)
@@ -304,7 +304,7 @@ def _tried(work_dir: Path, work: Callable[[Path], None]) -> str:
 
 
 def _try_overlay(place: Path, options: str) -> None:
-    """What tasks do to files, on this very file system. Raises OSError."""
+    """Try the file operations of tasks on this very file system. Raises OSError."""
     lower, seen, layer = place / "lower", place / "seen", place / "layer"
     for directory in (lower, lower / "folder", seen):
         directory.mkdir()

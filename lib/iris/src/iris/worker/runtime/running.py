@@ -1,4 +1,4 @@
-"""What a runtime is told to run, and what it tells of that: the supervisor's side of a `Runtime`."""
+"""The supervisor's side of a `Runtime`: specs of commands, and the events of their processes."""
 
 import signal
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from rigging.errors import MarinError
 
 NOT_EXECUTABLE: Final = 126
 NOT_FOUND: Final = 127
-"""What shells exit with for a command that cannot be started, and for one that is not there."""
+"""Exit codes of shells for a command that cannot be started, and for one that is not there."""
 
 
 class StartFailure(StrEnum):
@@ -42,7 +42,7 @@ class StartFailed(MarinError, RuntimeError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommonSpec:
-    """What many commands have in common, of which a guardian is told once; as in `ProcessSpec`."""
+    """The common part of many commands, sent to a guardian once; fields as in `ProcessSpec`."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -55,7 +55,7 @@ class CommonSpec:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to run. `argv[0]` is looked up in the PATH of `env` (never in the worker's), relative to `cwd`."""
+    """One command to run. `argv[0]` is looked up in the PATH of `env` (never in the worker's), relative to `cwd`."""
 
     owner: str
     """The attempt this process belongs to, equal to IRIS_ATTEMPT_ID in `env`."""
@@ -73,13 +73,13 @@ class ProcessSpec:
     dies_with_worker: bool = False
     """It is a tool of the worker's process and means nothing to the next one. It may write what tasks share."""
     note: Mapping[str, Any] = field(default_factory=dict)
-    """What the next worker process is to know of it, in JSON's types."""
+    """State for the next worker process, in JSON's types."""
     mounts: tuple[Mount, ...] = ()
-    """What it sees in place of what is shared; see `isolation.plan`."""
+    """Its mounts in place of shared directories; see `isolation.plan`."""
     log_limit: int = 0
     """So many bytes of its log may be on the disk at a time; 0: the default."""
     common: CommonSpec | None = None
-    """What is not its own: `env` and `note` are added to these, and the other fields of `common` count, not its own."""
+    """The common part: `env` and `note` are added to these, and the other fields of `common` count, not its own."""
 
     def whole(self) -> "ProcessSpec":
         """The same without `common`."""
@@ -116,7 +116,7 @@ class Exit:
     at_ms: int = 0
     """When (Unix time); 0: just now."""
     unmarked: str = ""
-    """What of `lost` the log could not be made to say."""
+    """The part of `lost` that the log has no note of."""
 
     @property
     def succeeded(self) -> bool:
@@ -198,7 +198,7 @@ class Runtime(Protocol):
         ...
 
     def held(self) -> list[Held]:
-        """What was there when this worker process came."""
+        """Attempts that were there when this worker process came."""
         ...
 
     def take_up(self, owner: str, listener: Listener) -> Running:
