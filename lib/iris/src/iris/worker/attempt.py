@@ -79,7 +79,7 @@ class Attempt:
         )
 
     def inventory_observation(self) -> Observation:
-        """The first observation of a new session: an end is told only once its log is; until then the attempt goes on."""
+        """The first observation of a new session: an end is told only once its log is; until then it goes on."""
         if not self.ended or self.log.acked == self.log.size:
             return self.observation()
         state = TaskState.RUNNING if self.life.pid else TaskState.BUILDING

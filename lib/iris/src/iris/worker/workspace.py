@@ -65,7 +65,7 @@ class Workspace:
         return digest.hexdigest()
 
     def local_sources(self) -> list[Path]:
-        """Folders and archives in the bundle that the lock names and that are no members: their content decides, too."""
+        """Folders and archives of the bundle that the lock names, without members: their content decides, too."""
         members = {member.directory for member in self.members}
         paths = {path.decode() for path in _LOCAL_SOURCE.findall((self.root / "uv.lock").read_bytes())}
         return [Path(os.path.normpath(self.root / path)) for path in sorted(paths - members)]
