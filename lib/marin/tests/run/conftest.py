@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fray.testing.ray_harness import RayCluster
+from fray.testing.ray_jobs import await_jobs_api
 from marin.run.follow import Times
 from marin.run.testing import JobsServer
 
@@ -39,6 +41,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(root)
     return root
+
+
+@pytest.fixture(scope="session")
+def jobs_address() -> Iterator[str]:
+    """The Jobs API of a real Ray cluster, ready to take jobs."""
+    with RayCluster(cpus=4, jobs_api=True).running() as cluster:
+        await_jobs_api(cluster.jobs_address)
+        yield cluster.jobs_address
 
 
 PYPROJECT = """\

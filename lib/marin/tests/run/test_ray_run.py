@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -160,6 +161,26 @@ def test_a_refused_job_says_what_the_cluster_said(at: JobsServer, capfd: pytest.
     assert "ValueError: told to fail" in capfd.readouterr().err
 
 
+def interrupt(_job: Job) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_an_interrupt_while_it_is_submitted_stops_what_has_come_of_it(
+    at: JobsServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    at.on_submit, at.submit_seconds = interrupt, 60
+    assert main(COMMAND) == 130
+    (job_id,) = at.jobs
+    assert at.stops == [job_id]
+    assert f"job {job_id} is stopped" in capfd.readouterr().err
+
+
+def test_whether_a_job_was_submitted_may_be_unknown(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:
+    at.failing = {"/api/jobs/": 0}
+    assert main(["--submission-id", "mine", *COMMAND]) == 5
+    assert f"`ray job status --address {at.address} mine` tells" in capfd.readouterr().err
+
+
 def test_an_unknown_cluster_is_told(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["--cluster", "nowhere", *COMMAND]) == 4
     assert "no cluster named 'nowhere'" in capfd.readouterr().err
@@ -202,3 +223,18 @@ def test_a_secret_that_was_typed_leaves_the_process_list(at: JobsServer, project
     assert b"HF_TOKEN" in words
     assert b"hf_Secret123" not in words
     assert at.job.body["runtime_env"]["env_vars"]["HF_TOKEN"] == "hf_Secret123"
+
+
+def test_a_job_is_followed_to_its_end_when_nobody_reads_its_output(at: JobsServer, project: Path) -> None:
+    def print_much(job: Job) -> None:
+        job.log = "line\n" * 30
+        job.end("FAILED", 5)
+
+    at.on_submit = print_much
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "marin.run.ray_run", *COMMAND]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writing)
+    assert done.returncode == 5
+    assert "output is not shown: Broken pipe" in done.stderr

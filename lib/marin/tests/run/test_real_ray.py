@@ -8,52 +8,46 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from fray.testing.ray_harness import RayCluster
-
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.e2e, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[4]
 SUBMIT = [sys.executable, "marin/run/ray_run.py"]
-AGENT_SECONDS = 120
 
 
-@pytest.fixture(scope="session")
-def jobs_address() -> Iterator[str]:
-    """A Ray cluster's Jobs API, ready to take jobs."""
-    with RayCluster(cpus=4, jobs_api=True).running() as cluster:
-        deadline = time.monotonic() + AGENT_SECONDS
-        body = json.dumps({"entrypoint": "true"}).encode()
-        first = urllib.request.Request(f"{cluster.jobs_address}/api/jobs/", body, {"Content-Type": "application/json"})
-        while True:
-            # The head answers before the agent that starts jobs does.
-            try:
-                urllib.request.urlopen(first, timeout=60).close()
-                break
-            except OSError as error:
-                said = error.read().decode() if isinstance(error, urllib.error.HTTPError) else str(error)
-                assert time.monotonic() < deadline, said
-            time.sleep(1)
-        yield cluster.jobs_address
+FAR = """
+from fray import Entrypoint, JobRequest, ResourceConfig, create_environment, current_client
+
+def look():
+    import one, plain, tool
+    print(f"{one.NAME}, {plain.NAME}, {tool.NAME}")
+
+small = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
+job = current_client().submit(JobRequest("look", Entrypoint.from_callable(look), small, create_environment()))
+job.wait()
+print("in a job:", job.logs())
+"""
 
 
 @pytest.fixture
 def work(tmp_path: Path, jobs_address: str) -> Path:
     """A small project as a git repository."""
     for name, text in {
-        "pyproject.toml": "[project]\nname = 'study'\nversion = '0'\n",
+        "pyproject.toml": "[project]\nname = 'study'\nversion = '0'\n[tool.uv.workspace]\nmembers = ['lib/*']\n",
         "submodules/tool/src/tool.py": "NAME = 'tool of a submodule'\n",
         "submodules/plain.d/plain.py": "NAME = 'plain'\n",
         "count.py": "import time\nfor i in range(20): print('line', i, flush=True); time.sleep(0.05)\n",
         "wait.py": "import time\nprint('waiting', flush=True)\ntime.sleep(600)\n",
         "paths.py": "import os, ray, plain, tool\n@ray.remote\ndef far():\n    import tool\n    return tool.NAME\n"
         "ray.init()\nprint(plain.NAME, ray.get(far.remote()), os.environ['MINE'], sorted(os.listdir('.')))\n",
+        "far.py": FAR,
+        "lib/one/pyproject.toml": "[project]\nname = 'one'\nversion = '0'\n",
+        "lib/one/src/one.py": "NAME = 'a project of the workspace'\n",
         "secret.log": "",
         ".gitignore": "*.log\n",
     }.items():
@@ -89,6 +83,12 @@ def test_files_variables_and_import_paths_reach_the_job_and_its_tasks(jobs_addre
     assert done.returncode == 0, done.stdout + done.stderr
     assert "plain tool of a submodule m ['.gitignore', 'count.py'" in done.stdout
     assert "secret.log" not in done.stdout
+
+
+def test_import_paths_reach_the_jobs_of_the_job(jobs_address: str, work: Path) -> None:
+    done = ray_run(jobs_address, work, ["--", "python", "far.py"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "in a job: a project of the workspace, plain, tool of a submodule" in done.stdout
 
 
 @pytest.mark.parametrize(

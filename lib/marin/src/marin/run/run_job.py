@@ -175,9 +175,10 @@ def _write(text: str) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read the output has gone; the job is followed all the same, for its end and its exit code.
+    except OSError as error:
+        # Whoever read the output has gone, or the disk is full: the job is followed all the same, for its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        say(f"the rest of the job's output is not shown: {error.strerror}")
 
 
 def _say_plainly(text: str) -> None:

@@ -34,6 +34,8 @@ class JobsServer:
         on_submit: Called with each new job.
         tail_limits: For each connection to a log in its turn, after how many characters and how it breaks off: "cut"
             (without a word), "close" (in good order), "stall" (nothing more comes); later ones work.
+        failing: Status codes to answer with, by how a path ends; 0: the connection is cut.
+        submit_seconds: How long it takes to answer that a job was submitted.
     """
 
     token: str = ""
@@ -45,6 +47,7 @@ class JobsServer:
     stops: list[str] = field(default_factory=list)
     on_stop: Callable[[Job], None] = lambda job: job.end("STOPPED")
     failing: dict[str, int] = field(default_factory=dict)
+    submit_seconds: float = 0.0
     address: str = ""
     tails: int = 0
 
@@ -95,6 +98,9 @@ class JobsServer:
     async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
         self.requests.append(f"{request.method} {request.path}")
         for path, status in self.failing.items():
+            if request.path.endswith(path) and not status:
+                assert request.transport is not None
+                request.transport.abort()
             if request.path.endswith(path):
                 return web.Response(status=status, text="Traceback\nValueError: told to fail")
         sent = request.headers.get("Authorization", "")
@@ -120,6 +126,7 @@ class JobsServer:
         body = await request.json()
         job = self.jobs[body["submission_id"]] = Job(body)
         self.on_submit(job)
+        await asyncio.sleep(self.submit_seconds)
         return await _answer({"submission_id": body["submission_id"], "job_id": body["submission_id"]})
 
     def _find(self, request: web.Request) -> Job:
