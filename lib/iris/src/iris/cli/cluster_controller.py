@@ -139,7 +139,8 @@ def salvage(context: CliContext, state_dir: Path | None, check: bool) -> int:
     """Make a damaged database again from what can be read of it.
 
     No controller may run on it. The damaged files are moved aside, not removed. Live jobs of which anything is missing
-    are ended. Where the state is kept off the machine, `restore` gets back more.
+    are ended; where commits are lost, all live jobs are, as each may have ended in them. Exit code 1: something is
+    lost, and is named. Where the state is kept off the machine, `restore` gets back more.
     """
     from iris.local.standalone import Checked, salvage_state
 
@@ -153,7 +154,7 @@ def salvage(context: CliContext, state_dir: Path | None, check: bool) -> int:
     for note in done.notes:
         say(note)
     say("the new database has " + ", ".join(f"{count} {name}" for name, count in done.rows.items()))
-    return exit_codes.OK
+    return exit_codes.OK if done.is_whole else exit_codes.FAILURE
 
 
 def parse_time(text: str) -> int:

@@ -3,6 +3,7 @@
 Rows are read from both ends of each table and by every key that other tables name, in copies of the damaged files and
 with each repair of the file's head that may help; the attempt that gives most jobs counts. What cannot be read of a job
 that has ended is left out; a live job of which anything is missing is ended, as it would not run what was submitted.
+Where commits are lost, all live jobs are ended: they may have ended in what is lost, and none may run a second time.
 """
 
 import contextlib
@@ -17,8 +18,10 @@ from typing import Final
 
 from iris.store.damage import DATABASE_NAME, DatabaseDamaged, file_damage
 from iris.store.db import connect, lock, migrate_to, migrations
+from iris.store.salvage_logs import Leftovers, move_logs
 from iris.store.salvage_rules import mend
 from iris.store.store import Store
+from iris.store.wal_recovery import apply_pages, recover_pages
 from rigging.errors import Conflict, MarinError
 
 _SUFFIXES: Final = ("", "-wal", "-shm")
@@ -50,17 +53,21 @@ class Salvaged:
         damage: What was wrong. rows: How many rows of each table are in the new database.
         notes: What is missing or was changed, a line each.
         moved_to: Where the damaged files are.
+        is_whole: Nothing is known to be missing.
     """
 
     damage: str
     rows: dict[str, int]
     notes: tuple[str, ...]
     moved_to: Path
+    is_whole: bool = True
 
 
 @dataclass(slots=True)
 class _Try:
     version: int = 0
+    lost_pages: int = 0
+    """Pages of commits that are not in it."""
     tables: dict[str, Table] = field(default_factory=dict)
 
     @property
@@ -104,7 +111,8 @@ def salvage(state_dir: Path, now_s: float | None = None) -> Salvaged:
                 f"{state_dir / 'logs'} away"
             )
         fresh = work / "new.db"
-        notes = _write(fresh, best, round(now * 1000))
+        leftovers = Leftovers.found(state_dir / "logs")
+        notes = _write(fresh, best, round(now * 1000), leftovers)
         rows = _count(fresh)
         place = state_dir / time.strftime("damaged-%Y%m%dT%H%M%SZ", time.gmtime(now))
         place.mkdir(mode=0o700)
@@ -112,9 +120,10 @@ def salvage(state_dir: Path, now_s: float | None = None) -> Salvaged:
             path = state_dir / (DATABASE_NAME + suffix)
             if path.exists():
                 os.replace(path, place / path.name)
+        move_logs(state_dir / "logs", leftovers.unknown, place / "logs")
         os.replace(fresh, database)
         _sync(state_dir)
-        return Salvaged(damage, rows, notes, place)
+        return Salvaged(damage, rows, notes, place, is_whole=not notes)
     finally:
         shutil.rmtree(work, ignore_errors=True)
         os.close(descriptor)
@@ -147,25 +156,33 @@ def _best(tries: Iterator[_Try]) -> _Try:
 
 
 def _tries(database: Path, work: Path) -> Iterator[_Try]:
-    """Every way to read it: with its write-ahead log and without, as it is, with its head mended or a new one."""
+    """Every way to read it: with its log page by page, as SQLite reads it, without; with its head mended or new."""
     yield _Try()
-    for with_wal in (True, False):
+    log = recover_pages(database)
+    wal = database.with_name(database.name + "-wal")
+    for way in ("pages", "sqlite", "none"):
         for mend_head in (None, _mend_header, _replace_first_page):
             copy = work / "copy.db"
             for suffix in _SUFFIXES:
                 copy.with_name(copy.name + suffix).unlink(missing_ok=True)
-            for suffix in ("", "-wal") if with_wal else ("",):
-                source = database.with_name(database.name + suffix)
-                if source.exists():
-                    shutil.copyfile(source, copy.with_name(copy.name + suffix))
+            if database.exists():
+                shutil.copyfile(database, copy)
+            if way == "sqlite" and wal.exists():
+                shutil.copyfile(wal, copy.with_name(copy.name + "-wal"))
             if not copy.exists() or not copy.stat().st_size:
-                if not copy.with_name(copy.name + "-wal").exists():
+                if way == "none" or not wal.exists():
                     continue
                 shutil.copyfile(_fresh(work / "template.db"), copy)  # the log alone may have most of it
+            if way == "pages":
+                apply_pages(copy, log)
             if mend_head is not None:
                 mend_head(copy, work)
             with contextlib.suppress(sqlite3.Error):
-                yield _read(copy)
+                found = _read(copy)
+                # With a damaged log the other ways show an older state.
+                others = log.lost + log.repaired if way == "sqlite" else max(log.lost, len(log.pages))
+                found.lost_pages = log.lost if way == "pages" else others
+                yield found
 
 
 def _mend_header(copy: Path, work: Path) -> None:
@@ -283,7 +300,7 @@ def _is_text_whole(row: Row) -> bool:
     return True
 
 
-def _write(fresh: Path, found: _Try, now_ms: int) -> tuple[str, ...]:
+def _write(fresh: Path, found: _Try, now_ms: int, leftovers: Leftovers) -> tuple[str, ...]:
     """Make the new database; returns what is to be told."""
     os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(fresh, isolation_level=None)
@@ -298,7 +315,8 @@ def _write(fresh: Path, found: _Try, now_ms: int) -> tuple[str, ...]:
         connection.execute("COMMIT")
         migrate_to(connection, len(migrations()))
         damaged = frozenset(name for name in _TABLES if name in found.tables and not found.tables[name].whole)
-        return mend(connection, damaged, now_ms)
+        older = f"{found.lost_pages} pages of its newest commits cannot be read" if found.lost_pages else ""
+        return mend(connection, damaged, now_ms, older, leftovers)
     finally:
         connection.close()
         with fresh.open("rb") as file:

@@ -1,12 +1,12 @@
 """What of a salvaged database may stay: whole records, whole jobs; live jobs that are not whole are ended."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from iris.domain.entities import NO_TASKS, Job, Task
-from iris.domain.ids import JobId, parent_of, task_id
+from iris.domain.entities import NO_TASKS, Job, Stopping, Task
+from iris.domain.ids import JobId, WorkerId, attempt_id, parent_of, task_id
 from iris.domain.states import JobState, TaskState
 from iris.store.ops import Delete, execute, upsert
 from iris.store.rows import (
@@ -25,13 +25,16 @@ from iris.store.rows import (
     lost_of,
     spec_of,
     stopping_of,
+    stopping_row,
     task_of,
     task_row,
     worker_of,
 )
+from iris.store.salvage_logs import Leftovers
 
 _SHOWN: Final = 5
 ENDED: Final = "the controller's database was damaged, and not all of this job could be read"
+MAY_HAVE_ENDED: Final = "the controller's database was damaged, and what became of this job since cannot be read"
 _READERS: Final[dict[str, tuple[tuple[str, ...], Callable[[Row], object]]]] = {
     "tasks": (TASK_COLUMNS, task_of),
     "workers": (WORKER_COLUMNS, worker_of),
@@ -42,13 +45,22 @@ _READERS: Final[dict[str, tuple[tuple[str, ...], Callable[[Row], object]]]] = {
 }
 
 
-def mend(connection: sqlite3.Connection, damaged: frozenset[str], now_ms: int) -> tuple[str, ...]:
+def mend(
+    connection: sqlite3.Connection,
+    damaged: frozenset[str],
+    now_ms: int,
+    older: str = "",
+    leftovers: Leftovers | None = None,
+) -> tuple[str, ...]:
     """Remove records that are not whole, and end live jobs of which something is missing; returns what to tell.
 
     Args:
         damaged: Tables of which more was there than could be read.
+        older: Which commits are missing; empty: none is known to be. leftovers: What the logs tell.
     """
     notes = [f"more was in the table {name} than could be read" for name in sorted(damaged)]
+    if older:
+        notes.append(f"{older}: what is here may be older than what was acknowledged")
     connection.execute("BEGIN")
     notes += _drop_unreadable(connection)
     jobs, left_out = _jobs(connection)
@@ -59,8 +71,63 @@ def mend(connection: sqlite3.Connection, damaged: frozenset[str], now_ms: int) -
     ended = _end_incomplete(connection, jobs, damaged, now_ms)
     if ended:
         notes.append(f"{len(ended)} live jobs are ended, as not all of them can be read: {_names(ended)}")
+    leftovers = leftovers or Leftovers()
+    notes += _end_live(connection, jobs, frozenset(ended), now_ms, _outdated(connection, leftovers, bool(older)))
+    notes += _heed_logs(connection, jobs, leftovers)
     connection.execute("COMMIT")
     return tuple(notes)
+
+
+def _outdated(connection: sqlite3.Connection, leftovers: Leftovers, is_older: bool) -> frozenset[str] | None:
+    """Jobs that went on after what is here, as the numbers in the names of their logs tell; None: any may have."""
+    if is_older:
+        return None
+    return frozenset(
+        name
+        for name, index, attempt in connection.execute("SELECT job_id, task_index, attempt FROM tasks")
+        if leftovers.attempts.get(name, {}).get(index, attempt) > attempt
+    )
+
+
+def _end_live(
+    connection: sqlite3.Connection,
+    jobs: dict[JobId, Job],
+    ended: frozenset[str],
+    now_ms: int,
+    outdated: frozenset[str] | None,
+) -> list[str]:
+    """End the live jobs among `outdated` (None: all): each may have ended in what is lost, and must not run again."""
+    live = sorted(
+        name
+        for name, job in jobs.items()
+        if not job.state.is_terminal
+        and name not in ended
+        and (outdated is None or any(name == other or name.startswith(f"{other}/") for other in outdated))
+    )
+    for name in live:
+        rows = connection.execute(f"SELECT {', '.join(TASK_COLUMNS)} FROM tasks WHERE job_id = ?", (name,)).fetchall()
+        _end(connection, jobs[JobId(name)], {task.index: task for task in map(task_of, rows)}, now_ms, MAY_HAVE_ENDED)
+        connection.execute("DELETE FROM endpoints WHERE attempt_id LIKE ? || '/%'", (name,))
+    if not live:
+        return []
+    return [f"{len(live)} live jobs are ended, as they may have ended already, and would run again: {_names(live)}"]
+
+
+def _heed_logs(connection: sqlite3.Connection, jobs: dict[JobId, Job], leftovers: Leftovers) -> list[str]:
+    """Give no attempt a number that was used, and name the jobs of which only logs are left."""
+    leftovers.unknown[:] = sorted(name for name in leftovers.attempts if name not in jobs)
+    for name, numbers in leftovers.attempts.items():
+        for index, attempt in numbers.items():
+            connection.execute(  # those of a live job are as here, or it was ended above
+                "UPDATE tasks SET attempt = ? WHERE job_id = ? AND task_index = ? AND attempt < ?",
+                (attempt, name, index, attempt),
+            )
+    if not leftovers.unknown:
+        return []
+    return [
+        f"{len(leftovers.unknown)} jobs are lost, of which only logs are left, which are moved to the damaged files; "
+        f"what runs of them is stopped when its worker comes back: {_names(leftovers.unknown)}"
+    ]
 
 
 def _drop_unreadable(connection: sqlite3.Connection) -> list[str]:
@@ -145,22 +212,30 @@ def _end_incomplete(
     return sorted(ended)
 
 
-def _end(connection: sqlite3.Connection, job: Job, tasks: dict[int, Task], now_ms: int) -> None:
-    written = []
+def _end(connection: sqlite3.Connection, job: Job, tasks: dict[int, Task], now_ms: int, why: str = ENDED) -> None:
+    workers = {row[0] for row in connection.execute("SELECT worker_id FROM workers")}
+    written: list[Task] = []
+    stopping: list[Row] = []
     for index in range(job.spec.replicas):
         task = tasks.get(index) or Task(task_id(job.job_id, index), job.job_id, index, attempt=job.first_attempt - 1)
         if not task.state.is_terminal:
-            task = replace(task, state=TaskState.KILLED, error=ENDED, finished_at_ms=now_ms)
+            if task.state.is_live and task.worker_id in workers:
+                # It may run there still: nothing takes its place before it has ended.
+                there = Stopping(job.job_id, WorkerId(task.worker_id or ""), job.spec.resources, found=True)
+                stopping.append(stopping_row(attempt_id(task.task_id, task.attempt), there))
+            task = replace(task, state=TaskState.KILLED, error=why, finished_at_ms=now_ms)
         written.append(task)
     counts = list(NO_TASKS)
     for task in written:
         counts[int(task.state)] += 1
     execute(connection, Delete("tasks", [job.job_id]))
     execute(connection, upsert("tasks", [task_row(task) for task in written]))
-    job = replace(job, state=JobState.KILLED, error=ENDED, finished_at_ms=now_ms, task_counts=tuple(counts))
+    if stopping:
+        execute(connection, upsert("stopping", stopping))
+    job = replace(job, state=JobState.KILLED, error=why, finished_at_ms=now_ms, task_counts=tuple(counts))
     execute(connection, upsert("jobs", [job_row(job)]))
 
 
-def _names(ids: list[str]) -> str:
+def _names(ids: Sequence[str]) -> str:
     more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
     return ", ".join(ids[:_SHOWN]) + more

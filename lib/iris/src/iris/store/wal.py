@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_HEADER: Final = 32
-_FRAME_HEADER: Final = 24
-_MAGIC: Final = {0x377F0682: "<", 0x377F0683: ">"}
+HEADER: Final = 32
+FRAME_HEADER: Final = 24
+MAGIC: Final = {0x377F0682: "<", 0x377F0683: ">"}
 _INDEX: Final = struct.Struct("=IIIBBHII8s8s8s")
 _MOST_BYTES: Final = 64 * 1024 * 1024
 """A longer one is not read twice at a start."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Index:
+class WalIndex:
     """What the index says: how many frames were committed, how many of them are in the database, and their salt."""
 
     committed: int
@@ -30,10 +30,10 @@ class _Index:
 def wal_damage(database: Path) -> str:
     """What is wrong with the write-ahead log of a database that nobody has open; empty: nothing that can be told."""
     wal = database.with_name(database.name + "-wal")
-    index = _read_index(database.with_name(database.name + "-shm"))
+    index = read_index(database.with_name(database.name + "-shm"))
     size = wal.stat().st_size if wal.exists() else 0
     missing = index.committed - index.copied if index is not None else 0
-    if size <= _HEADER:
+    if size <= HEADER:
         return f"{wal} is gone or empty, and {missing} pages of commits were in it alone" if missing > 0 else ""
     if size > _MOST_BYTES:
         return ""
@@ -44,7 +44,7 @@ def wal_damage(database: Path) -> str:
     order, checksum = state
     page_size = struct.unpack_from(">I", content, 8)[0]
     salt = content[16:24]
-    frames = (size - _HEADER) // (_FRAME_HEADER + page_size)
+    frames = (size - HEADER) // (FRAME_HEADER + page_size)
     readable, committed = _readable_frames(content, order, checksum, page_size, frames)
     if index is not None and index.salt == salt and committed < index.committed and index.copied < index.committed:
         lost = index.committed - max(committed, index.copied)
@@ -62,16 +62,16 @@ def wal_damage(database: Path) -> str:
 
 
 def _frame(content: bytes, number: int, page_size: int) -> tuple[int, ...]:
-    found: tuple[int, ...] = struct.unpack_from(">6I", content, _HEADER + number * (_FRAME_HEADER + page_size))
+    found: tuple[int, ...] = struct.unpack_from(">6I", content, HEADER + number * (FRAME_HEADER + page_size))
     return found
 
 
 def _header_checksum(content: bytes) -> tuple[str, tuple[int, int]] | None:
     magic, _, page_size = struct.unpack_from(">III", content)
-    order = _MAGIC.get(magic)
+    order = MAGIC.get(magic)
     if order is None or page_size < 512 or page_size & (page_size - 1):
         return None
-    checksum = _checksum(order, content[:24], (0, 0))
+    checksum = wal_checksum(order, content[:24], (0, 0))
     return (order, checksum) if checksum == struct.unpack_from(">II", content, 24) else None
 
 
@@ -82,12 +82,12 @@ def _readable_frames(
     salt = struct.unpack_from(">II", content, 16)
     committed = 0
     for number in range(frames):
-        start = _HEADER + number * (_FRAME_HEADER + page_size)
+        start = HEADER + number * (FRAME_HEADER + page_size)
         _, commit, salt1, salt2, sum1, sum2 = struct.unpack_from(">6I", content, start)
         if (salt1, salt2) != salt:
             return number, committed
-        checksum = _checksum(order, content[start : start + 8], checksum)
-        checksum = _checksum(order, content[start + _FRAME_HEADER : start + _FRAME_HEADER + page_size], checksum)
+        checksum = wal_checksum(order, content[start : start + 8], checksum)
+        checksum = wal_checksum(order, content[start + FRAME_HEADER : start + FRAME_HEADER + page_size], checksum)
         if checksum != (sum1, sum2):
             return number, committed
         if commit:
@@ -95,7 +95,7 @@ def _readable_frames(
     return frames, committed
 
 
-def _checksum(order: str, data: bytes, start: tuple[int, int]) -> tuple[int, int]:
+def wal_checksum(order: str, data: bytes, start: tuple[int, int]) -> tuple[int, int]:
     first, second = start
     for one, two in struct.iter_unpack(f"{order}II", data):
         first = (first + one + second) & 0xFFFFFFFF
@@ -103,7 +103,7 @@ def _checksum(order: str, data: bytes, start: tuple[int, int]) -> tuple[int, int
     return first, second
 
 
-def _read_index(path: Path) -> _Index | None:
+def read_index(path: Path) -> WalIndex | None:
     try:
         with path.open("rb") as file:
             content = file.read(100)
@@ -113,4 +113,4 @@ def _read_index(path: Path) -> _Index | None:
         return None
     fields = _INDEX.unpack_from(content)
     _, _, _, is_initialised, _, _, committed, _, _, salt, _ = fields
-    return _Index(committed, struct.unpack_from("=I", content, 96)[0], salt) if is_initialised else None
+    return WalIndex(committed, struct.unpack_from("=I", content, 96)[0], salt) if is_initialised else None

@@ -165,6 +165,7 @@ class BundleStore:
                 )
                 await asyncio.to_thread(remove_strays, strays)
                 await self._with_parts(wrong, what, partial(self._mend, wrong, target))
+                os.utime(target)  # tells what is mounted over it that it was changed
         except OSError as error:
             logger.warning("%s cannot be mended: %s; it is unpacked anew", what, error)
         return await self._unpack(digest)

@@ -80,7 +80,7 @@ class TaskViews:
         """
         try:
             if not self._enter_kept(tuple(mounts)):
-                sources = _marks(_sources(mounts))  # before something else is seen at their places
+                sources = _source_marks(mounts)  # before something else is seen at their places
                 syscalls.unshare(syscalls.CLONE_NEWNS)
                 at_their_places = [_apply(mount, self._options) for mount in mounts]
                 if sources and all(at_their_places):
@@ -102,7 +102,7 @@ class TaskViews:
         kept = self._kept.get(mounts)
         if kept is None:
             return False
-        if kept.marks != (_marks(_sources(mounts)), _marks(_layers(mounts))):
+        if kept.marks != (_source_marks(mounts), _marks(_layers(mounts))):
             self._drop(mounts)
             return False
         self._kept[mounts] = self._kept.pop(mounts)  # the one that was used last goes last
@@ -228,6 +228,15 @@ def _sources(mounts: Sequence[Mount]) -> list[str]:
 
 def _layers(mounts: Sequence[Mount]) -> list[str]:
     return [mount.layer for mount in mounts]
+
+
+def _source_marks(mounts: Sequence[Mount]) -> _Marks:
+    """Differ, too, when a directory was changed itself: a mount goes on showing the files that it knows."""
+    try:
+        changed = tuple((0, os.stat(path).st_ctime_ns) for path in _sources(mounts))
+    except OSError:
+        return ()
+    return _marks(_sources(mounts)) + changed
 
 
 def _marks(paths: Sequence[str]) -> _Marks:
