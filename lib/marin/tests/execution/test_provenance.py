@@ -16,9 +16,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy
 import pytest
 
 from marin.execution import Executor, ExecutorStep, mirrored, this_output_path, versioned
+from marin.execution.array_text import array_text
 from marin.execution.explain import explain_steps
 from marin.execution.function_source import function_source
 from marin.execution.info import STEP_INFO_FILE, StepText
@@ -162,6 +164,64 @@ def test_a_change_of_the_code_is_named(make_executor: MakeExecutor, load: Load) 
         executor.run([ExecutorStep("a", load(edited).train, versioned(1))])
         [difference] = executor.results[0].differences
         assert str(difference).startswith(expected[name])
+
+
+@pytest.mark.parametrize(
+    ("source", "edit", "named"),
+    [
+        ("class B:\n    def go(s): return 1\nclass K(B): pass\ndef f(c): return K().go()\n", ("1", "2"),
+         "source of B: "),
+        ("import numpy\nA = numpy.array([1])\ndef f(c): return A.tolist()\n", ("[1]", "[2]"), "A: "),
+        ("import numpy\nA = numpy.zeros(9000)\nA[4000] = 1\ndef f(c): return A\n", ("] = 1", "] = 2"), "A: "),
+        ("def a(): return 1\nT = dict(a=a)\ndef f(c): return T['a']()\n", ("1", "2"), "source of a: "),
+        ("def a(): return 1\nT = (('a', a),)\ndef f(c): return T[0][1]()\n", ("1", "2"), "source of a: "),
+        ("def a(): return 1\ndef b(): return 2\nT = {'f': a, 'k': 3}\ndef f(c): return T\n", ("a, 'k'", "b, 'k'"),
+         "T: "),
+        ("class K:\n    def __init__(s, n): s.n = n\n    def __call__(s, c): pass\nf = K(1)\n", ("1", "2"),
+         "attribute n: 1 -> 2"),
+        ("class K:\n    __slots__ = 'n'\n    def __init__(s, n): s.n = n\n    def go(s, c): pass\nf = K(1).go\n",
+         ("K(1)", "K(2)"), "attribute n: 1 -> 2"),
+        ("def a(): return 1\nclass K:\n    @property\n    def p(s): return a()\ndef f(c): return K().p\n", ("1", "2"),
+         "source of a: "),
+    ],
+)  # fmt: skip
+def test_what_a_function_is_made_of_is_named(
+    source: str, edit: tuple[str, str], named: str, load: Load, make_executor: MakeExecutor
+) -> None:
+    make_executor().run([ExecutorStep("a", load(source).f, versioned(1))])
+    executor = make_executor()
+    executor.run([ExecutorStep("a", load(source).f, versioned(1))])
+    assert not executor.results[0].differences
+    executor = make_executor()
+    executor.run([ExecutorStep("a", load(source.replace(*edit)).f, versioned(1))])
+    assert any(str(difference).startswith(named) for difference in executor.results[0].differences)
+
+
+def test_a_table_that_holds_itself_or_what_is_not_plain_is_left_out(load: Load) -> None:
+    source = "T = []\nT.append(T)\nO = [object()]\ndef f(c): return T, O\n"
+    assert set(function_source(load(source).f)) == {"f"}
+
+
+@pytest.mark.parametrize("size", [3, 6001, 500_000])
+def test_arrays_that_do_not_count_are_told_apart_by_what_they_hold(
+    size: int, make_step: MakeStep, make_executor: MakeExecutor
+) -> None:
+    first, second = numpy.zeros(size), numpy.zeros(size)
+    second[size // 2 if size < 10_000 else -1] = 1e-12
+    make_executor().run([make_step("a", first, versioned(1))])
+    for value, count in [(numpy.zeros(size), 0), (second, 1)]:
+        executor = make_executor()
+        executor.run([make_step("a", value, versioned(1))])
+        assert len(executor.results[0].differences) == count
+
+
+def test_the_text_of_an_array_says_when_it_is_of_a_sample() -> None:
+    column = numpy.arange(12).reshape(3, 4)[:, 1]
+    assert array_text(column, 100) == array_text(column.copy(), 100)
+    assert str(array_text(column, 100)).startswith("int64[3] ")
+    assert str(array_text(numpy.arange(5000), 1000)).endswith(" of a sample")
+    for kind in (object, numpy.longdouble, [("a", "i1"), ("b", "f8")]):
+        assert array_text(numpy.zeros(3, kind), 100) is None
 
 
 def test_what_does_not_change_the_code_is_not_a_change(load: Load) -> None:

@@ -19,16 +19,20 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from marin.execution.array_text import CONSTANT_BYTES, array_text, is_array
 from marin.execution.redacted import redacted
 from marin.execution.remote import RemoteCallable
 from marin.execution.step_call import is_ray_function
-from marin.execution.unversioned import unversioned_part
+from marin.execution.unversioned import described, unversioned_part
 
 # Names of a module that are followed from one function; a module that is one web of functions is cut there.
 MOST_PARTS: Final = 200
 _DIGITS: Final = 16
 _SHOWN_CHARACTERS: Final = 120
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
+_LASTING: Final = (tuple, frozenset)
+_CHANGING: Final = (*_LASTING, list, dict, set)
+_FUNCTIONS: Final = (types.FunctionType, type)
 _GLOBAL_READS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 
 # Looking for a class reads its whole module.
@@ -39,8 +43,9 @@ def function_source(fn: Callable[..., Any] | None) -> dict[str, str]:
     """The parts of a function by name.
 
     Of functions and classes (itself, and those of its module that it names, and so on) a digest of their source
-    without comments, docstrings, blank lines and `remote` decorators; of plain values that it names, closes over or
-    has bound to it, their text. What other modules hold is not followed. Empty where there is no source to be had.
+    without comments, docstrings, blank lines and `remote` decorators, base classes and what a table of functions holds
+    included; of plain values that it names, closes over or has bound to it, or to the object that it is or is a method
+    of, their text. What other modules hold is not followed. Empty where there is no source to be had.
     """
     return {} if fn is None else {**dict(_bound_values(fn)), **dict(_parts_of(fn))}
 
@@ -70,6 +75,24 @@ def _bound_values(fn: Any) -> Iterator[tuple[str, str]]:
             fn = fn.func
         else:
             fn = fn.fn
+    yield from _attribute_texts(fn.__self__ if isinstance(fn, types.MethodType) else fn)
+
+
+def _attribute_texts(owner: Any) -> Iterator[tuple[str, str]]:
+    """What an object that is called, or one of whose methods is, holds: as far as that is plain."""
+    is_function = isinstance(owner, (*_FUNCTIONS, types.BuiltinFunctionType, types.ModuleType))
+    if is_function or hasattr(owner, "__wrapped__") or is_ray_function(owner):
+        return
+    slots = [name for kind in type(owner).__mro__ for name in _slots_of(kind)]
+    held = {name: getattr(owner, name) for name in slots if hasattr(owner, name)} | getattr(owner, "__dict__", {})
+    for name, value in held.items():
+        yield from _constant_text(name, value, f"attribute {name}", may_change=name[0] != "_")
+
+
+def _slots_of(kind: type[Any]) -> Iterable[str]:
+    slots = vars(kind).get("__slots__", ())
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return [name for name in names if name not in ("__dict__", "__weakref__") and not name.startswith("__")]
 
 
 def _plain(fn: Any) -> Any:
@@ -102,13 +125,18 @@ def _parts_of(fn: Any) -> Iterator[tuple[str, str]]:
         digest = _source_digest(item)
         if digest is not None:
             yield item.__qualname__, digest
+        if isinstance(item, type):
+            waiting += item.__bases__
         for function in _functions_of(item):
             for name, value in _names_of(function):
                 value = value if isinstance(value, type) else _followed(value)
-                if isinstance(value, (types.FunctionType, type)):
+                if isinstance(value, _FUNCTIONS):
                     waiting.append(value)
-                elif _is_constant(name, value):
-                    yield name, _value_text(value, name)
+                    continue
+                may_change = name.isupper() and name[0] != "_"
+                yield from _constant_text(name, value, name, may_change)
+                if isinstance(value, _CHANGING if may_change else _LASTING):
+                    waiting += _functions_in(value)
 
 
 def _followed(value: Any) -> Any:
@@ -119,8 +147,15 @@ def _followed(value: Any) -> Any:
 def _functions_of(item: Any) -> Iterable[types.FunctionType]:
     if isinstance(item, types.FunctionType):
         return [item]
-    found = (_followed(getattr(value, "__func__", value)) for value in vars(item).values())
+    members = (part for value in vars(item).values() for part in _parts_of_member(value))
+    found = (_followed(getattr(value, "__func__", value)) for value in members)
     return [value for value in found if isinstance(value, types.FunctionType)]
+
+
+def _parts_of_member(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, property):
+        return value.fget, value.fset, value.fdel
+    return (value.func,) if isinstance(value, functools.cached_property) else (value,)
 
 
 def _names_of(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
@@ -142,9 +177,53 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*names, *(name for names in inner for name in names)]))
 
 
-def _is_constant(name: str, value: Any) -> bool:
-    """Whether a value is one that a program is written with: what can change is so only under a constant's name."""
-    return _is_plain_value(value, (tuple, frozenset, *((list, dict, set) if name.isupper() and name[0] != "_" else ())))
+def _constant_text(name: str, value: Any, shown: str, may_change: bool) -> Iterator[tuple[str, str]]:
+    """The text of a value that a program is written with, if it is one, under the name `shown`.
+
+    Args:
+        may_change: Whether to take what can change (lists, dicts, sets, arrays) for one, as under a constant's name.
+    """
+    containers = _CHANGING if may_change else _LASTING
+    try:
+        if not _is_plain_value(value, containers):
+            value = _with_names(value, containers)
+            if not _is_plain_value(value, containers):
+                return
+    except RecursionError:  # it holds itself
+        return
+    yield shown, _value_text(value, name)
+
+
+def _with_names(value: Any, containers: tuple[type[Any], ...]) -> Any:
+    """A copy in which the functions, classes and arrays of a table are texts."""
+    if isinstance(value, _FUNCTIONS):
+        return described(value)
+    if is_array(value) and list in containers:
+        text = array_text(value, CONSTANT_BYTES)
+        return value if text is None else text
+    if not isinstance(value, containers):
+        followed = _followed(value)
+        return value if followed is value or not isinstance(followed, _FUNCTIONS) else described(followed)
+    if isinstance(value, dict):
+        return {key: _with_names(item, containers) for key, item in value.items()}
+    items = [_with_names(item, containers) for item in value]
+    # An array that is not told is no member of a set.
+    return frozenset(items) if isinstance(value, (set, frozenset)) else items if list in containers else tuple(items)
+
+
+def _functions_in(table: Any) -> list[Any]:
+    """The functions and classes in a table, in tables inside it, too."""
+    found: list[Any] = []
+    waiting, seen = [table], set()
+    while waiting and len(found) < MOST_PARTS:
+        item = waiting.pop()
+        if isinstance(item, _CHANGING):
+            if id(item) not in seen:
+                seen.add(id(item))
+                waiting += item.values() if isinstance(item, dict) else item
+        elif type(item) not in _PLAIN and isinstance(followed := _followed(item), _FUNCTIONS):
+            found.append(followed)
+    return found
 
 
 def _is_plain_value(value: Any, containers: tuple[type[Any], ...]) -> bool:

@@ -10,6 +10,7 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from marin.execution.array_text import is_array, with_digest
 from marin.execution.refs import InputName, MirroredValue, OutputName, VersionedValue
 from marin.execution.shapes import shape_of
 from marin.execution.step import ExecutorStep
@@ -98,6 +99,8 @@ def described(value: Any) -> str:
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
         return f"{value.__module__}.{value.__qualname__}"
     try:
+        if is_array(value):
+            return with_digest(str(value), value)
         return _ADDRESS.sub("", repr(value) if isinstance(value, (bytes, bytearray)) else str(value))
     except Exception as error:  # a class's own words may raise anything, and are only for the record
         return f"<{type(value).__qualname__}, whose text raises {type(error).__name__}>"

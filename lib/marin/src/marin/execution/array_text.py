@@ -1,0 +1,58 @@
+"""Arrays as short texts that tell them apart, at a bounded cost."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from typing import Any, Final
+
+CONFIG_BYTES: Final = 1 << 20
+"""How much of an array in a config is looked at: the same one may be in thousands of steps."""
+
+CONSTANT_BYTES: Final = 64 << 20
+"""How much of a constant is looked at, once a function and plan."""
+
+_BLOCKS: Final = 64
+_EXACT_KINDS: Final = "biuSUmM"
+_LONGEST_NUMBER: Final = {"f": 8, "c": 16}
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is a numpy array, which it can only be when numpy has been imported."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def array_text(value: Any, most_bytes: int) -> str | None:
+    """A numpy array as its type, shape and the digest of what it holds: `float64[3, 4] 0a1b2c3d4e5f6071`.
+
+    Args:
+        most_bytes: Of one that is larger only blocks of so many bytes altogether are looked at, evenly spread, from
+            the first to the last, and the text says so.
+
+    Returns:
+        None for an array whose bytes are not its value: of objects, of records, of `longdouble`.
+    """
+    kind = value.dtype
+    if kind.hasobject or kind.fields is not None or kind.itemsize > _LONGEST_NUMBER.get(kind.kind, kind.itemsize):
+        return None
+    digest = hashlib.blake2b(digest_size=8)
+    # Of one that lies in pieces, as a column does, only what is looked at is copied.
+    items = value.reshape(-1) if value.flags.c_contiguous else value.flat
+    is_whole = value.nbytes <= most_bytes
+    if is_whole:
+        digest.update(items[:].tobytes())
+    else:
+        block = max(1, most_bytes // (_BLOCKS * kind.itemsize))
+        for index in range(_BLOCKS):
+            start = (value.size - block) * index // (_BLOCKS - 1)
+            digest.update(items[start : start + block].tobytes())
+    return f"{kind}{list(value.shape)} {digest.hexdigest()}{'' if is_whole else ' of a sample'}"
+
+
+def with_digest(text: str, value: Any) -> str:
+    """The text of an array, with its digest where numpy shortens or rounds what it holds."""
+    if value.dtype.kind in _EXACT_KINDS and "..." not in text:
+        return text
+    digest = array_text(value, CONFIG_BYTES)
+    return text if digest is None else f"{text} {digest}"
