@@ -2,7 +2,16 @@ import io
 
 import pytest
 
-from iris.rpc.logformat import MAX_DATA_BYTES, RECORD_OVERHEAD, decode_all, encode, last_complete, read_from, read_tail
+from iris.rpc.logformat import (
+    MAX_DATA_BYTES,
+    RECORD_OVERHEAD,
+    decode_all,
+    encode,
+    encode_lines,
+    last_complete,
+    read_from,
+    read_tail,
+)
 
 LINES = [
     (False, 10, b"one", False),
@@ -105,3 +114,36 @@ def test_a_record_that_is_still_written_is_no_damage() -> None:
 def test_a_note_is_told_from_output() -> None:
     log = encode(True, NOW, b"5 bytes of output lost", note=True)
     assert [(record.note, record.hole) for record in decode_all(log)] == [(True, 0)]
+
+
+def test_a_flipped_byte_of_a_line_is_marked_and_not_shown_as_output() -> None:
+    records = [encode(False, 1_700_000_000_000, f"line-{number}".encode()) for number in range(50)]
+    log = b"".join(records)
+    begin = len(b"".join(records[:20]))
+    for at in range(begin, begin + len(records[20])):
+        damaged = bytearray(log)
+        damaged[at] ^= 0x41
+        for found in (list(read_from(io.BytesIO(damaged), 0, 0, len(log))), read_tail(io.BytesIO(damaged), 0)):
+            shown = [record.data for record in found if not record.note]
+            assert shown == [f"line-{number}".encode() for number in range(50) if number != 20], at
+            (told,) = [record for record in found if record.note]
+            assert told.data == b"%d bytes of the log cannot be read: they are damaged on the disk" % len(records[20])
+
+
+def test_records_of_former_releases_have_no_checksum_and_stay_readable() -> None:
+    import struct
+
+    old = b"".join(
+        struct.pack("<BQI", 0, 1_700_000_000_000, len(data)) + data + struct.pack("<I", len(data))
+        for data in (b"one", b"", b"three")
+    )
+    new = encode(True, 1_700_000_000_001, b"four")
+    found = [record.data for record in read_from(io.BytesIO(old + new), 0)]
+    assert found == [record.data for record in read_tail(io.BytesIO(old + new), 4)] == [b"one", b"", b"three", b"four"]
+
+
+def test_many_lines_at_once_are_the_same_records() -> None:
+    lines = [b"", b"one", b"x" * 70_000]
+    for is_stderr in (False, True):
+        each = b"".join(encode(is_stderr, 1_700_000_000_000, line) for line in lines)
+        assert encode_lines(is_stderr, 1_700_000_000_000, lines) == each

@@ -2,9 +2,10 @@
 
 One record is one line of output (without its newline), or a piece of one:
 
-    flags: u8 (bit 0: stderr, bit 1: partial, bit 2: note) | at_ms: u64 | length: u32 | data | length: u32
+    flags: u8 (bit 0: stderr, bit 1: partial, bit 2: note) | at_ms: u64 | length: u32 | data | check and length: u32
 
-All little-endian. The length stands on both sides of the data so that a file can be read from its end.
+All little-endian. The length stands on both sides of the data so that a file can be read from its end; the second one
+has 21 bits, and above it 11 bits of a checksum of all but the lengths (0: a former release wrote the record, without).
 A log is only ever appended to, so an offset into it names the same byte for ever. A note is no output of the task: iris
 says in it what of the output is missing here, and why.
 
@@ -14,6 +15,7 @@ between 2004 and 2109, equal lengths on both sides), and a note stands for the h
 
 import re
 import struct
+import zlib
 from collections import deque
 from collections.abc import Iterator
 from typing import BinaryIO, Final, NamedTuple
@@ -30,6 +32,8 @@ MAX_DATA_BYTES: Final = 1024 * 1024
 """No record holds more data than this; writers split longer lines into partial records."""
 MAX_RECORD_BYTES: Final = RECORD_OVERHEAD + MAX_DATA_BYTES
 
+_LENGTH_BITS: Final = 21
+_LENGTHS: Final = 2**_LENGTH_BITS - 1
 _EARLIEST_MS: Final = 2**40
 _ZEROS: Final = bytes(RECORD_OVERHEAD)
 _READ_BYTES: Final = 256 * 1024
@@ -58,7 +62,21 @@ def encode(is_stderr: bool, at_ms: int, data: bytes, partial: bool = False, note
     if length > MAX_DATA_BYTES:
         raise ValueError(f"a log record holds at most {MAX_DATA_BYTES} bytes, not {length}")
     flags = (_STDERR if is_stderr else 0) | (_PARTIAL if partial else 0) | (_NOTE if note else 0)
-    return b"".join((_HEADER.pack(flags, at_ms, length), data, _TRAILER.pack(length)))
+    check = zlib.crc32(data, (at_ms ^ at_ms >> 32 ^ flags << 29) & 0xFFFFFFFF) >> _LENGTH_BITS or 1
+    return b"".join((_HEADER.pack(flags, at_ms, length), data, _TRAILER.pack(length | check << _LENGTH_BITS)))
+
+
+def encode_lines(is_stderr: bool, at_ms: int, lines: list[bytes]) -> bytes:
+    """The records of whole lines, as `encode` makes them, in a third of the time; each at most MAX_DATA_BYTES long."""
+    flags = _STDERR if is_stderr else 0
+    seed = (at_ms ^ at_ms >> 32 ^ flags << 29) & 0xFFFFFFFF
+    header, trailer, crc32 = _HEADER.pack, _TRAILER.pack, zlib.crc32
+    records: list[bytes] = []
+    for line in lines:
+        length = len(line)
+        check = crc32(line, seed) >> _LENGTH_BITS or 1
+        records += (header(flags, at_ms, length), line, trailer(length | check << _LENGTH_BITS))
+    return b"".join(records)
 
 
 def lost_output(count: int, why: str) -> bytes:
@@ -238,12 +256,17 @@ def _record_at(buf: bytes, position: int, base: int) -> Record | None:
     if flags & ~_FLAGS or length > MAX_DATA_BYTES or start + length + _TRAILER.size > len(buf):
         return None
     (again,) = _TRAILER.unpack_from(buf, start + length)
-    if again != length or (not length and buf.startswith(_ZEROS, position)):
+    data = bytes(buf[start : start + length])
+    if again != length:
+        check = zlib.crc32(data, (at_ms ^ at_ms >> 32 ^ flags << 29) & 0xFFFFFFFF) >> _LENGTH_BITS or 1
+        if again != length | check << _LENGTH_BITS:
+            return None
+    elif not length and buf.startswith(_ZEROS, position):
         return None
     return Record(
         bool(flags & _STDERR),
         at_ms,
-        bytes(buf[start : start + length]),
+        data,
         bool(flags & _PARTIAL),
         base + start + length + _TRAILER.size,
         bool(flags & _NOTE),
@@ -259,7 +282,7 @@ def _read_before(file: BinaryIO, end: int) -> tuple[Record, int] | None:
     if end < RECORD_OVERHEAD:
         return None
     file.seek(end - _TRAILER.size)
-    (length,) = _TRAILER.unpack(file.read(_TRAILER.size))
+    length = _TRAILER.unpack(file.read(_TRAILER.size))[0] & _LENGTHS
     start = end - RECORD_OVERHEAD - length
     if length > MAX_DATA_BYTES or start < 0:
         return None

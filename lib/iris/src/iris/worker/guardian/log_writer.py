@@ -7,7 +7,7 @@ from collections import deque
 from pathlib import Path
 from typing import Final
 
-from iris.rpc.logformat import decode_all, encode, lost_output
+from iris.rpc.logformat import decode_all, encode, encode_lines, lost_output
 from iris.worker.guardian.log_room import DEFAULT_LIMIT_BYTES, is_nearly_full, stored_bytes
 
 PIECE_BYTES: Final = 64 * 1024
@@ -38,10 +38,13 @@ class LineSplitter:
         lines = (self._rest + data).split(b"\n")
         rest = lines.pop()
         records: list[bytes] = []
-        for line in lines:
-            if len(line) > PIECE_BYTES:
-                line = self._pieces(line, at_ms, records)
-            records.append(encode(self._is_stderr, at_ms, line))
+        if lines and len(max(lines, key=len)) <= PIECE_BYTES:
+            records.append(encode_lines(self._is_stderr, at_ms, lines))
+        else:
+            for line in lines:
+                if len(line) > PIECE_BYTES:
+                    line = self._pieces(line, at_ms, records)
+                records.append(encode(self._is_stderr, at_ms, line))
         if lines:
             self._open = False
         if len(rest) > PIECE_BYTES:
