@@ -4,15 +4,18 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from iris.client.exceptions import load_exception
+from iris.cluster.types import Entrypoint
 from iris.worker import callable_main
 from iris.worker.callable_main import describe, main, write_error, wrong_python
 from iris.worker.last_words import read_last_words
+from rigging.errors import InvalidRequest
 
 OWN = ".".join(map(str, sys.version_info[:2]))
 
@@ -126,6 +129,7 @@ class TestMain:
 
 BECOME = """
 import os, sys
+from iris.cluster.types import Entrypoint
 from iris.worker import callable_main
 gate, gate_write = os.pipe()
 out, err = os.open("out", os.O_WRONLY | os.O_CREAT), os.open("err", os.O_WRONLY | os.O_CREAT)
@@ -160,6 +164,7 @@ def test_a_fork_that_is_not_told_to_begin_does_not(tmp_path: Path) -> None:
 
 LEAVE = """
 import atexit, sys, threading
+from iris.cluster.types import Entrypoint
 from iris.worker import callable_main
 def late():
     threading.main_thread().join(0.05)
@@ -201,3 +206,27 @@ def test_cloudpickle_is_taken_from_beside_the_worker_only_where_there_is_none(tm
     failed, _, error = script(tmp_path / "payload", "-S")
     assert (failed, "No module named 'cloudpickle'" in error) == (1, True)
     assert script(tmp_path / "payload", "-S", IRIS_CLOUDPICKLE=str(tmp_path / "none"))[0] == 1
+
+
+FORKS = """
+import os
+child = os.fork()
+if child == 0:
+    raise LookupError("no shards in the child")
+os._exit(3 + os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_leaves_no_words_for_the_worker(tmp_path: Path) -> None:
+    (tmp_path / "payload").write_bytes(pickle.dumps((exec, (FORKS, {}), {})))
+    code, _, error = script(tmp_path / "payload", IRIS_ERROR_FILE=str(tmp_path / "error"))
+    assert (code, "no shards in the child" in error) == (4, True)
+    assert not (tmp_path / "error").exists()
+
+
+def test_generator_functions_are_refused_where_they_are_named() -> None:
+    def shards() -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(InvalidRequest, match=r"shards is a generator function: calling it runs none of its code"):
+        Entrypoint.from_callable(shards)
