@@ -1,0 +1,168 @@
+"""`ray_run` and steps with packages that Ray itself installs, on a real cluster whose Python has pip."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from fray.testing.ray_harness import need_namespaces
+from fray.testing.ray_jobs import await_jobs_api
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.e2e, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parents[4]
+SERVE = """
+import sys
+from fray.testing.ray_harness import RayCluster, RayHarness
+RayHarness.prepare()
+with RayCluster(cpus=4, jobs_api=True).running() as cluster:
+    print(cluster.jobs_address, flush=True)
+    sys.stdin.read()
+"""
+RAY_STEPS = """
+import json
+import os
+from dataclasses import dataclass
+
+import ray
+
+from marin.execution import ExecutorStep, executor_main, this_output_path
+
+
+@dataclass(frozen=True)
+class Config:
+    output_path: str
+
+
+@ray.remote(num_cpus=0.1)
+def far():
+    import tidbit
+
+    return tidbit.VERSION
+
+
+@ray.remote(num_cpus=0.1)
+def look(config):
+    import tidbit
+
+    with open(os.path.join(config.output_path, "found.json"), "w") as file:
+        json.dump([tidbit.VERSION, ray.get(far.remote())], file)
+
+
+steps = [
+    ExecutorStep(name=f"look/{version}", fn=look, config=Config(this_output_path()), pip_dependency_groups=[wheel])
+    for version, wheel in WHEELS.items()
+]
+
+if __name__ == "__main__":
+    executor_main(steps=steps)
+"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with this workspace, Ray and pip, as a cluster's image has it."""
+    uv = shutil.which("uv")
+    if uv is None:
+        pytest.skip("NOT TESTED: there is no uv to make an environment with pip")
+    need_namespaces()
+    environment = tmp_path_factory.mktemp("image") / "venv"
+    subprocess.run([uv, "venv", "--quiet", "--seed", "--python", sys.executable, environment], check=True)
+    members = [word for name in ("rigging", "fray", "iris", "marin") for word in ("-e", f"{ROOT}/lib/{name}")]
+    found = environment / "bin" / "python"
+    subprocess.run(
+        [uv, "pip", "install", "--quiet", "--python", found, *members, f"ray[default]=={version('ray')}"], check=True
+    )
+    return found
+
+
+@pytest.fixture(scope="module")
+def address(python: Path) -> Iterator[str]:
+    """A cluster of that Python, ready to take jobs."""
+    with subprocess.Popen(
+        [python, "-c", SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/"
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert url.startswith("http://")
+        await_jobs_api(url)
+        yield url
+        process.stdin.close()
+
+
+def ray_run(python: Path, address: str, cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MARIN_", "RAY_", "FRAY_"))}
+    program = ROOT / "marin" / "run" / "ray_run.py"
+    return subprocess.run(
+        [python, program, *words],
+        cwd=cwd,
+        env={**kept, "RAY_ADDRESS": address},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+def make_wheel(folder: Path, name: str, number: str) -> str:
+    """A wheel of one module, that needs no index to be installed."""
+    path = folder / f"{name}-{number}-py3-none-any.whl"
+    info = f"{name}-{number}.dist-info"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{name}.py", f"VERSION = {number!r}\n")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+    return str(path)
+
+
+def test_the_documents_command_with_the_dependencies_of_the_project(python: Path, address: str, tmp_path: Path) -> None:
+    done = ray_run(
+        python, address, ROOT, "-e", "MARIN_PREFIX", str(tmp_path), "--", "python", "experiments/hello_world.py"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '{"sum": 4950, "min": 0, "max": 99}' in done.stdout
+
+
+def test_groups_and_packages_are_there(python: Path, address: str, tmp_path: Path) -> None:
+    wheels = {name: make_wheel(tmp_path, name, "1.0") for name in ("core", "grouped", "typed")}
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "pyproject.toml").write_text(
+        f"[project]\nname = 'study'\ndependencies = ['core @ file://{wheels['core']}', 'ray==1.0']\n"
+        f"[project.optional-dependencies]\nmore_of = ['grouped @ file://{wheels['grouped']}']\n"
+    )
+    (project / "look.py").write_text("import core, grouped, typed, ray; print('found', typed.VERSION, ray.__version__)")
+    words = ["--extra", "more-of", "--pip_deps", f"typed @ file://{wheels['typed']}", "--", "python", "look.py"]
+    done = ray_run(python, address, project, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"found 1.0 {version('ray')}" in done.stdout
+
+
+def test_a_package_that_does_not_exist_fails_the_job_with_the_words_of_pip(
+    python: Path, address: str, tmp_path: Path
+) -> None:
+    words = ["--pip_deps", f"none @ file://{tmp_path}/none-1.0-py3-none-any.whl", "--", "true"]
+    done = ray_run(python, address, tmp_path, *words)
+    assert done.returncode == 1
+    assert "No such file or directory" in done.stderr
+
+
+def test_ray_functions_as_steps_have_their_packages_on_every_node(python: Path, address: str, tmp_path: Path) -> None:
+    wheels = {number: make_wheel(tmp_path, "tidbit", number) for number in ("1.0", "2.0")}
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "steps.py").write_text(f"WHEELS = {wheels!r}\n{RAY_STEPS}")
+    prefix = tmp_path / "prefix"
+    words = ["-e", "FRAY_CLIENT", "ray", "-e", "MARIN_PREFIX", str(prefix), "--", "python", "steps.py"]
+    done = ray_run(python, address, project, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = sorted(json.loads(path.read_text()) for path in prefix.glob("look/*/found.json"))
+    assert found == [["1.0", "1.0"], ["2.0", "2.0"]]
