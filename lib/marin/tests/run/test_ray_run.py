@@ -11,10 +11,34 @@ from pathlib import Path
 
 import pytest
 
+from marin.run import connection, run_job
 from marin.run.ray_run import main
 from marin.run.testing import Job, JobsServer
 
 ROOT = Path(__file__).parents[4]
+TUNNEL = """#!{python}
+import asyncio, sys
+
+
+async def pump(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+async def serve(reader, writer):
+    other_reader, other_writer = await asyncio.open_connection("127.0.0.1", {port})
+    await asyncio.gather(pump(reader, other_writer), pump(other_reader, writer))
+
+
+async def main():
+    port = int(sys.argv[sys.argv.index("--port") + 1])
+    await (await asyncio.start_server(serve, "127.0.0.1", port)).serve_forever()
+
+
+asyncio.run(main())
+"""
 COMMAND = ("--", "python", "experiments/hello_world.py")
 
 
@@ -161,6 +185,25 @@ def test_a_refused_job_says_what_the_cluster_said(at: JobsServer, capfd: pytest.
     assert "ValueError: told to fail" in capfd.readouterr().err
 
 
+def test_a_cluster_by_its_file_is_reached_through_a_tunnel(
+    at: JobsServer, project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The tunnel is a stand-in for `ray dashboard`: a server that passes everything on."""
+    monkeypatch.delenv("RAY_ADDRESS")
+    (project / "infra").mkdir()
+    (project / "infra" / "marin-near.yaml").write_text("cluster_name: near\nprovider: {type: local}\n")
+    program = project.parent / "bin" / "ray"
+    program.parent.mkdir()
+    program.write_text(TUNNEL.format(python=sys.executable, port=at.address.rpartition(":")[2]))
+    program.chmod(0o755)
+    monkeypatch.setattr(connection.shutil, "which", lambda name, path=None: str(program))
+    assert main(["--cluster", "near", *COMMAND]) == 0
+    out, err = capfd.readouterr()
+    assert out == "hello\n"
+    assert f"need `ray dashboard {project}/infra/marin-near.yaml`" in err
+    assert "dashboard: http://127.0.0.1:8265/#/jobs/" in err
+
+
 def interrupt(_job: Job) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
@@ -179,6 +222,23 @@ def test_whether_a_job_was_submitted_may_be_unknown(at: JobsServer, capfd: pytes
     at.failing = {"/api/jobs/": 0}
     assert main(["--submission-id", "mine", *COMMAND]) == 5
     assert f"`ray job status --address {at.address} mine` tells" in capfd.readouterr().err
+
+
+def test_a_cluster_that_is_being_started_is_waited_for(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:
+    at.unready = 2
+    assert main(COMMAND) == 0
+    assert capfd.readouterr().err.count("has nothing to start jobs with yet") == 1
+
+
+def test_a_cluster_that_cannot_start_jobs_is_given_up(
+    at: JobsServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_job, "READY_SECONDS", 0)
+    at.unready = 9
+    assert main(COMMAND) == 5
+    err = capfd.readouterr().err
+    assert "No available agent" in err
+    assert "is not known" not in err
 
 
 def test_an_unknown_cluster_is_told(project: Path, capfd: pytest.CaptureFixture[str]) -> None:

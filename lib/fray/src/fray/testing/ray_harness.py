@@ -55,8 +55,9 @@ ENVIRONMENT = {
 class RayCluster:
     """A Ray cluster whose nodes are processes in a namespace of their own; nothing of it outlives this process."""
 
-    def __init__(self, cpus: int = _CPUS, client_server: bool = False, jobs_api: bool = False) -> None:
+    def __init__(self, cpus: int = _CPUS, client_server: bool = False, jobs_api: bool = False, token: str = "") -> None:
         self._cpus = cpus
+        self._environment = {**ENVIRONMENT, **(_token_environment(token) if token else {})}
         self._client_server = client_server
         self._jobs_api = jobs_api
         self._process: subprocess.Popen[str] | None = None
@@ -73,7 +74,7 @@ class RayCluster:
             nodes: More nodes, and their resources, by name.
         """
         need_namespaces()
-        for name, value in ENVIRONMENT.items():
+        for name, value in self._environment.items():
             self._set(name, value)
         # Ray reads them when it is imported.
         import ray
@@ -269,6 +270,10 @@ class RayHarness(BackendHarness):
 
         ray.shutdown()
         self._cluster.stop()
+
+
+def _token_environment(token: str) -> dict[str, str]:
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
 
 
 def _skip(reason: str) -> NoReturn:

@@ -76,7 +76,7 @@ class Follower:
     @property
     def stop_line(self) -> str:
         """The command that stops the job."""
-        return f"`ray job stop --address {redact_string(self._api.address)} {self._job_id}`"
+        return f"`ray job stop --address {self._api.shown_address} {self._job_id}`"
 
     async def run(self) -> int:
         """Follow it to its end; returns the exit code for this command."""
@@ -115,6 +115,8 @@ class Follower:
         await asyncio.wait([tail], timeout=self._times.grace)
         tail.cancel()
         await asyncio.wait([tail])
+        if not tail.cancelled() and (error := tail.exception()) is not None:
+            self._say(f"the log could not be followed: {error!r}")
         await self._complete_log()
         self._say(describe_end(self._job_id, info))
         return exit_code(info, self._signal)
@@ -201,7 +203,7 @@ class Follower:
         """Compare what was shown with all that the cluster has, and show the rest."""
         if self._tail_is_whole and self._shown.length > _LARGEST_CHECKED:
             return
-        all_of_it = f"`ray job logs --address {redact_string(self._api.address)} {self._job_id}`"
+        all_of_it = f"`ray job logs --address {self._api.shown_address} {self._job_id}`"
         try:
             text = await self._api.logs(self._job_id)
         except (Unavailable, Conflict, Denied, NotFound) as error:

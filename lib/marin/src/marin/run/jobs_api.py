@@ -18,6 +18,8 @@ CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0
 UPLOAD_SECONDS: Final = 600.0
 _SHOWN: Final = 600
+# What Ray says as long as the agent of its head node is not there.
+_NO_AGENT: Final = "No available agent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,10 @@ class JobInfo:
     @property
     def ended(self) -> bool:
         return self.status in TERMINAL
+
+
+class NotReady(Unavailable):
+    """The cluster answers, and cannot start jobs yet; nothing was submitted."""
 
 
 class TailBroken(Exception):
@@ -49,10 +55,20 @@ class JobsApi:
         address: URL of the cluster's dashboard.
         origin: Where the address was given, for messages.
         connect_seconds: How long the server may take to be there.
+        later_address: Where it can be reached after this command, for messages; the same by default.
     """
 
-    def __init__(self, address: str, origin: str, token: AuthToken, *, connect_seconds: float = CONNECT_SECONDS):
+    def __init__(
+        self,
+        address: str,
+        origin: str,
+        token: AuthToken,
+        *,
+        connect_seconds: float = CONNECT_SECONDS,
+        later_address: str = "",
+    ) -> None:
         self.address = address.rstrip("/")
+        self.shown_address = redact_string(later_address or self.address)
         self._origin = origin
         self._token = token
         self._connect_seconds = connect_seconds
@@ -102,7 +118,7 @@ class JobsApi:
         await self._call("PUT", f"/api/packages/gcs/{name}", data=data, timeout=timeout)
 
     async def submit(self, body: Mapping[str, Any]) -> str:
-        """Submit a job; returns its id. Raises InvalidRequest when the cluster refuses it."""
+        """Submit a job; returns its id. Raises InvalidRequest when the cluster refuses it, NotReady as it starts."""
         timeout = aiohttp.ClientTimeout(total=2 * ANSWER_SECONDS, sock_connect=self._connect_seconds)
         found = await self._call("POST", "/api/jobs/", json=body, timeout=timeout)
         return str(found.get("submission_id") or found.get("job_id"))
@@ -187,6 +203,8 @@ class JobsApi:
                 f"the cluster refuses a working directory that is so large when packed: {said}; leave files out "
                 "(.gitignore), or keep them in a bucket"
             )
+        if _NO_AGENT in text:
+            return NotReady(f"the Ray cluster at {self.address} has nothing to start jobs with yet: {said}")
         return Conflict(f"the cluster at {self.address} answers {status}: {said or 'nothing more'}")
 
     def _denied(self, status: int, said: str) -> Denied:

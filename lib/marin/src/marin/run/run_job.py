@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from marin.run.auth_token import AuthToken, find_token
-from marin.run.cluster_target import ClusterTarget, find_target
+from marin.run.cluster_target import DEFAULT_ADDRESS, ClusterTarget, find_target
 from marin.run.follow import Follower, say
-from marin.run.jobs_api import JobsApi
+from marin.run.jobs_api import JobsApi, NotReady
 from marin.run.options import FORWARDED, RunOptions, new_submission_id
 from marin.run.submission import EntrypointResources, Submission
 from marin.run.working_directory import Package, list_working_directory, pack
@@ -21,6 +21,7 @@ from rigging.printable import printable
 from rigging.project_needs import ProjectNeeds, project_needs, read_pyprojects, requirement_name
 from rigging.quantities import format_size
 
+READY_SECONDS: Final = 60.0
 _PREFIX_VARIABLE: Final = "MARIN_PREFIX"
 _RAY: Final = "ray"
 _LOOKS_AFTER_INTERRUPT: Final = 10
@@ -53,7 +54,7 @@ def submit_and_follow(options: RunOptions, environ: Mapping[str, str]) -> int:
 
     with open_connection(target) as address:
         token = find_token(environ, Path.home())
-        return asyncio.run(_run(options, prepared, address, target.origin, token))
+        return asyncio.run(_run(options, prepared, address, target, token))
 
 
 def prepare(options: RunOptions, environ: Mapping[str, str]) -> Prepared:
@@ -111,7 +112,7 @@ def describe(options: RunOptions, prepared: Prepared, target: ClusterTarget) -> 
         },
         "request": prepared.submission.shown_body(),
         "ray_command": prepared.submission.ray_command(
-            target.address or str(target.file), str(options.working_dir), wait=options.wait
+            target.address or DEFAULT_ADDRESS, str(options.working_dir), wait=options.wait
         ),
     }
     return json.dumps(shown, indent=2, ensure_ascii=False)
@@ -123,18 +124,23 @@ def _requirements(options: RunOptions, needs: ProjectNeeds) -> tuple[str, ...]:
     return tuple(requirement for requirement in wanted if requirement_name(requirement) != _RAY)
 
 
-async def _run(options: RunOptions, prepared: Prepared, address: str, origin: str, token: AuthToken) -> int:
-    async with JobsApi(address, origin, token) as api:
+async def _run(options: RunOptions, prepared: Prepared, address: str, target: ClusterTarget, token: AuthToken) -> int:
+    # The tunnel to a cluster that is known by its file ends with this command; later ones are Ray's usual.
+    later = DEFAULT_ADDRESS if target.file is not None else ""
+    async with JobsApi(address, target.origin, token, later_address=later) as api:
         await api.check()
         job_id = await _submit(api, prepared)
+        shown = api.shown_address
         say(f"job {job_id} submitted")
-        say(f"dashboard: {address}/#/jobs/{job_id}")
+        if target.file is not None:
+            say(f"this command's own connection ends with it; the lines below need `ray dashboard {target.file}`")
+        say(f"dashboard: {shown}/#/jobs/{job_id}")
         say(
             "the same by Ray's own command: "
-            + prepared.submission.ray_command(address, str(options.working_dir), wait=options.wait)
+            + prepared.submission.ray_command(shown, str(options.working_dir), wait=options.wait)
         )
         if not options.wait:
-            say(f"its log: `ray job logs --address {address} --follow {job_id}`")
+            say(f"its log: `ray job logs --address {shown} --follow {job_id}`")
             print(job_id)
             return 0
         return await Follower(api, job_id, write=_write, say=_say_plainly, auto_stop=options.auto_stop).run()
@@ -146,15 +152,33 @@ async def _submit(api: JobsApi, prepared: Prepared) -> str:
         say(f"sending {package.file_count} files ({format_size(len(package.data))} packed)")
         await api.upload_package(package.name, package.data)
     try:
-        return await api.submit(submission.body())
+        return await _submit_when_ready(api, submission)
+    except NotReady:
+        raise
     except Unavailable as error:
         raise Unavailable(
             f"{error}\nwhether job {submission.submission_id} was submitted is not known: "
-            f"`ray job status --address {api.address} {submission.submission_id}` tells"
+            f"`ray job status --address {api.shown_address} {submission.submission_id}` tells"
         ) from None
     except asyncio.CancelledError:
         say(await _take_back(api, submission.submission_id))
         raise
+
+
+async def _submit_when_ready(api: JobsApi, submission: Submission) -> str:
+    """Submit it; a cluster that is being started is waited for."""
+    deadline = asyncio.get_running_loop().time() + READY_SECONDS
+    told = False
+    while True:
+        try:
+            return await api.submit(submission.body())
+        except NotReady as error:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+            if not told:
+                say(f"{error}; trying again for {READY_SECONDS:g} s")
+            told = True
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 async def _take_back(api: JobsApi, job_id: str) -> str:
@@ -165,7 +189,7 @@ async def _take_back(api: JobsApi, job_id: str) -> str:
         except NotFound:
             await asyncio.sleep(_LOOK_SECONDS)
         except MarinError as error:
-            return f"job {job_id} may run ({error}): `ray job stop --address {api.address} {job_id}` stops it"
+            return f"job {job_id} may run ({error}): `ray job stop --address {api.shown_address} {job_id}` stops it"
         else:
             return f"job {job_id} is stopped"
     return "nothing was submitted"

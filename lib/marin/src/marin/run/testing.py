@@ -35,6 +35,7 @@ class JobsServer:
         tail_limits: For each connection to a log in its turn, after how many characters and how it breaks off: "cut"
             (without a word), "close" (in good order), "stall" (nothing more comes); later ones work.
         failing: Status codes to answer with, by how a path ends; 0: the connection is cut.
+        unready: How many submissions come before the cluster can start jobs.
         submit_seconds: How long it takes to answer that a job was submitted.
     """
 
@@ -48,6 +49,7 @@ class JobsServer:
     on_stop: Callable[[Job], None] = lambda job: job.end("STOPPED")
     failing: dict[str, int] = field(default_factory=dict)
     submit_seconds: float = 0.0
+    unready: int = 0
     address: str = ""
     tails: int = 0
 
@@ -123,6 +125,9 @@ class JobsServer:
         return web.Response()
 
     async def _submit(self, request: web.Request) -> web.Response:
+        if self.unready > 0:
+            self.unready -= 1
+            return web.Response(status=500, text="No available agent to submit job, please try again later.")
         body = await request.json()
         job = self.jobs[body["submission_id"]] = Job(body)
         self.on_submit(job)
