@@ -1,7 +1,7 @@
 import pytest
 
 from rigging.errors import InvalidRequest
-from rigging.topology import TPU_TOPOLOGIES, TpuTopologyInfo, get_tpu_topology
+from rigging.topology import TPU_TOPOLOGIES, TpuTopologyInfo, get_tpu_generation, get_tpu_topology
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,11 @@ def test_unknown_type_names_the_value_and_what_is_valid(wrong: str, hint: str) -
         get_tpu_topology(wrong)
     assert repr(wrong) in str(caught.value)
     assert hint in str(caught.value)
+
+
+def test_each_type_has_a_generation_that_knows_its_vms() -> None:
+    for topology in TPU_TOPOLOGIES:
+        generation = get_tpu_generation(topology.name)
+        assert generation.vm_cpus[topology.chips_per_vm] >= 24
+        assert int(topology.name.rpartition("-")[2]) == topology.chip_count * generation.cores_per_chip
+        assert generation.runtime_version

@@ -5,8 +5,9 @@ In names up to v5p the number counts TensorCores, two a chip; in v5litepod and v
 """
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from rigging.errors import InvalidRequest
 
@@ -28,6 +29,23 @@ class TpuTopologyInfo:
     host_count: int
     vm_count: int
     chips_per_vm: int
+
+
+@dataclass(frozen=True, slots=True)
+class TpuGeneration:
+    """What all slices of one TPU generation have in common.
+
+    Args:
+        name: As in the names of its types, e.g. "v5litepod".
+        cores_per_chip: TensorCores of one chip.
+        runtime_version: Software of its VMs that GCP recommends for PyTorch and JAX.
+        vm_cpus: Virtual CPUs of one VM, by the number of chips that it sees.
+    """
+
+    name: str
+    cores_per_chip: int
+    runtime_version: str
+    vm_cpus: Mapping[int, int]
 
 
 def _by_cores(generation: str, core_counts: Iterable[int]) -> Iterator[TpuTopologyInfo]:
@@ -58,6 +76,22 @@ TPU_TOPOLOGIES: list[TpuTopologyInfo] = [
 
 _BY_NAME = {topology.name: topology for topology in TPU_TOPOLOGIES}
 
+# Runtime versions: "TPU software versions"; CPUs: the generations' "System architecture" pages.
+_UBUNTU = "tpu-ubuntu2204-base"
+TPU_GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
+    {
+        generation.name: generation
+        for generation in (
+            TpuGeneration("v2", 2, _UBUNTU, {4: 96}),
+            TpuGeneration("v3", 2, _UBUNTU, {4: 96}),
+            TpuGeneration("v4", 2, _UBUNTU, {4: 240}),
+            TpuGeneration("v5litepod", 1, "v2-alpha-tpuv5-lite", {1: 24, 4: 112, 8: 224}),
+            TpuGeneration("v5p", 2, "v2-alpha-tpuv5", {4: 208}),
+            TpuGeneration("v6e", 1, "v2-alpha-tpuv6e", {1: 44, 4: 180, 8: 180}),
+        )
+    }
+)
+
 
 def get_tpu_topology(tpu_type: str) -> TpuTopologyInfo:
     """Return the shape of the TPU slice called `tpu_type`.
@@ -69,6 +103,11 @@ def get_tpu_topology(tpu_type: str) -> TpuTopologyInfo:
     if topology is not None:
         return topology
     raise InvalidRequest(f"unknown TPU type {tpu_type!r}; {_suggest(tpu_type)}")
+
+
+def get_tpu_generation(tpu_type: str) -> TpuGeneration:
+    """Return the generation of the TPU slice called `tpu_type`. Raises InvalidRequest for an unknown type."""
+    return TPU_GENERATIONS[get_tpu_topology(tpu_type).name.rpartition("-")[0]]
 
 
 def _suggest(tpu_type: str) -> str:

@@ -1,0 +1,1 @@
+"""Ray clusters: their files, and their operation by `python -m marin.run.cluster`."""

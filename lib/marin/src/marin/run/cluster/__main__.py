@@ -1,0 +1,8 @@
+"""python -m marin.run.cluster"""
+
+import sys
+
+from marin.run.cluster.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

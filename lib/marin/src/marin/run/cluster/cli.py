@@ -1,0 +1,45 @@
+"""The command line of `python -m marin.run.cluster`: the files of Ray clusters, and their operation."""
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from marin.run.cluster.cli_generate import generate
+from marin.run.ray_run import exit_code_of
+from rigging.errors import MarinError
+
+_HELP: Final = "Ray clusters on Google Cloud: their files, and their operation."
+
+
+@click.group(
+    "cluster",
+    help=_HELP,
+    context_settings={
+        "token_normalize_func": lambda text: text.replace("_", "-"),
+        "help_option_names": ["-h", "--help"],
+    },
+)
+def command_line() -> None:
+    """All commands."""
+
+
+command_line.add_command(generate)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code."""
+    try:
+        code = command_line.main(argv, "python -m marin.run.cluster", standalone_mode=False)
+    except click.exceptions.Abort:
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except MarinError as error:
+        sys.stderr.write(f"cluster: {error}\n")
+        return exit_code_of(error)
+    return code if isinstance(code, int) else 0

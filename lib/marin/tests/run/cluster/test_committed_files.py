@@ -1,0 +1,181 @@
+"""The cluster files of this repository: made by the generator, and taken by Ray."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import googleapiclient
+import pytest
+import ray
+import yaml
+from googleapiclient import discovery
+from ray.autoscaler._private.gcp import config as gcp_config
+from ray.autoscaler._private.gcp import node as gcp_node
+from ray.autoscaler._private.gcp.node_provider import GCPNodeProvider
+from ray.autoscaler._private.util import prepare_config, validate_config
+from ray.autoscaler.sdk import get_docker_host_mount_location
+
+from marin.run.cluster import node_config_keys
+from marin.run.cluster.cli import main
+from marin.run.cluster.render import worker_resources
+from marin.run.cluster.testing import GcpServer
+from marin.run.cluster.validate import find_mistakes
+from rigging.topology import TPU_TOPOLOGIES, get_tpu_topology
+
+INFRA = Path(__file__).parents[5] / "infra"
+FILES = sorted(path.name for path in INFRA.glob("marin-*.yaml") if not path.stem.endswith("-template"))
+
+SLOW = pytest.mark.slow
+IN_SHORT = ("marin-cluster.yaml", "marin-us-west4.yaml")
+
+
+def read(name: str) -> dict[str, Any]:
+    found = yaml.safe_load((INFRA / name).read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.fixture
+def gcp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[GcpServer]:
+    """The test server, as Google's APIs for Ray's provider."""
+    with GcpServer() as server:
+
+        class Discovery:
+            @staticmethod
+            def build(name: str, version: str, **options: Any) -> Any:
+                options.pop("discoveryServiceUrl", None)
+                endpoint = server.address + ("/compute/v1/" if name == "compute" else "")
+                options["client_options"] = {"api_endpoint": endpoint}
+                # The client has no description of v2alpha with it; what Ray calls is the same in v2.
+                return discovery.build(name, "v2" if name == "tpu" else version, static_discovery=True, **options)
+
+        monkeypatch.setattr(gcp_config, "discovery", Discovery)
+        monkeypatch.setattr(gcp_node, "POLL_INTERVAL", 0.001)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        yield server
+
+
+def as_ray_up(name: str) -> dict[str, Any]:
+    config = read(name)
+    config["provider"]["gcp_credentials"] = {"type": "credentials_token", "credentials": "t"}
+    prepared = GCPNodeProvider.fillout_available_node_types_resources(prepare_config(config))
+    validate_config(prepared)
+    found = GCPNodeProvider.bootstrap_config(prepared)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_files_are_as_the_generator_makes_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "--check", "--dir", str(INFRA)]) == 0
+    assert capsys.readouterr().out == f"{len(FILES)} files are as they would be made\n"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_ray_takes_each_file(name: str) -> None:
+    config = read(name)
+    assert find_mistakes(config) == []
+    prepared = prepare_config(config)
+    filled = GCPNodeProvider.fillout_available_node_types_resources(prepared)
+    validate_config(filled)
+    # Nothing is left to Ray's guesses or to its defaults.
+    for node_type, given in config["available_node_types"].items():
+        assert filled["available_node_types"][node_type]["resources"] == given["resources"]
+    assert set(filled) - set(config) <= {
+        "file_mounts",
+        "file_mounts_sync_continuously",
+        "rsync_exclude",
+        "rsync_filter",
+        "head_node",
+        "worker_nodes",
+    }
+
+
+@pytest.mark.parametrize("name", [name if name in IN_SHORT else pytest.param(name, marks=SLOW) for name in FILES])
+def test_the_provider_makes_a_node_of_each_type(gcp: GcpServer, name: str) -> None:
+    config = as_ray_up(name)
+    provider = GCPNodeProvider(config["provider"], config["cluster_name"])
+    for node_type, described in config["available_node_types"].items():
+        kind = "head" if node_type == config["head_node_type"] else "worker"
+        tags = {
+            "ray-node-name": f"ray-{config['cluster_name']}-{kind}",
+            "ray-node-type": kind,
+            "ray-user-node-type": node_type,
+        }
+        provider.create_node({**described["node_config"], **(config["head_node"] if kind == "head" else {})}, tags, 1)
+    (head,) = gcp.machines.values()
+    assert head["machineType"].endswith("/n2-standard-8")
+    assert head["disks"][0]["initializeParams"]["diskSizeGb"] == 200
+    assert head["scheduling"]["provisioningModel"] == "STANDARD"
+    made = {found["labels"]["ray-user-node-type"]: found for found in gcp.slices.values()}
+    for node_type, found in made.items():
+        resources = config["available_node_types"][node_type]["resources"]
+        accelerator = found["acceleratorType"]
+        assert resources["TPU"] * len(found["networkEndpoints"]) == get_tpu_topology(accelerator).chip_count
+        assert resources[f"TPU-{accelerator}-head"] == 1
+    assert len(made) == len(config["available_node_types"]) - 1
+    for node in provider.non_terminated_nodes({}):
+        provider.terminate_node(node)
+    assert (gcp.machines, gcp.slices) == ({}, {})
+
+
+def test_the_documents_cluster() -> None:
+    config = read("marin-cluster.yaml")
+    assert config["provider"]["availability_zone"] == "us-central2-b"
+    worker = config["available_node_types"]["tpu_v4_8"]
+    assert (worker["min_workers"], worker["max_workers"]) == (4, 64)
+    assert worker["resources"] == {"CPU": 120, "TPU": 4, "TPU-v4-8-head": 1}
+    assert config["available_node_types"][config["head_node_type"]]["resources"] == {"CPU": 0}
+    options = " ".join(config["docker"]["run_options"])
+    assert "MARIN_PREFIX=gs://marin-us-central2" in options
+    assert "RAY_AUTH_MODE=token" in options
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_workers_find_the_token_of_the_head(name: str) -> None:
+    config = read(name)
+    (synced,) = config["cluster_synced_files"]
+    host, inside, mode = config["docker"]["worker_run_options"][0].split()[1].split(":")
+    assert host == get_docker_host_mount_location(config["cluster_name"]) + inside
+    assert f"{inside}/auth_token" == synced.replace("~", "/home/ray")
+    assert mode == "ro"
+
+
+def test_the_start_of_the_head_chooses_the_autoscaler_that_works() -> None:
+    from ray.autoscaler._private.util import with_envs
+
+    start = with_envs(read("marin-cluster.yaml")["head_start_ray_commands"], {"RAY_enable_autoscaler_v2": "1"})[-1]
+    before, _, after = start.partition("RAY_enable_autoscaler_v2=0")
+    assert "RAY_enable_autoscaler_v2=1" in before
+    assert after.index("AUTOSCALER_HEARTBEAT_TIMEOUT_S=300") < after.index("ray start --head")
+    assert "--autoscaling-config=~/ray_bootstrap_config.yaml" in after
+
+
+def test_the_image_has_the_ray_of_the_lock_file() -> None:
+    for name in FILES:
+        assert f":{ray.__version__}-py311" in read(name)["docker"]["image"], "change clusters.toml, then generate"
+
+
+def test_ray_and_the_table_of_types_agree() -> None:
+    from ray._private.accelerators.tpu import get_num_tpu_visible_chips_per_host
+
+    for topology in TPU_TOPOLOGIES:
+        assert get_num_tpu_visible_chips_per_host(topology.name) == worker_resources(topology.name, 120)["TPU"]
+
+
+def test_the_keys_of_a_node_config_are_those_of_the_apis() -> None:
+    documents = Path(googleapiclient.__file__).parent / "discovery_cache" / "documents"
+    tpu = json.loads((documents / "tpu.v2.json").read_text())["schemas"]
+    compute = json.loads((documents / "compute.v1.json").read_text())["schemas"]
+    for names, schema in (
+        (node_config_keys.TPU_NODE, tpu["Node"]),
+        (node_config_keys.TPU_SCHEDULING, tpu["SchedulingConfig"]),
+        (node_config_keys.TPU_NETWORK, tpu["NetworkConfig"]),
+        (node_config_keys.TPU_ACCELERATOR, tpu["AcceleratorConfig"]),
+        (node_config_keys.INSTANCE - {"sourceInstanceTemplate"}, compute["Instance"]),
+        (node_config_keys.DISK, compute["AttachedDisk"]),
+        (node_config_keys.DISK_PARAMETERS, compute["AttachedDiskInitializeParams"]),
+        (node_config_keys.SCHEDULING, compute["Scheduling"]),
+        (node_config_keys.NETWORK_INTERFACE, compute["NetworkInterface"]),
+    ):
+        assert names <= set(schema["properties"])
