@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fray.testing.ray_harness import RayCluster
-from fray.testing.ray_jobs import await_jobs_api
+from fray.testing.ray_jobs import jobs_cluster
 from marin.run.follow import Times
 from marin.run.testing import JobsServer
 
@@ -46,8 +45,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def jobs_address() -> Iterator[str]:
     """The Jobs API of a real Ray cluster, ready to take jobs."""
-    with RayCluster(cpus=4, jobs_api=True).running() as cluster:
-        await_jobs_api(cluster.jobs_address)
+    with jobs_cluster() as cluster:
         yield cluster.jobs_address
 
 

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from fray.testing.ray_harness import need_namespaces
-from fray.testing.ray_jobs import await_jobs_api
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.e2e, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[4]
 SERVE = """
 import sys
-from fray.testing.ray_harness import RayCluster, RayHarness
+from fray.testing.ray_harness import RayHarness
+from fray.testing.ray_jobs import jobs_cluster
 RayHarness.prepare()
-with RayCluster(cpus=4, jobs_api=True).running() as cluster:
+with jobs_cluster() as cluster:
     print(cluster.jobs_address, flush=True)
     sys.stdin.read()
 """
@@ -93,7 +93,6 @@ def address(python: Path) -> Iterator[str]:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         assert url.startswith("http://")
-        await_jobs_api(url)
         yield url
         process.stdin.close()
 

@@ -16,8 +16,8 @@ TOKEN = "0123456789abcdef" * 4
 # In a process of its own: what Ray is told of tokens holds for the whole process.
 SERVE = f"""
 import sys
-from fray.testing.ray_harness import RayCluster
-with RayCluster(cpus=2, jobs_api=True, token={TOKEN!r}).running() as cluster:
+from fray.testing.ray_jobs import jobs_cluster
+with jobs_cluster(cpus=2, token={TOKEN!r}) as cluster:
     print(cluster.jobs_address, flush=True)
     sys.stdin.read()
 """

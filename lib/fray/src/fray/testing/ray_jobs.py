@@ -1,23 +1,50 @@
 """The Jobs API of a Ray test cluster."""
 
+import contextlib
 import json
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from typing import Final
 
-_SECONDS: Final = 240.0
+from fray.testing.ray_harness import RayCluster
+
+_SECONDS: Final = 120.0
+_ATTEMPTS: Final = 3
 _LOOK_SECONDS: Final = 1.0
 
 
-def await_jobs_api(address: str, seconds: float = _SECONDS) -> None:
+@contextlib.contextmanager
+def jobs_cluster(cpus: int = 4, token: str = "") -> Iterator[RayCluster]:
+    """A cluster whose Jobs API takes jobs.
+
+    On a busy machine it may be that a head never hears of the agent that starts its jobs; then another is started.
+
+    Args:
+        token: What it wants to be sent; empty: nothing.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        with RayCluster(cpus=cpus, jobs_api=True, token=token).running() as cluster:
+            try:
+                await_jobs_api(cluster.jobs_address, token)
+            except RuntimeError:
+                if attempt == _ATTEMPTS:
+                    raise
+                continue
+            yield cluster
+            return
+
+
+def await_jobs_api(address: str, token: str = "", seconds: float = _SECONDS) -> None:
     """Wait until the cluster takes jobs, which is after its head answers: another process starts them.
 
     Raises:
         RuntimeError: It does not in time; the message has what it said last.
     """
     body = json.dumps({"entrypoint": "true"}).encode()
-    request = urllib.request.Request(f"{address}/api/jobs/", body, {"Content-Type": "application/json"})
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+    request = urllib.request.Request(f"{address}/api/jobs/", body, headers)
     deadline = time.monotonic() + seconds
     while True:
         try:
