@@ -3,7 +3,13 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from rigging.filesystem.atomic import TEMPORARY_PREFIX, atomic_write, read_bytes_or_none, write_bytes_atomic
+from rigging.filesystem.atomic import (
+    TEMPORARY_PREFIX,
+    atomic_write,
+    read_bytes_or_none,
+    upload_file,
+    write_bytes_atomic,
+)
 from rigging.filesystem.bucket_location import get_bucket_location
 from rigging.filesystem.budget import (
     GB,
@@ -79,6 +85,7 @@ __all__ = [
     "region_from_metadata",
     "region_from_prefix",
     "split_gcs_path",
+    "upload_file",
     "url_scheme",
     "url_to_fs",
     "write_bytes_atomic",

@@ -94,6 +94,17 @@ def atomic_write(url: Url, mode: str = "wb", *, durable: bool = False) -> Iterat
         sync_names(path, known)
 
 
+def upload_file(source: str | os.PathLike[str], url: Url) -> None:
+    """Put the content of a local file at `url` of another filesystem; a reader sees all of it or nothing."""
+    if os.path.getsize(source) <= _ONE_PUT_BYTES:
+        with open(source, "rb") as handle:
+            _put_bytes(url, handle.read())
+        return
+    fs, path = url_to_fs(url)
+    with _under_final_name(fs, path, url) as target:
+        fs.put_file(os.fspath(source), target)
+
+
 def sync_names(path: str | os.PathLike[str], known: str | os.PathLike[str] | None = None) -> None:
     """Wait until the disk has the name `path`: a file that was synced is lost all the same while its name is not.
 
@@ -193,13 +204,7 @@ def _uploaded_at_end(url: Url) -> Iterator[IO[bytes]]:
         spool = os.path.join(directory, "content")
         with open(spool, "xb") as handle:
             yield handle
-        if os.path.getsize(spool) <= _ONE_PUT_BYTES:
-            with open(spool, "rb") as handle:
-                _put_bytes(url, handle.read())
-            return
-        fs, path = url_to_fs(url)
-        with _under_final_name(fs, path, url) as target:
-            fs.put_file(spool, target)
+        upload_file(spool, url)
 
 
 def _put_bytes(url: Url, data: bytes) -> None:

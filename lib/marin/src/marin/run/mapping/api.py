@@ -1,0 +1,94 @@
+"""`map_files`, and the check of what it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fray import Client, Entrypoint, EnvironmentConfig, JobRequest, ResourceConfig, current_client
+from fray.checks import check_amount, check_count
+from marin.run.mapping.manifest import Manifest
+from marin.run.mapping.map_run import MapRun
+from marin.run.mapping.pairs import OutputPaths, Paths, file_tasks
+from marin.run.mapping.result import MapFilesResult, failure_of
+from marin.run.mapping.state import QueueRules
+from marin.run.mapping.worker import FileFunction
+
+DEFAULT_RESOURCES = ResourceConfig.with_cpu(cpu=1, ram="1g")
+
+
+def map_files(
+    fn: FileFunction,
+    inputs: Paths,
+    outputs: OutputPaths,
+    *,
+    manifest: str | None = None,
+    max_workers: int = 64,
+    resources: ResourceConfig = DEFAULT_RESOURCES,
+    environment: EnvironmentConfig | None = None,
+    max_retries_failure: int = 2,
+    max_retries_preemption: int = 100,
+    batch_seconds: float = 1.0,
+    name: str = "map-files",
+    client: Client | None = None,
+    on_progress: Callable[[MapFilesResult], object] | None = None,
+    raise_on_failure: bool = True,
+) -> MapFilesResult:
+    """Call `fn(input, path)` for each input whose output is not there yet, on the workers of any fray backend.
+
+    The function writes to `path`, a file of its machine, which becomes the output once it has returned: whole, and only
+    then; on object stores by one put. So what exists is done, and a run that was killed goes on where it was when it is
+    started again. Short calls are given out in batches, by the time they take.
+
+    Args:
+        fn: Raises, or returns False, when it fails. What it prints is in its worker's log.
+        inputs: Paths or URLs, in any number (a generator, too): they are taken as they are needed.
+        outputs: As many, in the same order; or a function that tells the output of an input.
+        manifest: Where to write a JSON line for each file with its input, output, status (succeeded, existed, failed)
+            and error: as they finish with `.partial` at its name's end, at the end under this name.
+        max_workers: Jobs that work at the same time.
+        resources: What each of them needs.
+        environment: What they find around them; None for the submitter's own.
+        max_retries_failure: How often a file is tried again after the function failed or its process died.
+        max_retries_preemption: How often a file is tried again after its machine was taken away.
+        batch_seconds: How long the work that a worker gets at once is to take.
+        name: Begins the names of the workers' jobs.
+        client: None for `current_client()`.
+        on_progress: Called with what is done so far, several times a second; it must be quick.
+        raise_on_failure: Raise FilesFailed at the end when files have failed, instead of returning the result.
+
+    Raises:
+        InvalidRequest: An output is that of two inputs, or cannot be one; those of lists are checked before anything is
+            started.
+        FilesFailed: Files have failed for good, after all others were tried; it names inputs and errors.
+        JobFailed: The workers do not come up.
+    """
+    check_count("map_files: max_workers", max_workers)
+    check_count("map_files: max_retries_failure", max_retries_failure, 0)
+    check_count("map_files: max_retries_preemption", max_retries_preemption, 0)
+    check_amount("map_files: batch_seconds", batch_seconds)
+    tasks = file_tasks(inputs, outputs)
+    rules = QueueRules(max_workers, max_retries_failure, max_retries_preemption, batch_seconds)
+    request = JobRequest(
+        name, Entrypoint.from_callable(fn, ["", ""]), resources, environment, 1, 0, max_retries_preemption
+    )
+    client = client or current_client()
+    book = Manifest(manifest) if manifest is not None else None
+    result = MapFilesResult(manifest=manifest)
+    run = MapRun(client, fn, request, rules, tasks, result, book, on_progress or _ignore)
+    try:
+        run.work()
+    except BaseException:
+        run.stop(at_once=True)
+        if book is not None:
+            book.abandon()
+        raise
+    run.stop(at_once=False)
+    if book is not None:
+        book.close()
+    if result.failed and raise_on_failure:
+        raise failure_of(result)
+    return result
+
+
+def _ignore(_: MapFilesResult) -> None:
+    return

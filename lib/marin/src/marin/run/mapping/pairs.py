@@ -1,0 +1,101 @@
+"""Which inputs and outputs belong together; what cannot be right is refused by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
+
+from marin.run.mapping.state import FileTask
+from rigging.errors import InvalidRequest
+from rigging.filesystem import local_path, url_scheme
+
+Paths = Iterable[str | os.PathLike[str]]
+OutputPaths = Paths | Callable[[str], str | os.PathLike[str]]
+
+_MISSING = object()
+
+
+def file_tasks(inputs: Paths, outputs: OutputPaths) -> Iterator[FileTask]:
+    """The files to make, in order, one by one.
+
+    What is given as sequences is checked at once, before the first is yielded.
+
+    Raises:
+        InvalidRequest: An output is not a path, is the output of two inputs, or is its own input; or there are more of
+            the one than of the other.
+    """
+    for name, value in (("inputs", inputs), ("outputs", outputs)):
+        if isinstance(value, (str, bytes)) or not (isinstance(value, Iterable) or callable(value)):
+            raise InvalidRequest(f"map_files: {name} must be paths, not {value!r}")
+    if isinstance(inputs, Sequence) and (callable(outputs) or isinstance(outputs, Sequence)):
+        for _ in _checked(inputs, outputs):
+            pass
+    return _checked(inputs, outputs)
+
+
+def _checked(inputs: Paths, outputs: OutputPaths) -> Iterator[FileTask]:
+    seen = _Seen()
+    for number, (source, output) in enumerate(_pairs(inputs, outputs)):
+        path = _path("output", output, source)
+        place = local_path(path)
+        # Workers may run in another directory.
+        target = path if place is None else place
+        if target.endswith("/") or not os.path.basename(target):
+            raise InvalidRequest(f"map_files: output {path!r} of input {source!r} names no file")
+        if target == (source if (local := local_path(source)) is None else local):
+            raise InvalidRequest(f"map_files: input {source!r} is its own output; it would be taken for done")
+        if not seen.add(_normal(target)):
+            raise InvalidRequest(
+                f"map_files: output {path!r} of input {source!r} (number {number}) is another input's output, too"
+            )
+        yield FileTask(number, source, target)
+
+
+def _pairs(inputs: Paths, outputs: OutputPaths) -> Iterator[tuple[str, str | os.PathLike[str]]]:
+    if callable(outputs):
+        for each in inputs:
+            source = _path("input", each)
+            yield source, outputs(source)
+        return
+    rest = iter(outputs)
+    count = 0
+    for each in inputs:
+        source = _path("input", each)
+        output = next(rest, _MISSING)
+        if output is _MISSING:
+            raise InvalidRequest(f"map_files: there are {count} outputs; input {source!r} (number {count}) has none")
+        yield source, output  # type: ignore[misc]
+        count += 1
+    if (extra := next(rest, _MISSING)) is not _MISSING:
+        raise InvalidRequest(f"map_files: there are {count} inputs; output {extra!r} (number {count}) has none")
+
+
+def _path(what: str, value: object, source: str | None = None) -> str:
+    of = "" if source is None else f" of input {source!r}"
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if not isinstance(value, str) or not value:
+        raise InvalidRequest(f"map_files: {what} {value!r}{of} is not a path")
+    return value
+
+
+def _normal(path: str) -> str:
+    scheme = url_scheme(path)
+    if scheme in ("gcs", "s3a"):
+        return {"gcs": "gs", "s3a": "s3"}[scheme] + path[len(scheme) :]
+    return path
+
+
+class _Seen:
+    """Texts that were seen, by 8 bytes of their digests: some 70 bytes each."""
+
+    def __init__(self) -> None:
+        self._digests: set[int] = set()
+
+    def add(self, text: str) -> bool:
+        """Whether it is new."""
+        digest = int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+        before = len(self._digests)
+        self._digests.add(digest)
+        return len(self._digests) > before

@@ -1,0 +1,83 @@
+"""What `map_files` returns, and what it raises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from marin.run.mapping.state import FileStatus, FinishedFile
+from rigging.errors import JobFailed
+
+_KEPT_FAILURES = 100
+_TOLD_FAILURES = 3
+
+
+class FailedFile(NamedTuple):
+    """A file whose output was not made, and why."""
+
+    input: str
+    output: str
+    error: str
+
+
+@dataclass(slots=True)
+class MapFilesResult:
+    """How many files ended how; of those that failed the first 100 (the manifest has all).
+
+    Args:
+        total: Files so far; at the end all.
+        succeeded: Outputs that this run made.
+        existed: Outputs that were there before.
+        failed: Outputs that were not made.
+    """
+
+    total: int = 0
+    succeeded: int = 0
+    existed: int = 0
+    failed: int = 0
+    failures: list[FailedFile] = field(default_factory=list)
+    manifest: str | None = None
+
+    @property
+    def finished(self) -> int:
+        """Files that are done, in whatever way."""
+        return self.succeeded + self.existed + self.failed
+
+    def count(self, file: FinishedFile) -> None:
+        """Count one more that is done."""
+        if file.status is FileStatus.SUCCEEDED:
+            self.succeeded += 1
+        elif file.status is FileStatus.EXISTED:
+            self.existed += 1
+        else:
+            self.failed += 1
+            if len(self.failures) < _KEPT_FAILURES:
+                self.failures.append(FailedFile(file.task.input, file.task.output, file.error))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.finished} of {self.total} files: {self.succeeded} made, {self.existed} there before, "
+            f"{self.failed} failed"
+        )
+
+
+class FilesFailed(JobFailed):
+    """Some outputs were not made; `result` tells which."""
+
+    def __init__(self, message: str, result: MapFilesResult) -> None:
+        super().__init__(message)
+        self.result = result
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return FilesFailed, (str(self), self.result)
+
+
+def failure_of(result: MapFilesResult) -> FilesFailed:
+    """The error to raise for a result with failures."""
+    lines = [f"{failure.input!r}: {failure.error}" for failure in result.failures[:_TOLD_FAILURES]]
+    more = result.failed - len(lines)
+    if more > 0:
+        lines.append(f"and {more} more")
+    if result.manifest is not None:
+        lines.append(f"all are in {result.manifest}")
+    return FilesFailed(f"map_files: {result.failed} of {result.total} files failed: " + "; ".join(lines), result)

@@ -1,0 +1,293 @@
+"""The queue of files as pure state: what is to be done, who has it, what became of it; time is told by the callers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+_LEAST_BATCH_SECONDS = 1e-6
+_MOST_HELD = 10_000
+
+
+class FileStatus(StrEnum):
+    """How it ended for one file.
+
+    `existed`: its output was there before, so it was not made.
+    """
+
+    SUCCEEDED = "succeeded"
+    EXISTED = "existed"
+    FAILED = "failed"
+
+
+class FileTask(NamedTuple):
+    """One output to make, with its place in the inputs."""
+
+    number: int
+    input: str
+    output: str
+
+
+class FileReport(NamedTuple):
+    """How one try went; `error` is a line for people, `trace` where it was raised."""
+
+    number: int
+    status: FileStatus
+    error: str = ""
+    trace: str = ""
+
+
+class FinishedFile(NamedTuple):
+    """The final word on one file."""
+
+    task: FileTask
+    status: FileStatus
+    error: str
+    trace: str
+
+
+class EndedWorker(NamedTuple):
+    """A worker whose job has ended; preempted: from outside, so that its files are not to blame."""
+
+    name: str
+    preempted: bool = False
+
+
+class Assignment(NamedTuple):
+    """What a worker is to do: these files, or to ask again later, or to end."""
+
+    tasks: tuple[FileTask, ...] = ()
+    stop: bool = False
+
+
+class QueueUpdate(NamedTuple):
+    """What the driver learns of the queue.
+
+    Args:
+        finished: Files that are done since the last update.
+        wanted: How many more files the queue has room for.
+        pending: Files that no worker has.
+        stillborn: Workers among those just told ended that never asked for work.
+    """
+
+    finished: tuple[FinishedFile, ...]
+    wanted: int
+    pending: int
+    stillborn: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRules:
+    """How the queue deals with workers.
+
+    Args:
+        workers: How many there are at most.
+        max_retries_failure: How often a file is tried again after the function failed, or the worker that had it alone.
+        max_retries_preemption: How often a file is tried again after its worker was taken away.
+        batch_seconds: How long the work that is given at once is to take.
+        batch_files: How many files are given at once at most.
+    """
+
+    workers: int
+    max_retries_failure: int
+    max_retries_preemption: int
+    batch_seconds: float = 1.0
+    batch_files: int = 500
+
+
+@dataclass(slots=True)
+class _Entry:
+    task: FileTask
+    holder: str | None = None
+    leases: int = 0
+    failures: int = 0
+    preemptions: int = 0
+
+
+@dataclass(slots=True)
+class FileQueue:
+    """Hands out files to workers and takes their reports; each file is finished once.
+
+    A worker is a job, by name; each time its process starts anew it has another `life`. Files whose worker has crashed
+    while it had several are given out alone from then on, so that the one to blame is found and no other is charged.
+    """
+
+    rules: QueueRules
+    _entries: dict[int, _Entry] = field(default_factory=dict)
+    _pending: deque[int] = field(default_factory=deque)
+    _alone: deque[int] = field(default_factory=deque)
+    _lives: dict[str, str] = field(default_factory=dict)
+    _leases: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _past: set[str] = field(default_factory=set)
+    _ended: set[str] = field(default_factory=set)
+    _finished: list[FinishedFile] = field(default_factory=list)
+    _exhausted: bool = False
+    _file_seconds: float | None = None
+
+    @property
+    def held(self) -> int:
+        """Files that are not finished."""
+        return len(self._entries)
+
+    @property
+    def pending(self) -> int:
+        """Files that no worker has."""
+        return len(self._pending) + len(self._alone)
+
+    def exchange(self, worker: str, life: str, reports: Sequence[FileReport], seconds: float) -> Assignment:
+        """Take a worker's reports and give it more to do; files it had and does not report were not begun.
+
+        Args:
+            worker: The worker's name.
+            life: Its process.
+            reports: How the files of the last assignment went.
+            seconds: How long these took together.
+        """
+        if not self._admit(worker, life):
+            for report in reports:
+                if report.status is not FileStatus.FAILED:
+                    self._finish(report)
+            return Assignment(stop=True)
+        if reports:
+            self._learn(seconds / len(reports))
+        self._take_back(life, reports)
+        batch = self._choose_batch()
+        for number in batch:
+            entry = self._entries[number]
+            entry.holder = life
+            entry.leases += 1
+        self._leases[life] = batch
+        if batch:
+            return Assignment(tuple(self._entries[number].task for number in batch))
+        return Assignment(stop=self._exhausted)
+
+    def sync(self, tasks: Sequence[FileTask], exhausted: bool, ended: Sequence[EndedWorker] = ()) -> QueueUpdate:
+        """Take what the driver has, and tell what it is to know; each finished file is told once.
+
+        Args:
+            tasks: More files, with numbers that were not used before.
+            exhausted: No more will come.
+            ended: Workers whose jobs have ended; their files are free again, their names are not.
+        """
+        for task in tasks:
+            self._entries[task.number] = _Entry(task)
+            self._pending.append(task.number)
+        self._exhausted = self._exhausted or exhausted
+        stillborn = tuple(worker.name for worker in ended if not self._end_worker(worker))
+        finished, self._finished = tuple(self._finished), []
+        room = min(self.rules.workers * self._batch_limit() * 2, max(_MOST_HELD, 2 * self.rules.workers))
+        return QueueUpdate(finished, max(0, room - self.held), self.pending, stillborn)
+
+    def _end_worker(self, worker: EndedWorker) -> bool:
+        self._ended.add(worker.name)
+        life = self._lives.pop(worker.name, None)
+        if life is None:
+            return False
+        self._release(life, worker.preempted)
+        return True
+
+    def _admit(self, worker: str, life: str) -> bool:
+        if worker in self._ended or life in self._past:
+            return False
+        before = self._lives.get(worker)
+        if before is not None and before != life:
+            self._release(before, preempted=True)
+        self._lives[worker] = life
+        return True
+
+    def _learn(self, file_seconds: float) -> None:
+        known = self._file_seconds
+        self._file_seconds = file_seconds if known is None else (known + file_seconds) / 2
+
+    def _take_back(self, life: str, reports: Sequence[FileReport]) -> None:
+        """Free what this process had: reported files by their report, others as not begun."""
+        held = self._leases.pop(life, ())
+        for report in reports:
+            if report.status is not FileStatus.FAILED:
+                self._finish(report)
+            elif (entry := self._entries.get(report.number)) is not None and entry.holder == life:
+                self._charge_failure(entry, report)
+        for number in reversed(held):
+            entry = self._entries.get(number)
+            if entry is not None and entry.holder == life:
+                entry.holder = None
+                entry.leases -= 1
+                self._pending.appendleft(number)
+
+    def _charge_failure(self, entry: _Entry, report: FileReport) -> None:
+        entry.holder = None
+        entry.failures += 1
+        if entry.failures > self.rules.max_retries_failure:
+            self._finish(report)
+        else:
+            self._pending.append(report.number)
+
+    def _release(self, life: str, preempted: bool) -> None:
+        """A process is gone, with whatever it had."""
+        self._past.add(life)
+        numbers = self._leases.pop(life, ())
+        entries = [e for n in numbers if (e := self._entries.get(n)) is not None and e.holder == life]
+        for entry in entries:
+            entry.holder = None
+            if preempted:
+                self._charge_preemption(entry)
+            elif len(numbers) == 1:
+                self._charge_crash(entry)
+            else:
+                self._alone.append(entry.task.number)
+
+    def _charge_preemption(self, entry: _Entry) -> None:
+        entry.preemptions += 1
+        number = entry.task.number
+        if entry.preemptions > self.rules.max_retries_preemption:
+            text = f"its worker was taken away {entry.preemptions} times"
+            self._finish(FileReport(number, FileStatus.FAILED, text))
+        else:
+            self._pending.append(number)
+
+    def _charge_crash(self, entry: _Entry) -> None:
+        entry.failures += 1
+        number = entry.task.number
+        if entry.failures > self.rules.max_retries_failure:
+            self._finish(FileReport(number, FileStatus.FAILED, "the worker's process died while it had this file"))
+        else:
+            self._alone.append(number)
+
+    def _finish(self, report: FileReport) -> None:
+        entry = self._entries.pop(report.number, None)
+        if entry is None:
+            return
+        status = report.status
+        if status is FileStatus.EXISTED and entry.leases > 1:
+            # An earlier try of this run made it, and could not tell.
+            status = FileStatus.SUCCEEDED
+        self._finished.append(FinishedFile(entry.task, status, report.error, report.trace))
+
+    def _batch_limit(self) -> int:
+        """How many files take about as long as a batch is to take."""
+        if self._file_seconds is None:
+            return 1
+        files = self.rules.batch_seconds / max(self._file_seconds, _LEAST_BATCH_SECONDS)
+        return max(1, min(self.rules.batch_files, int(files)))
+
+    def _choose_batch(self) -> tuple[int, ...]:
+        while self._alone:
+            number = self._alone.popleft()
+            if self._is_free(number):
+                return (number,)
+        # So that all have about the same at the end.
+        share = -(-len(self._pending) // (2 * max(1, len(self._lives))))
+        batch: list[int] = []
+        while self._pending and len(batch) < min(share, self._batch_limit()):
+            number = self._pending.popleft()
+            if self._is_free(number):
+                batch.append(number)
+        return tuple(batch)
+
+    def _is_free(self, number: int) -> bool:
+        """False for what was finished by a process that was thought gone."""
+        entry = self._entries.get(number)
+        return entry is not None and entry.holder is None

@@ -1,0 +1,48 @@
+"""Which inputs and outputs `map_files` takes."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from marin.run.mapping.pairs import file_tasks
+from rigging.errors import InvalidRequest
+
+
+def test_local_outputs_become_absolute_and_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tasks = file_tasks(["a", Path("b"), "gs://x/c"], ["o/a", f"file://{tmp_path}/o//b", "gs://y/c"])
+    assert [tuple(task) for task in tasks] == [
+        (0, "a", os.path.join(tmp_path, "o/a")),
+        (1, "b", os.path.join(tmp_path, "o/b")),
+        (2, "gs://x/c", "gs://y/c"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "reason"),
+    [
+        (["a", "b"], ["/o/x", "/o/./x"], r"'/o/./x' of input 'b' .number 1. is another input's output"),
+        (["a", "b"], ["gs://o/x", "gcs://o/x"], r"of input 'b'.*another"),
+        (["a", "b"], lambda _: "/o/x", r"of input 'b'.*another"),
+        (["a", "b"], ["/o/x"], r"1 outputs; input 'b' \(number 1\) has none"),
+        (["a"], ["/o/x", "/o/y"], r"1 inputs; output '/o/y' \(number 1\) has none"),
+        (["/i/a"], ["file:///i/a"], "'/i/a' is its own output"),
+        (["a"], ["gs://bucket/folder/"], "names no file"),
+        (["a"], [""], "output '' of input 'a' is not a path"),
+        ([3], ["/o/x"], "input 3 is not a path"),
+        ("abc", ["/o/x"], "inputs must be paths, not 'abc'"),
+        (["a"], 7, "outputs must be paths, not 7"),
+    ],
+)
+def test_what_cannot_be_right_is_refused_by_name(inputs: object, outputs: object, reason: str) -> None:
+    # Before the first is taken: nothing was started.
+    with pytest.raises(InvalidRequest, match=reason):
+        file_tasks(inputs, outputs)  # type: ignore[arg-type]
+
+
+def test_inputs_that_come_one_by_one_are_checked_as_they_come() -> None:
+    tasks = file_tasks((name for name in "aba"), lambda name: f"/o/{name}")
+    assert [next(tasks).input, next(tasks).input] == ["a", "b"]
+    with pytest.raises(InvalidRequest, match="number 2"):
+        next(tasks)
