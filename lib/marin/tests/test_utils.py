@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from marin import utils
 from marin.utils import (
     fsspec_exists,
     fsspec_glob,
@@ -15,54 +14,8 @@ from marin.utils import (
     fsspec_size,
     gcs_file_exists,
     rebase_file_path,
-    remove_tpu_lockfile_on_exit,
 )
 from rigging.errors import InvalidRequest
-
-
-@pytest.fixture
-def lockfile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "libtpu_lockfile"
-    monkeypatch.setattr(utils, "TPU_LOCKFILE", str(path))
-    path.touch()
-    return path
-
-
-def test_the_lock_file_goes_in_each_form(lockfile: Path) -> None:
-    @remove_tpu_lockfile_on_exit
-    def bare(number: int) -> int:
-        assert lockfile.exists()
-        return number
-
-    @remove_tpu_lockfile_on_exit()
-    def called(number: int) -> int:
-        assert lockfile.exists()
-        return number
-
-    for function in (bare, called, bare, called):
-        lockfile.touch()
-        assert function(3) == 3
-        assert not lockfile.exists()
-    assert bare.__name__ == "bare"
-
-    lockfile.touch()
-    with remove_tpu_lockfile_on_exit():
-        assert lockfile.exists()
-    assert not lockfile.exists()
-
-
-def test_the_lock_file_goes_after_an_error_which_is_kept(lockfile: Path) -> None:
-    with pytest.raises(KeyError, match="mine"), remove_tpu_lockfile_on_exit():
-        raise KeyError("mine")
-    assert not lockfile.exists()
-
-
-def test_a_lock_file_that_stays_is_a_warning(lockfile: Path, caplog: pytest.LogCaptureFixture) -> None:
-    lockfile.unlink()
-    lockfile.mkdir()
-    with remove_tpu_lockfile_on_exit():
-        pass
-    assert "look busy" in caplog.text
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])

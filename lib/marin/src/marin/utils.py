@@ -2,55 +2,42 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import logging
 import os
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, overload
+from typing import Any, TypeVar, overload
 
+from marin.run.tpu_lockfile import TPU_LOCKFILE, LockfileRemoval
 from rigging.errors import InvalidRequest
 from rigging.filesystem import url_scheme, url_to_fs
 
-logger = logging.getLogger(__name__)
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-TPU_LOCKFILE = "/tmp/libtpu_lockfile"
-
-
-class _LockfileRemoval(contextlib.ContextDecorator):
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            os.unlink(TPU_LOCKFILE)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            logger.warning("could not remove %s, so the device may look busy: %s", TPU_LOCKFILE, error)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @overload
-def remove_tpu_lockfile_on_exit(fn: Callable[P, R]) -> Callable[P, R]: ...
+def remove_tpu_lockfile_on_exit(fn: F, *, lockfile: str = TPU_LOCKFILE) -> F: ...
 
 
 @overload
-def remove_tpu_lockfile_on_exit(fn: None = None) -> _LockfileRemoval: ...
+def remove_tpu_lockfile_on_exit(fn: None = None, *, lockfile: str = TPU_LOCKFILE) -> LockfileRemoval: ...
 
 
-def remove_tpu_lockfile_on_exit(
-    fn: Callable[P, R] | None = None,
-) -> Callable[P, R] | _LockfileRemoval:
+def remove_tpu_lockfile_on_exit(fn: F | None = None, *, lockfile: str = TPU_LOCKFILE) -> F | LockfileRemoval:
     """Remove libtpu's lock file, which outlives its process, when a function or a block ends, however it ends.
 
-    As `@remove_tpu_lockfile_on_exit`, `@remove_tpu_lockfile_on_exit()`, or `with remove_tpu_lockfile_on_exit():`.
+    As `@remove_tpu_lockfile_on_exit`, `@remove_tpu_lockfile_on_exit()`, or `with remove_tpu_lockfile_on_exit():`; below
+    `@ray.remote` or above it. Of generators and coroutines the body's end is meant. A process that is killed leaves the
+    file: see `marin.run.in_subprocess`.
+
+    Args:
+        fn: A function of any kind, but no class.
+        lockfile: Where the file is.
     """
+    removal = LockfileRemoval(lockfile)
     if fn is None:
-        return _LockfileRemoval()
-    return _LockfileRemoval()(fn)
+        return removal
+    decorated: F = removal(fn)
+    return decorated
 
 
 def fsspec_exists(path: str) -> bool:

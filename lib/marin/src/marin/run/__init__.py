@@ -5,15 +5,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from marin.run.mapping.api import map_files
     from marin.run.mapping.result import FilesFailed, MapFilesResult
+    from marin.run.subprocess_call import in_subprocess
 
 # Loaded when first asked for: the command lines beside them must start quickly.
 _PLACES = {
     "FilesFailed": "marin.run.mapping.result",
     "MapFilesResult": "marin.run.mapping.result",
+    "in_subprocess": "marin.run.subprocess_call",
     "map_files": "marin.run.mapping.api",
 }
 
-__all__ = ["FilesFailed", "MapFilesResult", "map_files"]
+__all__ = ["FilesFailed", "MapFilesResult", "in_subprocess", "map_files"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,123 @@
+"""`in_subprocess`: a function whose calls have processes of their own, which leave nothing in the caller's."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, ParamSpec, TypeVar
+
+from fray.backends import lifeline
+from fray.errors import JobFailed
+from fray.pickling import dumps
+from fray.remote_errors import pack_error, unpack_error
+from rigging.errors import InvalidRequest
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_KILL_AFTER_SECONDS: Final = 5.0
+
+
+def in_subprocess(fn: Callable[P, R]) -> Callable[P, R]:
+    """Run each call of `fn` in a new Python process; return what it returns, or raise what it raises.
+
+    For work with TPUs on Ray, whose worker processes live on and would keep the devices: libtpu is loaded, and gone,
+    with the call's process. Below `@ray.remote`. The process has the variables, directory and import path of this one,
+    and writes to its stdout and stderr. It ends, with what it has started, when this one ends, however that ends, and when
+    the call is interrupted. Arguments and results must be picklable.
+
+    Raises:
+        InvalidRequest: `fn` is a generator or coroutine function, or something cannot be sent.
+        JobFailed: The process died without a result; `exit_code` tells how.
+    """
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn) or inspect.iscoroutinefunction(fn):
+        raise InvalidRequest(f"in_subprocess: {_name(fn)} returns before it has run; only plain functions can be sent")
+    if hasattr(fn, "remote"):
+        raise InvalidRequest(f"in_subprocess: put it below @ray.remote, so that {_name(fn)} runs where Ray starts it")
+
+    @functools.wraps(fn)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        value: R = _call_apart(fn, args, kwargs)
+        return value
+
+    return call
+
+
+def _call_apart(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    name = _name(fn)
+    # The child imports what this process can.
+    path = [entry or os.getcwd() for entry in sys.path]
+    payload = pickle.dumps((path, dumps((fn, args, kwargs), f"in_subprocess: {name} or its arguments", path)))
+    with tempfile.TemporaryDirectory(prefix="marin-call-") as directory:
+        call, result = os.path.join(directory, "call"), os.path.join(directory, "result")
+        with open(call, "wb") as file:
+            file.write(payload)
+        code = _run([sys.executable, "-m", "marin.run.subprocess_child", call, result])
+        try:
+            with open(result, "rb") as file:
+                returned, content = pickle.load(file)  # noqa: S301 - of our own child
+        except FileNotFoundError:
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            raise JobFailed(f"{name}: its process ended without a result: {how}", exit_code=code) from None
+    if returned:
+        return pickle.loads(content)  # noqa: S301 - as above
+    raise unpack_error(content, name)
+
+
+def _run(command: list[str]) -> int:
+    """Run a program in a group of its own to its end, or to ours."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reading, writing = os.pipe()
+    try:
+        # One that must not be ours to run Python in: a library's C code may keep the interpreter from noticing our end.
+        watched = [sys.executable, "-I", "-S", lifeline.__file__, str(reading), *command]
+        process = subprocess.Popen(watched, pass_fds=[reading], process_group=0)
+    except BaseException:
+        os.close(writing)
+        raise
+    finally:
+        os.close(reading)
+    try:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_KILL_AFTER_SECONDS)
+        raise
+    finally:
+        # What it has started would keep the devices.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        os.close(writing)
+        process.wait()
+    return process.returncode
+
+
+def _name(fn: Any) -> str:
+    return str(getattr(fn, "__qualname__", None) or repr(fn))
+
+
+def run_child(call: str, result: str) -> int:
+    """In the child: make the call whose pickle is in one file, and write what came of it to another."""
+    with open(call, "rb") as file:
+        import_path, payload = pickle.load(file)  # noqa: S301 - of our own parent
+    sys.path[:] = import_path
+    try:
+        fn, args, kwargs = pickle.loads(payload)  # noqa: S301 - as above
+        value = fn(*args, **kwargs)
+        content = (True, dumps(value, f"in_subprocess: what {_name(fn)} returned"))
+    except BaseException as error:  # belongs to the caller
+        content = (False, pack_error(error))
+    with open(result + ".part", "wb") as file:
+        pickle.dump(content, file)
+    os.replace(result + ".part", result)
+    return 0
