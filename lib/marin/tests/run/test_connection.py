@@ -63,6 +63,31 @@ def test_a_tunnel_is_open_as_long_as_it_is_needed(
     assert not runs(int(child))
 
 
+def test_ssh_shares_no_connection_that_would_outlive_the_tunnel(
+    cluster: ClusterTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\necho "ssh was given: $*"\n')
+    ssh.chmod(0o755)
+    install(monkeypatch, tmp_path, "#!/bin/sh\nssh -o ControlMaster=auto -L 1:2:3 head\nexit 1\n")
+    ray = str(tmp_path / "bin" / "ray")
+    monkeypatch.setattr(connection.shutil, "which", lambda name, path=None: str(ssh) if name == "ssh" else ray)
+    # Of an option that is given twice, ssh takes the first.
+    said = "ssh was given: -o ControlMaster=no -o ControlPath=none -o ControlMaster=auto -L 1:2:3 head"
+    with pytest.raises(Unavailable, match=said), connection.open_connection(cluster):
+        pass
+
+
+def test_a_port_that_is_taken_is_told(cluster: ClusterTarget, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(Unavailable, match=f"port {port} of this machine.*another tunnel"),
+            connection.open_connection(cluster, port=port),
+        ):
+            pass
+
+
 def test_a_tunnel_that_cannot_be_had_says_what_ray_said(
     cluster: ClusterTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,7 +69,11 @@ def test_the_request() -> None:
     assert submission.body() == {
         "entrypoint": "python 'a b.py'",
         "submission_id": "raysubmit_x",
-        "metadata": {},
+        # Ray does not list these: without the note, a job could not be submitted again as it was.
+        "metadata": {
+            "marin_entrypoint": '{"entrypoint_num_cpus": 2, "entrypoint_num_gpus": 0.5, '
+            '"entrypoint_memory": 1073741824, "entrypoint_resources": {"TPU": 4, "TPU-v4-8-head": 1}}'
+        },
         "runtime_env": {
             "working_dir": "gcs://p.zip",
             "env_vars": {"K": "v"},

@@ -68,7 +68,7 @@ def find_cluster_file(name: str, *, start: Path | None = None) -> Path:
     looks_like_path = "/" in name or path.suffix in (".yaml", ".yml")
     if looks_like_path and path.is_file():
         return path.absolute()
-    known = {label: at for label, at in find_configs(CLUSTER_DIRS, start=start).items() if not _is_template(label)}
+    known = known_clusters(start=start)
     stem = path.stem if looks_like_path else name
     if "/" not in name:
         for label in (stem, f"{_PREFIX}{stem}"):
@@ -79,6 +79,11 @@ def find_cluster_file(name: str, *, start: Path | None = None) -> Path:
     what = f"no cluster file {name!r}" if looks_like_path else f"no cluster named {name!r}"
     listed = ", ".join(sorted(known)) or f"none (looked in {', '.join(CLUSTER_DIRS)})"
     raise NotFound(f"{what}{hint}; known clusters: {listed}")
+
+
+def known_clusters(*, start: Path | None = None) -> dict[str, Path]:
+    """The Ray cluster files of the project and of the user, by name."""
+    return {label: at for label, at in find_configs(CLUSTER_DIRS, start=start).items() if not _is_template(label)}
 
 
 def read_cluster_file(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -23,14 +24,19 @@ _END_SECONDS: Final = 5.0
 
 
 @contextlib.contextmanager
-def open_connection(target: ClusterTarget, *, seconds: float = TUNNEL_SECONDS) -> Iterator[str]:
+def open_connection(
+    target: ClusterTarget, *, seconds: float = TUNNEL_SECONDS, port: int | None = None
+) -> Iterator[str]:
     """The URL of the cluster's Jobs API; a cluster known by its file is reached through a tunnel of `ray dashboard`.
+
+    Args:
+        port: The tunnel's end here; chosen if left out.
 
     Raises:
         Unavailable: Ray cannot look its address up, or opens no tunnel in time; the message has its last words.
     """
     if target.file is not None:
-        with _tunnel(target.file, seconds) as url:
+        with _tunnel(target.file, seconds, port) as url:
             yield url
     elif target.bootstrap:
         yield _ask_ray(target)
@@ -61,24 +67,45 @@ def _ask_ray(target: ClusterTarget) -> str:
 
 
 @contextlib.contextmanager
-def _tunnel(file: Path, seconds: float) -> Iterator[str]:
-    port = _free_port()
-    ray = shutil.which("ray", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
-    if ray is None:
-        raise Unavailable(f"{file}: a tunnel to the cluster needs the `ray` command (pip install 'marin[ray]')")
-    with tempfile.TemporaryFile() as output:
+def _tunnel(file: Path, seconds: float, wanted: int | None) -> Iterator[str]:
+    port = _free_port(wanted)
+    ray = find_ray()
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
             [ray, "dashboard", "--port", str(port), "--remote-port", str(DASHBOARD_PORT), str(file)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for the job; the tunnel is needed to stop it
+            env=_without_shared_connections(Path(folder)),
         )
         try:
             _await_tunnel(process, port, file, output, time.monotonic() + seconds)
             yield f"http://127.0.0.1:{port}"
         finally:
             _end(process)
+
+
+def find_ray() -> str:
+    """The `ray` program of this environment, else of PATH. Raises Unavailable."""
+    ray = shutil.which("ray", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    if ray is None:
+        raise Unavailable("clusters known by a file need the `ray` command (pip install 'marin[ray]')")
+    return ray
+
+
+def _without_shared_connections(folder: Path) -> dict[str, str]:
+    """An environment in which ssh ends with who started it.
+
+    Ray has ssh share one connection, which goes on in the background for a while, with the tunnel through it.
+    """
+    ssh = shutil.which("ssh")
+    if ssh is None:
+        return dict(os.environ)
+    program = folder / "ssh"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(ssh)} -o ControlMaster=no -o ControlPath=none "$@"\n')
+    program.chmod(0o700)
+    return {**os.environ, "PATH": os.pathsep.join([str(folder), os.environ.get("PATH", "")])}
 
 
 def _await_tunnel(process: subprocess.Popen[bytes], port: int, file: Path, output: IO[bytes], deadline: float) -> None:
@@ -94,19 +121,25 @@ def _await_tunnel(process: subprocess.Popen[bytes], port: int, file: Path, outpu
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the tunnel with all that it started."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+    """End the tunnel with all that it started, also when this is interrupted."""
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_END_SECONDS)
+                break
+    finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_END_SECONDS)
-            break
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)
 
 
-def _free_port() -> int:
+def _free_port(wanted: int | None) -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted or 0))
+        except OSError as error:
+            raise Unavailable(f"port {wanted} of this machine: {error.strerror}; is another tunnel open?") from None
         port: int = probe.getsockname()[1]
         return port

@@ -134,6 +134,11 @@ class JobsApi:
             str(found.get("error_type") or ""),
         )
 
+    async def jobs(self) -> list[dict[str, Any]]:
+        """All jobs that the cluster remembers, each as Ray describes it."""
+        found = await self._call("GET", "/api/jobs/")
+        return [job for job in found if isinstance(job, dict)] if isinstance(found, list) else []
+
     async def stop(self, job_id: str) -> bool:
         """Ask for a job to be stopped; returns whether it was running. Raises NotFound."""
         found = await self._call("POST", f"/api/jobs/{job_id}/stop")

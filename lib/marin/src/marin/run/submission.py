@@ -11,6 +11,9 @@ from rigging.redaction import REDACTED, is_secret_name, redact_string
 SETUP_SECONDS: Final = 1800
 """How long a node may take to install the packages of a job."""
 
+ENTRYPOINT_METADATA: Final = "marin_entrypoint"
+"""Key of a job's metadata under which the resources of its entrypoint are, as JSON."""
+
 
 @dataclass(frozen=True, slots=True)
 class EntrypointResources:
@@ -61,12 +64,14 @@ class Submission:
             "entrypoint_memory": self.resources.memory,
             "entrypoint_resources": dict(self.resources.resources) or None,
         }
+        given = {name: value for name, value in entry.items() if value is not None}
         return {
             "entrypoint": shlex.join(self.command),
             "submission_id": self.submission_id,
             "runtime_env": self.runtime_env(),
-            "metadata": {},
-            **{name: value for name, value in entry.items() if value is not None},
+            # Ray does not tell these again, and whoever starts the cluster anew has to submit the job with them.
+            "metadata": {ENTRYPOINT_METADATA: json.dumps(given)} if given else {},
+            **given,
         }
 
     def shown_body(self) -> dict[str, Any]:

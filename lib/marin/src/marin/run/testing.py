@@ -83,6 +83,7 @@ class JobsServer:
         app.router.add_get("/api/packages/gcs/{name}", self._get_package)
         app.router.add_put("/api/packages/gcs/{name}", self._put_package)
         app.router.add_post("/api/jobs/", self._submit)
+        app.router.add_get("/api/jobs/", self._list)
         app.router.add_get("/api/jobs/{job}", self._info)
         app.router.add_post("/api/jobs/{job}/stop", self._stop)
         app.router.add_get("/api/jobs/{job}/logs", self._logs)
@@ -134,6 +135,9 @@ class JobsServer:
         await asyncio.sleep(self.submit_seconds)
         return await _answer({"submission_id": body["submission_id"], "job_id": body["submission_id"]})
 
+    async def _list(self, _: web.Request) -> web.Response:
+        return await _answer([_described(job) for job in self.jobs.values()])
+
     def _find(self, request: web.Request) -> Job:
         name = request.match_info["job"]
         if name not in self.jobs:
@@ -181,3 +185,17 @@ class JobsServer:
 
 async def _answer(value: object) -> web.Response:
     return web.json_response(value)
+
+
+def _described(job: Job) -> dict[str, Any]:
+    """A job as Ray lists it: what was asked for its entrypoint is left out."""
+    body = job.body
+    return {
+        "type": "SUBMISSION",
+        "submission_id": body["submission_id"],
+        "entrypoint": body["entrypoint"],
+        "runtime_env": body.get("runtime_env", {}),
+        "metadata": body.get("metadata", {}),
+        "status": job.status,
+        "message": job.message,
+    }

@@ -81,6 +81,16 @@ def pack(root: Path, listing: WorkspaceListing) -> Package:
     return Package(f"_ray_pkg_{digest}.zip", data, count, size, tuple(warnings))
 
 
+def pack_all(root: Path) -> Package:
+    """Pack a folder with all that is in it. Raises InvalidRequest."""
+    files = tuple(
+        WorkspaceFile(path.relative_to(root).as_posix(), path.stat().st_size, bool(path.stat().st_mode & 0o100))
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    )
+    return pack(root, WorkspaceListing(files, warnings=()))
+
+
 def _sources(root: Path, files: tuple[WorkspaceFile, ...]) -> Iterator[tuple[str, str, bool]]:
     """Each path in the package, the file that it is read from, and whether that is executable."""
     plain = {file.path: file for file in files if file.symlink_target is None}

@@ -6,7 +6,10 @@ from typing import Final
 
 import click
 
+from marin.run.cluster.cli_dashboard import dashboard
 from marin.run.cluster.cli_generate import generate
+from marin.run.cluster.cli_jobs import jobs, restart, stop_job
+from marin.run.cluster.cli_operate import add_worker, down, list_clusters, monitor, ssh, status, up, update
 from marin.run.ray_run import exit_code_of
 from rigging.errors import MarinError
 
@@ -25,7 +28,22 @@ def command_line() -> None:
     """All commands."""
 
 
-command_line.add_command(generate)
+for each in (
+    add_worker,
+    dashboard,
+    down,
+    generate,
+    jobs,
+    list_clusters,
+    monitor,
+    restart,
+    ssh,
+    status,
+    stop_job,
+    up,
+    update,
+):
+    command_line.add_command(each)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,112 @@
+"""The `ray` command of each operation; pure, so that --dry-run prints what would be run."""
+
+import json
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from marin.run.cluster_target import DASHBOARD_PORT
+from rigging.errors import InvalidRequest
+from rigging.quantities import check_count
+
+AUTOSCALER: Final = ("RAY_UP_enable_autoscaler_v2", "0")
+"""v2, which `ray up` takes by itself, counts the head among the workers and launches slices again and again."""
+
+TOKEN_FILE: Final = "~/.ray/auth_token"
+CONFIG_FILE: Final = "~/ray_bootstrap_config.yaml"
+_UNPACKED: Final = "/tmp/ray/session_latest/runtime_resources/working_dir_files"
+
+
+@dataclass(frozen=True, slots=True)
+class RayCommand:
+    """A call of the `ray` program.
+
+    Args:
+        words: What follows `ray`.
+        variables: What is set for it besides the environment.
+    """
+
+    words: tuple[str, ...]
+    variables: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        before = [f"{name}={shlex.quote(value)}" for name, value in self.variables]
+        return " ".join([*before, shlex.join(("ray", *self.words))])
+
+
+def shown_file(file: Path, here: Path) -> str:
+    """A path as people would write it: relative to the current directory when it is below it."""
+    return os.path.relpath(file, here) if file.is_relative_to(here) else str(file)
+
+
+def up(file: str, *, keep_running: bool = False) -> RayCommand:
+    """Start a cluster; with `keep_running`, only hand a changed file to one that runs, whose jobs go on."""
+    return RayCommand(("up", "-y", *(["--no-restart"] if keep_running else []), file), (AUTOSCALER,))
+
+
+def down(file: str, *, workers_only: bool = False) -> RayCommand:
+    """Remove a cluster."""
+    return RayCommand(("down", "-y", *(["--workers-only"] if workers_only else []), file))
+
+
+def attach(file: str) -> RayCommand:
+    """A shell on the head."""
+    return RayCommand(("attach", file))
+
+
+def execute(file: str, command: str) -> RayCommand:
+    """A command on the head."""
+    return RayCommand(("exec", file, command))
+
+
+def monitor(file: str, lines: int) -> RayCommand:
+    """What the autoscaler says."""
+    return RayCommand(("monitor", "--lines", str(check_count(lines, "--lines")), file))
+
+
+def dashboard(file: str, port: int) -> RayCommand:
+    """A tunnel to the dashboard."""
+    return RayCommand(("dashboard", "--port", str(port), "--remote-port", str(DASHBOARD_PORT), file))
+
+
+def fetch_unpacked(file: str, package: str, folder: str) -> RayCommand:
+    """Copy a job's working directory from the head, where it is unpacked."""
+    return RayCommand(("rsync-down", file, f"{_UNPACKED}/{package.removesuffix('.zip')}/", folder))
+
+
+def parse_counts(words: tuple[str, ...], types: Mapping[str, Mapping[str, float]]) -> dict[str, int]:
+    """Read TYPE=COUNT of `add-worker`; a count is 1 if left out. Raises InvalidRequest that names the types."""
+    counts = {}
+    for word in words:
+        name, separator, text = word.partition("=")
+        if name not in types:
+            raise InvalidRequest(
+                f"{word!r}: the cluster has no worker type {name!r}; it has {', '.join(sorted(types))}"
+            )
+        if separator and not text.isdigit():
+            raise InvalidRequest(f"{word!r}: write a number of slices, e.g. {name}=4")
+        counts[name] = int(text) if separator else 1
+    return counts
+
+
+def request_workers(file: str, counts: Mapping[str, int], types: Mapping[str, Mapping[str, float]]) -> RayCommand:
+    """Have the autoscaler keep so many workers of each type, whatever work there is; replaces what was asked before.
+
+    Raises:
+        InvalidRequest: A type has nothing that other types do not have, so it cannot be asked for.
+    """
+    bundles: list[dict[str, float]] = []
+    for name, count in counts.items():
+        # Of a slice of several hosts only the first has this: one of it is one slice.
+        own = next((key for key in types[name] if key.endswith("-head")), None)
+        if own is None or sum(own in resources for resources in types.values()) > 1:
+            raise InvalidRequest(
+                f"{name}: no resource is this type's alone; raise its min_workers and `update` instead"
+            )
+        bundles += [{own: 1}] * count
+    code = f"import ray.autoscaler.sdk as sdk; sdk.request_resources(bundles={json.dumps(bundles)})"
+    script = f"import ray; ray.init(address='auto', logging_level=40); {code}"
+    return execute(file, f"python -c {shlex.quote(script)}")

@@ -1,0 +1,105 @@
+"""Running the `ray` program in the user's terminal, or to have what a command on the head says without Ray's words."""
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import IO, Final
+
+from marin.run.cluster.commands import RayCommand, execute
+from marin.run.connection import find_ray
+from rigging.errors import Conflict, Unavailable
+
+_KEPT: Final = 4000
+
+
+def run(command: RayCommand) -> None:
+    """Run `ray` in the user's terminal. Raises Conflict when it fails, with its exit code."""
+    code = run_in_terminal(command)
+    if code:
+        raise Conflict(f"`{command}` failed with exit code {code}")
+
+
+def run_in_terminal(command: RayCommand) -> int:
+    """The same; returns its exit code, 128 + n when signal n ended it."""
+    process = subprocess.Popen([find_ray(), *command.words], env={**os.environ, **dict(command.variables)})
+    while True:
+        try:
+            code = process.wait()
+            break
+        except KeyboardInterrupt:
+            continue  # the terminal sends it to `ray`, too, which ends in its own way
+        except BaseException:
+            process.terminate()
+            raise
+    return 128 - code if code < 0 else code
+
+
+def run_on_head(file: str, text: str, on_output: Callable[[str], None]) -> int:
+    """Run a shell command on the head; returns its own exit code, which `ray exec` does not tell.
+
+    Args:
+        on_output: Called with each line that the command prints, with its end; Ray's own words are left out.
+
+    Raises:
+        Unavailable: Ray did not get so far; the message has its last words.
+    """
+    mark = f"marin-{secrets.token_hex(8)}"
+    command = execute(file, marked(text, mark))
+    before = ""
+    code: int | None = None
+    end = f"{mark}-end "
+    with _started(command) as output:
+        begun = False
+        for raw in output:
+            line = raw.decode(errors="replace").replace("\r\n", "\n")
+            if not begun:
+                begun = line.rstrip("\n") == f"{mark}-begin"
+                before += "" if begun else line
+                continue
+            printed, found, rest = line.partition(end)
+            if printed:
+                on_output(printed)
+            if found:
+                code, begun = int(rest), False
+    if code is None:
+        raise Unavailable(f"`{execute(file, text)}` did not come to its end; Ray said:\n{before.strip()[-_KEPT:]}")
+    return code
+
+
+def read_on_head(file: str, text: str) -> tuple[int, str]:
+    """Run a shell command on the head; returns its exit code and what it printed. Raises Unavailable."""
+    lines: list[str] = []
+    code = run_on_head(file, text, lines.append)
+    return code, "".join(lines)
+
+
+def marked(text: str, mark: str) -> str:
+    """A shell command that tells where its output begins and with which exit code it ends."""
+    # In a shell of its own, so that `exit` in it does not end this one.
+    return f"echo {mark}-begin\n(\n{text}\n)\necho {mark}-end $?"
+
+
+@contextlib.contextmanager
+def _started(command: RayCommand) -> Iterator[IO[bytes]]:
+    process = subprocess.Popen(
+        [find_ray(), *command.words],
+        env={**os.environ, **dict(command.variables)},
+        stdin=subprocess.DEVNULL,  # ssh would be stopped for asking a terminal that is not its own
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        process_group=0,
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout
+        process.wait()
+    finally:
+        for number in (signal.SIGINT, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+        process.stdout.close()

@@ -1,0 +1,71 @@
+"""The files that clusters were started with: remembered here, and on their heads."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from marin.run.cluster.commands import CONFIG_FILE
+from marin.run.cluster.execute import read_on_head
+from rigging.errors import Unavailable
+
+_NAMES = ("cluster_name", "head_node_type")
+
+
+def state_folder(environ: Mapping[str, str], home: Path) -> Path:
+    """Where this user's notes of Ray clusters are."""
+    return Path(environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "marin" / "ray"
+
+
+class LaunchedFiles:
+    """For each cluster file of this user, how it was when its cluster was started last."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "launched"
+
+    def remember(self, file: Path) -> None:
+        """Note the file as that of the cluster that runs."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        note = self._note(file)
+        note.with_suffix(".new").write_bytes(file.read_bytes())
+        os.replace(note.with_suffix(".new"), note)
+
+    def forget(self, file: Path) -> None:
+        """Note that the cluster is gone."""
+        self._note(file).unlink(missing_ok=True)
+
+    def find(self, file: Path) -> dict[str, Any] | None:
+        """What was noted of a file; None: nothing."""
+        try:
+            found = yaml.safe_load(self._note(file).read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _note(self, file: Path) -> Path:
+        return self._folder / f"{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:24]}.yaml"
+
+
+def names_on_head(shown: str) -> dict[str, Any] | None:
+    """The names by which the running cluster's nodes are found, from its head; None if there is no head.
+
+    Ray fills a file out before it puts it there: only the names are as they were written.
+    """
+    try:
+        code, text = read_on_head(shown, f"cat {CONFIG_FILE}")
+        found = yaml.safe_load(text) if code == 0 else None
+    except (Unavailable, yaml.YAMLError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    types = found.get("available_node_types") or {}
+    provider = found.get("provider") or {}
+    kept = ("type", "project_id", "region", "availability_zone")
+    return {
+        **{key: found.get(key) for key in _NAMES},
+        "provider": {key: provider[key] for key in kept if key in provider},
+        "available_node_types": {name: {} for name in types},
+    }

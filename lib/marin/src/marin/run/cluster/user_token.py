@@ -1,0 +1,49 @@
+"""Having the token of a cluster where Ray's own tools look for it."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from marin.run.auth_token import DEFAULT_FILE, FILE_VARIABLE, TOKEN_VARIABLE
+from rigging.errors import InvalidRequest
+
+_ASKED = "RAY_AUTH_MODE=token"
+
+
+def wants_token(config: Mapping[str, Any]) -> bool:
+    """Whether the cluster of a file asks for a token."""
+    docker = config.get("docker") or {}
+    texts = [*(docker.get("run_options") or ()), *(docker.get("head_run_options") or ())]
+    return any(_ASKED in str(text) for text in [*texts, *(config.get("head_start_ray_commands") or ())])
+
+
+def store_token(value: str, environ: Mapping[str, str], home: Path) -> str:
+    """Write a token into the user's token file, and return what the user should know of it; empty when it was there.
+
+    Another cluster's token is kept beside it, with the ending `.before`.
+
+    Raises:
+        InvalidRequest: The cluster has given none.
+    """
+    if not value or any(character.isspace() for character in value):
+        raise InvalidRequest("the cluster's head has no token in ~/.ray/auth_token")
+    path = Path(environ[FILE_VARIABLE]).expanduser() if environ.get(FILE_VARIABLE) else home / DEFAULT_FILE
+    shadowed = f"; {TOKEN_VARIABLE} is set, which goes before it" if environ.get(TOKEN_VARIABLE) else ""
+    before = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+    if before == value:
+        return ""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if before:
+        _write(path.with_name(f"{path.name}.before"), before)
+    _write(path, value)
+    kept = f"; the one that was there is in {path}.before" if before else ""
+    return f"the cluster's token is in {path}{kept}{shadowed}"
+
+
+def _write(path: Path, value: str) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(value)
+    os.replace(name, path)

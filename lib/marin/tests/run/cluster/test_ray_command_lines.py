@@ -1,0 +1,45 @@
+"""Command lines of the documents, and of our own, as the `ray` program that is installed reads them."""
+
+import shlex
+
+import click
+import pytest
+from ray.scripts import scripts
+
+from marin.run.cluster import commands
+from marin.run.cluster.commands import RayCommand
+
+FILE = "infra/marin-cluster.yaml"
+DOCUMENTS = (
+    f"ray dashboard {FILE}",
+    f"ray up -y {FILE} ",
+    f"ray down -y {FILE}",
+    f'ray exec {FILE} "tail -n 100 -f /tmp/ray/session_latest/logs/monitor*"',
+    f"ray attach {FILE}",
+)
+OURS = (
+    commands.up(FILE),
+    commands.up(FILE, keep_running=True),
+    commands.down(FILE),
+    commands.down(FILE, workers_only=True),
+    commands.attach(FILE),
+    commands.execute(FILE, "ls"),
+    commands.monitor(FILE, 5),
+    commands.dashboard(FILE, 8265),
+    commands.fetch_unpacked(FILE, "_ray_pkg_1.zip", "here/"),
+)
+
+
+@pytest.mark.parametrize(
+    "words", [*(tuple(shlex.split(line)[1:]) for line in DOCUMENTS), *(each.words for each in OURS)]
+)
+def test_ray_knows_the_options(words: tuple[str, ...]) -> None:
+    command = scripts.cli.get_command(click.Context(scripts.cli), words[0])
+    assert command is not None
+    context = command.make_context(words[0], list(words[1:]))
+    assert context.params["cluster_config_file"] == FILE
+
+
+def test_what_the_cluster_wrapper_runs_for_a_command_of_the_documents_is_that_command() -> None:
+    assert [str(RayCommand(commands.down(FILE).words)), str(commands.attach(FILE))] == [DOCUMENTS[2], DOCUMENTS[4]]
+    assert str(commands.up(FILE)).endswith(DOCUMENTS[1].strip())
