@@ -1,6 +1,8 @@
 """The cluster files of this repository: made by the generator, and taken by Ray."""
 
 import json
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,6 @@ from ray.autoscaler._private.gcp import config as gcp_config
 from ray.autoscaler._private.gcp import node as gcp_node
 from ray.autoscaler._private.gcp.node_provider import GCPNodeProvider
 from ray.autoscaler._private.util import prepare_config, validate_config
-from ray.autoscaler.sdk import get_docker_host_mount_location
 
 from marin.run.cluster import node_config_keys
 from marin.run.cluster.cli import main
@@ -131,14 +132,48 @@ def test_the_documents_cluster() -> None:
     assert "RAY_AUTH_MODE=token" in options
 
 
+GCLOUD = """#!/bin/bash
+# `gcloud storage` with a folder as all buckets.
+file=$STORE/${@: -1}
+case "$2" in
+  ls) [ -f "$file" ] ;;
+  cat) cat "$file" ;;
+  cp) [ "$3 $4" = "--if-generation-match=0 -" ] && mkdir -p "$(dirname "$file")" && (set -o noclobber; cat > "$file") ;;
+esac
+"""
+
+
 @pytest.mark.parametrize("name", FILES)
-def test_workers_find_the_token_of_the_head(name: str) -> None:
+def test_the_first_node_makes_the_token_and_all_have_it(name: str, tmp_path: Path) -> None:
     config = read(name)
-    (synced,) = config["cluster_synced_files"]
-    host, inside, mode = config["docker"]["worker_run_options"][0].split()[1].split(":")
-    assert host == get_docker_host_mount_location(config["cluster_name"]) + inside
-    assert f"{inside}/auth_token" == synced.replace("~", "/home/ray")
-    assert mode == "ro"
+    (command,) = [line for line in config["initialization_commands"] if "auth_token" in line]
+    for program, text in (("gcloud", GCLOUD), ("sudo", '#!/bin/sh\nexec "$@"\n')):
+        (tmp_path / program).write_text(text)
+        (tmp_path / program).chmod(0o755)
+    tokens = []
+    for node in ("head", "worker"):
+        here = command.replace("/opt/marin-ray", str(tmp_path / node))
+        variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "STORE": str(tmp_path / "store")}
+        subprocess.run(["bash", "-c", here], env=variables, check=True)
+        tokens.append((tmp_path / node / "auth_token").read_text())
+    assert tokens[0] == tokens[1]
+    assert re.fullmatch(r"[0-9a-f]{64}", tokens[0])
+    url = f"{config['docker']['run_options'][3].partition('=')[2]}/ray/{config['cluster_name']}/auth_token"
+    assert (tmp_path / "store" / url).read_text() == tokens[0]
+    options = config["docker"]["run_options"]
+    assert {"-e RAY_AUTH_TOKEN_PATH=/opt/marin-ray/auth_token", "-v /opt/marin-ray:/opt/marin-ray:ro"} <= set(options)
+
+
+def test_ray_copies_no_files_to_nodes_of_tpus() -> None:
+    """Why the token goes another way: when this fails, `cluster_synced_files` may do."""
+    import inspect
+
+    from ray.autoscaler._private.gcp.tpu_command_runner import TPUVMSSHCommandRunner
+
+    assert "silent" not in inspect.signature(TPUVMSSHCommandRunner.run).parameters
+    for name in FILES:
+        assert not read(name)["cluster_synced_files"]
+        assert not read(name).get("file_mounts")
 
 
 def test_the_start_of_the_head_chooses_the_autoscaler_that_works() -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from marin.run.cluster.cli import main
+from marin.run.cluster.commands import READ_TOKEN
 from marin.run.cluster.job_backup import select_jobs
 from marin.run.testing import Job, JobsServer
 
@@ -31,10 +32,7 @@ Output = pytest.CaptureFixture[str]
         ("monitor --lines 5", f"ray monitor --lines 5 {FILE}"),
         ("ssh", f"ray attach {FILE}"),
         ("ssh -- ls -l /tmp", f"ray exec {FILE} 'ls -l /tmp'"),
-        (
-            "dashboard",
-            f"ray exec {FILE} 'cat ~/.ray/auth_token'\nray dashboard --port 8265 --remote-port 8265 {FILE}",
-        ),
+        ("dashboard", f"ray exec {FILE} '{READ_TOKEN}'\nray dashboard --port 8265 --remote-port 8265 {FILE}"),
         ("jobs --cluster http://h:1", "GET http://h:1/api/jobs/"),
         ("stop-job raysubmit_1 --cluster http://h:1", "POST http://h:1/api/jobs/raysubmit_1/stop"),
         (

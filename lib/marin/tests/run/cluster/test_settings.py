@@ -39,6 +39,7 @@ def folder(path: Path, settings: str = SETTINGS, template: str = TEMPLATE) -> Pa
             'zone = "us-central-2b"',
             "zone 'us-central-2b' is none; write e.g. 'us-central2-b'",
         ),
+        ("[clusters.one]", '[clusters.one]\nprefix = "/data"', "prefix '/data' is in no bucket; write gs://BUCKET"),
         ('zone = "us-central2-b"\n', "", "cluster one lacks zone"),
         ('zone = "us-central2-b"', 'zone = "asia-east1-c"', "no bucket is known for region asia-east1"),
         ('image = "rayproject', 'imege = "rayproject', "unknown key 'imege'; did you mean 'image'?"),

@@ -18,7 +18,6 @@ from marin.run.connection import open_connection
 from rigging.errors import MarinError, Unavailable
 
 _LOOK_SECONDS = 0.5
-_READ_TOKEN = f"cat {commands.TOKEN_FILE}"
 
 
 @click.command("dashboard")
@@ -29,7 +28,7 @@ def dashboard(cluster: str, port: int, dry_run: bool) -> None:
     """A connection to the dashboard and the Jobs API, until Ctrl-C; the cluster's token goes into your token file."""
     found = operated(cluster)
     if dry_run:
-        token = [commands.execute(found.shown, _READ_TOKEN)] if wants_token(found.config) else []
+        token = [commands.execute(found.shown, commands.READ_TOKEN)] if wants_token(found.config) else []
         show(*token, commands.dashboard(found.shown, port))
         return
     with ending_on_signals():
@@ -48,7 +47,7 @@ def take_token(found: Operated) -> None:
     """Put the token of a cluster that asks for one where the user's Ray looks for it. Raises MarinError."""
     if not wants_token(found.config):
         return
-    _, value = read_on_head(found.shown, _READ_TOKEN)
+    _, value = read_on_head(found.shown, commands.READ_TOKEN)
     said = store_token(value.strip(), os.environ, Path.home())
     if said:
         say(said)

@@ -15,7 +15,7 @@ from rigging.quantities import check_count
 AUTOSCALER: Final = ("RAY_UP_enable_autoscaler_v2", "0")
 """v2, which `ray up` takes by itself, counts the head among the workers and launches slices again and again."""
 
-TOKEN_FILE: Final = "~/.ray/auth_token"
+READ_TOKEN: Final = 'cat "${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token}"'
 CONFIG_FILE: Final = "~/ray_bootstrap_config.yaml"
 _UNPACKED: Final = "/tmp/ray/session_latest/runtime_resources/working_dir_files"
 

@@ -38,6 +38,7 @@ def render(template: str, settings: ClusterSettings) -> str:
         "ssh_user": settings.ssh_user,
         "image": settings.image,
         "marin_prefix": settings.marin_prefix,
+        "token_url": settings.token_url,
         "auth_mode": "token" if settings.token_auth else "disabled",
         "head_machine": settings.head_machine,
         "head_disk_gb": str(settings.head_disk_gb),

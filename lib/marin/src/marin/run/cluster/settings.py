@@ -73,7 +73,7 @@ class ClusterSettings:
         idle_timeout_minutes: After how long without work a node above the minimum is removed.
         heartbeat_timeout_seconds: After how long without a sign of life the autoscaler restarts Ray on a node.
         token_auth: Whether the cluster asks for a token.
-        prefix: MARIN_PREFIX of jobs; empty: the bucket of the region.
+        prefix: MARIN_PREFIX of jobs, in a bucket that all nodes read; empty: the bucket of the region.
     """
 
     name: str
@@ -102,6 +102,8 @@ class ClusterSettings:
             raise InvalidRequest(
                 f"cluster {self.name}: no bucket is known for region {self.region} (known: {known}); give a prefix"
             )
+        if self.prefix and not self.prefix.startswith("gs://"):
+            raise InvalidRequest(f"cluster {self.name}: prefix {self.prefix!r} is in no bucket; write gs://BUCKET")
         if not self.workers:
             raise InvalidRequest(f"cluster {self.name}: it has no workers")
         names = [worker.name for worker in self.workers]
@@ -119,6 +121,11 @@ class ClusterSettings:
     def marin_prefix(self) -> str:
         """MARIN_PREFIX of its jobs."""
         return self.prefix or f"gs://{data_bucket(self.region)}"
+
+    @property
+    def token_url(self) -> str:
+        """Where its token is kept."""
+        return f"{self.marin_prefix.rstrip('/')}/ray/{self.cluster_name}/auth_token"
 
     @property
     def cluster_name(self) -> str:

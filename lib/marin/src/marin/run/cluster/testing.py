@@ -48,7 +48,7 @@ class GcpServer:
     _addresses: int = 0
 
     def __enter__(self) -> Self:
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -63,7 +63,7 @@ class GcpServer:
 
     def answer(self, method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> _Answer:
         """What a request is answered."""
-        with self._lock:
+        with self.lock:
             self.requests.append(f"{method} {path}")
             for pattern, route in self._routes():
                 match = re.fullmatch(pattern, path)

@@ -28,7 +28,7 @@ def store_token(value: str, environ: Mapping[str, str], home: Path) -> str:
         InvalidRequest: The cluster has given none.
     """
     if not value or any(character.isspace() for character in value):
-        raise InvalidRequest("the cluster's head has no token in ~/.ray/auth_token")
+        raise InvalidRequest("the cluster's head has no token (RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token)")
     path = Path(environ[FILE_VARIABLE]).expanduser() if environ.get(FILE_VARIABLE) else home / DEFAULT_FILE
     shadowed = f"; {TOKEN_VARIABLE} is set, which goes before it" if environ.get(TOKEN_VARIABLE) else ""
     before = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
