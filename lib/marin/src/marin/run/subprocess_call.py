@@ -30,9 +30,9 @@ def in_subprocess(fn: Callable[P, R]) -> Callable[P, R]:
     """Run each call of `fn` in a new Python process; return what it returns, or raise what it raises.
 
     For work with TPUs on Ray, whose worker processes live on and would keep the devices: libtpu is loaded, and gone,
-    with the call's process. Below `@ray.remote`. The process has the variables, directory and import path of this one,
-    and writes to its stdout and stderr. It ends, with what it has started, when this one ends, however that ends, and when
-    the call is interrupted. Arguments and results must be picklable.
+    with the call's process. It is for below `@ray.remote`. The process has the variables, directory and import path of
+    this one, and writes to its stdout and stderr. It ends, with what it has started, when this one ends, however that
+    ends, and when the call is interrupted. Arguments and results must be picklable.
 
     Raises:
         InvalidRequest: `fn` is a generator or coroutine function, or something cannot be sent.
