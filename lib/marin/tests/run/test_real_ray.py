@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from marin.run.cluster.job_backup import select_jobs
+
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.e2e, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[4]
@@ -178,3 +180,34 @@ def status_of(address: str, job_id: str) -> str:
     with urllib.request.urlopen(f"{address}/api/jobs/{job_id}") as response:
         found: dict[str, str] = json.load(response)
     return found["status"]
+
+
+def test_a_job_is_listed_as_it_has_to_be_submitted_again(jobs_address: str, work: Path) -> None:
+    """What `cluster restart` relies on: variables as they are, and the working directory unpacked under its name."""
+    (work / "where.py").write_text("import os, time\nprint('in', os.getcwd(), flush=True)\ntime.sleep(600)\n")
+    words = ["--no_wait", "-e", "MY_TOKEN=hidden", "--entrypoint-num-cpus", "1", "--", "python", "where.py"]
+    job_id = ray_run(jobs_address, work, words).stdout.strip()
+    cluster = [sys.executable, "-m", "marin.run.cluster"]
+    deadline = time.monotonic() + 60
+    while not (found := re.search(r"in (\S+)", ray_cli(jobs_address, work, f"ray job logs {job_id}"))):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    with urllib.request.urlopen(f"{jobs_address}/api/jobs/", timeout=60) as answer:
+        saved, _ = select_jobs(json.load(answer))
+    (job,) = [each for each in saved if each.job_id == job_id]
+    assert found[1].endswith(f"/runtime_resources/working_dir_files/{job.package.removesuffix('.zip')}")
+    assert job.body["runtime_env"]["env_vars"]["MY_TOKEN"] == "hidden"
+    assert job.body["entrypoint_num_cpus"] == 1
+    listed = subprocess.run([*cluster, "jobs"], env=env_of(jobs_address), capture_output=True, text=True, timeout=60)
+    assert f"{job_id}  python where.py" in listed.stdout
+    stop = [*cluster, "stop-job", job_id, "--yes", "--cluster", jobs_address]
+    assert subprocess.run(stop, env=env_of(jobs_address), timeout=60).returncode == 0
+    again = {**job.body, "submission_id": f"{job_id}-again"}
+    request = urllib.request.Request(
+        f"{jobs_address}/api/jobs/", json.dumps(again).encode(), {"Content-Type": "application/json"}
+    )
+    urllib.request.urlopen(request, timeout=60).close()
+    while "in /" not in ray_cli(jobs_address, work, f"ray job logs {job_id}-again"):
+        assert time.monotonic() < deadline + 60
+        time.sleep(0.5)
+    ray_cli(jobs_address, work, f"ray job stop {job_id}-again")
