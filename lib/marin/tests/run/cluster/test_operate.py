@@ -94,6 +94,16 @@ def test_a_rename_after_up_is_refused_before_anything_runs(ray: FakeRay, project
     assert main(["up", "--yes"]) == 0
 
 
+def test_a_start_that_failed_may_have_left_vms_with_the_old_names(ray: FakeRay, project: Path, capsys: Output) -> None:
+    ray.set(running=False, codes={"up": 1})
+    assert main(["up", "--yes"]) == 3
+    ray.set(running=False)
+    file = project / FILE
+    file.write_text(file.read_text().replace("cluster_name: marin-us-central2", "cluster_name: marin-other"))
+    assert main(["up", "--yes"]) == 3
+    assert "cluster_name 'marin-us-central2' became 'marin-other'" in capsys.readouterr().err
+
+
 def test_a_cluster_that_others_started_is_asked_for_its_names(ray: FakeRay, project: Path, capsys: Output) -> None:
     running = yaml.safe_load((project / FILE).read_text())
     running["available_node_types"]["tpu_other"] = running["available_node_types"].pop("tpu_v4_8")

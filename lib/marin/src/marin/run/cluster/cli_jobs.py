@@ -106,8 +106,8 @@ def restart(cluster: str, resubmit: str | None, yes: bool, dry_run: bool) -> Non
         try:
             run(commands.down(found.shown))
             launched_files().forget(found.file)
-            run(commands.up(found.shown))
             launched_files().remember(found.file)
+            run(commands.up(found.shown))
             take_token(found)
             _submit_saved(found, folder)
         except BaseException:

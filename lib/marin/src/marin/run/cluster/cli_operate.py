@@ -57,8 +57,8 @@ def up(cluster: str, yes: bool, dry_run: bool) -> None:
         return
     found.check_names()
     confirm(f"Start {found.name}? If it runs, its jobs end.", yes=yes)
+    launched_files().remember(found.file)  # before: one that fails may have launched VMs
     run(command)
-    launched_files().remember(found.file)
     take_token(found)
 
 
