@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rigging.errors import InvalidRequest
-from rigging.project_needs import group_requirements, project_needs, read_pyprojects, split_requirements
+from rigging.project_needs import group_requirements, normalized, project_needs, read_pyprojects, split_requirements
 
 ROOT = """
 [project]
@@ -134,3 +134,7 @@ def test_a_dependency_by_its_path_inside_is_imported_from_there() -> None:
 )
 def test_requirements_in_one_word(text: str, parts: list[str]) -> None:
     assert split_requirements(text) == parts
+
+
+def test_names_of_groups_and_packages_are_compared_as_packaging_does() -> None:
+    assert normalized("Tokenize_Train.x--y") == "tokenize-train-x-y"

@@ -105,3 +105,4 @@ def test_stopping_the_job_withdraws_them(user: Any, worker: ScriptedWorker) -> N
     for name in NAMES[1:]:
         worker.observe(name, pb.TASK_STATE_KILLED)
     eventually(lambda: user.cluster.Status(pb.ClusterStatusRequest()).workers[0].committed.cpu_millis == 0, "freed")
+    assert {stop.attempt_id for stop in worker.stops} == set(NAMES[1:]), "the first has ended"

@@ -59,6 +59,7 @@ def test_a_known_bundle_is_not_read_again(controller: RunningController, user: A
     # A check would see this; it is the worker's fetch that does.
     blob_path(controller, digest).write_bytes(b"garbage")
     user.submit("/ann/b", bundle_digest=digest)
+    assert {job.job_id for job in user.jobs.ListJobs(pb.ListJobsRequest()).jobs} == {"/ann/a", "/ann/b"}
 
 
 def test_a_part_that_went_away_is_noticed_at_the_next_submit(

@@ -47,7 +47,9 @@ def spec(argv: tuple[str, ...] = ("true",), **fields: Any) -> JobSpec:
     ],
 )  # fmt: skip
 def test_what_is_accepted(fields: dict[str, Any]) -> None:
-    validate_spec(spec(**fields))
+    accepted = spec(**fields)
+    validate_spec(accepted)
+    assert accepted == spec(**fields), "it is taken as it is"
 
 
 @pytest.mark.parametrize(

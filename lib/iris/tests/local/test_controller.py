@@ -134,6 +134,7 @@ def test_why_the_worker_does_not_start_is_in_the_record_until_it_does(played: Pl
 @pytest.mark.parametrize("damage", ["removed", "damaged", "another"])
 def test_a_record_that_is_lost_is_written_again(played: Played, damage: str) -> None:
     """Without it nobody finds a controller whose jobs run on."""
+    written: list[ClusterRecord | None] = []
 
     async def play() -> None:
         record = played.record
@@ -145,9 +146,11 @@ def test_a_record_that_is_lost_is_written_again(played: Played, damage: str) -> 
             else:
                 write_record(played.paths, dataclasses.replace(record, address="127.0.0.1:1"))
             await until(lambda: read_record(played.paths) == record)
+            written.append(read_record(played.paths))
 
     played.play = play
     played.run()
+    assert len(written) == 2
 
 
 def test_one_that_is_as_it_should_be_is_left_alone(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,11 +227,13 @@ def test_a_conflict_after_it_has_served_does_not_begin_a_second_life(played: Pla
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_let_it_leave_in_order(played: Played, number: signal.Signals) -> None:
     async def play() -> None:
+        assert not played.stop.is_set()
         os.kill(os.getpid(), number)
         await asyncio.wait_for(played.stop.wait(), 20)
 
     played.play = play
     played.run()
+    assert played.stop.is_set()
 
 
 def test_a_record_that_cannot_be_read_is_written_again(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:

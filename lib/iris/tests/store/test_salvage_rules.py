@@ -204,6 +204,12 @@ class TestLiveJobs:
         bench.mend()
         assert bench.ids("endpoints", "name") == ["/ann/a/child/x", "/ann/a/x"]
 
+    def test_names_are_told_apart_exactly(self, bench: Bench) -> None:
+        # To a pattern of SQL these are alike, and so are any characters where the name of a job has a `_`.
+        bench.execute("UPDATE endpoints SET attempt_id = '/ann/B/0:0' WHERE name = '/ann/done/x'")
+        bench.mend()
+        assert "/ann/done/x" not in bench.ids("endpoints", "name")
+
 
 def test_what_is_of_no_job_goes(bench: Bench) -> None:
     for table, columns in (("stopping", "?, ?, 'w1', '{}', 0"), ("lost_attempts", "?, ?, 'w1', '{}'")):

@@ -16,7 +16,7 @@ from marin.execution.error_text import end_without_traceback, log_failure, own_t
 from marin.execution.executor_step_status import STATUS_FAILED, StatusFile
 from marin.execution.explain import EarlierOutputs, Explanation, Fate, explain_steps, explanation_lines
 from marin.execution.info import ExecutorStepInfo
-from marin.execution.packages import DependencyGroups, normalise, split_dependency_groups
+from marin.execution.packages import DependencyGroups, split_dependency_groups
 from marin.execution.provenance import compared
 from marin.execution.version_diff import Difference
 from rigging.errors import Conflict, InvalidRequest
@@ -114,7 +114,6 @@ def test_groups_are_extras_where_a_project_says_so(tmp_path: Path, monkeypatch: 
     assert split_dependency_groups(groups) == expected, "the workspace around it"
     assert split_dependency_groups([]) == DependencyGroups([], [])
     assert split_dependency_groups(["x"], tmp_path / "nothing") == DependencyGroups([], ["x"])
-    assert normalise("Tokenize_Train.x--y") == "tokenize-train-x-y"
 
 
 def test_why_a_step_would_run_in_lines() -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,20 +21,7 @@ from marin.execution.step_runner import run_step
 from marin.execution.step_spec import StepSpec
 from marin.execution.sweep import SweepTarget, claim_and_run
 from rigging.errors import Conflict
-
-_SECONDS = 20.0
-
-
-def end_of(child: int) -> int:
-    """The exit status of a forked child, which is killed when it does not end."""
-    deadline = time.monotonic() + _SECONDS
-    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
-        if time.monotonic() > deadline:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            raise AssertionError("the forked child hangs")
-        time.sleep(0.002)
-    return os.waitstatus_to_exitcode(ended[1])
+from rigging.testing.forks import exit_code_of
 
 
 def status_of(path: str) -> str | None:
@@ -62,7 +47,7 @@ def forks(in_child: Callable[[], Any]) -> Callable[[str], Any]:
         child = os.fork()
         if child == 0:
             return in_child()
-        return [end_of(child), status_of(path), os.path.exists(os.path.join(path, ".artifact"))]
+        return [exit_code_of(child), status_of(path), os.path.exists(os.path.join(path, ".artifact"))]
 
     return step
 
@@ -124,7 +109,7 @@ def test_it_cannot_speak_about_an_output_that_its_parent_has_locked(tmp_path: Pa
                 os._exit(7 if f"{path}: its lock is held by process {os.getppid()}" in str(error) else 8)
             finally:
                 os._exit(9)
-        assert end_of(child) == 7
+        assert exit_code_of(child) == 7
         assert status_of(path) == STATUS_RUNNING
 
 

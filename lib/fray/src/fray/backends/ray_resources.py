@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from fray.sizes import parse_size
 from fray.types import ActorConfig, CpuConfig, EnvironmentConfig, GpuConfig, ResourceConfig, TpuConfig
 from rigging.errors import InvalidRequest
 from rigging.filesystem.budget import MIRROR_BUDGET_ENV
-from rigging.project_needs import group_requirements, read_pyprojects
+from rigging.project_needs import group_requirements, read_pyprojects, requirement_name
 from rigging.topology import get_tpu_topology
 
 logger = logging.getLogger(__name__)
@@ -25,7 +24,6 @@ PACKAGES_ENV = "FRAY_RAY_PACKAGES"
 PACKAGES_FOLDER = "fray-ray-packages-"
 # Ray sets the one for the programs that it submits, we the other in jobs.
 _IN_A_RAY_JOB = ("RAY_JOB_CONFIG_JSON_ENV_VAR", "FRAY_RAY_NAMESPACE")
-_REQUIREMENT_NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 
 
 class Surroundings(NamedTuple):
@@ -174,8 +172,7 @@ def without_ray(packages: Sequence[str], job: str) -> tuple[str, ...]:
     """The requirements but for ray itself: a job on Ray has the cluster's, and another version would break it."""
     kept = []
     for package in packages:
-        found = _REQUIREMENT_NAME.match(package)
-        if found and re.sub(r"[-_.]+", "-", found[1]).lower() == "ray":
+        if requirement_name(package) == "ray":
             logger.warning("job %r: %r is not installed: jobs on Ray use the cluster's own Ray", job, package)
         else:
             kept.append(package)

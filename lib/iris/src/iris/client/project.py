@@ -13,6 +13,7 @@ from iris.domain.python_version import is_python_request
 from iris.domain.runtime import PackageSource
 from iris.requirements import file_target, named_paths
 from rigging.errors import InvalidRequest
+from rigging.project_needs import normalized
 
 LOCK_FILE: Final = "uv.lock"
 PROJECT_FILE: Final = "pyproject.toml"
@@ -97,11 +98,6 @@ def read_project(root: Path, *, same_machine: bool = False) -> Project:
         dependencies=tuple(_checked(sources, same_machine)),
         builds=any(not _is_static(found) for found in known.values()),
     )
-
-
-def normalized(name: str) -> str:
-    """A package's or group's name as it is compared."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _python_version(root: Path) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from iris.client.project import PROJECT_FILE, PYTHON_VERSION_FILE, Project, normalized
+from iris.client.project import PROJECT_FILE, PYTHON_VERSION_FILE, Project
 from iris.domain.python_version import fits, minor
 from iris.domain.runtime import PackageSource, TaskRuntime
 from rigging.errors import InvalidRequest
+from rigging.project_needs import normalized
 
 
 @dataclass(frozen=True, slots=True)

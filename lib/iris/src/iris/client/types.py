@@ -99,7 +99,7 @@ class SilentAttempt:
             "silent_seconds": self.silent_seconds,
             "is_wanted": self.is_wanted,
             "fenced_in_seconds": self.fenced_in_seconds,
-            **({"trouble": self.trouble} if self.trouble else {}),
+            "trouble": self.trouble,
         }
 
 

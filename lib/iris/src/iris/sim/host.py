@@ -198,7 +198,8 @@ class _Runtime:
         return []
 
     def take_up(self, owner: str, listener: Listener) -> Process:
-        raise NotImplementedError(f"{owner}: an agent here begins with nothing")
+        del listener
+        raise LookupError(f"{owner} is not held: an agent here begins with nothing")
 
     def trouble(self) -> str:
         return ""

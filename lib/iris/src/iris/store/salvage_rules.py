@@ -73,6 +73,7 @@ def mend(
         notes.append(f"{len(ended)} live jobs are ended, as not all of them can be read: {_names(ended)}")
     leftovers = leftovers or Leftovers()
     notes += _end_live(connection, jobs, frozenset(ended), now_ms, _outdated(connection, leftovers, bool(older)))
+    _drop_endpoints(connection)
     notes += _heed_logs(connection, jobs, leftovers)
     connection.execute("COMMIT")
     return tuple(notes)
@@ -107,7 +108,6 @@ def _end_live(
     for name in live:
         rows = connection.execute(f"SELECT {', '.join(TASK_COLUMNS)} FROM tasks WHERE job_id = ?", (name,)).fetchall()
         _end(connection, jobs[JobId(name)], {task.index: task for task in map(task_of, rows)}, now_ms, MAY_HAVE_ENDED)
-        connection.execute("DELETE FROM endpoints WHERE attempt_id LIKE ? || '/%'", (name,))
     if not live:
         return []
     return [f"{len(live)} live jobs are ended, as they may have ended already, and would run again: {_names(live)}"]
@@ -204,12 +204,16 @@ def _end_incomplete(
         if not whole:
             ended.add(job_id)
             _end(connection, job, tasks, now_ms)
-    connection.execute(
+    return sorted(ended)
+
+
+def _drop_endpoints(connection: sqlite3.Connection) -> None:
+    """Remove the endpoints of jobs that do not live (any more)."""
+    connection.execute(  # not LIKE, to which the `_` of a name is any character
         "DELETE FROM endpoints WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.state < ? AND "
-        "endpoints.attempt_id LIKE jobs.job_id || '/%')",
+        "substr(endpoints.attempt_id, 1, length(jobs.job_id) + 1) = jobs.job_id || '/')",
         (int(JobState.SUCCEEDED),),
     )
-    return sorted(ended)
 
 
 def _end(connection: sqlite3.Connection, job: Job, tasks: dict[int, Task], now_ms: int, why: str = ENDED) -> None:

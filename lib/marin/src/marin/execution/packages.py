@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from rigging.project_needs import normalized
 
 _DISTRIBUTION = "marin"
 
@@ -29,20 +30,15 @@ def split_dependency_groups(groups: Sequence[str], root: Path | None = None) -> 
     """
     if not groups:
         return DependencyGroups([], [])
-    known = {normalise(name): name for name in (*_installed_extras(), *_declared_extras(root or _find_root()))}
+    known = {normalized(name): name for name in (*_installed_extras(), *_declared_extras(root or _find_root()))}
     extras, pip_packages = [], []
     for group in groups:
-        extra = known.get(normalise(group))
+        extra = known.get(normalized(group))
         if extra is not None:
             extras.append(extra)
         else:
             pip_packages.append(group)
     return DependencyGroups(extras, pip_packages)
-
-
-def normalise(name: str) -> str:
-    """An extra's name as packaging compares it: `tokenize_train` and `Tokenize-Train` are one."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _installed_extras() -> list[str]:

@@ -4,10 +4,8 @@ import contextlib
 import contextvars
 import gc
 import os
-import signal
 import tempfile
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,6 +20,7 @@ from fray.testing.signals import Flag, eventually
 from fray.testing.stage import LONG, Stage
 from fray.types import Entrypoint, JobStatus
 from rigging.errors import Conflict, InvalidRequest, MarinError
+from rigging.testing.forks import exit_code_of
 
 SUCCEED = Entrypoint.from_binary("true")
 
@@ -40,14 +39,8 @@ def in_forked_child(work: Callable[[], str], answer: Flag) -> str:
             answer.set(text)
         finally:
             os._exit(0)
-    end = time.monotonic() + LONG
-    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
-        if time.monotonic() > end:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            raise AssertionError("the forked child hangs")
-        time.sleep(0.005)
-    assert ended[1] == 0, f"the forked child died: {os.waitstatus_to_exitcode(ended[1])}"
+    code = exit_code_of(child, LONG)
+    assert code == 0, f"the forked child died: {code}"
     return answer.text()
 
 

@@ -3,9 +3,7 @@
 import asyncio
 import functools
 import os
-import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import NoReturn
 
@@ -18,6 +16,7 @@ from fray.testing.signals import Flag
 from fray.testing.stage import LONG, Stage
 from fray.types import CallableEntrypoint, Entrypoint, JobStatus
 from rigging.errors import InvalidRequest
+from rigging.testing.forks import exit_code_of
 
 NOTHING_RUNS = "is a generator function: calling it runs none of its code"
 
@@ -45,18 +44,6 @@ async def later_shards() -> AsyncIterator[int]:
     yield 1
 
 
-def end_of(child: int) -> int:
-    """The exit status of a forked child; one that hangs is killed."""
-    deadline = time.monotonic() + LONG / 4
-    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
-        if time.monotonic() > deadline:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            raise AssertionError("the forked child hangs")
-        time.sleep(0.002)
-    return os.waitstatus_to_exitcode(ended[1])
-
-
 def exit_in_child(code: int) -> NoReturn:
     """End as a program does."""
     sys.exit(code)
@@ -78,7 +65,7 @@ def fork_and_tell(flag: Flag) -> str:
         child = os.fork()
         if child == 0:
             return f"child {in_child()}"
-        found.append(end_of(child))
+        found.append(exit_code_of(child, LONG / 4))
     flag.set(repr(found))
     return flag.text()
 

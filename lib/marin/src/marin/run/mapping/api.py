@@ -62,32 +62,39 @@ def map_files(
         FilesFailed: Files have failed for good, after all others were tried; it names inputs and errors.
         JobFailed: The workers do not come up.
     """
-    check_count("map_files: max_workers", max_workers)
-    check_count("map_files: max_retries_failure", max_retries_failure, 0)
-    check_count("map_files: max_retries_preemption", max_retries_preemption, 0)
-    check_amount("map_files: batch_seconds", batch_seconds)
-    tasks = file_tasks(inputs, outputs)
     rules = QueueRules(max_workers, max_retries_failure, max_retries_preemption, batch_seconds)
+    _check(rules)
+    tasks = file_tasks(inputs, outputs)
     request = JobRequest(
         name, Entrypoint.from_callable(fn, ["", ""]), resources, environment, 1, 0, max_retries_preemption
     )
-    client = client or current_client()
     book = Manifest(manifest) if manifest is not None else None
     result = MapFilesResult(manifest=manifest)
-    run = MapRun(client, fn, request, rules, tasks, result, book, on_progress or _ignore)
+    _work(MapRun(client or current_client(), fn, request, rules, tasks, result, book, on_progress or _ignore))
+    if result.failed and raise_on_failure:
+        raise failure_of(result)
+    return result
+
+
+def _check(rules: QueueRules) -> None:
+    check_count("map_files: max_workers", rules.workers)
+    check_count("map_files: max_retries_failure", rules.max_retries_failure, 0)
+    check_count("map_files: max_retries_preemption", rules.max_retries_preemption, 0)
+    check_amount("map_files: batch_seconds", rules.batch_seconds)
+
+
+def _work(run: MapRun) -> None:
+    """Work to the end, and leave neither workers nor half a manifest behind, however that comes."""
     try:
         run.work()
     except BaseException:
         run.stop(at_once=True)
-        if book is not None:
-            book.abandon()
+        if run.manifest is not None:
+            run.manifest.abandon()
         raise
     run.stop(at_once=False)
-    if book is not None:
-        book.close()
-    if result.failed and raise_on_failure:
-        raise failure_of(result)
-    return result
+    if run.manifest is not None:
+        run.manifest.close()
 
 
 def _ignore(_: MapFilesResult) -> None:

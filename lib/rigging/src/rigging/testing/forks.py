@@ -1,0 +1,21 @@
+"""Forked children in tests."""
+
+import os
+import signal
+import time
+
+
+def exit_code_of(child: int, seconds: float = 20.0) -> int:
+    """Wait for a forked child; minus the number of the signal that ended it.
+
+    Raises:
+        AssertionError: It has not ended in time; it is killed.
+    """
+    deadline = time.monotonic() + seconds
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise AssertionError("the forked child hangs")
+        time.sleep(0.002)
+    return os.waitstatus_to_exitcode(ended[1])
