@@ -127,6 +127,16 @@ def test_what_the_system_refuses_is_told_with_the_place(monkeypatch, capsys):
     assert capsys.readouterr().err == "iris: /etc/hidden: Permission denied\n"
 
 
+def test_ctrl_c_while_a_command_is_imported_is_no_internal_error(monkeypatch, capsys):
+    def interrupt(*args, **kwargs):
+        # As Python 3.11 hands on one that arrives while a class is made.
+        raise RuntimeError("Error calling __set_name__ on 'Field' instance") from KeyboardInterrupt()
+
+    monkeypatch.setattr("iris.cli.main.cli.main", interrupt)
+    assert run(["job", "list"]) == 130
+    assert capsys.readouterr().err == "iris: interrupted\n"
+
+
 @pytest.mark.parametrize("delay", [0.05, 0.08, 0.11, 0.15, 0.2, 0.3])
 def test_ctrl_c_at_any_moment_shows_no_traceback(delay):
     # From where Python itself is ready: what it does before is beyond anybody's reach.

@@ -20,6 +20,7 @@ from fray.errors import JobFailed
 from fray.registry import Backend, connect, known_backends
 from fray.types import Entrypoint, JobRequest, ResourceConfig, create_environment
 from rigging.errors import MarinError
+from rigging.interrupts import unwrapped_interrupts
 
 FAILED = 1
 REFUSED = 3
@@ -183,7 +184,8 @@ def _say(text: str) -> None:
 def run_command_line(argv: Sequence[str]) -> int:
     """Run one command line; return the exit code."""
     try:
-        result: Any = cli.main(args=list(argv), prog_name="fray", standalone_mode=False)
+        with unwrapped_interrupts():
+            result: Any = cli.main(args=list(argv), prog_name="fray", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code

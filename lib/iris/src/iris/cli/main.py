@@ -13,6 +13,7 @@ from iris.cli.context import CliContext
 from iris.cli.groups import SuggestingGroup
 from iris.cli.output import complain, forget_stdout, say, show_traceback
 from rigging.errors import MarinError
+from rigging.interrupts import unwrapped_interrupts
 
 # Module, attribute and one line of help of each noun; imported only when it is used.
 _NOUNS: Final = {
@@ -64,7 +65,8 @@ def run(argv: Sequence[str]) -> int:
     """Run one command line; returns the exit code (see `iris.cli.exit_codes`)."""
     context = CliContext()
     try:
-        result: Any = cli.main(args=list(argv), prog_name="iris", obj=context, standalone_mode=False)
+        with unwrapped_interrupts():
+            result: Any = cli.main(args=list(argv), prog_name="iris", obj=context, standalone_mode=False)
     except click.ClickException as error:
         words = io.StringIO()
         error.show(words)

@@ -27,6 +27,7 @@ from rigging.errors import (
     NotFound,
     Unavailable,
 )
+from rigging.interrupts import unwrapped_interrupts
 
 ENV_OPTION: Final = "--env-assignment"
 _EXAMPLE: Final = "python -m marin.run.ray_run -- python experiments/hello_world.py"
@@ -116,7 +117,8 @@ def main(words: Sequence[str] | None = None) -> int:
     if words is None:
         _leave_process_list()
     try:
-        code = command_line.main(list(words) if words is not None else None, "ray_run", standalone_mode=False)
+        with unwrapped_interrupts():
+            code = command_line.main(list(words) if words is not None else None, "ray_run", standalone_mode=False)
     except click.exceptions.Abort:
         return 130
     except click.ClickException as error:

@@ -12,6 +12,7 @@ from marin.run.cluster.cli_jobs import jobs, restart, stop_job
 from marin.run.cluster.cli_operate import add_worker, down, list_clusters, monitor, ssh, status, up, update
 from marin.run.ray_run import exit_code_of
 from rigging.errors import MarinError
+from rigging.interrupts import unwrapped_interrupts
 
 _HELP: Final = "Ray clusters on Google Cloud: their files, and their operation."
 
@@ -49,7 +50,8 @@ for each in (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     try:
-        code = command_line.main(argv, "python -m marin.run.cluster", standalone_mode=False)
+        with unwrapped_interrupts():
+            code = command_line.main(argv, "python -m marin.run.cluster", standalone_mode=False)
     except click.exceptions.Abort:
         return 130
     except click.ClickException as error:
