@@ -4,12 +4,17 @@ import json
 import shutil
 import stat
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from marin.run import connection
+from marin.run.cluster import context
+from marin.run.cluster.google_nodes import GoogleNodes
+from marin.run.cluster.testing import GcpServer
 from marin.run.testing import JobsServer
 
 INFRA = Path(__file__).parents[5] / "infra"
@@ -84,7 +89,20 @@ class FakeRay:
 
 
 @pytest.fixture
-def ray(tmp_path: Path, project: Path, server: JobsServer, monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+def gcp(monkeypatch: pytest.MonkeyPatch) -> Iterator[GcpServer]:
+    """Google's APIs as the operations see them."""
+    with GcpServer() as server:
+
+        def nodes(provider: Mapping[str, Any]) -> GoogleNodes:
+            token = {"type": "credentials_token", "credentials": "t"}
+            return GoogleNodes({**provider, "gcp_credentials": token}, endpoint=server.address)
+
+        monkeypatch.setattr(context, "GoogleNodes", nodes)
+        yield server
+
+
+@pytest.fixture
+def ray(tmp_path: Path, project: Path, server: JobsServer, gcp: GcpServer, monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     """A project with the files of infra/, whose cluster runs; `ray` is the program above."""
     home = tmp_path / "ray"
     (home / "head" / ".ray").mkdir(parents=True)

@@ -17,6 +17,10 @@ from marin.run.testing import Job, JobsServer
 from .conftest import FakeRay
 
 FILE = "infra/marin-cluster.yaml"
+LEFT = (
+    "DELETE https://tpu.googleapis.com/v2/projects/hai-gcp-models/locations/us-central2-b/nodes/*"
+    "  (left {} with ray-cluster-name=marin-us-central2)"
+)
 Output = pytest.CaptureFixture[str]
 
 
@@ -26,8 +30,9 @@ Output = pytest.CaptureFixture[str]
         ("up", f"RAY_UP_enable_autoscaler_v2=0 ray up -y {FILE}"),
         ("up --cluster us-east1", "RAY_UP_enable_autoscaler_v2=0 ray up -y infra/marin-us-east1.yaml"),
         ("update", f"RAY_UP_enable_autoscaler_v2=0 ray up -y --no-restart {FILE}"),
-        ("down", f"ray down -y {FILE}"),
-        ("down --workers_only", f"ray down -y --workers-only {FILE}"),
+        ("down", f"ray down -y {FILE}\n{LEFT.format('slices and VMs in any state')}"),
+        ("down --workers_only", f"ray down -y --workers-only {FILE}\n{LEFT.format('preempted slices')}"),
+        ("down --preempted-only", LEFT.format("preempted slices")),
         ("status", f"ray exec {FILE} 'ray status'"),
         ("monitor --lines 5", f"ray monitor --lines 5 {FILE}"),
         ("ssh", f"ray attach {FILE}"),
@@ -60,7 +65,7 @@ def test_a_dry_run_of_a_restart(ray: FakeRay, capsys: Output) -> None:
     assert main(["restart", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     kinds = [line.split("ray ")[-1].split()[0] if "ray " in line else line.split()[0] for line in lines]
-    assert kinds == ["dashboard", "GET", "rsync-down", "down", "up", "dashboard", "POST"]
+    assert kinds == ["dashboard", "GET", "rsync-down", "down", "DELETE", "up", "dashboard", "POST"]
     assert ray.calls() == []
 
 

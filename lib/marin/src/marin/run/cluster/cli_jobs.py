@@ -17,6 +17,7 @@ from marin.run.cluster import commands
 from marin.run.cluster.cli_dashboard import ending_on_signals, take_token
 from marin.run.cluster.context import (
     Operated,
+    clear_leftovers,
     cluster_option,
     confirm,
     dry_run_option,
@@ -24,6 +25,7 @@ from marin.run.cluster.context import (
     operated,
     say,
     show,
+    shown_leftovers,
     yes_option,
 )
 from marin.run.cluster.execute import run
@@ -93,7 +95,8 @@ def restart(cluster: str, resubmit: str | None, yes: bool, dry_run: bool) -> Non
             return
         fetch = commands.fetch_unpacked(found.shown, "PACKAGE.zip", "FOLDER/PACKAGE.zip/")
         down, up = commands.down(found.shown), commands.up(found.shown)
-        show(*_shown_calls(found.target, "GET /api/jobs/"), f"{fetch}  (each job's working directory)", down, up)
+        show(*_shown_calls(found.target, "GET /api/jobs/"), f"{fetch}  (each job's working directory)")
+        show(down, *shown_leftovers(found), up)
         show(*_shown_calls(found.target, submit))
         return
     with ending_on_signals():
@@ -105,6 +108,7 @@ def restart(cluster: str, resubmit: str | None, yes: bool, dry_run: bool) -> Non
         folder = _save(found)
         try:
             run(commands.down(found.shown))
+            _clear(found)
             launched_files().forget(found.file)
             launched_files().remember(found.file)
             run(commands.up(found.shown))
@@ -113,6 +117,13 @@ def restart(cluster: str, resubmit: str | None, yes: bool, dry_run: bool) -> Non
         except BaseException:
             say(f"the jobs are saved in {folder}; submit them by: cluster restart --resubmit {folder}")
             raise
+
+
+def _clear(found: Operated) -> None:
+    try:
+        clear_leftovers(found)
+    except MarinError as error:  # nothing that the new cluster needs
+        say(str(error))
 
 
 def _save(found: Operated) -> Path:

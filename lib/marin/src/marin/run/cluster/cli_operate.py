@@ -9,6 +9,7 @@ from marin.run.cluster import commands
 from marin.run.cluster.changes import check_taken_up
 from marin.run.cluster.cli_dashboard import take_token
 from marin.run.cluster.context import (
+    clear_leftovers,
     cluster_option,
     confirm,
     dry_run_option,
@@ -16,6 +17,7 @@ from marin.run.cluster.context import (
     operated,
     say,
     show,
+    shown_leftovers,
     yes_option,
 )
 from marin.run.cluster.execute import run, run_in_terminal, run_on_head
@@ -87,20 +89,31 @@ def update(cluster: str, yes: bool, dry_run: bool) -> None:
 
 @click.command("down")
 @cluster_option
-@click.option("--workers-only", is_flag=True, help="Keep the head.")
+@click.option("--workers-only", is_flag=True, help="Keep the head, which soon has its minimum of workers again.")
+@click.option("--preempted-only", is_flag=True, help="Remove slices that were preempted, and nothing that runs.")
 @yes_option
 @dry_run_option
-def down(cluster: str, workers_only: bool, yes: bool, dry_run: bool) -> None:
-    """Remove a cluster: all of its VMs, what is on them, and its jobs."""
+def down(cluster: str, workers_only: bool, preempted_only: bool, yes: bool, dry_run: bool) -> None:
+    """Remove a cluster: all of its VMs, what is on them, and its jobs.
+
+    On Google Cloud also what Ray does not see: slices that were preempted, VMs that are stopped or under repair.
+    """
     found = operated(cluster)
-    command = commands.down(found.shown, workers_only=workers_only)
+    if workers_only and preempted_only:
+        raise InvalidRequest("--workers-only and --preempted-only exclude each other")
     if dry_run:
-        show(command)
+        if not preempted_only:
+            show(commands.down(found.shown, workers_only=workers_only))
+        show(*shown_leftovers(found, preempted_only=workers_only or preempted_only))
+        return
+    if preempted_only:
+        clear_leftovers(found, preempted_only=True)
         return
     found.check_names()
     what = "the workers of" if workers_only else "all VMs of"
     confirm(f"Remove {what} {found.name}, with all that runs on them?", yes=yes)
-    run(command)
+    run(commands.down(found.shown, workers_only=workers_only))
+    clear_leftovers(found, preempted_only=workers_only)
     if not workers_only:
         launched_files().forget(found.file)
 

@@ -11,7 +11,9 @@ import click
 
 from marin.run.cluster.changes import check_no_orphans
 from marin.run.cluster.commands import RayCommand, shown_file
+from marin.run.cluster.google_nodes import GoogleNodes
 from marin.run.cluster.launched import LaunchedFiles, names_on_head, state_folder
+from marin.run.cluster.leftovers import CLUSTER_LABEL, remove_leftovers
 from marin.run.cluster.validate import check_cluster_file
 from marin.run.cluster_target import ClusterTarget, find_cluster_file, read_cluster_file
 from rigging.errors import InvalidRequest
@@ -101,3 +103,25 @@ def confirm(question: str, *, yes: bool) -> None:
 def say(text: str) -> None:
     """Tell the user something that is no output."""
     click.echo(f"cluster: {text}", err=True)
+
+
+def clear_leftovers(found: Operated, *, preempted_only: bool = False) -> None:
+    """Delete what `ray down` has left on Google Cloud, see `remove_leftovers`; nothing for other providers."""
+    provider = found.config.get("provider") or {}
+    if provider.get("type") == "gcp":
+        remove_leftovers(
+            GoogleNodes(provider),
+            found.name,
+            preempted_only=preempted_only,
+            on_delete=lambda node: say(f"Ray has left {node}: deleting it"),
+        )
+
+
+def shown_leftovers(found: Operated, *, preempted_only: bool = False) -> list[str]:
+    """The same for --dry-run."""
+    provider = found.config.get("provider") or {}
+    if provider.get("type") != "gcp":
+        return []
+    where = f"projects/{provider.get('project_id')}/locations/{provider.get('availability_zone')}"
+    which = "preempted slices" if preempted_only else "slices and VMs in any state"
+    return [f"DELETE https://tpu.googleapis.com/v2/{where}/nodes/*  (left {which} with {CLUSTER_LABEL}={found.name})"]

@@ -36,6 +36,8 @@ class GcpServer:
         machines: VMs by name, as they were asked for.
         slices: TPU slices by their full name.
         requests: Method and path of each request.
+        page: How many slices are on a page of their list.
+        failing: Status code to answer everything with; 0: none.
     """
 
     machines: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -45,6 +47,8 @@ class GcpServer:
     account: dict[str, Any] | None = None
     metadata: dict[str, Any] = field(default_factory=lambda: {"items": []})
     address: str = ""
+    page: int = 500
+    failing: int = 0
     _addresses: int = 0
 
     def __enter__(self) -> Self:
@@ -61,10 +65,17 @@ class GcpServer:
         self._server.server_close()
         self._thread.join(10)
 
+    def preempt(self, name: str) -> None:
+        """Take a slice's machines away, as Google does: it stays on the list."""
+        with self.lock:
+            self.slices[name]["state"] = "PREEMPTED"
+
     def answer(self, method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> _Answer:
         """What a request is answered."""
         with self.lock:
             self.requests.append(f"{method} {path}")
+            if self.failing:
+                return _error(self.failing, "told to fail")
             for pattern, route in self._routes():
                 match = re.fullmatch(pattern, path)
                 if match:
@@ -110,8 +121,10 @@ class GcpServer:
     def _instances(self, request: _Request) -> _Answer:
         name, verb = request.path[1], request.path[2]
         if name is None and request.method == "GET":
-            wanted = dict(re.findall(r"labels\.([\w-]+) = ([^)\s]+)", request.query.get("filter", "")))
-            return 200, {"items": [each for each in self.machines.values() if _has(each, wanted)]}
+            expression = request.query.get("filter", "")
+            wanted = dict(re.findall(r"labels\.([\w-]+) = ([^)\s]+)", expression))
+            states = re.findall(r"status = (\w+)", expression)
+            return 200, {"items": [each for each in self.machines.values() if _has(each, wanted, states)]}
         if name is None:
             refused = _check(request.body, request.body["name"], _VM_NAME)
             if not refused:
@@ -132,7 +145,9 @@ class GcpServer:
     def _nodes(self, request: _Request) -> _Answer:
         parent, short = request.path[1], request.path[2]
         if short is None and request.method == "GET":
-            return 200, {"nodes": list(self.slices.values())}
+            start = int(request.query.get("pageToken", 0))
+            more = {"nextPageToken": str(start + self.page)} if start + self.page < len(self.slices) else {}
+            return 200, {"nodes": list(self.slices.values())[start : start + self.page], **more}
         if short is None:
             return self._create_slice(
                 f"{parent}/nodes/{request.query['nodeId']}", request.query["nodeId"], request.body
@@ -203,5 +218,6 @@ def _check(body: dict[str, Any], name: str, names: re.Pattern[str]) -> _Answer |
     return _error(400, f"invalid labels {wrong}") if wrong else None
 
 
-def _has(machine: dict[str, Any], wanted: dict[str, str]) -> bool:
-    return all(machine["labels"].get(key) == value for key, value in wanted.items())
+def _has(machine: dict[str, Any], wanted: dict[str, str], states: list[str]) -> bool:
+    named = all(machine["labels"].get(key) == value for key, value in wanted.items())
+    return named and (not states or machine["status"] in states)
