@@ -113,11 +113,15 @@ run_until(minimum, idle=601)
 with open("cluster.yaml", "w") as file:
     yaml.safe_dump(written, file)
 commands.POLL_INTERVAL = 0.05
-commands.teardown_cluster("cluster.yaml", yes=True, workers_only=False, override_cluster_name=None, keep_min_workers=False)
+commands.teardown_cluster(
+    "cluster.yaml", yes=True, workers_only=False, override_cluster_name=None, keep_min_workers=False
+)
 states = [found["state"] for found in server.slices.values()]
 assert (states, server.machines) == (["PREEMPTED"], {}), "does Ray remove preempted slices now?"
 nodes = GoogleNodes(written["provider"], endpoint=server.address)
-remove_leftovers(nodes, config["cluster_name"], preempted_only=False, on_delete=lambda node: print("deleted", node.state))
+remove_leftovers(
+    nodes, config["cluster_name"], preempted_only=False, on_delete=lambda node: print("deleted", node.state)
+)
 print("left", len(server.slices))
 sys.stdout.flush()
 os._exit(0)
