@@ -238,6 +238,7 @@ def test_a_cluster_that_cannot_start_jobs_is_given_up(
     assert main(COMMAND) == 5
     err = capfd.readouterr().err
     assert "No available agent" in err
+    assert "dashboard_agent.log" in err
     assert "is not known" not in err
 
 

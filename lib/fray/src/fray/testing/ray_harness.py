@@ -145,7 +145,9 @@ class RayCluster:
             head["ray_client_server_port"] = client_port
             self.client_address = f"{_LOOPBACK}:{client_port}"
         if self._jobs_api:
-            head |= {"dashboard_host": _LOOPBACK, "dashboard_port": dashboard_port}
+            # The agent that starts jobs gives its own port (52365) up after three seconds, for good and without a word,
+            # when anything has it: another cluster, or any connection that the kernel gave that number.
+            head |= {"dashboard_host": _LOOPBACK, "dashboard_port": dashboard_port, "dashboard_agent_listen_port": 0}
         answer = self._ask({"head": head})
         self.address, self.jobs_address = answer["address"], answer["jobs_address"]
 

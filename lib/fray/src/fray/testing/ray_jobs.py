@@ -11,7 +11,6 @@ from typing import Final
 from fray.testing.ray_harness import RayCluster
 
 _SECONDS: Final = 120.0
-_ATTEMPTS: Final = 3
 _LOOK_SECONDS: Final = 1.0
 
 
@@ -19,21 +18,12 @@ _LOOK_SECONDS: Final = 1.0
 def jobs_cluster(cpus: int = 4, token: str = "") -> Iterator[RayCluster]:
     """A cluster whose Jobs API takes jobs.
 
-    On a busy machine it may be that a head never hears of the agent that starts its jobs; then another is started.
-
     Args:
         token: What it wants to be sent; empty: nothing.
     """
-    for attempt in range(1, _ATTEMPTS + 1):
-        with RayCluster(cpus=cpus, jobs_api=True, token=token).running() as cluster:
-            try:
-                await_jobs_api(cluster.jobs_address, token)
-            except RuntimeError:
-                if attempt == _ATTEMPTS:
-                    raise
-                continue
-            yield cluster
-            return
+    with RayCluster(cpus=cpus, jobs_api=True, token=token).running() as cluster:
+        await_jobs_api(cluster.jobs_address, token)
+        yield cluster
 
 
 def await_jobs_api(address: str, token: str = "", seconds: float = _SECONDS) -> None:

@@ -26,6 +26,11 @@ _PREFIX_VARIABLE: Final = "MARIN_PREFIX"
 _RAY: Final = "ray"
 _LOOKS_AFTER_INTERRUPT: Final = 10
 _LOOK_SECONDS: Final = 0.3
+_NO_AGENT_HINT: Final = (
+    "if its head has run for long: the agent that starts jobs may not have got its port (52365, or that of "
+    "`ray start --dashboard-agent-listen-port`), for which it does not try again; dashboard_agent.log in "
+    "/tmp/ray/session_latest/logs of the head tells, and starting Ray there anew helps"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +179,7 @@ async def _submit_when_ready(api: JobsApi, submission: Submission) -> str:
             return await api.submit(submission.body())
         except NotReady as error:
             if asyncio.get_running_loop().time() > deadline:
-                raise
+                raise NotReady(f"{error}\n{_NO_AGENT_HINT}") from None
             if not told:
                 say(f"{error}; trying again for {READY_SECONDS:g} s")
             told = True
