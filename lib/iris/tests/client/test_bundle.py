@@ -1,12 +1,13 @@
 """Bundles: the same files give the same name, and only what the cluster lacks is sent."""
 
+import io
 import os
 from pathlib import Path
 
 import grpc
 import pytest
 
-from iris.client import IrisClient
+from iris.client import IrisClient, bundle
 from iris.client.bundle import PART_BYTES, blob_digest, make_bundle, open_plain, upload_bundle, upload_messages
 from iris.cluster.types import Entrypoint
 from iris.rpc import iris_pb2 as pb
@@ -80,6 +81,24 @@ def test_a_file_that_changes_before_it_is_sent_is_an_error_not_a_wrong_blob(cont
     with pytest.raises(Conflict, match=r"a\.py changed"):
         upload_bundle(connection, bundle)
     assert bundle.digest not in controller.blobs
+
+
+class FallsShort(io.BytesIO):
+    """A file that somebody cuts off after it was listed."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(size)[:1]
+
+
+def test_a_file_that_is_cut_off_while_it_is_packed_is_an_error_unless_it_is_copied(workspace, tmp_path, monkeypatch):
+    monkeypatch.setattr(bundle, "open_plain", lambda path: FallsShort(path.read_bytes()[:1]))
+    (workspace / "pkg/a.py").write_text("abc")
+    with pytest.raises(Conflict, match=r"changed while the workspace was packed; submit again"):
+        make_bundle(workspace)
+    (workspace / "large.bin").write_text("ab")
+    made = make_bundle(workspace, snapshot=tmp_path)
+    sizes = {file.path: file.size_bytes for file in pb.BundleManifest.FromString(made.manifest).files}
+    assert (sizes["pkg/a.py"], sizes["large.bin"]) == (1, 1), "as long as what was read"
 
 
 def test_a_copy_can_be_sent_whatever_happens_to_the_files(controller, connection, workspace, tmp_path):

@@ -92,6 +92,18 @@ def test_everything_asked_for_is_in_the_request(controller, connection, tmp_path
     assert controller.metadata[-1]["authorization"] == "Bearer u:ann:x"
 
 
+def test_a_job_of_which_nothing_more_is_said_is_one_task_that_is_restarted_with_its_host_alone(controller, connection):
+    IrisClient(connection, user="ann").submit(TRUE, "job")
+    spec = controller.specs["/ann/job"]
+    assert (spec.replicas, spec.max_retries_failure, spec.max_retries_preemption, spec.max_task_failures) == (
+        1, 0, 1000, 0
+    )  # fmt: skip
+    said = {field.name for field, _ in spec.ListFields()}
+    assert said == {
+        "job_id", "entrypoint", "resources", "environment", "replicas", "max_retries_preemption", "runtime"
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [

@@ -110,6 +110,7 @@ def test_a_watch_begins_with_the_whole_and_goes_on_with_what_changed() -> None:
         watchers.on_effects([changed(moved)])
         assert await anext(watch) == EndpointsUpdate((moved,), (), False, "")
         await watch.aclose()
+        assert watchers._watches == {}, "a query that nobody asks any more costs nothing"
         watchers.on_effects([changed(moved)])
 
     run(test)

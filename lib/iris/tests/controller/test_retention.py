@@ -6,6 +6,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -73,6 +74,54 @@ def test_a_name_that_is_used_again_while_it_is_chosen_is_not_forgotten(
         store.close()
 
     asyncio.run(asyncio.wait_for(test(), 10))
+
+
+class Rounds(Retention):
+    """Counts what it does instead of doing it."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    async def forget_jobs(self) -> int:
+        self.done.append("jobs")
+        if self.done.count("jobs") == 3:
+            raise OSError("the disk is full")
+        return 0
+
+    async def forget_workers(self) -> int:
+        self.done.append("workers")
+        return 0
+
+    async def remove_stray_logs(self) -> int:
+        self.done.append("logs")
+        return 0
+
+    async def remove_blobs(self) -> int:
+        self.done.append("blobs")
+        return 0
+
+
+def test_rounds_are_ten_minutes_apart_and_those_that_read_the_disk_six_hours(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = 50_000.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal clock
+        clock += seconds
+        if clock >= 50_000 + 86_400:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(retention, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(retention, "time", SimpleNamespace(monotonic=lambda: clock))
+    rounds = Rounds()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(rounds.run())
+    assert {name: rounds.done.count(name) for name in ("jobs", "workers", "logs", "blobs")} == {
+        "jobs": 144, "workers": 143, "logs": 4, "blobs": 4
+    }  # fmt: skip
+    assert rounds.done[:4] == ["jobs", "workers", "logs", "blobs"], "at once after a start"
+    assert "it is tried again in 600 s" in caplog.text
 
 
 def age_everything(state_dir: Path) -> None:

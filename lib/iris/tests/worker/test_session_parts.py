@@ -11,10 +11,11 @@ import pytest
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
+from iris.rpc import iris_pb2_grpc
 from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.worker.agent import Agent, AgentEnd, Connection
 from iris.worker.outbox import Outbox
-from iris.worker.session import Incompatible, Session, SessionEnd, WorkerIdentity
+from iris.worker.session import ControllerLink, Incompatible, Session, SessionEnd, WorkerIdentity
 from iris.worker.types import Observation
 from rigging.errors import Conflict, NotFound, Unavailable
 from rigging.timing import ExponentialBackoff
@@ -388,6 +389,18 @@ class TestAgents:
 
         asyncio.run(scenario())
 
+    def test_of_one_that_leaves_a_broken_session_is_no_complaint(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def scenario() -> None:
+            agents = Agents([welcome()])
+            running = asyncio.create_task(agents.run())
+            await agents.supervisor.is_resumed.wait()
+            await agents.agent.leave()
+            agents.links[0]._call.say(asyncio.InvalidStateError("RPC already finished."))
+            assert await running is AgentEnd.LEFT
+
+        asyncio.run(scenario())
+        assert "no session" not in caplog.text, "the controller hangs up on whoever leaves"
+
     def test_blobs_come_by_its_connection(self) -> None:
         async def scenario() -> None:
             agents = Agents([welcome(), EXIT])
@@ -397,3 +410,43 @@ class TestAgents:
             assert [chunk async for chunk in agents.agent.fetch(["d"])] == [("d", 0, b"data", True)]
 
         asyncio.run(scenario())
+
+
+class Silent(iris_pb2_grpc.BlobServiceServicer):
+    """Takes every request, and answers none."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def FetchBlobs(self, request: Any, context: Any) -> Any:
+        self.asked.set()
+        await asyncio.Event().wait()
+        yield
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_fetch_that_is_given_up_ends_and_one_whose_channel_went_is_tried_again(is_replaced: bool) -> None:
+    async def scenario() -> None:
+        server, blobs = grpc.aio.server(), Silent()
+        iris_pb2_grpc.add_BlobServiceServicer_to_server(blobs, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        link = ControllerLink(f"127.0.0.1:{port}", "token")
+
+        async def fetch() -> None:
+            _ = [chunk async for chunk in link.fetch(["d"])]
+
+        fetching = asyncio.create_task(fetch())
+        await asyncio.wait_for(blobs.asked.wait(), 20)
+        if is_replaced:
+            await link.close()
+            with pytest.raises(Unavailable, match="the connection to the controller was replaced"):
+                await fetching
+        else:
+            fetching.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await fetching
+            await link.close()
+        await server.stop(0)
+
+    asyncio.run(scenario())

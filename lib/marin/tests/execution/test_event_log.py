@@ -2,6 +2,7 @@
 
 import json
 import logging
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from marin.execution.run_events import (
     StepStarted,
     notify,
 )
+from rigging.errors import Unavailable
 
 EVENTS: list[RunEvent] = [
     StepQueued(1.0, "a", "/p/a-1"),
@@ -76,8 +78,6 @@ def test_a_reader_sees_an_event_before_the_runs_end(tmp_path: Path) -> None:
 
 
 def _wait() -> None:
-    import threading
-
     threading.Event().wait(0.005)
 
 
@@ -90,6 +90,44 @@ def test_an_object_store_has_it_whole_at_the_end_in_few_writes(monkeypatch: pyte
     assert len(writes) == 1
     assert writes[0].count(b"\n") == 6
     assert log.path == event_log_path("gs://bucket/experiments/i.json", 0.5, _pid())
+
+
+class Bucket:
+    """An object store that fails so many times."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.written: list[bytes] = []
+        self.asked = threading.Event()
+
+    def write(self, path: str, data: bytes) -> None:
+        self.asked.set()
+        if self.failures:
+            self.failures -= 1
+            raise Unavailable("no answer")
+        self.written.append(data)
+
+
+def test_an_upload_that_fails_on_the_way_is_made_up_for_and_one_at_the_end_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bucket = Bucket(failures=1)
+    monkeypatch.setattr("marin.execution.event_log.write_bytes_atomic", bucket.write)
+    log = EventLog(upload_seconds=0.001)
+    log.on_event(RunStarted(0.5, 2, None, "gs://bucket/i.json"))
+    assert bucket.asked.wait(20)
+    for event in EVENTS:
+        log.on_event(event)
+    assert bucket.written[-1].count(b"\n") == 6, "nothing is missing at the end"
+    assert "could not be written, trying again: no answer" in caplog.text
+    assert "cannot be written" not in caplog.text
+    caplog.clear()
+    bucket.failures = 1000
+    log.on_event(RunStarted(0.5, 2, None, "gs://bucket/i.json"))
+    log.on_event(EVENTS[-1])
+    assert [text for text in caplog.messages if "trying again" not in text] == [
+        f"the event log {log.path} cannot be written: no answer"
+    ]
 
 
 def _pid() -> int:

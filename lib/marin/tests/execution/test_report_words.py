@@ -2,6 +2,7 @@
 
 import io
 import logging
+import sys
 from typing import Any
 
 import pytest
@@ -318,3 +319,31 @@ def test_differences_of_dependencies() -> None:
 )
 def test_differences_of_plain_values(before: Any, after: Any, found: list[Difference]) -> None:
     assert value_differences(before, after) == found
+
+
+class Plain(Terminal):
+    def isatty(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("keyboard", "screen", "is_replaced"),
+    [
+        (Terminal(), Terminal(), True),
+        (Plain(), Terminal(), False),
+        (Terminal(), Plain(), False),
+        (None, Terminal(), False),
+    ],
+)
+def test_only_who_types_on_the_terminal_of_the_view_has_it_to_answer(
+    monkeypatch: pytest.MonkeyPatch, keyboard: Terminal | None, screen: Terminal, is_replaced: bool
+) -> None:
+    """Else what is said while a step reads a pipe would be held back until that ends."""
+    for name, stream in (("stdin", keyboard), ("stdout", screen), ("stderr", screen)):
+        monkeypatch.setattr(sys, name, stream)
+    view = LiveView(Terminal(), size=lambda: (80, 24), now=lambda: 160.0)
+    view.on_event(RunStarted(100.0, 0))
+    during = sys.stdin
+    view.on_event(RunEnded(101.0, 1.0))
+    assert (during is not keyboard) == is_replaced
+    assert sys.stdin is keyboard

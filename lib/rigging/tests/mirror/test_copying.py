@@ -1,22 +1,28 @@
 """Copies: nobody sees a part, a failure leaves nothing, a kill is resumed, and what arrives is checked."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
 import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from rigging.distributed_lock import LeaseLostError
 from rigging.errors import Unavailable
 from rigging.filesystem import mirror_plan, mirror_prefetch
 from rigging.filesystem.budget import TransferBudget
+from rigging.filesystem.mirror import copy
 from rigging.filesystem.mirror.copy import bring, copy_files
 from rigging.filesystem.mirror.digest import CorruptCopyError
 from rigging.filesystem.mirror.plan import Settings, version_of
+from rigging.filesystem.mirror.root import local_root
 from rigging.testing.faults import Fault, FaultKind
 
 MB = 2**20
@@ -151,6 +157,33 @@ def test_the_lease_on_a_copy_is_renewed_while_it_lasts(watched: Any):
     assert regions.fs.cat_file("d/x") == b"x"
     assert len(seen - {None}) >= 4
     assert [path for path in regions.files(0) if path.endswith(".lock")] == [], "released at the end"
+
+
+def test_who_lost_the_lease_does_not_even_read_the_next_file(watched: Any, budget: TransferBudget, monkeypatch: Any):
+    """Its successor copies it: to read it here, too, would be paid for twice."""
+    regions = watched("memory", b"")
+    names = [f"d/{number}" for number in range(400)]
+    small = [name for name in names if zlib.crc32(name.encode()) % 64 == 7][:2]  # of one stripe: under one lease
+    for name in small:
+        WatchedFileSystem().pipe_file(f"/there/{name}", b"12345")
+    copied: list[str] = []
+
+    @contextlib.contextmanager
+    def lost_after_one(*_: Any) -> Iterator[Callable[[], None]]:
+        def check() -> None:
+            if copied:
+                raise LeaseLostError("the lease on the stripe was lost")
+
+        yield check
+
+    monkeypatch.setattr(copy, "only_copier", lost_after_one)
+    reads: list[Any] = []
+    WatchedFileSystem.before_read = reads.append
+    wanted = [copy.locate(name) for name in small]
+    with pytest.raises(LeaseLostError, match="stripe was lost"):
+        copy_files(wanted, local_root(), regions.fs.settings, lambda found, _: copied.append(found.path))
+    assert (len(small), copied, len(reads)) == (2, small[:1], 1)
+    assert budget.bytes_used == 5
 
 
 @pytest.mark.parametrize("here", HERE)

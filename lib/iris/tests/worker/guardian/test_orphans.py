@@ -1,10 +1,12 @@
 """Whose a process is stays known, whatever it does to its own environment later."""
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,6 +126,21 @@ class TestMarks:
         theirs.mark(process.pid, 7)
         assert ours.number_of(process.pid) is None
         assert Marks(tmp_path / "b").number_of(process.pid) == 7
+
+    def test_where_the_limit_may_not_be_raised_again_none_is_set(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A hard limit of the host: a mark above it would be refused, and one below it would bind the tasks."""
+        touched: list[Any] = []
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 30, 1 << 30))
+        monkeypatch.setattr(resource, "setrlimit", lambda *what: touched.append(what))
+        monkeypatch.setattr(resource, "prlimit", lambda *what: touched.append(what))
+        marks = Marks(tmp_path)
+        marks.put_on(7)
+        marks.take_off()
+        marks.mark(1, 7)
+        assert not marks.usable
+        assert touched == []
 
 
 class TestReaper:
