@@ -115,6 +115,25 @@ def test_the_message_that_should_prove_the_key_is_looked_at_as_little(server: Ac
     assert client.echo(1) == 1
 
 
+def test_of_those_who_show_nothing_two_are_listened_to_at_a_time(server: ActorServer, client: ActorClient) -> None:
+    assert client.echo(1) == 1
+    with grpc.insecure_channel(server.address) as channel:
+        connect = channel.stream_stream("/iris.v1.ActorService/Connect")
+        greeting = pb.ClientFrames(hello=hello()).SerializeToString()
+        quiet = [queue.SimpleQueue[Any]() for _ in range(2)]
+        calls = [connect(iter(said.get, None)) for said in quiet]
+        for said, call in zip(quiet, calls, strict=True):
+            said.put(greeting)
+            next(call)  # its answer is there: it is listened to
+        third = connect(iter([greeting]))
+        try:
+            with pytest.raises(grpc.RpcError, match="too many callers of whom nothing is known; try again"):
+                next(third)
+        finally:
+            for said in quiet:
+                said.put(None)
+
+
 def test_a_client_may_wait_for_as_many_calls_as_it_can_have(server: ActorServer) -> None:
     greeting = pb.ClientFrames(hello=hello()).SerializeToString()
     proof = pb.ClientProof(proof=b"x" * 32, outstanding=range(2**64 - 10_000, 2**64))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.controller.cluster_config import parse_cluster_config, read_cluster_config
+from iris.controller.cluster_config import ClusterConfig, parse_cluster_config, read_cluster_config
 from iris.controller.config import Address, ControllerConfig, Durability
 from iris.controller.settings import Given, controller_config
 from iris.core.contact import ContactRules
@@ -177,6 +177,7 @@ def test_a_list_is_no_mapping_and_a_mapping_no_list() -> None:
     with pytest.raises(InvalidRequest, match=r"scale_groups is .*; it must be a list"):
         parse_cluster_config({"scale_groups": {"name": "a"}}, path)
     assert parse_cluster_config(None, path) == parse_cluster_config({"scale_groups": None, "storage": None}, path)
+    assert parse_cluster_config({}, path) == ClusterConfig(path), "a file that says nothing is as none"
     assert (parse_cluster_config({}, path).port, parse_cluster_config({}, path).state_dir) == (0, ""), "any free port"
     assert parse_cluster_config({"controller": {"state_dir": "~/x"}}, path).state_dir == str(Path.home() / "x")
     exact = parse_cluster_config({"controller": {"log_limit": 2**20, "port": 65_535}}, path)

@@ -251,6 +251,28 @@ def test_nothing_to_store_is_no_commit() -> None:
     with_rig(test)
 
 
+def test_one_timer_runs_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each batch would leave one, and wake the controller for nothing when it runs out."""
+
+    async def test(rig: Rig) -> None:
+        loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+        call_later = loop.call_later
+
+        def note(delay: float, work: Callable[..., Any], *rest: Any) -> asyncio.TimerHandle:
+            timers.append(call_later(delay, work, *rest))
+            return timers[-1]
+
+        monkeypatch.setattr(loop, "call_later", note)
+        for name in "abc":
+            event = submitted(f"/ann/{name}")
+            await rig.engine.submit(replace(event, spec=replace(event.spec, scheduling_timeout_ms=60_000)))
+        waiting = [timer for timer in timers if not timer.cancelled()]
+        assert (len(timers), len(waiting)) == (3, 1)
+        rig.engine.close()
+
+    with_rig(test)
+
+
 def test_after_close_events_are_refused() -> None:
     async def test(rig: Rig) -> None:
         waiting = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))

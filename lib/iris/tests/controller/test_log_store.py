@@ -208,8 +208,9 @@ def test_without_room_what_comes_is_dropped_and_counted_and_a_note_spared(tmp_pa
     long = line(3, 2000, note=True)
     store.append(KEY, store.size(KEY), long)
     assert len(spared) == 1, "a note is short"
-    store.append(KEY, store.size(KEY), note + lost)
-    assert len(spared) == 1, "what is not only notes is output"
+    for other in (note + lost, note + b"x", b"\xff" * 60, b""):
+        store.append(KEY, store.size(KEY), other)
+        assert len(spared) == 1, "what is not only notes is output"
 
 
 def test_reading_goes_on_behind_a_hole_and_leaves_out_what_is_old(tmp_path: Path) -> None:

@@ -11,14 +11,16 @@ from iris.controller.waiters import JobWaiters
 from iris.core.changes import Changes
 from iris.core.view import ClusterView
 from iris.domain.entities import CommandEntrypoint, JobSpec
-from iris.domain.events import AttemptObserved, JobSubmitted, WorkerConnected
+from iris.domain.events import AttemptObserved, JobSubmitted, LendCpu, WorkerConnected
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import services_jobs
 from iris.rpc.auth import Principal, PrincipalKind
+from iris.rpc.protocol import ATTEMPT_ID_KEY
 from iris.rpc.services_jobs import JobService
+from iris.sched.testing import InMemoryCluster, resources
 
 WORKER = WorkerId("w1")
 
@@ -29,6 +31,38 @@ class Disk:
 
     def commit(self, changes: Changes) -> None:
         self.states.update((job_id, int(job.state)) for job_id, job in changes.jobs.items())
+
+
+@pytest.mark.parametrize(
+    ("who", "attempt", "lends"),
+    [
+        (Principal(PrincipalKind.JOB, "/ann/a"), "/ann/a/0:0", True),
+        (Principal(PrincipalKind.JOB, "/ann/a"), "/ann/a/0:1", False),
+        (Principal(PrincipalKind.JOB, "/ann/a"), "/ann/a/7:0", False),
+        (Principal(PrincipalKind.JOB, "/ann/a"), "/ann/none/0:0", False),
+        (Principal(PrincipalKind.JOB, "/ann/a"), "no attempt", False),
+        (Principal(PrincipalKind.JOB, "/ann/a"), "", False),
+        (Principal(PrincipalKind.JOB, "/ann/other"), "/ann/a/0:0", False),
+        (Principal(PrincipalKind.USER, "/ann/a"), "/ann/a/0:0", False),
+    ],
+)
+@pytest.mark.parametrize("state", [TaskState.RUNNING, TaskState.SUCCEEDED])
+def test_only_a_live_attempt_lends_its_own_cpu_and_only_while_it_waits(
+    monkeypatch: pytest.MonkeyPatch, who: Principal, attempt: str, lends: bool, state: TaskState
+) -> None:
+    monkeypatch.setattr(services_jobs, "current_principal", lambda: who)
+    cluster, told = InMemoryCluster(), list[object]()
+    cluster.connect("w", resources(8, 8))
+    cluster.submit("/ann/a", replicas=2)
+    cluster.schedule()
+    cluster.observe("/ann/a/0:0", state)
+    engine = SimpleNamespace(post=told.append)
+    service = JobService(SimpleNamespace(engine=engine, view=cluster.view))
+    with service._lending(SimpleNamespace(invocation_metadata=lambda: ((ATTEMPT_ID_KEY, attempt),))):
+        during = list(told)
+    mine = AttemptId("/ann/a/0:0")
+    expected = [LendCpu(mine, True), LendCpu(mine, False)] if lends and state is TaskState.RUNNING else []
+    assert (during, told) == (expected[:1], expected)
 
 
 def test_a_wait_that_is_over_tells_only_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:

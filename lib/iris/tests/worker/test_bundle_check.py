@@ -19,6 +19,15 @@ from iris.worker.testing import FakeController, InProcessWorker, run_command
 SENT = {"a.txt": b"data2", "pkg/m.py": b"V = 1", "pkg/big": b"0123456789", "empty": b"", "run.sh": b"#!/bin/sh"}
 
 
+def test_what_is_forgotten_was_not_seen(tmp_path: Path) -> None:
+    sound = SoundTrees(1.0, lambda: 100.0)
+    sound.found_right(tmp_path, tree_state(tmp_path))
+    assert (sound.was_just_seen(tmp_path), sound.is_unchanged(tmp_path)) == (True, True)
+    (tmp_path / "new").write_text("")
+    assert not sound.is_unchanged(tmp_path)
+    assert not sound.was_just_seen(tmp_path), "a change that was seen counts at once"
+
+
 class Source:
     """A controller with one bundle: files, a link, an empty directory."""
 

@@ -21,6 +21,7 @@ from rigging.filesystem.budget import TransferBudget
 from rigging.filesystem.mirror import copy
 from rigging.filesystem.mirror.copy import bring, copy_files
 from rigging.filesystem.mirror.digest import CorruptCopyError
+from rigging.filesystem.mirror.part import part_path
 from rigging.filesystem.mirror.plan import Settings, version_of
 from rigging.filesystem.mirror.root import local_root
 from rigging.testing.faults import Fault, FaultKind
@@ -183,6 +184,17 @@ def test_who_lost_the_lease_does_not_even_read_the_next_file(watched: Any, budge
     with pytest.raises(LeaseLostError, match="stripe was lost"):
         copy_files(wanted, local_root(), regions.fs.settings, lambda found, _: copied.append(found.path))
     assert (len(small), copied, len(reads)) == (2, small[:1], 1)
+    assert budget.bytes_used == 5
+
+
+def test_what_is_left_beyond_the_end_of_the_file_is_begun_anew(watched: Any, budget: TransferBudget):
+    regions = watched("local", b"12345")
+    wanted = copy.locate("d/x")
+    os.makedirs(f"{regions.prefixes[0]}/d")
+    with open(part_path(f"{regions.prefixes[0]}/d/x", wanted.version.fingerprint()), "wb") as damaged:
+        damaged.write(b"x" * 100)
+    assert regions.fs.cat_file("d/x") == b"12345"
+    assert regions.files(0) == ["d/x"]
     assert budget.bytes_used == 5
 
 

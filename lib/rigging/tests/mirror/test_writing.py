@@ -1,5 +1,6 @@
 """Writing through the mirror: into the local prefix, and nowhere else."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -34,6 +35,14 @@ def test_writes_go_to_the_local_prefix(regions: Any):
         "d/there": b"mine",
     }
     assert fs.cat_file("d/there") == b"mine"
+
+
+def test_what_is_marked_as_changed_keeps_its_content_and_else_is_emptied(regions: Any):
+    with contextlib.suppress(NotImplementedError, ValueError):  # objects have no time that could be set
+        regions.fs.touch("d/there", truncate=False)
+    assert regions.has(0, "d/there") == b"there", "it was brought first"
+    regions.fs.touch("d/there")
+    assert regions.has(0, "d/there") == b""
 
 
 def test_exclusive_creation_looks_at_all_regions(regions: Any):

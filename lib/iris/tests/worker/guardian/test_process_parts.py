@@ -102,6 +102,11 @@ class Bench:
         self.calls.append(("namespace", tuple(mounts)))
         return 42
 
+    def drop_unused(self) -> bool:
+        """Whether some are left."""
+        self.calls.append(("drop unused",))
+        return len(self.named("drop unused")) < 2
+
     # --- of the test ---
 
     def start(self, script: str, cwd: Path, mounts: tuple[Mount, ...] = (), **options: Any) -> Seen:
@@ -176,9 +181,34 @@ class TestViews:
         assert bench.named("leave", "forget", "own") == ["leave", "forget"]
         assert descriptors() - before == Counter()
 
+    def test_what_runs_is_counted_until_it_has_ended(self, bench: Bench, tmp_path: Path) -> None:
+        seen = bench.start("true", tmp_path)
+        assert bench.runtime.live_count == 1
+        bench.until(lambda: seen.exit is not None)
+        assert bench.runtime.live_count == 0
+
     def test_only_what_has_mounts_needs_a_namespace(self, bench: Bench) -> None:
         assert bench.runtime.namespace(()) is None
         assert bench.runtime.namespace(MOUNTS) == 42
+
+    def test_unused_ones_are_let_go_after_a_while_until_none_is_left(
+        self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each holds its directories in use; and a worker without tasks is not to wake up for nothing."""
+        later, call_later = list[Callable[[], None]](), bench.reactor.call_later
+
+        def note(seconds: float, work: Callable[[], None]) -> Any:
+            return later.append(work) if seconds == module._VIEWS_IDLE_S else call_later(seconds, work)
+
+        monkeypatch.setattr(bench.reactor, "call_later", note)
+        for _ in range(2):
+            bench.run("true", tmp_path, MOUNTS)
+        assert len(later) == 1, "one look at a time"
+        later.pop()()
+        later.pop()()
+        assert (bench.named("drop unused"), later) == (["drop unused"] * 2, []), "none when all are gone"
+        bench.runtime.namespace(MOUNTS)
+        assert len(later) == 1
 
 
 class TestFailures:

@@ -81,9 +81,7 @@ class UnionFileSystem(AbstractFileSystem):  # type: ignore[misc]
         relative = self._strip_protocol(path)
         if maxdepth is not None and maxdepth < 1:
             raise ValueError("maxdepth must be at least 1")
-        options = {"maxdepth": maxdepth, "withdirs": withdirs, **kwargs}
-        given = {name: value for name, value in options.items() if value}
-        found = union_find(relative, **given)
+        found = union_find(relative, maxdepth=maxdepth, withdirs=withdirs, **kwargs)
         if not withdirs:
             found = {name: entry for name, entry in found.items() if entry["type"] != "directory"}
         return found if detail else list(found)

@@ -328,7 +328,9 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         if root.store in (Store.LOCAL, Store.S3, Store.GCS) and not (truncate and root.store is not Store.LOCAL):
             root.fs.touch(root.path(relative), truncate=truncate, **kwargs)
         else:
-            root.fs.pipe_file(root.path(relative), b"")
+            own = root.path(relative)
+            kept = not truncate and root.info(relative) is not None
+            root.fs.pipe_file(own, root.fs.cat_file(own) if kept else b"")
 
     def _bring_many(self, paths: Iterable[str]) -> None:
         bring_many(list(dict.fromkeys(paths)), self.settings, self.budget, self._count)
