@@ -62,6 +62,11 @@ def ended(code: int | None, status: str = "", log: str = LINES, message: str = "
         (ended(-100), 228, "killed by signal 100"),
         (ended(None, message="pip: no matching distribution"), 1, "pip: no matching distribution"),
         (ended(None, "STOPPED"), 1, "was stopped"),
+        (
+            ended(None, message="Unexpected error occurred: failed to get job supervisor."),
+            1,
+            "lost with its node or with",
+        ),
     ],
 )
 def test_the_end_of_the_job_is_the_end_of_the_command(
@@ -93,6 +98,18 @@ def test_a_log_that_breaks_off_is_read_on_where_it_was(
     assert watched.text == LINES
     assert any(said in line for line in watched.said)
     assert server.tails == len(limits) + 1
+
+
+def test_a_log_that_cannot_be_had_is_asked_for_less_and_less_and_told_of_once(server: JobsServer, quick: Times) -> None:
+    """The cluster knows the job, and the node that has its log is not there."""
+    job = Job({}, log=LINES)
+    server.tail_limits = [(0, "cut"), *[(90, "cut")] * 100]
+    watched = Watched(server, quick, job)
+    threading.Timer(0.6, lambda: job.end("SUCCEEDED", 0)).start()
+    assert watched.run() == 0
+    assert watched.text == LINES
+    assert len([line for line in watched.said if "broke off" in line]) == 2
+    assert server.tails < 12
 
 
 def test_a_stalled_log_is_asked_for_anew_while_the_job_runs(server: JobsServer, quick: Times) -> None:

@@ -9,21 +9,21 @@ died, for one); the logs, that process's among them, are then kept in the direct
 import contextlib
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 from fray.backends.ray_capabilities import CAPABILITIES
 from fray.client import Client
 from fray.testing.harness import BackendHarness
 from fray.testing.ray_node_start import limit_dashboard, wait_for_slow_nodes
+from fray.testing.ray_ports import LOOPBACK, free_ports, is_free, not_tested, worker_ports
 from rigging.errors import Conflict
 
 NAMESPACED = ("unshare", "--fork", "--pid", "--kill-child", "--mount-proc")
@@ -32,10 +32,7 @@ _OBJECT_STORE_BYTES = 400 << 20
 _MEMORY_BYTES = 256 << 30
 _CPUS = 16
 _START_ATTEMPTS = 3
-_taken_ports: set[int] = set()
-_LOOPBACK = "127.0.0.1"
-_WORKER_PORTS = range(10_200, 32_700)
-_PORTS_OF_A_NODE = 400
+_LOOK_SECONDS = 0.05
 LOGS_VARIABLE = "FRAY_RAY_LOGS"
 
 ENVIRONMENT = {
@@ -53,11 +50,27 @@ ENVIRONMENT = {
 
 
 class RayCluster:
-    """A Ray cluster whose nodes are processes in a namespace of their own; nothing of it outlives this process."""
+    """A Ray cluster whose nodes are processes in a namespace of their own; nothing of it outlives this process.
 
-    def __init__(self, cpus: int = _CPUS, client_server: bool = False, jobs_api: bool = False, token: str = "") -> None:
+    Args:
+        storage: Folder in which its head keeps what it knows, so that another one may go on; empty: in memory.
+    """
+
+    def __init__(
+        self,
+        cpus: int = _CPUS,
+        client_server: bool = False,
+        jobs_api: bool = False,
+        token: str = "",
+        storage: str = "",
+    ) -> None:
         self._cpus = cpus
-        self._environment = {**ENVIRONMENT, **(_token_environment(token) if token else {})}
+        self._environment = {
+            **ENVIRONMENT,
+            **(_token_environment(token) if token else {}),
+            **({"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": storage} if storage else {}),
+        }
+        self._head_ports: list[int] = []
         self._client_server = client_server
         self._jobs_api = jobs_api
         self._process: subprocess.Popen[str] | None = None
@@ -80,9 +93,9 @@ class RayCluster:
         import ray
 
         util: Any = ray.util
-        if (seen := util.get_node_ip_address()) != _LOOPBACK:
+        if (seen := util.get_node_ip_address()) != LOOPBACK:
             raise Conflict(
-                f"Ray was imported before its test cluster, and would look for it at {seen} instead of {_LOOPBACK}; "
+                f"Ray was imported before its test cluster, and would look for it at {seen} instead of {LOOPBACK}; "
                 "choose it by `--fray-backend ray`, or call fray.testing.ray_harness.RayHarness.prepare() in a conftest"
             )
         # A process has one cluster at a time: without this its clients would go on using the one before.
@@ -113,9 +126,11 @@ class RayCluster:
             self.stop()
 
     def _start_head(self) -> None:
-        # Not below pytest's directory: the paths of Unix sockets have room for 107 bytes.
-        self._directory = tempfile.mkdtemp(prefix="fray-ray-")
-        os.mkdir(os.path.join(self._directory, "ray"))
+        if self._directory is None:
+            # Not below pytest's directory: the paths of Unix sockets have room for 107 bytes.
+            self._directory = tempfile.mkdtemp(prefix="fray-ray-")
+            os.mkdir(os.path.join(self._directory, "ray"))
+            self._head_ports = free_ports(4)
         with open(os.path.join(self._directory, "cluster.log"), "w") as log:
             self._process = subprocess.Popen(
                 [*NAMESPACED, sys.executable, "-m", "fray.testing.ray_harness", self._directory],
@@ -128,9 +143,9 @@ class RayCluster:
                 # where the folder exists.
                 env={**os.environ, "RAY_TMPDIR": self._directory},
             )
-        port, client_port, dashboard_port = _free_ports(3)
+        port, client_port, dashboard_port, agent_port = self._head_ports
         head: dict[str, Any] = {
-            **_worker_ports(),
+            **worker_ports(),
             "num_cpus": self._cpus,
             "memory": _MEMORY_BYTES,
             "object_store_memory": _OBJECT_STORE_BYTES,
@@ -143,18 +158,19 @@ class RayCluster:
         }
         if self._client_server:
             head["ray_client_server_port"] = client_port
-            self.client_address = f"{_LOOPBACK}:{client_port}"
+            self.client_address = f"{LOOPBACK}:{client_port}"
         if self._jobs_api:
-            # The agent that starts jobs gives its own port (52365) up after three seconds, for good and without a word,
-            # when anything has it: another cluster, or any connection that the kernel gave that number.
-            head |= {"dashboard_host": _LOOPBACK, "dashboard_port": dashboard_port, "dashboard_agent_listen_port": 0}
+            # Ray's own for the agent, which starts jobs, is 52365. When anything has it (another cluster, a connection
+            # that was given the number), the agent gives up after three seconds, for good and without a word.
+            head["dashboard_agent_listen_port"] = agent_port
+            head |= {"dashboard_host": LOOPBACK, "dashboard_port": dashboard_port}
         answer = self._ask({"head": head})
         self.address, self.jobs_address = answer["address"], answer["jobs_address"]
 
     def add_node(self, name: str, resources: Mapping[str, float], cpus: int = 4) -> None:
         """Start one more node."""
         node = {
-            **_worker_ports(),
+            **worker_ports(),
             "num_cpus": cpus,
             "memory": _MEMORY_BYTES,
             "object_store_memory": 100 << 20,
@@ -166,6 +182,16 @@ class RayCluster:
     def kill_node(self, name: str) -> None:
         """Lose a node: its processes are killed."""
         self._ask({"kill": name})
+
+    def replace_head(self) -> None:
+        """Kill all processes of the cluster as a machine's failure does, and start a head anew, at the same ports."""
+        assert self._process is not None, "the cluster was not started"
+        self._process.kill()
+        self._process.wait()
+        # What it has started ends with it, and a little after it.
+        while not all(map(is_free, self._head_ports)):
+            time.sleep(_LOOK_SECONDS)
+        self._start_head()
 
     def stop(self) -> None:
         """End the namespace, and with it all processes of the cluster."""
@@ -193,6 +219,7 @@ class RayCluster:
             self._process = None
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
 
     def _set(self, name: str, value: str) -> None:
         self._before.setdefault(name, os.environ.get(name))
@@ -278,64 +305,14 @@ def _token_environment(token: str) -> dict[str, str]:
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
 
 
-def _skip(reason: str) -> NoReturn:
-    import pytest
-
-    pytest.skip(f"NOT TESTED on Ray: {reason}")
-
-
 def need_namespaces() -> None:
     """Skip the test where processes cannot have a namespace of their own."""
     try:
         done = subprocess.run([*NAMESPACED, "true"], capture_output=True, text=True, timeout=30, check=False)
     except FileNotFoundError:
-        _skip("there is no `unshare` here to keep its processes apart")
+        not_tested("there is no `unshare` here to keep its processes apart")
     if done.returncode != 0:
-        _skip(f"no process namespace of its own to be had: {done.stderr.strip()}")
-
-
-def _free_ports(count: int) -> list[int]:
-    # Below 10002, where Ray begins to number workers' ports.
-    found: list[int] = []
-    for port in range(7800, 10000):
-        # A server that has gone may have left clients that look for it.
-        if port not in _taken_ports and _is_free(port):
-            _taken_ports.add(port)
-            found.append(port)
-        if len(found) == count:
-            return found
-    _skip("no free port between 7800 and 10000")
-
-
-def _worker_ports() -> dict[str, int]:
-    """Ports for the workers of one node, and for the drivers that connect to it, that no other node here uses.
-
-    Ray tells a worker to exit without saying which one it means. With ports of the kernel's choice, what was meant for
-    a worker that is gone may reach a process of another cluster that has its port now, this one for example.
-    """
-    starts = range(_WORKER_PORTS.start, _WORKER_PORTS.stop - _PORTS_OF_A_NODE, _PORTS_OF_A_NODE)
-    fresh = [start for start in starts if start not in _taken_ports]
-    if not fresh:
-        _taken_ports.difference_update(starts)
-        fresh = list(starts)
-    # Another test run on this machine chooses for itself.
-    for start in random.sample(fresh, len(fresh)):
-        _taken_ports.add(start)
-        ports = range(start, start + _PORTS_OF_A_NODE)
-        if all(map(_is_free, ports)):
-            return {"min_worker_port": ports[0], "max_worker_port": ports[-1]}
-    _skip(f"no {_PORTS_OF_A_NODE} free ports in a row between {_WORKER_PORTS.start} and {_WORKER_PORTS.stop}")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        # What has ended is no hindrance.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_LOOPBACK, port))
-        except OSError:
-            return False
-    return True
+        not_tested(f"no process namespace of its own to be had: {done.stderr.strip()}")
 
 
 def _serve(commands: IO[str], answers: IO[str]) -> bool:

@@ -15,13 +15,14 @@ _LOOK_SECONDS: Final = 1.0
 
 
 @contextlib.contextmanager
-def jobs_cluster(cpus: int = 4, token: str = "") -> Iterator[RayCluster]:
+def jobs_cluster(cpus: int = 4, token: str = "", storage: str = "") -> Iterator[RayCluster]:
     """A cluster whose Jobs API takes jobs.
 
     Args:
         token: What it wants to be sent; empty: nothing.
+        storage: Folder in which its head keeps what it knows; empty: in memory.
     """
-    with RayCluster(cpus=cpus, jobs_api=True, token=token).running() as cluster:
+    with RayCluster(cpus=cpus, jobs_api=True, token=token, storage=storage).running() as cluster:
         await_jobs_api(cluster.jobs_address, token)
         yield cluster
 

@@ -18,6 +18,9 @@ GONE: Final = 6
 
 _LARGEST_CHECKED: Final = 32 << 20
 _MOST_SILENCE: Final = 600.0
+_LONGEST_RECONNECT: Final = 15.0
+# What Ray says of a job that it remembers and whose process it does not find, and of one that went under its eyes.
+_LOST: Final = ("failed to get job supervisor", "Job supervisor actor died")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,25 +176,33 @@ class Follower:
         """Show the log as it comes, whatever happens to the connection."""
         silence = self._times.silence
         silent = False
+        pause = 0.0
         while True:
             reader = Rereader(self._shown)
             try:
                 async for text in self._api.tail(self._job_id, silence):
-                    if reader.feed(text) and silent:
+                    if not reader.feed(text):
+                        continue
+                    pause = 0.0
+                    if silent:
                         # Missed or only late: a silent job looks like a stalled connection.
                         silent, silence = False, self._times.silence
                 if await self._has_ended():
                     self._tail_is_whole = not reader.is_short and not reader.differs
                     return
-                self._say("the log broke off before the job's end; connecting again")
+                reason = "before the job's end"
             except TailBroken as error:
                 if error.silent:
                     # Each look costs the whole log once more.
                     silence = min(2 * silence, _MOST_SILENCE) if silent else silence
                     silent = True
                     continue
-                self._say(f"the log broke off ({error}); connecting again")
-            await asyncio.sleep(self._times.reconnect)
+                reason = f"({error})"
+            if not pause:
+                # Once, also where it is in vain for hours: the cluster is away, or the node that has the log.
+                self._say(f"the log broke off {reason}; connecting again")
+            pause = min(2 * pause, _LONGEST_RECONNECT) if pause else self._times.reconnect
+            await asyncio.sleep(pause)
 
     async def _has_ended(self) -> bool:
         try:
@@ -225,7 +236,9 @@ def describe_end(job_id: str, info: JobInfo) -> str:
     if info.status == "STOPPED":
         return f"job {job_id} was stopped"
     if info.exit_code is None:
-        return f"job {job_id} failed: {redact_string(info.message) or 'no reason was given'}"
+        lost = any(words in info.message for words in _LOST)
+        why = "it was lost with its node or with the cluster's head; Ray says: " if lost else ""
+        return f"job {job_id} failed: {why}{redact_string(info.message) or 'no reason was given'}"
     how = f"was killed by {_signal_name(-info.exit_code)}" if info.exit_code < 0 else f"exit code {info.exit_code}"
     return f"job {job_id} failed: {how}"
 

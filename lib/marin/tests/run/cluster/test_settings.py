@@ -1,13 +1,18 @@
 """The settings of clusters, the files made from them, and what is refused."""
 
+import copy
+import dataclasses
 from pathlib import Path
 
 import pytest
 import yaml
+from ray.autoscaler._private.gcp.node_provider import GCPNodeProvider
+from ray.autoscaler._private.util import prepare_config, validate_config
 
 from marin.run.cluster.cli import main
 from marin.run.cluster.render import render, worker_resources
 from marin.run.cluster.settings import ClusterSettings, WorkerSettings, read_settings
+from marin.run.cluster.validate import find_mistakes
 from rigging.errors import InvalidRequest
 
 INFRA = Path(__file__).parents[5] / "infra"
@@ -75,6 +80,22 @@ def test_a_cluster_overrides_what_is_common(tmp_path: Path) -> None:
     made = yaml.safe_load(render(TEMPLATE, settings))
     assert made["docker"]["image"] == "mine:1"
     assert {"-e MARIN_PREFIX=gs://b/x", "-e RAY_AUTH_MODE=disabled"} <= set(made["docker"]["run_options"])
+
+
+def test_a_head_that_keeps_the_history_of_jobs_has_a_folder_of_its_machine_for_it(tmp_path: Path) -> None:
+    """On the VM, which outlives the container; one that each image's user may write to; Ray's words for it."""
+    found = read_settings(folder(tmp_path) / "clusters.toml").clusters["one"]
+    without = yaml.safe_load(render(TEMPLATE, found))
+    made = yaml.safe_load(render(TEMPLATE, dataclasses.replace(found, keep_job_history=True)))
+    assert find_mistakes(made) == []
+    validate_config(GCPNodeProvider.fillout_available_node_types_resources(prepare_config(copy.deepcopy(made))))
+    assert made["docker"].pop("head_run_options") == ["-v /opt/marin-ray-history:/opt/marin-ray-history"]
+    made["initialization_commands"].remove("sudo install -d -m 1777 /opt/marin-ray-history")
+    stop, start = made["head_start_ray_commands"]
+    storage = " RAY_gcs_storage=rocksdb RAY_gcs_storage_path=/opt/marin-ray-history/gcs"
+    assert storage in start.partition(";")[0]
+    made["head_start_ray_commands"] = [stop, start.replace(storage, "")]
+    assert made == without
 
 
 @pytest.mark.parametrize(

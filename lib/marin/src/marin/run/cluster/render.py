@@ -10,6 +10,8 @@ from rigging.errors import InvalidRequest
 from rigging.topology import get_tpu_generation, get_tpu_topology
 
 _PLACE: Final = re.compile(r"\{\{(\w+)\}\}")
+_WHOLE_LINE: Final = re.compile(r"^\{\{(\w+)\}\}\n", re.MULTILINE)
+_HISTORY: Final = "/opt/marin-ray-history"
 _MADE: Final = (
     "# Made by `python -m marin.run.cluster generate` from clusters.toml and marin-cluster-template.yaml, "
     "beside this file.\n# Change those; a test compares."
@@ -44,6 +46,7 @@ def render(template: str, settings: ClusterSettings) -> str:
         "head_disk_gb": str(settings.head_disk_gb),
         "head_image": settings.head_image,
         "heartbeat_timeout_seconds": str(settings.heartbeat_timeout_seconds),
+        **_history(settings.keep_job_history),
         "worker_types": "\n".join(_worker_type(worker, settings) for worker in settings.workers),
     }
     # The template's own first line says what the template is.
@@ -55,6 +58,18 @@ def worker_resources(tpu: str, visible_cpus: int) -> dict[str, int]:
     topology = get_tpu_topology(tpu)
     cpus = get_tpu_generation(tpu).vm_cpus[topology.chips_per_vm]
     return {"CPU": min(visible_cpus, cpus), "TPU": topology.chips_per_vm, f"TPU-{tpu}-head": 1}
+
+
+def _history(kept: bool) -> dict[str, str]:
+    """Where the head keeps what it knows: a folder of its VM, or in memory."""
+    if not kept:
+        return {"history_mount": "", "history_folder": "", "history_storage": ""}
+    return {
+        "history_mount": f"  head_run_options:\n    - -v {_HISTORY}:{_HISTORY}  # jobs that were",
+        # For whichever user the image has.
+        "history_folder": f"  - sudo install -d -m 1777 {_HISTORY}",
+        "history_storage": f" RAY_gcs_storage=rocksdb RAY_gcs_storage_path={_HISTORY}/gcs",
+    }
 
 
 def _worker_type(worker: WorkerSettings, settings: ClusterSettings) -> str:
@@ -78,4 +93,5 @@ def _fill(template: str, values: Mapping[str, str]) -> str:
     if unknown or unused:
         what = f"names unknown values {', '.join(unknown)}" if unknown else f"leaves out {', '.join(unused)}"
         raise InvalidRequest(f"the template {what}; values are {', '.join(values)}")
-    return _PLACE.sub(lambda place: values[place[1]], template)
+    without_empty = _WHOLE_LINE.sub(lambda line: line[0] if values[line[1]] else "", template)
+    return _PLACE.sub(lambda place: values[place[1]], without_empty)

@@ -73,6 +73,7 @@ class ClusterSettings:
         idle_timeout_minutes: After how long without work a node above the minimum is removed.
         heartbeat_timeout_seconds: After how long without a sign of life the autoscaler restarts Ray on a node.
         token_auth: Whether the cluster asks for a token.
+        keep_job_history: Whether the head keeps what it knows on its disk, jobs among it, when Ray is started anew.
         prefix: MARIN_PREFIX of jobs, in a bucket that all nodes read; empty: the bucket of the region.
     """
 
@@ -90,6 +91,7 @@ class ClusterSettings:
     heartbeat_timeout_seconds: int = 300
     upscaling_speed: float = 10.0
     token_auth: bool = True
+    keep_job_history: bool = False
     prefix: str = ""
 
     def __post_init__(self) -> None:
