@@ -4,11 +4,13 @@ import contextlib
 import os
 import socket
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from fray.testing import eventually
 from marin.run import connection
 from marin.run.cluster_target import ClusterTarget
 from rigging.errors import Unavailable
@@ -61,6 +63,34 @@ def test_a_tunnel_is_open_as_long_as_it_is_needed(
         assert os.getpgid(int(child)) != os.getpgid(0)
         raise KeyboardInterrupt
     assert not runs(int(child))
+
+
+OPENS = """
+import sys, time
+from pathlib import Path
+from fray.testing import eventually
+from marin.run import connection
+from marin.run.cluster_target import ClusterTarget
+connection.find_ray = lambda: sys.argv[1]
+with connection.open_connection(ClusterTarget("", "", file=Path("marin.yaml"))) as url:
+    print(url, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_tunnel_ends_when_who_opened_it_is_killed(tmp_path: Path) -> None:
+    notes, ray = tmp_path / "notes", tmp_path / "ray"
+    ray.write_text(DASHBOARD.format(python=sys.executable, notes=str(notes)))
+    ray.chmod(0o755)
+    with subprocess.Popen([sys.executable, "-c", OPENS, str(ray)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline()
+        child = int(notes.read_text().split()[0])
+        assert runs(child)
+        process.kill()
+    eventually(lambda: not runs(child), "what the tunnel had started is gone, too")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5)
 
 
 def test_ssh_shares_no_connection_that_would_outlive_the_tunnel(

@@ -21,6 +21,7 @@ from rigging.errors import Unavailable
 TUNNEL_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.1
 _END_SECONDS: Final = 5.0
+_LEASH: Final = Path(__file__).with_name("leash.py")
 
 
 @contextlib.contextmanager
@@ -71,9 +72,10 @@ def _tunnel(file: Path, seconds: float, wanted: int | None) -> Iterator[str]:
     port = _free_port(wanted)
     ray = find_ray()
     with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory() as folder:
+        dashboard = [ray, "dashboard", "--port", str(port), "--remote-port", str(DASHBOARD_PORT), str(file)]
         process = subprocess.Popen(
-            [ray, "dashboard", "--port", str(port), "--remote-port", str(DASHBOARD_PORT), str(file)],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-I", str(_LEASH), *dashboard],
+            stdin=subprocess.PIPE,  # its end is the tunnel's, also when this process is killed
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for the job; the tunnel is needed to stop it
@@ -132,6 +134,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        assert process.stdin is not None
+        process.stdin.close()
 
 
 def _free_port(wanted: int | None) -> int:

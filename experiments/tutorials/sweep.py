@@ -1,0 +1,69 @@
+"""A sweep: a few workers share out the points of a grid; each point is run by one of them, and once.
+
+python -m experiments.tutorials.sweep                       # in this process
+FRAY_CLIENT=ray python -m experiments.tutorials.sweep       # on Ray
+iris job run -- python -m experiments.tutorials.sweep       # on an Iris cluster
+
+A second run finds all points done; one that failed, or whose worker died, is run again.
+"""
+
+import itertools
+import json
+import os
+from dataclasses import asdict, dataclass
+
+from fray import Entrypoint, JobRequest, ResourceConfig, current_client, wait_all
+from marin.execution.sweep import SweepTarget, claim_and_run
+from rigging.filesystem import marin_prefix, open_url
+
+WORKERS = 3
+SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="128m", disk="64m")
+
+
+@dataclass(frozen=True)
+class Point:
+    """What is tried: gradient descent on x² from 10, with momentum."""
+
+    learning_rate: float
+    momentum: float
+    output_path: str
+
+
+def descend(point: Point) -> None:
+    """Write where twenty steps lead."""
+    x, speed = 10.0, 0.0
+    for _ in range(20):
+        speed = point.momentum * speed - point.learning_rate * 2 * x
+        x += speed
+    with open_url(os.path.join(point.output_path, "result.json"), "w") as file:
+        json.dump({**asdict(point), "loss": x * x}, file)
+
+
+def targets(root: str) -> list[SweepTarget[Point]]:
+    """The points of the grid."""
+    grid = itertools.product((0.01, 0.1, 0.5), (0.0, 0.5, 0.9))
+    named = {f"lr={rate}-momentum={momentum}": (rate, momentum) for rate, momentum in grid}
+    return [SweepTarget(name, Point(*values, os.path.join(root, name))) for name, values in named.items()]
+
+
+def work(root: str) -> None:
+    """A worker: run what no other one runs or has run."""
+    for name in claim_and_run(root, targets(root), descend):
+        print(f"ran {name}", flush=True)
+
+
+def main() -> None:
+    """Run the sweep and print the best point."""
+    root = os.path.join(marin_prefix(), "sweep")
+    entrypoint = Entrypoint.from_callable(work, [root])
+    wait_all([current_client().submit(JobRequest(f"sweep-{index}", entrypoint, SMALL)) for index in range(WORKERS)])
+    losses = {}
+    for target in targets(root):
+        with open_url(os.path.join(root, target.target_id, "result.json"), "r") as file:
+            losses[target.target_id] = json.load(file)["loss"]
+    best = min(losses, key=losses.__getitem__)
+    print(f"best of {len(losses)}: {best}, loss {losses[best]:.3g}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""A command that does not outlive who started it, also when that is killed: `python leash.py COMMAND...`.
+
+When this program's standard input ends, which its parent holds the other end of, its process group is killed.
+It needs nothing but Python.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+
+def main(words: list[str]) -> int:
+    """Run the command; returns its exit code."""
+    # Signals for the group are the command's to answer. (What is ignored here, it would ignore, too.)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    return subprocess.call(words, stdin=subprocess.DEVNULL)
+
+
+def _end_with_input() -> None:
+    while os.read(0, 4096):
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
