@@ -3,15 +3,24 @@
 import ast
 import json
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.mutation.__main__ import run
-from tests.mutation.contexts import FileRecord, Record, is_isolated, select_tests, with_unrecorded, without_vanished
+from tests.mutation.contexts import (
+    FileRecord,
+    Record,
+    is_isolated,
+    record_package,
+    select_tests,
+    with_unrecorded,
+    without_vanished,
+)
 from tests.mutation.report import summary, text
 from tests.mutation.sample import sample, source_files
-from tests.mutation.sandbox import Sandbox
+from tests.mutation.sandbox import Ended, Sandbox
 from tests.mutation.sites import Mutation, find_mutations, functions_of
 from tests.mutation.trial import Trial, Verdict
 
@@ -160,6 +169,18 @@ def test_tests_of_which_nothing_is_recorded_meet_what_is_near_them() -> None:
     record = with_unrecorded(Record([FAR], [1.0], {FILE: FileRecord("", {}, {"Load.add": [0]})}, []), new)
     assert chosen(record, "Load.add") == ["lib/iris/tests/core/test_new.py::a", FAR]
     assert record.tests.count(FAR) == 1
+
+
+def test_a_recording_that_was_interrupted_is_none(tmp_path: Path) -> None:
+    """Else tests that had not run would be taken for tests that execute nothing."""
+
+    class Interrupted(Sandbox):
+        def run(self, argv: Sequence[str], environment: Mapping[str, str], timeout_s: float, most: int = 4000) -> Ended:
+            Path(environment["MUTATION_RESULT"]).write_text("{}")
+            return Ended(2, "KeyboardInterrupt")
+
+    with pytest.raises(RuntimeError, match="KeyboardInterrupt"):
+        record_package(Interrupted(ROOT, tmp_path), "iris")
 
 
 def test_functions_are_known_by_qualified_names() -> None:

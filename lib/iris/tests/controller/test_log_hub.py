@@ -11,7 +11,7 @@ from iris.controller.log_hub import LogHub
 from iris.controller.logs import LogStore
 from iris.core.view import ClusterView
 from iris.domain.effects import JobChanged, JobForgotten, JobSettled
-from iris.domain.ids import AttemptId, JobId
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
 from iris.domain.states import JobState
 from iris.rpc.logformat import encode
 
@@ -29,6 +29,7 @@ class View:
         self.stopping_counts: dict[JobId, int] = {}
         self.children: dict[JobId, Any] = {TOP: {CHILD: None}}
         self.settled: set[JobId] = set()
+        self.bookings: dict[AttemptId, Any] = {}
 
     def find_attempt(self, attempt: AttemptId) -> tuple[Any, int]:
         task, _, number = attempt.rpartition(":")
@@ -36,6 +37,9 @@ class View:
         if JobId(job_id) not in self.jobs or int(index) > 1:
             return None, 0
         return SimpleNamespace(job_id=JobId(job_id), index=int(index), attempt=1), int(number)
+
+    def task(self, task_id: TaskId) -> Any:
+        return self.find_attempt(AttemptId(f"{task_id}:1"))[0]
 
     def is_settled(self, job_id: JobId) -> bool:
         return job_id in self.settled
@@ -63,6 +67,20 @@ def test_bytes_of_attempts_that_nobody_knows_count_as_taken_and_are_dropped(hub:
     assert hub.append(attempt(TOP), 0, LINE) == len(LINE)
     assert hub.attempt_size(attempt(TOP)) == len(LINE)
     assert hub.keys(TOP) == [(TOP, 0, 1)]
+
+
+def test_an_exception_is_kept_of_the_worker_that_has_the_attempt_and_up_to_64_kilobytes(
+    hub: LogHub, view: View
+) -> None:
+    mine, other = WorkerId("w"), WorkerId("v")
+    attempt = AttemptId("/ann/a/0:1")
+    view.bookings[attempt] = SimpleNamespace(worker_id=mine)
+    hub.keep_exception(attempt, other, b"false")
+    hub.keep_exception(attempt, mine, b"x" * (64 * 1024 + 1))
+    hub.keep_exception(AttemptId("/ann/a/1:1"), mine, b"not there")
+    assert hub.exception(TaskId("/ann/a/0")) == b""
+    hub.keep_exception(attempt, mine, b"x" * 64 * 1024)
+    assert hub.exception(TaskId("/ann/a/0")) == b"x" * 64 * 1024
 
 
 def test_logs_of_an_ended_job_of_that_name_are_not_the_present_ones(hub: LogHub, view: View) -> None:

@@ -1,7 +1,9 @@
 """The two processes of a local cluster: what they say on their pipes, and how they end."""
 
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -73,17 +75,23 @@ def test_a_worker_finds_its_controller_by_the_record(paths: LocalPaths, be_worke
     assert be_worker(run) == (7, "")
 
 
-def test_a_worker_waits_until_its_controller_listens_or_has_ended(be_worker: Any) -> None:
+@pytest.mark.parametrize("word", [b"go\n", b""])
+def test_a_worker_waits_until_its_controller_listens_or_has_ended(be_worker: Any, word: bytes) -> None:
     reader, writer = os.pipe()
-    os.write(writer, b"go\n")
-    os.close(writer)
+    begun = threading.Event()
 
     def run(*_: object) -> int:
+        begun.set()
         with pytest.raises(OSError, match="Bad file"):
             os.fstat(reader)  # it was read and closed before
         return 0
 
-    assert be_worker(run, reader) == (0, "")
+    with ThreadPoolExecutor(1) as pool:
+        worker = pool.submit(be_worker, run, reader)
+        assert not begun.wait(0.03)
+        os.write(writer, word)
+        os.close(writer)
+        assert worker.result(20) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,7 @@ def test_records_of_former_releases_have_no_checksum_and_stay_readable() -> None
 
 def test_many_lines_at_once_are_the_same_records() -> None:
     lines = [b"", b"one", b"x" * 70_000]
+    lines += [b"%d" % number for number in range(20_000)]  # some of a checksum that is 0, which would say "none"
     for is_stderr in (False, True):
         each = b"".join(encode(is_stderr, 1_700_000_000_000, line) for line in lines)
         assert encode_lines(is_stderr, 1_700_000_000_000, lines) == each

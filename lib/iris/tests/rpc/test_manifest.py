@@ -23,6 +23,16 @@ def refusal(*entries: BundleEntry) -> str:
     return ""
 
 
+def test_as_much_as_is_allowed_is_not_refused() -> None:
+    assert refusal(file("a", size=2**33), file("b", size=2**33)) == ""
+
+
+def test_a_long_path_is_shown_by_its_beginning_and_others_whole() -> None:
+    for path in ("/" + "x" * 79, "/" + "x" * 80):
+        whole = len(path) == 80
+        assert refusal(file(path)) == f"path {path[:80]!r}{'' if whole else '…'} is not a plain relative path"
+
+
 @pytest.mark.parametrize(
     ("path", "target", "reason"),
     [

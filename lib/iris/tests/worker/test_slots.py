@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from iris.worker import slots as module
+from iris.worker.isolation.layers import make_layer
+from iris.worker.isolation.plan import Mount
 from iris.worker.slots import Slot, Slots
 
 
@@ -96,6 +98,24 @@ def test_one_that_somebody_touched_while_it_was_free_is_removed(bench: Bench) ->
     Path(slot.temporary, "by a neighbour").touch()
     assert bench.slots.take() is not slot
     assert bench.discarded == [os.path.basename(slot.path)]
+
+
+def test_whoever_wants_the_layers_of_a_bundle_gets_the_slot_that_has_them(bench: Bench) -> None:
+    slot = bench.slots.take()
+    mounts = (Mount("/bundle", "/bundle", f"{slot.own}/bundle"),)
+    bench.slots.put_on(slot, mounts)
+    make_layer(mounts[0].layer)
+    bench.slots.give(slot, ("b", "e"))
+    other = bench.slots.take(("b", "another"))
+    assert other is not slot
+    assert bench.slots.take() is not slot, "who wants none has no use for them"
+    again = bench.slots.take(("b", "e"))
+    assert again is slot
+    layers = slot.layers
+    bench.slots.put_on(slot, mounts)
+    assert slot.layers is layers is not None, "nothing was made anew"
+    assert bench.slots.take(("b", "e")) is not slot, "one attempt at a time has it"
+    assert bench.discarded == []
 
 
 def test_what_a_former_worker_left_goes_and_what_goes_on_stays(bench: Bench, tmp_path: Path) -> None:

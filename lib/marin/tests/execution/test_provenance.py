@@ -243,6 +243,9 @@ def test_what_is_bound_to_a_function_counts() -> None:
     bound = function_source(functools.partial(run_twice, api_key="sesame", lr=0.1))
     assert bound["argument lr"] == "0.1"
     assert "sesame" not in str(bound)
+    tables = [{"a": 1, "b": 2}, {"b": 2, "a": 1}]
+    first, second = (function_source(functools.partial(run_twice, table)) for table in tables)
+    assert first == second, "the order of a table's keys is no part of it"
     assert function_source(remote(run_twice)) == function_source(run_twice)
     assert function_source(print) == function_source(None) == {}
 

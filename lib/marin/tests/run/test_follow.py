@@ -133,6 +133,21 @@ def test_a_log_that_stalls_past_the_end_of_the_job_is_completed_and_that_is_told
     assert any("ended early" in line for line in watched.said)
 
 
+def test_a_log_that_cannot_be_shown_is_no_end_of_the_job_and_its_reason_is_told(
+    server: JobsServer, quick: Times
+) -> None:
+    job = Job({}, log=LINES)
+    watched = Watched(server, quick, job)
+
+    def fail() -> None:
+        job.end("SUCCEEDED", 0)
+        raise OSError("the terminal is gone")
+
+    watched.reactions["line 4\n"] = fail
+    assert watched.run() == 0
+    assert any("could not be followed: OSError('the terminal is gone')" in line for line in watched.said)
+
+
 def test_a_log_that_was_changed_is_told(server: JobsServer, quick: Times) -> None:
     server.tail_limits = [(45, "stall")]
     job = Job({}, log=LINES)

@@ -68,5 +68,13 @@ def test_only_what_no_restore_in_the_kept_time_needs_is_superfluous() -> None:
         assert plan_restore(kept, at_ms) == plan_restore(found, at_ms)
 
 
+def test_what_a_deposed_controller_wrote_late_makes_nothing_superfluous() -> None:
+    found = listing(
+        Generation(1, 0), Snapshot(1, 0, 10), Segment(1, 1, 5, 20), Generation(2, 5), Segment(2, 6, 7, 40),
+        Snapshot(1, 9, 30),
+    )  # fmt: skip
+    assert superfluous(found, 50) == []
+
+
 def _name(item: Snapshot | Segment) -> str:
     return item.name

@@ -144,6 +144,24 @@ class TestMarks:
 
 
 class TestReaper:
+    def test_a_mark_is_taken_off_once_after_it_was_put_on(self, tmp_path: Path) -> None:
+        """Else this process's own tools would be taken for an attempt's."""
+
+        class Noting(Marks):
+            def put_on(self, number: int) -> None:
+                done.append(f"on {number}")
+
+            def take_off(self) -> None:
+                done.append("off")
+
+        done: list[str] = []
+        reaper = OrphanReaper(Noting(tmp_path))
+        reaper.take_mark_off()
+        reaper.put_mark_on(7)
+        reaper.take_mark_off()
+        reaper.take_mark_off()
+        assert done == ["on 7", "off"]
+
     def test_numbers_are_new_each_time(self, tmp_path: Path) -> None:
         reaper = OrphanReaper(Marks(tmp_path))
         numbers = [reaper.expect(ALIVE) for _ in range(3)]
@@ -211,11 +229,13 @@ class TestReaper:
 
         monkeypatch.setattr(os, "open", opening)
         reaper = OrphanReaper(Marks(tmp_path))
+        before = set(os.listdir("/proc/self/fd"))
         assert process.pid in reaper._children()
         assert os.getpid() not in reaper._children()
         assert os.getppid() not in reaper._children()
         reaper.close()
         reaper.close()
+        assert set(os.listdir("/proc/self/fd")) <= before
         assert process.pid in reaper._children(), "it opens the list again"
         reaper.close()
 
