@@ -240,6 +240,27 @@ class TestCalls:
 
         play(scenario)
 
+    def test_many_results_are_acknowledged_together(self, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A timer for each would wake the loop as often as a message for each."""
+
+        async def scenario(bench: Bench) -> None:
+            loop, timers = asyncio.get_running_loop(), list[float]()
+            call_later = loop.call_later
+
+            def note(delay: float, *work: Any) -> asyncio.TimerHandle:
+                timers.append(delay)
+                return call_later(delay, *work)
+
+            monkeypatch.setattr(loop, "call_later", note)
+            running = bench.run()
+            bench.stream.say(ends=[pb.CallEnd(call=number) for number in range(5, 9)])
+            assert list((await bench.sent(lambda message: message.acks)).acks) == [5, 6, 7, 8]
+            assert timers.count(link_module._ACK_S) == 1
+            bench.over.set()
+            await running
+
+        play(scenario)
+
     def test_large_arguments_go_along_within_the_window_and_else_when_they_are_asked_for(self, play: Play) -> None:
         async def scenario(bench: Bench) -> None:
             def sent(size: int) -> bool:

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -25,6 +25,7 @@ from iris.domain.events import JobSubmitted, StopRequested
 from iris.domain.ids import JobId
 from iris.domain.states import JobState
 from iris.rpc import iris_pb2 as pb
+from iris.sched.testing import InMemoryCluster
 from iris.store.store import Store
 from iris.testing.controller import running_controller
 from iris.testing.worker import ScriptedWorker, succeed_at_once
@@ -212,6 +213,20 @@ def test_a_blob_that_was_asked_for_again_stays(tmp_path: Path) -> None:
     assert not blobs.remove_unused(name, before)
     assert blobs.remove_unused(name, time.time() + 1)
     assert blobs.missing([name]) == [name]
+
+
+def test_blobs_that_no_job_names_go_whatever_is_missing_of_others(tmp_path: Path) -> None:
+    cluster, blobs = InMemoryCluster(), BlobStore(tmp_path)
+    bundle = pb.BundleManifest(format=1, files=[pb.BundleFile(path="a", size_bytes=1, part_digests=[digest(b"a")])])
+    kept = [blobs.put(b"a"), blobs.put(bundle.SerializeToString())]
+    gone = [blobs.put(b"b"), blobs.put(b"c")]
+    cluster.submit("/ann/lacks", bundle_digest=digest(b"nowhere"))
+    cluster.submit("/ann/has", bundle_digest=kept[1])
+    for name in (*kept, *gone):
+        os.utime(blobs.path(name), (1000, 1000))
+    rounds = Retention(CONFIG, cast(Engine, cluster), LogStore(tmp_path / "logs"), BlobStore(tmp_path))
+    assert asyncio.run(rounds.remove_blobs()) == 2
+    assert BlobStore(tmp_path).missing([*kept, *gone]) == gone
 
 
 def test_logs_of_a_forgotten_job_go_and_those_of_its_neighbours_stay(tmp_path: Path) -> None:

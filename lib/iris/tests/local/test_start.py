@@ -8,8 +8,16 @@ import threading
 import pytest
 
 from iris.local import daemon
-from iris.local.start import controller_command, daemon_environment, foreground_command, log_size, open_log
-from iris.local.state import held_lock, is_locked, read_record, wait_unlocked, write_record
+from iris.local.settings import LocalSettings, write_settings
+from iris.local.start import (
+    controller_command,
+    controller_environment,
+    daemon_environment,
+    foreground_command,
+    log_size,
+    open_log,
+)
+from iris.local.state import LocalPaths, held_lock, is_locked, read_record, wait_unlocked, write_record
 from rigging.errors import Conflict, Unavailable
 
 
@@ -40,6 +48,26 @@ def test_many_at_once_start_one(make_cluster, starts):
     assert len(starts()) == 1
     assert sorted(one.started for one in found) == [False] * 5 + [True]
     assert len({one.record.address for one in found}) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "reaches"),
+    [
+        (LocalSettings(), False),
+        (LocalSettings(remote_state_dir="gs://bucket/iris"), True),
+        (LocalSettings(config="/c.yaml"), True),  # which may name one
+    ],
+)
+def test_only_a_controller_with_a_remote_state_gets_what_reaches_it(
+    paths: LocalPaths, settings: LocalSettings, reaches: bool
+) -> None:
+    write_settings(paths, settings)
+    environ = {"PATH": "/bin", "AWS_SECRET_ACCESS_KEY": "sesame", "IRIS_JOB_ID": "/ann/a"}
+    given = controller_environment(environ, paths)
+    assert ("AWS_SECRET_ACCESS_KEY" in given) == reaches
+    assert "AWS_SECRET_ACCESS_KEY" not in daemon_environment(environ, paths)
+    assert (given["PATH"], given["IRIS_STATE_DIR"]) == ("/bin", str(paths.root))
+    assert "IRIS_JOB_ID" not in given
 
 
 def test_what_a_killed_controller_left_is_stale(make_cluster, starts, paths):

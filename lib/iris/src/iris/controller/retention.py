@@ -4,6 +4,7 @@ The policy is in ControllerConfig. The choice is pure; the rounds carry it out i
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -150,10 +151,8 @@ class Retention:
         used: set[str] = set()
         for digest in bundles:
             used.add(digest)
-            try:
+            with contextlib.suppress(NotFound):  # nothing can be fetched by it, so it keeps nothing
                 used.update(bundle_parts(b"".join(data for _, data, _ in self._blobs.read(digest))))
-            except NotFound:
-                continue  # nothing can be fetched by it, so it keeps nothing
         return used
 
 

@@ -1,0 +1,51 @@
+"""A status file on this machine: written in place where no part of it can be taken for a status."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from marin.execution.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
+from marin.execution.step_lease_file import StatusOnDisk
+
+
+@pytest.mark.parametrize(
+    ("before", "previous", "status", "in_place"),
+    [
+        (None, None, STATUS_RUNNING, True),
+        (STATUS_RUNNING, STATUS_RUNNING, STATUS_SUCCESS, True),
+        (STATUS_RUNNING, STATUS_RUNNING, STATUS_FAILED, False),
+        (STATUS_FAILED, STATUS_FAILED, STATUS_RUNNING, False),
+        (STATUS_SUCCESS, None, STATUS_RUNNING, False),  # somebody wrote it meanwhile
+        (None, STATUS_RUNNING, STATUS_SUCCESS, False),  # somebody removed it meanwhile
+        ("A LONGER ONE", STATUS_RUNNING, STATUS_SUCCESS, False),
+    ],
+)
+def test_it_is_written_whole_and_in_place_where_that_is_safe(
+    tmp_path: Path, before: str | None, previous: str | None, status: str, in_place: bool
+) -> None:
+    path = tmp_path / "status"
+    if before is not None:
+        path.write_text(before)
+    other = tmp_path / "another name"
+    if before is not None:
+        os.link(path, other)
+    StatusOnDisk(str(path)).write(status, previous)
+    assert path.read_text() == status
+    assert StatusOnDisk(str(path)).read() == status
+    if before is not None:
+        assert other.read_text() == (status if in_place else before), "a reader sees the one or the other"
+
+
+def test_a_disk_without_room_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "status"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", refuse)
+        with pytest.raises(OSError, match="No space left") as failed:
+            StatusOnDisk(str(path)).write(STATUS_RUNNING, None)
+    assert failed.value.filename == str(path)
+    assert StatusOnDisk(str(path)).read() is None, "an empty file says nothing"
