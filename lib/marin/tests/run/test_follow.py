@@ -60,6 +60,8 @@ def ended(code: int | None, status: str = "", log: str = LINES, message: str = "
         (ended(7), 7, "exit code 7"),
         (ended(-9), 137, "killed by SIGKILL"),
         (ended(-100), 228, "killed by signal 100"),
+        (ended(143), 143, "exit code 143 (128 + SIGTERM)"),
+        (ended(255), 255, "exit code 255"),
         (ended(None, message="pip: no matching distribution"), 1, "pip: no matching distribution"),
         (ended(None, "STOPPED"), 1, "was stopped"),
         (

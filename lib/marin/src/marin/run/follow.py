@@ -19,6 +19,7 @@ GONE: Final = 6
 _LARGEST_CHECKED: Final = 32 << 20
 _MOST_SILENCE: Final = 600.0
 _LONGEST_RECONNECT: Final = 15.0
+_BY_SIGNAL: Final = 128
 # What Ray says of a job that it remembers and whose process it does not find, and of one that went under its eyes.
 _LOST: Final = ("failed to get job supervisor", "Job supervisor actor died")
 
@@ -97,7 +98,7 @@ class Follower:
                 raise
             still = "has ended" if self._ended else f"may still run: {self.stop_line} stops it"
             self._say(f"left; job {self._job_id} {still}")
-            return 128 + self._signal
+            return _BY_SIGNAL + self._signal
         finally:
             tail.cancel()
 
@@ -239,8 +240,7 @@ def describe_end(job_id: str, info: JobInfo) -> str:
         lost = any(words in info.message for words in _LOST)
         why = "it was lost with its node or with the cluster's head; Ray says: " if lost else ""
         return f"job {job_id} failed: {why}{redact_string(info.message) or 'no reason was given'}"
-    how = f"was killed by {_signal_name(-info.exit_code)}" if info.exit_code < 0 else f"exit code {info.exit_code}"
-    return f"job {job_id} failed: {how}"
+    return f"job {job_id} failed: {_describe_code(info.exit_code)}"
 
 
 def exit_code(info: JobInfo, stopped_by: int = 0) -> int:
@@ -248,10 +248,18 @@ def exit_code(info: JobInfo, stopped_by: int = 0) -> int:
     if info.status == "SUCCEEDED":
         return 0
     if info.status == "STOPPED":
-        return 128 + stopped_by if stopped_by else 1
+        return _BY_SIGNAL + stopped_by if stopped_by else 1
     if info.exit_code:
-        return info.exit_code if info.exit_code > 0 else 128 - info.exit_code
+        return info.exit_code if info.exit_code > 0 else _BY_SIGNAL - info.exit_code
     return 1
+
+
+def _describe_code(code: int) -> str:
+    if code < 0:
+        return f"was killed by {_signal_name(-code)}"
+    # As shells tell it, and Ray has one start the command.
+    known = code > _BY_SIGNAL and code - _BY_SIGNAL in {each.value for each in signal.Signals}
+    return f"exit code {code} ({_BY_SIGNAL} + {_signal_name(code - _BY_SIGNAL)})" if known else f"exit code {code}"
 
 
 def _signal_name(number: int) -> str:
