@@ -12,7 +12,7 @@ from iris.client.connection import Connection, Endpoint, parse_address
 from iris.client.job_env import JobEnv
 from iris.client.plan import JobLimits, JobPlan
 from iris.client.submission import Submitter
-from iris.cluster.constraints import region_constraint
+from iris.cluster.constraints import Constraint, ConstraintOp, region_constraint
 from iris.cluster.types import (
     CoschedulingConfig,
     Entrypoint,
@@ -115,6 +115,7 @@ def test_a_job_of_which_nothing_more_is_said_is_one_task_that_is_restarted_with_
         ({"fence_after": 60.0}, "fence_after is 60.0, but the job is not exclusive"),
         ({"exclusive": True, "fence_after": 0.0}, "fence_after must be seconds above 0, at most 2592000 s"),
         ({"exclusive": True, "fence_after": float("nan")}, "fence_after must be seconds"),
+        ({"constraints": (Constraint("zone", ConstraintOp.EQ, ("a", "b")),)}, "has 2 values; EQ takes one value"),
         ({"priority_band": "urgent"}, "production, interactive, batch"),
         ({"entrypoint": Entrypoint.from_callable(len, threading.Lock())}, "cannot be sent to another process"),
     ],

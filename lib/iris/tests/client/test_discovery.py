@@ -7,9 +7,10 @@ import os
 import pytest
 
 from iris.client.context import get_iris_ctx, iris_ctx
-from iris.client.discovery import find_cluster
+from iris.client.discovery import cluster_at, find_cluster
 from iris.client.job_env import job_env
 from iris.client.names import default_user
+from iris.local import WORKER_ID
 from iris.local.start import LocalCluster
 from iris.local.state import ClusterRecord, LocalPaths, write_record
 from rigging.errors import Conflict, InvalidRequest, MarinError, NotFound
@@ -33,6 +34,20 @@ def inside(tmp_path):
     token = tmp_path / "token"
     token.write_text("j:/ann/train:x\n")
     return {**JOB, "IRIS_TOKEN_FILE": str(token)}
+
+
+@pytest.mark.parametrize(
+    ("address", "worker", "is_here"),
+    [("h:1", None, True), ("h:2", None, False), ("h:1", "w1", False), ("h:2", WORKER_ID, True)],
+)
+def test_whether_a_cluster_is_of_this_machine(tmp_path, inside, address, worker, is_here):
+    """By its record, where it is the local one's address; a job knows by its worker."""
+    environ = {"IRIS_STATE_DIR": str(tmp_path)}
+    assert not cluster_at(address, environ=environ).same_machine, "there is no local one"
+    write_record(LocalPaths(tmp_path), ClusterRecord(1, "h:1", "u:ann:x", "w", 2, "0", 1, 0.0, True))
+    if worker is not None:
+        environ |= inside | {"IRIS_CONTROLLER_ADDRESS": address, "IRIS_WORKER_ID": worker}
+    assert cluster_at(address, environ=environ).same_machine == is_here
 
 
 def test_a_task_knows_itself(inside):

@@ -256,6 +256,7 @@ def test_the_oldest_ends_are_dropped_beyond_a_number() -> None:
         ends.submitted(name, "k")
         ends.ended(pb.JobStatus(job_id=name))
     assert [ends.find(name, "k") is not None for name in ("/u/a", "/u/b", "/u/c")] == [False, True, True]
+    assert len(ends._known) == 2, "nothing of it is kept"
     ends.ended(pb.JobStatus(job_id="/u/a"))
     assert ends.find("/u/a", "k") is None
     ends.submitted("/u/b", "k")  # used again: the newest now

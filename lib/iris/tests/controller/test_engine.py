@@ -280,7 +280,9 @@ def test_after_close_events_are_refused() -> None:
         rig.engine.close()
         with pytest.raises(Unavailable, match="shutting down"):
             await waiting
+        await asyncio.sleep(0.001)  # the turn that was to work on it has come
         assert rig.store.commits == []
+        assert not rig.engine.view.jobs
 
     with_rig(test)
 

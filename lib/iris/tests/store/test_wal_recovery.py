@@ -3,6 +3,7 @@
 import random
 import shutil
 import sqlite3
+import struct
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from iris.core.changes import Changes
 from iris.domain.ids import JobId
 from iris.domain.states import JobState, TaskState
+from iris.store import wal_recovery
 from iris.store.damage import DATABASE_NAME
 from iris.store.salvage import Salvaged, salvage
 from iris.store.salvage_rules import MAY_HAVE_ENDED
@@ -116,6 +118,31 @@ def test_a_flip_that_could_be_at_several_places_is_repaired_or_left_and_never_gu
 
 
 @pytest.mark.parametrize("part", [0.3, 0.4, 0.5, 0.62, 0.8])
+def frame(page: int, data: bytes) -> bytes:
+    """The first eight bytes of a frame's head, and its page."""
+    return struct.pack(">II", page, 0) + data
+
+
+@pytest.mark.parametrize(
+    ("page", "found", "damaged_at", "was_so"),
+    [
+        (1, b"aaaaBBBB", 8, True),
+        (1, b"xxxxBBBB", 8, False),
+        (2, b"ccccDDDD", 15, True),
+        (2, b"ccccdddd", 15, False),
+        (3, b"from the log", 8, True),  # a later image than the database's
+        (3, b"eeeeFFFF", 8, False),
+        (2, b"ccccxxxx", 3, True),  # the frame's head: no page says what that was
+    ],
+)
+def test_a_repair_gives_back_what_the_page_was(page: int, found: bytes, damaged_at: int, was_so: bool) -> None:
+    base, former = b"aaaaBBBBccccDDDDeeeeFFFF", {3: b"from the log"}
+    repaired = frame(page, found)
+    damaged = bytearray(repaired)
+    damaged[damaged_at] ^= 1
+    assert wal_recovery._was_so(repaired, bytes(damaged), former, base, 8) is was_so
+
+
 def test_after_one_flipped_byte_nothing_runs_again_and_nothing_is_ended(
     made: tuple[Path, Stored], tmp_path: Path, part: float
 ) -> None:

@@ -27,6 +27,21 @@ def test_what_this_python_pickled_it_can_read_and_what_nobody_says_it_tries() ->
     )
 
 
+@pytest.mark.parametrize(("code", "ends"), [(256, 1), (512, 1), (3, None), ("why", None), (0, None), (None, None)])
+def test_a_code_of_which_the_system_would_keep_a_zero_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Any, ends: int | None
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    payload = tmp_path / "payload"
+    payload.write_bytes(pickle.dumps((sys.exit, (code,), {})))
+    if ends is not None:
+        assert main(str(payload)) == ends
+        return
+    with pytest.raises(SystemExit) as left:
+        main(str(payload))
+    assert left.value.code == code
+
+
 def deep(levels: int) -> None:
     if levels:
         deep(levels - 1)

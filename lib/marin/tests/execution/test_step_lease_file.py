@@ -2,10 +2,12 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from marin.execution.leasing import open_step_lease
 from marin.execution.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.step_lease_file import StatusOnDisk
 
@@ -49,3 +51,15 @@ def test_a_disk_without_room_is_told_with_the_file(tmp_path: Path, monkeypatch: 
             StatusOnDisk(str(path)).write(STATUS_RUNNING, None)
     assert failed.value.filename == str(path)
     assert StatusOnDisk(str(path)).read() is None, "an empty file says nothing"
+
+
+def test_a_directory_that_was_removed_under_a_step_is_made_again_with_all_that_it_said(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    lease = open_step_lease(str(out), "a")
+    lease.begin(force_run_failed=True)
+    lease.write("info", b"1")
+    shutil.rmtree(out)
+    lease.write("more", b"2")
+    assert (out / "more").read_bytes() == b"2"
+    lease.end(STATUS_SUCCESS)
+    assert not lease.lost

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rigging.errors import Unavailable
-from rigging.filesystem.mirror.plan import FileVersion, Way, chunks, version_of, way
+from rigging.filesystem.mirror.plan import FileVersion, Settings, Way, chunks, version_of, way
 from rigging.filesystem.mirror.root import Store
 
 MD5, CRC = "0123456789abcdef" * 2, "01020304"
@@ -15,6 +15,12 @@ MD5, CRC = "0123456789abcdef" * 2, "01020304"
 
 def encoded(hexadecimal: str) -> str:
     return base64.b64encode(bytes.fromhex(hexadecimal)).decode()
+
+
+def test_how_copies_are_made_where_nothing_is_said() -> None:
+    assert Settings() == Settings(
+        chunk_bytes=8 << 20, workers=64, heartbeat_interval=30, heartbeat_timeout=90, s3_parts=10_000
+    )
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,6 @@ class Engine:
         for _, future in self._queue:
             if future is not None and not future.done():
                 future.set_exception(Unavailable(_LEAVING))
-        self._queue.clear()
 
     def _enqueue(self, work: Event | Decision[object], future: "asyncio.Future[object] | None") -> None:
         if self._closed:
