@@ -179,3 +179,106 @@ def test_many_calls_are_spread_over_messages() -> None:
     found = asyncio.run(sizes())
     assert sum(found) > 1_500_000
     assert max(found) < 300_000
+
+
+def numbers(frames: "list[Parcel[pb.ServerFrames]]") -> tuple[list[int], list[int]]:
+    """The calls whose arguments are asked for, and those that are told to have ended."""
+    goes = [number for parcel in frames for number in parcel.message.goes]
+    return goes, [end.call for parcel in frames for end in parcel.message.ends]
+
+
+async def said(outbox: "Outbox[pb.ServerFrames]") -> "list[Parcel[pb.ServerFrames]]":
+    """All that waits to be sent; nothing may be said by this connection afterwards."""
+    outbox.close()
+    found = []
+    while (parcel := await outbox.next()) is not None:
+        found.append(parcel)
+    return found
+
+
+def test_the_newer_connection_ends_the_older_one_and_hears_the_rest() -> None:
+    async def run() -> None:
+        actor, first, second = Queue(), Outbox(pb.ServerFrames), Outbox(pb.ServerFrames)
+        session = Session("session", "a test", {"bench": actor}, Admission(1))  # type: ignore[dict-item]
+        session.attach(first, [])
+        take(session, starts=[start(1, "make")])
+        waiting = asyncio.create_task(first.next())
+        await asyncio.sleep(0)
+        session.attach(second, [1])
+        assert await asyncio.wait_for(waiting, 10) is None
+        session.detach(first)
+        assert session.outbox is second, "the end of the older one is nothing to the newer"
+        (call,) = actor.calls
+        call.end_data, call.end = Pickle(b"result"), pb.CallEnd(call=1)
+        session.finish(call)
+        assert numbers(await said(second)) == ([], [1])
+
+    asyncio.run(run())
+
+
+def test_a_call_that_is_said_twice_runs_once() -> None:
+    def test(session: Session, actor: Queue, admission: Admission) -> None:
+        take(session, starts=[start(1, "note"), start(1, "note")])
+        begin(session, 2, 2)
+        assert [call.number for call in actor.calls] == [1]
+        assert admission.used == len(LARGE)
+
+    in_session(test)
+
+
+def test_what_cannot_run_is_refused_with_the_reason() -> None:
+    async def run() -> list[tuple[int, int, str]]:
+        actor, outbox = Queue(), Outbox(pb.ServerFrames)
+        session = Session("session", "a test", {"bench": actor}, Admission(10_000))  # type: ignore[dict-item]
+        session.attach(outbox, [])
+        take(session, starts=[start(1, "note"), pb.CallStart(call=2, actor="none", method="a"), start(3, "")])
+        begin(session, 4)
+        session.stop()
+        take(session, starts=[start(5, "late")])
+        assert [call.number for call in actor.calls] == [1], "what has begun is left alone"
+        return [(end.call, end.refusal, end.error) for parcel in await said(outbox) for end in parcel.message.ends]
+
+    def text(method: str, why: str, actor: str = "bench") -> str:
+        return f"{method!r} of actor {actor!r} did not run: {why}"
+
+    assert asyncio.run(run()) == [
+        (2, pb.REFUSAL_NO_ACTOR, text("a", "no actor of that name is here", "none")),
+        (3, pb.REFUSAL_NO_METHOD, text("", "the actor has no public method of that name")),
+        (4, pb.REFUSAL_STOPPED, text("size", "the actor was shut down before the call began")),
+        (5, pb.REFUSAL_STOPPED, text("late", "the actor was shut down before the call began")),
+    ]
+
+
+def test_a_call_that_waits_for_room_at_its_deadline_is_refused_and_one_that_began_in_time_is_not() -> None:
+    class Patient(Queue):
+        def submit(self, call: HostedCall) -> None:
+            self.calls.append(call)
+
+    async def run() -> None:
+        actor, outbox = Patient(), Outbox(pb.ServerFrames)
+        session = Session("session", "a test", {"bench": actor}, Admission(10_000))  # type: ignore[dict-item]
+        session.attach(outbox, [])
+        begun, late = start(1, "note"), start(2, "note")
+        begun.deadline_ms = late.deadline_ms = 1
+        take(session, starts=[begun, late])
+        actor.calls[0].begun = True
+        told = await asyncio.wait_for(outbox.next(), 20)
+        assert told is not None
+        assert [(end.call, end.refusal) for end in told.message.ends] == [(2, pb.REFUSAL_DEADLINE)]
+        assert actor.calls[0].end is None
+
+    asyncio.run(run())
+
+
+def test_a_result_that_is_taken_back_before_it_is_fetched_is_not_kept() -> None:
+    def test(session: Session, actor: Queue, admission: Admission) -> None:
+        take(session, starts=[start(1, "make"), start(2, "make")])
+        for call in actor.calls:
+            call.end_data, call.end = Pickle(bytes(3_000_000)), pb.CallEnd(call=call.number)
+            session.finish(call)
+        take(session, cancels=[1], acks=[2])
+        assert [call.end_data.size for call in actor.calls] == [0, 0]
+        take(session, cancels=[1, 77], acks=[2, 78])  # said once more, or of nothing
+        assert session.attach(Outbox(pb.ServerFrames), [1, 2]) == []
+
+    in_session(test)

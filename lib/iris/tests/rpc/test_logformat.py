@@ -148,3 +148,14 @@ def test_many_lines_at_once_are_the_same_records() -> None:
     for is_stderr in (False, True):
         each = b"".join(encode(is_stderr, 1_700_000_000_000, line) for line in lines)
         assert encode_lines(is_stderr, 1_700_000_000_000, lines) == each
+
+
+@pytest.mark.parametrize(("is_stderr", "number"), [(False, 1322), (True, 1598)])
+def test_a_line_whose_checksum_happens_to_be_zero_is_protected_like_any_other(is_stderr: bool, number: int) -> None:
+    """Zero says that there is none, as in the records of former releases."""
+    log = encode_lines(is_stderr, 1_700_000_000_000, [b"line %d" % number])
+    assert log == encode(is_stderr, 1_700_000_000_000, b"line %d" % number)
+    assert [record.data for record in decode_all(log)] == [b"line %d" % number]
+    damaged = bytearray(log)
+    damaged[RECORD_OVERHEAD - 4 + 2] ^= 0x41
+    assert [record.note for record in read_from(io.BytesIO(damaged), 0, 0, len(log))] == [True]
