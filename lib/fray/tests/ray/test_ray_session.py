@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fray.errors import ActorLost
+from fray import current_client
+from fray.errors import ActorLost, JobAlreadyExists
 from fray.testing import LONG, Flag, eventually
 from fray.testing.ray_harness import RayCluster
 from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig
@@ -57,6 +58,25 @@ def test_actors_can_be_made_again_and_those_of_the_dead_session_are_lost(client:
     with pytest.raises(ActorLost):
         old.add()
     assert new.add() == 2, "a handle does not reach the actor that has the name now"
+
+
+def test_hosted_actors_need_no_session_and_outlive_one(client: "RayClient") -> None:
+    hosted: Any = client.host_actor(Counter, name="counter")
+    assert client.known_session() is None, "which would cost a process"
+    assert hosted.add() == 1
+    with pytest.raises(JobAlreadyExists, match="counter"):
+        client.create_actor(Counter, name="counter")
+
+    def host_another() -> None:
+        with pytest.raises(JobAlreadyExists, match="counter"):
+            current_client().host_actor(Counter, name="counter")
+
+    client.submit(JobRequest("hosts", Entrypoint.from_callable(host_another), SMALL)).wait(LONG)
+    kill_session(client)
+    assert hosted.add() == 2
+    client.shutdown()
+    with pytest.raises(ActorLost):
+        hosted.add()
 
 
 def test_jobs_go_on_and_their_output_is_reported_again(client: "RayClient", tmp_path: Path) -> None:

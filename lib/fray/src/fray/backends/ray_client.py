@@ -15,8 +15,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fray.backends import ray_cluster, ray_worker
 from fray.backends.ray_actor import RayActorGroup, RayActorHandle
+from fray.backends.ray_actor_spec import ActorSpec
 from fray.backends.ray_capabilities import CAPABILITIES
 from fray.backends.ray_gang import GangJob
+from fray.backends.ray_hosted import HostedActors
 from fray.backends.ray_job import Plan, RayJob, SingleJob, stop_all
 from fray.backends.ray_resources import (
     Surroundings,
@@ -96,6 +98,7 @@ class RayClient:
         self._shipping = Shipping()
         self._feasible: set[tuple[tuple[str, float], ...]] = set()
         self._groups: set[str] = set()
+        self._hosted = HostedActors(self._namespace)
 
     @property
     def capabilities(self) -> BackendCapabilities:
@@ -144,13 +147,18 @@ class RayClient:
     ) -> RayActorHandle:
         """Make an actor on this process's node (see `Client.host_actor`): in a process of its own, that takes no CPU.
 
-        From outside of the cluster (`ray://`) it is on any node.
+        It ends with this process, or with the client. From outside of the cluster (`ray://`) it is on any node.
         """
-        options: dict[str, Any] = {}
+        spec = self._spec(cls, args, kwargs, name, actor_config)
+        options = actor_options(None, spec.config)
         if not ray_cluster.is_remote():
             node = ray.get_runtime_context().get_node_id()
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
-        return self._group(cls, args, kwargs, name, 1, None, actor_config, options).only_member()
+        (payload,) = spec.payloads(1)
+        if self._hosted.has(name) or not self._is_free(name):
+            raise _taken(name)
+        ray_name = self._hosted.start(name, options, payload)
+        return RayActorGroup(self, name, spec.handles([ray_name])).only_member()
 
     def create_actor(
         self,
@@ -213,6 +221,7 @@ class RayClient:
             return
         self.waiter.close()
         self.stopper.close()
+        self._hosted.close()
         self._end_session()
 
     def block_on(self, handles: Sequence[JobHandle], timeout: float | None) -> None:
@@ -256,6 +265,8 @@ class RayClient:
         """End the actors of a group; for groups."""
         self._groups.discard(name)
         if not self._closed and ray.is_initialized():
+            if self._hosted.end(name):
+                return
             with contextlib.suppress(ray.exceptions.RayError):
                 self.sessions.ask(lambda session: session.kill.remote(name), _SESSION_SECONDS)
 
@@ -332,35 +343,32 @@ class RayClient:
         count: int,
         resources: ResourceConfig | None,
         actor_config: ActorConfig | None,
-        options: dict[str, Any] | None = None,
     ) -> RayActorGroup:
-        from fray.backends.ray_host import Birth
+        spec = self._spec(cls, args, kwargs, name, actor_config)
+        options, payloads = actor_options(resources, spec.config), spec.payloads(count)
+        names = self.sessions.ask(lambda session: session.create.remote(name, options, payloads), _SESSION_SECONDS)
+        if names is None:
+            raise _taken(name)
+        self._groups.add(name)
+        return RayActorGroup(self, name, spec.handles(names))
 
+    def _spec(
+        self, cls: type[Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str, config: ActorConfig | None
+    ) -> ActorSpec:
         self._home.check(f"actor {name!r}")
-        if count < 1:
-            raise InvalidRequest(f"actor group {name!r}: count must be at least 1, not {count}")
         with self._lock:
             self._check_open(f"actor {name!r}")
-        config = actor_config or ActorConfig()
-        methods = tuple(
-            method for method in dir(cls) if not method.startswith("_") and callable(getattr(cls, method, None))
-        )
-        births = [
-            Birth(cls, args, kwargs, self._namespace, self._address, name, index, config.max_concurrency, methods,
-                  budget_environment())
-            for index in range(count)
-        ]  # fmt: skip
-        merged = {**actor_options(resources, config), **(options or {})}
-        payloads = [dumps(birth, f"actor {name!r}") for birth in births]
-        names = self.sessions.ask(lambda session: session.create.remote(name, merged, payloads), _SESSION_SECONDS)
-        if names is None:
-            raise JobAlreadyExists(f"actor {name!r} exists; choose another name or shut it down first")
-        self._groups.add(name)
-        handles = [
-            RayActorHandle(ray_name, self._namespace, name, index, cls.__name__, methods, config.max_concurrency)
-            for index, ray_name in enumerate(names)
-        ]
-        return RayActorGroup(self, name, handles)
+        return ActorSpec(cls, args, kwargs, name, config or ActorConfig(), self._namespace, self._address)
+
+    def _is_free(self, name: str) -> bool:
+        """Whether no actor of the session's, if there is one, has that name."""
+        if self.known_session() is None:
+            return True
+        return bool(self.sessions.ask(lambda session: session.ended.remote(name), _SESSION_SECONDS))
+
+
+def _taken(name: str) -> JobAlreadyExists:
+    return JobAlreadyExists(f"actor {name!r} exists; choose another name or shut it down first")
 
 
 def _hosts(resources: ResourceConfig) -> int:

@@ -17,6 +17,7 @@ LOST = b"[output lost: the session that kept it has died]\n"
 
 SESSION_NAME = "fray-session"
 ACTOR_PREFIX = "fray-actor"
+HOSTED_PREFIX = "fray-hosted"
 _PROBE_SECONDS = 2.0
 _ALIVE_SECONDS = 5.0
 
@@ -83,13 +84,13 @@ class Session:
         return [node_id for node_id in node_ids if not _answers(nodes.get(node_id))]
 
     def create(self, name: str, options: Mapping[str, Any], payloads: Sequence[bytes]) -> list[str] | None:
-        """Start the actors of a group and return their names in Ray; None when a live group has the name."""
-        if not self.ended(name):
+        """Start the actors of a group and return their names in Ray; None when something that is up has the name."""
+        if not self.ended(name) or find_hosted(self._namespace, name):
             return None
         self._serial += 1
         names = [f"{ACTOR_PREFIX}/{self._own}-{self._serial}/{name}/{index}" for index in range(len(payloads))]
         self._groups[name] = [
-            _host_class().options(name=ray_name, namespace=self._namespace, **options).remote(payload, ray_name)
+            host_class().options(name=ray_name, namespace=self._namespace, **options).remote(payload, ray_name)
             for ray_name, payload in zip(names, payloads, strict=True)
         ]
         return names
@@ -111,7 +112,8 @@ class Session:
 
 # Ray takes each `ray.remote` of a class for another class, and ships it again.
 @cache
-def _host_class() -> Any:
+def host_class() -> Any:
+    """The Ray class of fray's actors."""
     from fray.backends.ray_host import ActorHost
 
     return ray.remote(concurrency_groups={"control": 1})(ActorHost)  # type: ignore[call-overload]
@@ -144,6 +146,20 @@ def _is_alive(actor: Any) -> bool:
     return True
 
 
+def find_hosted(namespace: str, name: str) -> list[str]:
+    """What actors of that name which processes of this client host (see `HostedActors`) are called in Ray."""
+    found: list[str] = []
+    for entry in ray.util.list_named_actors(all_namespaces=True):
+        prefix, _, rest = entry["name"].partition("/")
+        if entry["namespace"] != namespace or prefix != HOSTED_PREFIX or rest.partition("/")[2] != name:
+            continue
+        # It may end meanwhile.
+        with contextlib.suppress(ValueError):
+            if _is_alive(ray.get_actor(entry["name"], namespace=namespace)):
+                found.append(entry["name"])
+    return found
+
+
 def find_session(namespace: str) -> Any:
     """The session of a namespace, if there is one."""
     try:
@@ -155,15 +171,17 @@ def find_session(namespace: str) -> Any:
 _pin: Any = None
 
 
-def start_session(namespace: str) -> Any:
-    """Start the session of a namespace, or find it.
-
-    One that a job started ends with that job's process, which is why that is kept: Ray ends idle workers only when
-    they own nothing.
-    """
+def keep_this_process() -> None:
+    """Keep Ray from ending this process as an idle worker, and with it the actors that it owns."""
     global _pin
     if _pin is None:
+        # Those that own an object are not ended.
         _pin = ray.put(b"")
+
+
+def start_session(namespace: str) -> Any:
+    """Start the session of a namespace, or find it; one that a job started ends with that job's process."""
+    keep_this_process()
     options: dict[str, Any] = {"num_cpus": 0, "name": SESSION_NAME, "namespace": namespace, "get_if_exists": True}
     # The head node is not preemptible.
     if "node:__internal_head__" in ray_cluster.resources():

@@ -129,7 +129,8 @@ def test_outputs_on_an_object_store_are_put_once_and_whole(
     manifest = f"{place}/manifest.jsonl"
     result = map_files(shout, inputs, outputs, client=threads, manifest=manifest, max_workers=3)
     assert result.succeeded == 60
-    assert sorted(puts) == sorted(url.removeprefix("memory:/") for url in [*outputs, manifest])
+    assert sorted(puts) == sorted(url.removeprefix("memory:/") for url in [*outputs, f"{manifest}.partial", manifest])
+    assert not store.exists(f"{manifest}.partial")
     assert store.cat_file(outputs[4]) == b"004!"
     assert len(store.cat_file(manifest).splitlines()) == 60
     assert map_files(shout, inputs, outputs, client=threads).existed == 60

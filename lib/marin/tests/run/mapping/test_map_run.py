@@ -44,6 +44,7 @@ class Queue:
 
     made: list["Queue"]
     answers: list[Any]
+    came: list[str]
 
     def __init__(self, client: object, name: str, rules: QueueRules) -> None:
         self.name, self.handle, self.closed = name, None, False
@@ -57,15 +58,16 @@ class Queue:
             raise answer
         return answer or QueueUpdate((), 0, 4, tuple(worker.name for worker in ended))
 
-    def close(self) -> None:
+    def close(self) -> frozenset[str]:
         self.closed = True
+        return frozenset(self.came)
 
 
 class Bench:
     def __init__(self, statuses: Iterable[JobStatus] = (), workers: int = 2) -> None:
         self.statuses = list(statuses)
         self.handles: list[Handle] = []
-        Queue.made, Queue.answers = [], []
+        Queue.made, Queue.answers, Queue.came = [], [], []
         request = JobRequest("map", Entrypoint.from_callable(print))
         self.run = MapRun(
             cast(Client, self), print, request, QueueRules(workers, 0, 0), iter(TASKS), MapFilesResult(), None,
@@ -143,11 +145,12 @@ def test_queues_that_are_lost_again_and_again_are_given_up() -> None:
 def test_at_the_end_those_that_wait_are_ended_and_those_that_work_end_by_themselves(
     at_once: bool, terminated: list[int]
 ) -> None:
-    bench = Bench([JobStatus.PENDING, JobStatus.RUNNING])
+    bench = Bench()
     Queue.answers = [QueueUpdate((), 0, 4, ()), done(0, 1, 2, 3)]
     bench.run.work()
     waiting, working = bench.handles
-    for name in bench.run.workers:
+    Queue.came = list(bench.run.workers)[1:]
+    for name in Queue.came:
         bench.run.ended.put(name)
     bench.run.stop(at_once)
     assert [min(handle.terminated, 1) for handle in (waiting, working)] == terminated

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable
 
 from fray import Client, Entrypoint, EnvironmentConfig, JobRequest, ResourceConfig, current_client
@@ -12,6 +14,10 @@ from marin.run.mapping.pairs import OutputPaths, Paths, file_tasks
 from marin.run.mapping.result import MapFilesResult, failure_of
 from marin.run.mapping.state import QueueRules
 from marin.run.mapping.worker import FileFunction
+from rigging.calls import generator_problem, is_generator_function, name_of
+from rigging.errors import InvalidRequest
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_RESOURCES = ResourceConfig.with_cpu(cpu=1, ram="1g")
 
@@ -21,7 +27,7 @@ def map_files(
     inputs: Paths,
     outputs: OutputPaths,
     *,
-    manifest: str | None = None,
+    manifest: str | os.PathLike[str] | None = None,
     max_workers: int = 64,
     resources: ResourceConfig = DEFAULT_RESOURCES,
     environment: EnvironmentConfig | None = None,
@@ -58,25 +64,28 @@ def map_files(
 
     Raises:
         InvalidRequest: An output is that of two inputs, or cannot be one; those of lists are checked before anything is
-            started.
+            started. So are the other arguments.
+        Conflict: Another run writes this manifest.
         FilesFailed: Files have failed for good, after all others were tried; it names inputs and errors.
         JobFailed: The workers do not come up.
     """
     rules = QueueRules(max_workers, max_retries_failure, max_retries_preemption, batch_seconds)
-    _check(rules)
+    _check(rules, fn)
     tasks = file_tasks(inputs, outputs)
     request = JobRequest(
         name, Entrypoint.from_callable(fn, ["", ""]), resources, environment, 1, 0, max_retries_preemption
     )
     book = Manifest(manifest) if manifest is not None else None
-    result = MapFilesResult(manifest=manifest)
+    result = MapFilesResult(manifest=None if book is None else book.url)
     _work(MapRun(client or current_client(), fn, request, rules, tasks, result, book, on_progress or _ignore))
     if result.failed and raise_on_failure:
         raise failure_of(result)
     return result
 
 
-def _check(rules: QueueRules) -> None:
+def _check(rules: QueueRules, fn: FileFunction) -> None:
+    if is_generator_function(fn):
+        raise InvalidRequest(f"map_files: {generator_problem(name_of(fn))}")
     check_count("map_files: max_workers", rules.workers)
     check_count("map_files: max_retries_failure", rules.max_retries_failure, 0)
     check_count("map_files: max_retries_preemption", rules.max_retries_preemption, 0)
@@ -87,14 +96,22 @@ def _work(run: MapRun) -> None:
     """Work to the end, and leave neither workers nor half a manifest behind, however that comes."""
     try:
         run.work()
+        run.stop(at_once=False)
+        if run.manifest is not None:
+            run.manifest.close()
     except BaseException:
         run.stop(at_once=True)
         if run.manifest is not None:
-            run.manifest.abandon()
+            _abandon(run.manifest)
         raise
-    run.stop(at_once=False)
-    if run.manifest is not None:
-        run.manifest.close()
+
+
+def _abandon(manifest: Manifest) -> None:
+    try:
+        manifest.abandon()
+    except Exception as error:
+        # Why the run broke off is the error to see.
+        logger.warning("the manifest %s lacks its last lines: %s", manifest.url, error)
 
 
 def _ignore(_: MapFilesResult) -> None:

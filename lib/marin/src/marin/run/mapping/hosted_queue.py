@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-from fray import ActorGroup, Client
-from fray.actor import ActorHandle, typed_method
+from fray import Client
+from fray.actor import ActorFuture, ActorHandle, typed_method
 from fray.errors import ActorLost
 from marin.run.mapping.state import Assignment, EndedWorker, FileQueue, FileReport, FileTask, QueueRules, QueueUpdate
 
-_START_SECONDS = 300.0
+T = TypeVar("T")
+
 _CLOSED = Assignment(stop=True)
 
 
@@ -25,9 +27,10 @@ class QueueActor:
         """Begin a queue."""
         self._queues[name] = FileQueue(rules)
 
-    def close(self, name: str) -> None:
-        """End a queue: its workers are told to stop."""
-        self._queues.pop(name, None)
+    def close(self, name: str) -> tuple[str, ...]:
+        """End a queue: its workers are told to stop; returns those that have asked for work."""
+        queue = self._queues.pop(name, None)
+        return () if queue is None else queue.workers
 
     def exchange(self, name: str, worker: str, life: str, reports: Sequence[FileReport], seconds: float) -> Assignment:
         """See `FileQueue.exchange`."""
@@ -43,7 +46,7 @@ class QueueActor:
 
 
 class HostedQueue:
-    """A queue in this process where the backend can have it there, else in a small process of the client's.
+    """A queue in this process where the backend can have it there, else in a small process of this one's.
 
     Raises:
         ActorLost: (all methods but `close`) That process is gone, and what the queue knew.
@@ -52,37 +55,33 @@ class HostedQueue:
     def __init__(self, client: Client, name: str, rules: QueueRules) -> None:
         self.name = name
         self._client = client
-        if client.capabilities.hosted_in_process:
-            self.handle: ActorHandle = client.host_actor(QueueActor, name=name)
-        else:
-            self.handle = _shared_host(client, name)
-        try:
-            typed_method(self.handle, QueueActor.open)(name, rules)
-        except ActorLost:
-            _forget_host(client, self.handle)
-            raise
+        self.handle = _shared_host(client, name)
+        self._ask(typed_method(self.handle, QueueActor.open).remote(name, rules))
 
     def sync(self, tasks: Sequence[FileTask], exhausted: bool, ended: Sequence[EndedWorker]) -> QueueUpdate:
         """See `FileQueue.sync`."""
-        try:
-            update = typed_method(self.handle, QueueActor.sync)(self.name, tasks, exhausted, ended)
-        except ActorLost:
-            _forget_host(self._client, self.handle)
-            raise
+        update = self._ask(typed_method(self.handle, QueueActor.sync).remote(self.name, tasks, exhausted, ended))
         if update is None:
             raise ActorLost(f"the queue {self.name} is gone: its process was started again")
         return update
 
-    def close(self) -> None:
-        """End it; workers that ask for more end, too."""
+    def close(self) -> frozenset[str]:
+        """End it, and workers when they ask for more; returns the workers that have ever asked."""
         try:
-            typed_method(self.handle, QueueActor.close)(self.name)
+            return frozenset(self._ask(typed_method(self.handle, QueueActor.close).remote(self.name)))
+        except ActorLost:
+            return frozenset()
+
+    def _ask(self, future: ActorFuture[T]) -> T:
+        try:
+            return future.result()
         except ActorLost:
             _forget_host(self._client, self.handle)
+            raise
 
 
 # Starting a process takes longer than a thousand small files do.
-_hosts: WeakKeyDictionary[Client, tuple[ActorGroup, ActorHandle]] = WeakKeyDictionary()
+_hosts: WeakKeyDictionary[Client, ActorHandle] = WeakKeyDictionary()
 _hosts_lock = threading.Lock()
 
 
@@ -90,15 +89,11 @@ def _shared_host(client: Client, name: str) -> ActorHandle:
     with _hosts_lock:
         known = _hosts.get(client)
         if known is None:
-            group = client.create_actor_group(QueueActor, name=name, count=1)
-            (handle,) = group.wait_ready(timeout=_START_SECONDS)
-            known = _hosts[client] = (group, handle)
-        return known[1]
+            known = _hosts[client] = client.host_actor(QueueActor, name=name)
+        return known
 
 
 def _forget_host(client: Client, handle: ActorHandle) -> None:
     with _hosts_lock:
-        known = _hosts.get(client)
-        if known is not None and known[1] is handle:
+        if _hosts.get(client) is handle:
             del _hosts[client]
-            known[0].shutdown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import tempfile
@@ -9,6 +10,7 @@ import time
 from typing import IO
 
 from marin.run.mapping.state import FinishedFile
+from rigging.errors import Conflict, InvalidRequest
 from rigging.filesystem import local_path, upload_file, url_to_fs
 
 _UPLOAD_SECONDS = 30.0
@@ -20,24 +22,34 @@ class Manifest:
 
     Until `close` they are in a file beside it with `.partial` at its name's end. That grows as it goes where the
     manifest is local; elsewhere it is replaced now and then, so that sending takes a small part of the time.
+
+    Raises:
+        InvalidRequest: (when it is made) It names no file, or cannot be put there.
+        Conflict: (when it is made) Another process writes it.
     """
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self._path = local_path(url)
+    def __init__(self, url: str | os.PathLike[str]) -> None:
+        self.url = _checked(url)
+        self._path = local_path(self.url)
         self._sent_at = time.monotonic()
         self._interval = _UPLOAD_SECONDS
         if self._path is None:
             self._stream: IO[str] = tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".jsonl")  # noqa: SIM115
+            try:
+                # That it cannot be written is to be known before the work, not after it.
+                self._send()
+            except Exception as error:
+                cause = f"{type(error).__name__}: {error}"
+                raise InvalidRequest(f"map_files: manifest {self.url!r} cannot be written: {cause}") from error
         else:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)
-            self._stream = open(self._path + ".partial", "w", encoding="utf-8")  # noqa: SIM115
+            self._stream = _open_alone(self._path + ".partial", self.url)
 
     def add(self, files: tuple[FinishedFile, ...]) -> None:
         """Write the lines of these files."""
         for task, status, error, _ in files:
             line = {"input": task.input, "output": task.output, "status": str(status), "error": error or None}
-            self._stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+            self._stream.write(_as_json(line) + "\n")
         self._stream.flush()
         if self._path is None and time.monotonic() - self._sent_at > self._interval:
             self._send()
@@ -67,3 +79,45 @@ class Manifest:
         upload_file(self._stream.name, self.url + ".partial")
         self._sent_at = time.monotonic()
         self._interval = max(_UPLOAD_SECONDS, _UPLOAD_SHARE * (self._sent_at - began))
+
+
+def _checked(url: str | os.PathLike[str]) -> str:
+    text = os.fspath(url) if isinstance(url, os.PathLike) else url
+    if not isinstance(text, str) or not text:
+        raise InvalidRequest(f"map_files: manifest {url!r} is not a path")
+    path = local_path(text)
+    if text.endswith("/") or (path is not None and os.path.isdir(path)):
+        raise InvalidRequest(f"map_files: manifest {text!r} is a folder; it must be the path of a file")
+    return text
+
+
+def _open_alone(path: str, url: str) -> IO[str]:
+    """Open a file for writing that no other process has open so; it is emptied."""
+    stream = open(path, "a", encoding="utf-8")  # noqa: SIM115
+    try:
+        # Not flock: that is held by all that this process forks.
+        fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(stream.fileno()).st_ino != os.stat(path).st_ino:
+            raise BlockingIOError
+    except (BlockingIOError, FileNotFoundError):
+        stream.close()
+        raise Conflict(f"map_files: manifest {url!r} is being written by another run; wait for its end") from None
+    except OSError:
+        # A filesystem without locks.
+        pass
+    stream.truncate(0)
+    return stream
+
+
+def _as_json(line: dict[str, str | None]) -> str:
+    text = json.dumps(line, ensure_ascii=False)
+    # Names of files may be no text, of which Python makes what UTF-8 has no way to write.
+    return text if _is_utf8(text) else json.dumps(line)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -31,6 +31,7 @@ _ENDING_SECONDS = 5.0
 _MOST_STILLBORN = 3
 _MOST_LOST_QUEUES = 10
 _MOST_SHOWN_FAILURES = 5
+_MOST_REASON_CHARACTERS = 300
 
 
 @dataclass(slots=True)
@@ -77,10 +78,11 @@ class MapRun:
 
     def stop(self, at_once: bool) -> None:
         """End the workers, and the queue; those that work end by themselves, unless it is to be at once."""
+        came = self.queue.close() if self.queue is not None else frozenset()
+        self.queue = None
         deadline = time.monotonic() + (0.0 if at_once else _ENDING_SECONDS)
-        for handle in self.workers.values():
-            if at_once or handle.status() is JobStatus.PENDING:
-                handle.terminate()
+        for name in [name for name in self.workers if at_once or name not in came]:
+            self.workers.pop(name).terminate()
         while self.workers and time.monotonic() < deadline:
             self._wait()
             while not self.ended.empty():
@@ -88,9 +90,6 @@ class MapRun:
         for handle in self.workers.values():
             handle.terminate()
         self.workers.clear()
-        if self.queue is not None:
-            self.queue.close()
-            self.queue = None
 
     def _take(self, wanted: int) -> None:
         """Take so many more from the inputs, or what comes within a moment: workers wait for it."""
@@ -114,7 +113,9 @@ class MapRun:
         while not self.ended.empty():
             worker = self.ended.get()
             if (handle := self.workers.get(worker)) is not None:
-                ended.append(EndedWorker(worker, handle.status() is JobStatus.STOPPED))
+                status = handle.status()
+                reason = str(_cause_of(handle)).partition("\n")[0] if status is JobStatus.FAILED else ""
+                ended.append(EndedWorker(worker, status is JobStatus.STOPPED, reason[:_MOST_REASON_CHARACTERS]))
         update = self.queue.sync(self.to_send, self.exhausted, ended)
         self.to_send = []
         self._bury(ended, update)

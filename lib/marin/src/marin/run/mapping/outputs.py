@@ -16,22 +16,22 @@ from rigging.filesystem import TEMPORARY_PREFIX, local_path, upload_file, url_to
 class OutputWriter:
     """Gives functions local paths to write to, and moves what they wrote into place.
 
-    A local output is written in a folder of the writer's own beside it, and renamed; any other in a temporary folder of
-    this machine, and sent by one put. The file has the output's own name there, whose extension may matter.
+    A local output is written in a folder of the writer's own beside it, and gets its name when it is whole; any other
+    in a temporary folder of this machine, and sent by one put. The file has the output's own name there, whose
+    extension may matter.
     """
 
     def __init__(self) -> None:
         self._name = f"{TEMPORARY_PREFIX}{uuid.uuid4().hex[:12]}"
-        self._beside: dict[str, str] = {}
+        self._folders: set[str] = set()
         self._scratch: str | None = None
 
     def __enter__(self) -> OutputWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for folder in (*self._beside.values(), self._scratch):
-            if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def exists(self, output: str) -> bool:
         """Whether the output is there already."""
@@ -44,6 +44,8 @@ class OutputWriter:
     @contextlib.contextmanager
     def writing(self, output: str) -> Iterator[str]:
         """A path to write to; the file is in its place after the block, and nowhere if that raises.
+
+        What else is left in its folder is removed.
 
         Raises:
             JobFailed: No file was written to that path.
@@ -58,30 +60,44 @@ class OutputWriter:
             if path is None:
                 upload_file(place, output)
             else:
-                os.replace(place, path)
+                _put_in_place(place, path)
         finally:
-            _remove(place)
+            _empty(folder)
 
     def _folder_beside(self, path: str) -> str:
-        directory = os.path.dirname(path)
-        folder = self._beside.get(directory)
-        if folder is None:
-            folder = os.path.join(directory, self._name)
-            os.makedirs(folder, exist_ok=True)
-            self._beside[directory] = folder
+        folder = os.path.join(os.path.dirname(path), self._name)
+        # Each time: the one before may have been removed, by the function or whoever tidies up.
+        os.makedirs(folder, exist_ok=True)
+        self._folders.add(folder)
         return folder
 
     def _scratch_folder(self) -> str:
         if self._scratch is None:
             self._scratch = tempfile.mkdtemp(prefix="marin-map-files-")
+            self._folders.add(self._scratch)
+        os.makedirs(self._scratch, mode=0o700, exist_ok=True)
         return self._scratch
 
 
-def _remove(place: str) -> None:
-    """What a failed function has left, file or folder; nothing after a success."""
+def _put_in_place(place: str, path: str) -> None:
+    """Give a whole file its name; an output that is there by now, of a worker that was thought gone, stays as it is."""
     try:
-        os.unlink(place)
-    except FileNotFoundError:
-        pass
+        os.link(place, path)
+        return
+    except FileExistsError:
+        if os.path.isfile(path):
+            return
     except OSError:
-        shutil.rmtree(place, ignore_errors=True)
+        # A filesystem without links.
+        pass
+    os.replace(place, path)
+
+
+def _empty(folder: str) -> None:
+    """Remove what a function has left there, files and folders."""
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                os.unlink(entry.path)

@@ -50,10 +50,16 @@ class FinishedFile(NamedTuple):
 
 
 class EndedWorker(NamedTuple):
-    """A worker whose job has ended; preempted: from outside, so that its files are not to blame."""
+    """A worker whose job has ended.
+
+    Args:
+        preempted: From outside, so that its files are not to blame.
+        reason: How it failed, for people.
+    """
 
     name: str
     preempted: bool = False
+    reason: str = ""
 
 
 class Assignment(NamedTuple):
@@ -137,6 +143,11 @@ class FileQueue:
         """Files that no worker has."""
         return len(self._pending) + len(self._alone)
 
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Workers that have asked for work and are not known to have ended."""
+        return tuple(self._lives)
+
     def exchange(self, worker: str, life: str, reports: Sequence[FileReport], seconds: float) -> Assignment:
         """Take a worker's reports and give it more to do; files it had and does not report were not begun.
 
@@ -186,7 +197,7 @@ class FileQueue:
         life = self._lives.pop(worker.name, None)
         if life is None:
             return False
-        self._release(life, worker.preempted)
+        self._release(life, worker.preempted, worker.reason)
         return True
 
     def _admit(self, worker: str, life: str) -> bool:
@@ -225,7 +236,7 @@ class FileQueue:
         else:
             self._pending.append(report.number)
 
-    def _release(self, life: str, preempted: bool) -> None:
+    def _release(self, life: str, preempted: bool, reason: str = "") -> None:
         """A process is gone, with whatever it had."""
         self._past.add(life)
         numbers = self._leases.pop(life, ())
@@ -235,7 +246,7 @@ class FileQueue:
             if preempted:
                 self._charge_preemption(entry)
             elif len(numbers) == 1:
-                self._charge_crash(entry)
+                self._charge_crash(entry, reason)
             else:
                 self._alone.append(entry.task.number)
 
@@ -248,11 +259,12 @@ class FileQueue:
         else:
             self._pending.append(number)
 
-    def _charge_crash(self, entry: _Entry) -> None:
+    def _charge_crash(self, entry: _Entry, reason: str) -> None:
         entry.failures += 1
         number = entry.task.number
         if entry.failures > self.rules.max_retries_failure:
-            self._finish(FileReport(number, FileStatus.FAILED, "the worker's process died while it had this file"))
+            text = "the worker's process died while it had this file" + (f": {reason}" if reason else "")
+            self._finish(FileReport(number, FileStatus.FAILED, text))
         else:
             self._alone.append(number)
 

@@ -12,7 +12,8 @@ from fray.actor import ActorHandle
 from fray.errors import ActorLost
 from marin.run.mapping.outputs import OutputWriter
 from marin.run.mapping.state import Assignment, FileReport, FileStatus, FileTask
-from rigging.errors import Conflict, JobFailed
+from rigging.calls import call_to_end
+from rigging.errors import Conflict, JobFailed, Unavailable
 
 FileFunction = Callable[[str, str], object]
 
@@ -31,18 +32,26 @@ class WorkerOptions(NamedTuple):
 
 
 def run_worker(queue: ActorHandle, options: WorkerOptions, fn: FileFunction) -> None:
-    """Work until the queue says stop, or is gone."""
+    """Work until the queue says stop, or is gone.
+
+    Raises:
+        Unavailable: The queue has never answered.
+    """
     life = uuid.uuid4().hex
     reports: list[FileReport] = []
     seconds = 0.0
     pause = _FIRST_PAUSE
+    answered = False
     with OutputWriter() as writer:
         while True:
             try:
                 assignment: Assignment = queue.exchange(options.queue, options.name, life, reports, seconds)
-            except (ActorLost, Conflict):
+            except (ActorLost, Conflict) as error:
+                if not answered:
+                    raise Unavailable(f"this worker cannot reach the process that called map_files: {error}") from error
                 # The driver has ended, or starts anew with other workers.
                 return
+            answered = True
             if assignment.stop:
                 return
             began = time.monotonic()
@@ -68,7 +77,7 @@ def make_file(task: FileTask, fn: FileFunction, writer: OutputWriter) -> FileRep
         if writer.exists(task.output):
             return FileReport(task.number, FileStatus.EXISTED)
         with writer.writing(task.output) as place:
-            if fn(task.input, place) is False:
+            if call_to_end(fn, task.input, place) is False:
                 raise JobFailed("the function returned False")
     except (Exception, SystemExit) as error:
         summary = "".join(traceback.format_exception_only(error)).strip()[:_MOST_ERROR_CHARACTERS]

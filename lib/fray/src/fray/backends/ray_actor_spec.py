@@ -1,0 +1,59 @@
+"""What actors on Ray are made from, as their maker sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fray.backends.ray_actor import RayActorHandle
+from fray.pickling import dumps
+from fray.types import ActorConfig
+from rigging.errors import InvalidRequest
+from rigging.filesystem.budget import budget_environment
+
+
+@dataclass(frozen=True, slots=True)
+class ActorSpec:
+    """Actors of one class with one name.
+
+    Args:
+        namespace: Ray namespace of their client.
+        address: Of the cluster.
+    """
+
+    cls: type[Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    name: str
+    config: ActorConfig
+    namespace: str
+    address: str
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """What can be called."""
+        names = (name for name in dir(self.cls) if not name.startswith("_"))
+        return tuple(name for name in names if callable(getattr(self.cls, name, None)))
+
+    def payloads(self, count: int) -> list[bytes]:
+        """What each of `count` actors is constructed from, for `ActorHost`."""
+        from fray.backends.ray_host import Birth
+
+        if count < 1:
+            raise InvalidRequest(f"actor group {self.name!r}: count must be at least 1, not {count}")
+        methods, variables = self.methods, budget_environment()
+        births = (
+            Birth(self.cls, self.args, self.kwargs, self.namespace, self.address, self.name, index,
+                  self.config.max_concurrency, methods, variables)
+            for index in range(count)
+        )  # fmt: skip
+        return [dumps(birth, f"actor {self.name!r}") for birth in births]
+
+    def handles(self, ray_names: Sequence[str]) -> list[RayActorHandle]:
+        """Handles of actors that were started under these names."""
+        methods, concurrency = self.methods, self.config.max_concurrency
+        return [
+            RayActorHandle(ray_name, self.namespace, self.name, index, self.cls.__name__, methods, concurrency)
+            for index, ray_name in enumerate(ray_names)
+        ]
