@@ -1,7 +1,6 @@
 """The Ray code of the documents, word for word, on a real cluster with a TPU's resources; each `...` is filled in."""
 
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fray.testing.ray_harness import RayCluster
+from marin.run.testing_documents import blocks, filled
 from rigging.filesystem import filesystem
 from rigging.testing.gcs_server import GcsServer
 
@@ -38,22 +38,6 @@ def cluster(store: GcsServer) -> Iterator[RayCluster]:
         yield cluster
 
 
-def blocks(document: str) -> list[str]:
-    """The Python blocks of a document."""
-    return re.findall(r"^```python\n(.*?)^```", (DOCUMENTS / document).read_text(), re.DOTALL | re.MULTILINE)
-
-
-def filled(text: str, *fillings: tuple[str, str]) -> str:
-    """The text with the first `...` after each of these beginnings replaced."""
-    for before, filling in fillings:
-        head, found, tail = text.partition(before)
-        assert found, before
-        gap, dots, rest = tail.partition("...")
-        assert dots
-        text = head + before + gap + filling + rest
-    return text
-
-
 def run(tmp_path: Path, script: str) -> str:
     path = tmp_path / "script.py"
     path.write_text(script)
@@ -63,7 +47,7 @@ def run(tmp_path: Path, script: str) -> str:
 
 
 def test_plain_functions_and_functions_that_ask_for_cpus(cluster: RayCluster, tmp_path: Path) -> None:
-    plain, cpus = (text for text in blocks("internal-developers.md") if "TPU" not in text)
+    plain, cpus = (text for text in blocks(DOCUMENTS / "internal-developers.md") if "TPU" not in text)
     script = "import ray\nray.init(log_to_driver=False)\n" + filled(plain, ("def my_function():", "return 'it ran'"))
     script += "print(result)\n" + filled(
         cpus, ("def my_cpu_job():", "return ray.get_runtime_context().get_assigned_resources()['CPU']")
@@ -75,7 +59,7 @@ def test_plain_functions_and_functions_that_ask_for_cpus(cluster: RayCluster, tm
 def test_functions_that_ask_for_a_tpu(cluster: RayCluster, tmp_path: Path) -> None:
     if LOCKFILE.exists():
         pytest.skip("NOT TESTED: a TPU of this machine is in use")
-    ask, removing = (text for text in blocks("internal-developers.md") if "TPU" in text)
+    ask, removing = (text for text in blocks(DOCUMENTS / "internal-developers.md") if "TPU" in text)
     body = (
         "open('/tmp/libtpu_lockfile', 'w').close(); context = ray.get_runtime_context(); "
         "return context.get_assigned_resources()"
@@ -143,7 +127,7 @@ def test_the_task_queue(cluster: RayCluster, tmp_path: Path) -> None:
     fs = filesystem("gs")
     for name, text in texts.items():
         fs.pipe_file(f"reddit/raw/{name}", text.encode())
-    (block,) = blocks("infra-readme.md")
+    (block,) = blocks(DOCUMENTS / "infra-readme.md")
     read = "import fsspec\n    texts = fsspec.open(gcs_reddit_input, 'rt').open().read().splitlines()"
     write = "with fsspec.open(gcs_toxicity_output, 'wt').open() as file: json.dump(scores, file)"
     script = filled(

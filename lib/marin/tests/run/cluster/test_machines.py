@@ -4,6 +4,7 @@ Its provider is Ray's `local` one; `docker` and `gcloud` are stand-ins (see mari
 tests share a cluster, and the last one ends it.
 """
 
+import json
 import shlex
 import signal
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import yaml
 
 from marin.run.cluster.testing_machines import Machines, missing
 from marin.run.cluster.testing_machines.operator import FILE, Operator, until
+from marin.run.testing_documents import blocks, filled
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,6 +26,7 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[5]
+DOCUMENTS = Path(__file__).parents[1] / "documents"
 DASHBOARD = "http://127.0.0.1:8265"
 MARIN = ("python", "-m", "marin.run.cluster")
 
@@ -114,6 +117,83 @@ def test_the_documents_two_terminals(operator: Operator) -> None:
         assert "8 of 8 tasks are well, on 2 distinct nodes" in done.stdout
         listed = operator.marin("jobs", "--all")
         assert "SUCCEEDED" in listed.stdout, listed.stdout + listed.stderr
+
+
+RAY_RUN = ("python", "marin/run/ray_run.py", "--cluster", "marin-cluster", "--no-project-deps")
+
+
+@pytest.mark.parametrize(
+    ("experiment", "printed"),
+    [
+        ("experiments/hello_world.py", '{"sum": 4950, "min": 0, "max": 99}'),
+        ("experiments/tutorials/fan_out.py", '{"sum": 40475, "jobs": {"outer": 50, "inner": 50}}'),
+        ("experiments/tutorials/sweep.py", "best of 9: lr=0.5-momentum=0.0, loss 0"),
+    ],
+)
+def test_experiments(operator: Operator, experiment: str, printed: str) -> None:
+    variables = ("-e", "FRAY_CLIENT=ray", "-e", "MARIN_PREFIX=/srv/marin")
+    done = operator.run(*RAY_RUN, *variables, "--", "python", experiment, seconds=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert printed in done.stdout
+    assert not operator.tunnels()
+
+
+def test_the_documents_functions_that_ask_for_a_tpu(operator: Operator) -> None:
+    ask, removing = (text for text in blocks(DOCUMENTS / "internal-developers.md") if "TPU" in text)
+    body = (
+        "open('/tmp/libtpu_lockfile', 'w').close(); "
+        "return os.uname().nodename, ray.get_runtime_context().get_assigned_resources()"
+    )
+    for block, left in ((ask, 1), (removing, 0)):
+        start = "import json, os, ray\nray.init(log_to_driver=False)\n"
+        end = "print(json.dumps(ray.get(my_tpu_job.remote())))\n"
+        operator.write("tpu.py", start + filled(block, ("def my_tpu_job():", body)) + end)
+        done = operator.run(*RAY_RUN, "--", "python", "tpu.py")
+        assert done.returncode == 0, done.stdout + done.stderr
+        host, given = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("[")))
+        assert host.startswith("worker-")
+        assert (given["CPU"], given["TPU"], given["TPU-v4-8-head"]) == (8, 4, 1)
+        locks = list(operator.machines.all[host].folder.glob("opt/container-*/tmp/libtpu_lockfile"))
+        assert len(locks) == left
+        for lock in locks:
+            lock.unlink()
+
+
+WAITS = """
+import pathlib, sys, time
+with open(f"/srv/{sys.argv[1]}", "a") as notes:
+    notes.write("begun\\n")
+while not pathlib.Path("/srv/end").exists():
+    time.sleep(0.2)
+print(sys.argv[1], "is done")
+"""
+
+
+def test_a_restart_submits_the_jobs_again(operator: Operator) -> None:
+    """One runs on the head, two have a worker each, and one waits for a worker; another was stopped before."""
+    operator.write("waits.py", WAITS)
+    a_worker = ("--entrypoint-num-cpus", "120")
+    wanted = {"here": (), "there": a_worker, "over-there": a_worker, "later": a_worker}
+    for name, resources in {"stopped": (), **wanted}.items():
+        words = ("--no_wait", "--submission-id", name, *resources, "--", "python", "waits.py", name)
+        done = operator.run(*RAY_RUN, *words)
+        assert (done.returncode, done.stdout.strip()) == (0, name), done.stdout + done.stderr
+        if name != "later":
+            until(operator.shared(name).exists, f"{name} runs", 100)
+    stop = operator.marin("stop-job", "stopped", "--yes", "--cluster", FILE)
+    assert stop.returncode == 0, stop.stderr
+    until(lambda: operator.jobs() == {**dict.fromkeys(wanted, "RUNNING"), "later": "PENDING"}, "one has ended", 60)
+
+    done = operator.marin("restart", "--yes", seconds=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 jobs are saved" in done.stderr
+    operator.await_nodes()
+    until(lambda: sorted(operator.jobs().values()) == ["PENDING", *["RUNNING"] * 3], "three run, and one waits", 200)
+    assert set(operator.jobs()) == set(wanted)
+    until(lambda: operator.shared("here").read_text() == "begun\n" * 2, "it has begun anew", 60)
+    assert operator.shared("stopped").read_text() == "begun\n"
+    operator.shared("end").touch()
+    until(lambda: operator.jobs("--all") == dict.fromkeys(wanted, "SUCCEEDED"), "all are done", 200)
 
 
 def test_down_leaves_nothing(operator: Operator) -> None:

@@ -65,7 +65,7 @@ def test_a_dry_run_of_a_restart(ray: FakeRay, capsys: Output) -> None:
     assert main(["restart", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     kinds = [line.split("ray ")[-1].split()[0] if "ray " in line else line.split()[0] for line in lines]
-    assert kinds == ["dashboard", "GET", "rsync-down", "down", "DELETE", "up", "dashboard", "POST"]
+    assert kinds == ["dashboard", "GET", "POST", "rsync-down", "down", "DELETE", "up", "dashboard", "POST"]
     assert ray.calls() == []
 
 
@@ -262,7 +262,10 @@ def test_a_restart_saves_jobs_and_submits_them_again(ray: FakeRay, server: JobsS
         "metadata": noted,
         "entrypoint_num_cpus": 2.0,
     }
-    assert [line for line in server.requests if line == "POST /api/jobs/"] == ["POST /api/jobs/"]
+    unpacked_by, *others = [name for name in server.jobs if name not in ("job-0", "job-1")]
+    assert others == []
+    assert server.jobs[unpacked_by].body["runtime_env"] == {"working_dir": "gcs://_ray_pkg_1.zip"}
+    assert server.requests.count("POST /api/jobs/") == 2
     assert not any(_runs(pid) for pid in ray.tunnels())
 
 
@@ -293,6 +296,20 @@ def test_nothing_is_stopped_when_a_working_directory_cannot_be_had(
     said = "working directory of job-1 is not on the head" if there else "rsync-down"
     assert said in capsys.readouterr().err
     assert "down" not in [words[0] for words in ray.calls()]
+
+
+def test_nothing_is_stopped_when_a_working_directory_cannot_be_unpacked(
+    ray: FakeRay, server: JobsServer, capsys: Output
+) -> None:
+    environment = {"working_dir": "gcs://_ray_pkg_1.zip"}
+    for name in ("job-1", "job-2"):
+        server.jobs[name] = Job({"submission_id": name, "entrypoint": "x", "runtime_env": environment}, "PENDING")
+    server.on_submit = lambda job: job.end("FAILED", None, "Failed to set up runtime environment")
+    assert main(["restart", "--yes"]) == 3
+    said = capsys.readouterr().err
+    assert "the working directory of job-1, job-2 cannot be had on the head: Failed to set up runtime env" in said
+    assert "nothing was stopped" in said
+    assert {words[0] for words in ray.calls()} == {"exec", "dashboard"}
 
 
 def test_which_jobs_are_submitted_again_and_in_which_order() -> None:

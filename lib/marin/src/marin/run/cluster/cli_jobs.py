@@ -29,8 +29,9 @@ from marin.run.cluster.context import (
     yes_option,
 )
 from marin.run.cluster.execute import run
-from marin.run.cluster.job_backup import SavedJob, select_jobs, with_package
+from marin.run.cluster.job_backup import LostJob, SavedJob, select_jobs, with_package
 from marin.run.cluster.launched import state_folder
+from marin.run.cluster.unpacking import unpack_on_head
 from marin.run.cluster_target import ClusterTarget, find_target
 from marin.run.connection import open_connection
 from marin.run.jobs_api import JobsApi, NotReady
@@ -95,7 +96,9 @@ def restart(cluster: str, resubmit: str | None, yes: bool, dry_run: bool) -> Non
             return
         fetch = commands.fetch_unpacked(found.shown, "PACKAGE.zip", "FOLDER/PACKAGE.zip/")
         down, up = commands.down(found.shown), commands.up(found.shown)
-        show(*_shown_calls(found.target, "GET /api/jobs/"), f"{fetch}  (each job's working directory)")
+        unpack = "POST /api/jobs/  (for each job's working directory one that has it)"
+        show(*_shown_calls(found.target, "GET /api/jobs/"), *_shown_calls(found.target, unpack)[1:])
+        show(f"{fetch}  (each job's working directory)")
         show(down, *shown_leftovers(found), up)
         show(*_shown_calls(found.target, submit))
         return
@@ -128,7 +131,16 @@ def _clear(found: Operated) -> None:
 
 def _save(found: Operated) -> Path:
     """Write down the jobs that run, with their working directories; nothing is stopped before all are there."""
-    saved, lost = select_jobs(_ask(found.target, lambda api: api.jobs()))
+
+    async def look(api: JobsApi) -> tuple[list[SavedJob], list[LostJob]]:
+        saved, lost = select_jobs(await api.jobs())
+        await unpack_on_head(api, saved)
+        return saved, lost
+
+    try:
+        saved, lost = _ask(found.target, look)
+    except Conflict as error:
+        raise Conflict(f"{error}; nothing was stopped") from None
     for job in lost:
         say(f"job {job.job_id} will not be submitted again: {job.reason}")
     folder = state_folder(os.environ, Path.home()) / "jobs" / f"{found.name}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -16,6 +16,7 @@ from marin.run.cluster.testing_machines.terminal import Terminal
 FILE: Final = "infra/marin-cluster.yaml"
 _ATTEMPTS: Final = 3
 _LOOK_SECONDS: Final = 0.5
+_TUNNEL: Final = re.compile(r"(\S*/)?ssh .* -L ")
 _FROM_THE_START: Final = re.compile(r"bash .*/boot\.sh |cat$|sshd: /usr/sbin/sshd ")
 _COUNT_NODES: Final = "import ray; ray.init(logging_level=40); print(sum(node['Alive'] for node in ray.nodes()))"
 
@@ -65,9 +66,15 @@ class Operator:
         done = self.marin("ssh", "--", "python", "-c", _COUNT_NODES)
         return int(done.stdout) if done.returncode == 0 else -1
 
+    def jobs(self, *options: str) -> dict[str, str]:
+        """The status of each job."""
+        done = self.marin("jobs", "--cluster", FILE, *options)
+        assert done.returncode == 0, done.stderr
+        return {line.split()[1]: line.split()[0] for line in done.stdout.splitlines()}
+
     def tunnels(self) -> list[str]:
         """The programs at the laptop that forward ports to the head."""
-        return [line for line in self.laptop.processes() if line.startswith("ssh ") and " -L " in line]
+        return [line for line in self.laptop.processes() if _TUNNEL.match(line)]
 
     def kill(self, text: str, number: signal.Signals) -> None:
         """Send a signal to the processes of the laptop whose command line has this text."""
