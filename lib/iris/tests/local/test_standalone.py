@@ -61,6 +61,24 @@ def test_it_serves_what_it_is_told_and_leaves_its_users_token_in_a_private_file(
     }
 
 
+def test_the_users_token_is_private_before_it_is_written(
+    serve: list[ControllerConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[int] = []
+    write = Path.write_text
+
+    def note(path: Path, text: str) -> int:
+        modes.append(path.stat().st_mode & 0o777)
+        return write(path, text)
+
+    monkeypatch.setattr(Path, "write_text", note)
+    (tmp_path / ".user-token").write_bytes(b"left by one that was killed")
+    run(tmp_path)  # a directory that others may read
+    assert modes == [0o600]
+    assert (tmp_path / "user-token").stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / ".user-token").exists()
+
+
 def test_a_place_that_cannot_be_written_is_named(
     serve: list[ControllerConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,6 +132,8 @@ def test_an_attrs_field_that_is_not_set_stays_so(kind: type[Any]) -> None:
     assert parts(plain) == [("x", 3)], "what is not set is no part"
     changed = shape(plain).make(plain, {"x": 4})
     assert (parts(changed), parts(plain)) == ([("x", 4)], [("x", 3)])
+    plain.y = 5
+    assert parts(shape(plain).make(plain, {"x": 4})) == [("x", 4), ("y", 5)], "what was set later goes along"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from iris.store.replicate.rewind import rewind
 from iris.store.salvage import Salvaged, damage_of, salvage
 from iris.worker.host_env import hide_own_environment
 from rigging.errors import InvalidRequest, NotFound
-from rigging.filesystem import write_bytes_atomic
 from rigging.log_setup import configure_logging
 
 TOKEN_NAME = "user-token"
@@ -70,9 +69,12 @@ def serve_standalone(
     def tell(address: Address) -> None:
         token = make_token(load_or_create_secret(config.state_dir / "secret"), PrincipalKind.ADMIN, default_user())
         place = config.state_dir / TOKEN_NAME
-        place.touch(mode=0o600)
-        write_bytes_atomic(str(place), token.encode())
-        place.chmod(0o600)
+        # Nobody else can ever read it, also where the directory was there before and is open to others.
+        made = place.with_name(f".{TOKEN_NAME}")
+        made.unlink(missing_ok=True)
+        made.touch(mode=0o600)
+        made.write_text(token)
+        made.replace(place)
         on_ready(str(address), place)
 
     async def run() -> None:
