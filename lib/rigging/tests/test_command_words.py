@@ -20,6 +20,23 @@ def test_variables_become_one_option() -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["-e"], "-e needs a variable"),
+        (["--env", "-x"], "--env needs a variable"),
+        (["-e", "A-B=1"], "'A-B' cannot be the name of a variable"),
+        (["-e", "=1"], "'' cannot be the name"),
+        (["-e", "1A", "x"], "'1A' cannot be the name"),
+        (["-e", "UNSET"], "UNSET is not set in your environment"),
+        (["-eUNSET", "1"], "UNSET is not set in your environment"),
+    ],
+)
+def test_variables_without_a_name_or_a_value_are_refused(words: list[str], reason: str) -> None:
+    with pytest.raises(InvalidRequest, match=reason):
+        rewrite_env(words, {"SET": "1"}, "--set")
+
+
+@pytest.mark.parametrize(
     ("words", "rest"),
     [
         (["-e", "HF_TOKEN", "s"], ["-e", "HF_TOKEN"]),

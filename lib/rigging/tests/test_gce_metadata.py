@@ -1,5 +1,6 @@
 """One question to a metadata server, and what is no answer of one."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -75,3 +76,20 @@ def test_it_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> No
     assert metadata_host() == "there:80"
     monkeypatch.setenv("GCE_METADATA_HOST", "")
     assert metadata_host() == "metadata.google.internal"
+
+
+def test_what_speaks_another_protocol_is_none() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        host = f"127.0.0.1:{listening.getsockname()[1]}"
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"220 mail.example ESMTP\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(OSError, match=f"{host} does not speak HTTP as a metadata server does"):
+            ask_metadata(host, "zone", 20)
+        thread.join()

@@ -1,11 +1,12 @@
 import io
 import json
 import os
+import subprocess
 import sys
 
 import pytest
 
-from rigging.printable import is_printable_line, print_lines, printable, printable_json, printable_line
+from rigging.printable import is_printable_line, print_lines, printable, printable_json, printable_line, text_of
 
 HOSTILE = "\x1b]0;title\x07\x9b31m\x7f\r\u202egpj\u2066\u200f\u2028\ufeff\udcff\U000e0041"
 
@@ -43,3 +44,31 @@ def test_a_closed_stdout_drops_lines_and_keeps_no_descriptor(monkeypatch: pytest
         monkeypatch.setattr(sys, "stdout", stream)
         print_lines(["one", "two"])
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_value_that_has_no_text_is_described() -> None:
+    class Mute:
+        def __str__(self) -> str:
+            raise LookupError("no words")
+
+    assert text_of(Mute()) == "<a Mute whose str() raises LookupError>"
+    assert text_of(5) == "5"
+
+
+def test_what_stdout_cannot_encode_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    print_lines(["né 日", "next"])
+    assert raw.getvalue() == b"n\\xe9 \\u65e5\nnext\n"
+
+
+def test_after_nobody_reads_any_more_the_interpreter_ends_in_peace() -> None:
+    """Else it would write what is left at its end, and report the broken pipe."""
+    program = "from rigging.printable import print_lines; print_lines(['x' * 100_000] * 3); print_lines(['y'])"
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run([sys.executable, "-c", program], stdout=write, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from rigging.errors import InvalidRequest
-from rigging.quantities import MAX_SECONDS, check_count, check_seconds, check_unit, parse_size
+from rigging.quantities import MAX_SECONDS, check_count, check_seconds, check_unit, format_size, parse_size
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,21 @@ def test_counts_are_whole_numbers_that_fit(given: int) -> None:
     with pytest.raises(InvalidRequest, match="limit must be a whole number from 0 to 2147483647, not"):
         check_count(given, "limit")
     assert check_count(2**31 - 1, "limit") == 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (150 * 2**10, "150 KiB"),
+        (1023 * 2**20, "1023 MiB"),
+        (2**30, "1 GiB"),
+        (5 * 2**40, "5 TiB"),
+        (2000 * 2**40, "2e+03 TiB"),
+    ],
+)
+def test_sizes_for_people_have_the_nearest_unit(size: int, text: str) -> None:
+    assert format_size(size) == text

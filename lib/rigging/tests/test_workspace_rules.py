@@ -41,6 +41,74 @@ def test_sizes_and_modes(tmp_path: Path) -> None:
     assert (listing.size_bytes, listing.warnings) == (12, ())
 
 
+@pytest.mark.parametrize(
+    ("folder", "reason"),
+    [
+        ("home/me", "your home directory"),
+        ("home", "a folder above your home directory"),
+        ("tmp", "the directory of temporary files"),
+        ("/", "the root of the file system"),
+        ("/usr", "a directory of the system"),
+        ("/proc/self", "a directory of the system"),
+        ("/sys", "a directory of the system"),
+        ("link", "your home directory"),
+    ],
+)
+def test_a_folder_that_is_nobodys_project_is_refused(tmp_path: Path, folder: str, reason: str) -> None:
+    for name in ("home/me/project", "tmp"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "link").symlink_to("home/me")
+    environ = {"HOME": str(tmp_path / "home/me"), "TMPDIR": str(tmp_path / "tmp")}
+    root, rules = tmp_path / folder, WorkspaceRules(other_ways="--none")
+    with pytest.raises(
+        InvalidRequest, match=f"the workspace {root} is {reason}, .* in the folder of your files, or --"
+    ):
+        check_workspace_root(root, rules=rules, environ=environ)
+    check_workspace_root(tmp_path / "home/me/project", environ=environ)
+
+
+@pytest.mark.parametrize("mark", [".git", "pyproject.toml"])
+def test_a_project_in_which_home_is_for_the_time_of_a_build_is_one(tmp_path: Path, mark: str) -> None:
+    (tmp_path / "build/home").mkdir(parents=True)
+    environ = {"HOME": str(tmp_path / "build/home"), "TMPDIR": "/tmp"}
+    with pytest.raises(InvalidRequest, match="above your home directory"):
+        check_workspace_root(tmp_path, environ=environ)
+    (tmp_path / mark).touch()
+    check_workspace_root(tmp_path, environ=environ)
+
+
+def test_a_root_that_is_no_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name in ("file", "none"):
+        with pytest.raises(InvalidRequest, match=f"workspace {tmp_path / name} is not a directory"):
+            check_workspace_root(tmp_path / name, environ={})
+
+
+def test_what_may_not_be_read_is_left_out_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("open", "folder/closed", "file"):
+        write(tmp_path, name)
+    scandir, lstat = os.scandir, Path.lstat
+
+    def closed_folder(path: str) -> object:
+        if str(path).endswith("/folder"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    def closed_file(path: Path) -> os.stat_result:
+        if path.name == "file":
+            raise PermissionError(13, "Permission denied", str(path))
+        return lstat(path)
+
+    monkeypatch.setattr(os, "scandir", closed_folder)
+    monkeypatch.setattr(Path, "lstat", closed_file)
+    listing = list_workspace(tmp_path, environ={})
+    assert [file.path for file in listing.files] == ["open"]
+    assert sorted(listing.warnings) == [
+        "file cannot be read: Permission denied; it is left out",
+        "folder cannot be read: Permission denied; it is left out",
+    ]
+
+
 def test_folders_without_files_go_along(tmp_path: Path) -> None:
     write(tmp_path, "full/x")
     write(tmp_path, "caches/__pycache__/x.pyc")

@@ -1,3 +1,4 @@
+import contextlib
 import json
 import math
 import threading
@@ -6,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rigging.distributed_lock import LeaseLock, LeaseLostError, create_lock, lease
-from rigging.errors import Conflict, InvalidRequest
+from rigging.distributed_lock import Lease, LeaseLock, LeaseLostError, create_lock, lease
+from rigging.errors import Conflict, InvalidRequest, Unavailable
+from rigging.lease.base import Claim
+from rigging.lease.identity import HolderState, holder_state
+from rigging.lease.record import StoredLease
 from rigging.testing import FakeClock
 
 SOON = 10.0
@@ -118,4 +122,82 @@ def test_an_overdue_lease_fails_the_check_even_when_renewal_hangs(path: str, clo
 
 def test_interval_must_be_below_the_timeout(path: str) -> None:
     with pytest.raises(InvalidRequest, match="heartbeat_interval=90"), lease(path, heartbeat_interval=90):
+        pass
+
+
+class StubbornStore:
+    """A store on which every attempt to take, and to give up, fails in the way that a test says."""
+
+    location = "stub://x.lock"
+
+    def __init__(self) -> None:
+        self.claims = self.renewals = 0
+        self.stored: StoredLease | None = None
+        self.refuses = True
+
+    def exclusive(self, *, create: bool) -> contextlib.AbstractContextManager[bool]:
+        return contextlib.nullcontext(True)
+
+    def read(self) -> StoredLease | None:
+        return self.stored
+
+    def claim(self, lease: Lease, replacing: StoredLease | None, *, same_holder: bool) -> Claim | None:
+        self.claims += 1
+        self.stored = StoredLease(lease.to_bytes(), str(self.claims))
+        if not self.refuses:
+            return Claim(self.stored, 1)
+        if lease.worker_id != "w":
+            self.stored = None
+        return None
+
+    def renew(self, lease: Lease, replacing: StoredLease) -> StoredLease | None:
+        self.renewals += 1
+        if self.renewals == 2:
+            self.stored = StoredLease(Lease("thief", 1.0).to_bytes(), "2")
+        return None
+
+    def delete(self, stored: StoredLease) -> bool:
+        raise Unavailable("the store is away")
+
+    def read_fence(self) -> int:
+        return 1
+
+
+def test_whoever_is_always_too_late_gives_up_at_last() -> None:
+    """There is room for one identity in many places, so it tries again; two holders would wait for each other."""
+    for worker_id, claims in (("w", 8), (None, 1)):
+        store = StubbornStore()
+        assert not LeaseLock(store, worker_id).try_acquire()
+        assert store.claims == claims
+
+
+def test_a_lease_that_could_not_be_removed_keeps_nobody_waiting_unless_its_name_was_chosen() -> None:
+    for worker_id, state in ((None, HolderState.GONE), ("w", HolderState.UNKNOWN)):
+        store = StubbornStore()
+        store.refuses = False
+        lock = LeaseLock(store, worker_id)
+        assert lock.try_acquire()
+        holder = lock.worker_id
+        with pytest.raises(Unavailable):
+            lock.release()
+        assert holder_state(holder) is state
+        with pytest.raises(LeaseLostError):
+            _ = lock.fencing_token
+
+
+def test_what_renews_in_vain_says_who_has_it() -> None:
+    store = StubbornStore()
+    store.refuses = False
+    lock = LeaseLock(store)
+    assert lock.try_acquire()
+    mine = lock.worker_id
+    with pytest.raises(LeaseLostError, match=f"stub://x.lock is lost to {mine}: now held by thief"):
+        lock.refresh()
+
+
+def test_waiting_ends_with_the_holders_name(path: str) -> None:
+    other = create_lock(path)
+    assert other.try_acquire()
+    words = f"x.lock is held by {other.worker_id}; waited 0.03 s"
+    with pytest.raises(Conflict, match=words), lease(path, wait_seconds=0.03):
         pass

@@ -111,6 +111,19 @@ def test_another_process_with_the_same_number_is_another() -> None:
     assert holder_state(mine.replace(f"{place}.{started}", f"{place}.{int(started) + 1}")) is HolderState.GONE
 
 
+def test_a_process_of_another_user_is_seen_and_one_that_proc_does_not_show_is_not_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def not_ours(pid: int, number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    mine = acquisition_id()
+    monkeypatch.setattr(os, "kill", not_ours)
+    assert holder_state(mine) is HolderState.ALIVE
+    monkeypatch.setattr(identity, "_process", lambda pid: None)
+    assert holder_state(mine) is HolderState.UNKNOWN
+
+
 @pytest.mark.parametrize("chosen", ["w", "", "host-1-2-3", "x-999999999-1-0123456789ab", "ray-worker-2147483647"])
 def test_of_chosen_ids_nothing_is_known(chosen: str) -> None:
     assert holder_state(chosen) is HolderState.UNKNOWN

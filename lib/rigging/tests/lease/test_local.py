@@ -47,8 +47,40 @@ def test_files_are_shared_as_the_umask_says(tmp_path: Path) -> None:
     assert len(modes) == 1
 
 
-def test_a_directory_removed_and_made_again_has_a_lease_of_its_own(
+def test_missing_directories_are_made(tmp_path: Path) -> None:
+    assert create_lock(str(tmp_path / "a/b/c/x.lock")).try_acquire()
+    assert create_lock(str(tmp_path / "a/b/d/x.lock")).try_acquire()
+
+
+def test_below_a_file_there_is_no_lease_and_none_can_be_taken(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    lock = create_lock(str(tmp_path / "file" / "x.lock"))
+    assert not lock.has_active_holder()
+    assert not lock.release()
+    with pytest.raises(NotADirectoryError):
+        lock.try_acquire()
+
+
+def test_what_goes_wrong_under_the_kernel_lock_leaves_no_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_descriptor: int, _operation: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    lock = create_lock(str(tmp_path / "x.lock"))
+    before = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            lock.try_acquire()
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert lock.try_acquire()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_directory_removed_and_made_again_has_a_lease_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool
 ) -> None:
     """Whoever waits for the kernel lock of a file that is gone must not think that it excludes anybody."""
     directory = tmp_path / "step"
@@ -62,13 +94,14 @@ def test_a_directory_removed_and_made_again_has_a_lease_of_its_own(
         if not removed:
             removed = True
             shutil.rmtree(directory)
-            assert early.try_acquire()
+            assert not taken or early.try_acquire()
         flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", remove_before_locking)
-    assert not late.try_acquire()
-    early.refresh()
-    assert early.fencing_token == 1
+    assert late.try_acquire() is not taken
+    holder = early if taken else late
+    holder.refresh()
+    assert holder.fencing_token == 1
 
 
 def test_what_was_read_counts_until_it_is_changed_here(tmp_path: Path) -> None:

@@ -99,6 +99,18 @@ def test_explicit_identity_is_reentrant(path: str, lock: MakeLock, clock: FakeCl
     assert not one.release()
 
 
+def test_one_identity_in_two_places_renews_and_gives_up_in_either(lock: MakeLock) -> None:
+    """What one of them has written last is not in the lock file any more."""
+    one, again = lock("w"), lock("w")
+    assert one.try_acquire()
+    assert again.try_acquire()
+    one.refresh()
+    again.refresh()
+    assert one.release()
+    with pytest.raises(LeaseLostError, match="it was removed"):
+        again.refresh()
+
+
 def test_refresh_keeps_a_lease_for_ever(lock: MakeLock, clock: FakeClock) -> None:
     mine, other = lock("mine"), lock("other")
     assert mine.try_acquire()

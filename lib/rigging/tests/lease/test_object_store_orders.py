@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from rigging.distributed_lock import HEARTBEAT_TIMEOUT, LeaseLock
+from rigging.distributed_lock import HEARTBEAT_TIMEOUT, Lease, LeaseLock
+from rigging.errors import Denied
 from rigging.lease.base import StoredLease
 from rigging.lease.object_store import ObjectLeaseStore, StoreTrouble
 from rigging.testing import FakeClock, SkewedClock
@@ -189,3 +190,21 @@ def test_a_write_that_arrives_late_is_recognised() -> None:
     lock = LeaseLock(ObjectLeaseStore("x.lock", "x.lock", objects))
     assert lock.try_acquire()
     assert lock.release()
+
+
+@pytest.mark.parametrize("same_holder", [False, True])
+def test_a_lease_without_a_number_is_given_back_unless_its_holder_may_have_it_elsewhere(same_holder: bool) -> None:
+    """Else others would wait for a holder that has never begun; what is held elsewhere is not removed."""
+    objects = SteppedObjects(lambda: None)
+    store = ObjectLeaseStore("stub://x.lock", "x.lock", objects)
+    put = objects.put
+
+    def no_numbers(key: str, content: bytes, expected: str | None) -> str | None:
+        if key.endswith(".fence"):
+            raise Denied("not allowed")
+        return put(key, content, expected)
+
+    objects.put = no_numbers  # type: ignore[method-assign]
+    with pytest.raises(Denied):
+        store.claim(Lease("w", 1.0), None, same_holder=same_holder)
+    assert ("x.lock" in objects.content) is same_holder

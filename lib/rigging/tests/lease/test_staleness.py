@@ -16,6 +16,7 @@ import pytest
 from rigging.distributed_lock import SKEW_ALLOWANCE, create_lock
 from rigging.lease.__main__ import main
 from rigging.lease.identity import HolderState, acquisition_id
+from rigging.lease.local import LocalLeaseStore
 from rigging.lease.record import Lease, StoredLease, age_by
 from rigging.lease.staleness import Evidence, LeaseObserver, is_stale
 from rigging.testing.clock import FakeClock
@@ -183,6 +184,27 @@ def test_what_may_be_at_work_is_taken_by_force_only(tmp_path: Path, capsys: pyte
         assert main(["show", path]) == 0
         assert "nobody holds it" in capsys.readouterr().out
     assert main(["show", "gs://only-a-bucket"]) == 3
+
+
+def test_what_cannot_be_read_may_be_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.lock"
+    path.write_text("{")
+    assert main(["show", str(path)]) == 0
+    assert "its lock file is unreadable, so anybody may take it" in capsys.readouterr().out
+    assert main(["take", str(path)]) == 0
+    assert not path.exists()
+    assert main(["take", str(tmp_path / "none/x.lock")]) == 0
+    assert "nobody holds it" in capsys.readouterr().out
+
+
+def test_a_lease_that_changes_while_it_is_taken_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.lock"
+    path.write_text(json.dumps({"worker_id": "elsewhere", "timestamp": 1}))
+    monkeypatch.setattr(LocalLeaseStore, "delete", lambda self, stored: False)
+    assert main(["take", str(path), "--force"]) == 3
+    assert "it changed meanwhile: somebody is at work" in capsys.readouterr().err
 
 
 def test_a_holder_that_runs_and_renews_no_more_is_named(

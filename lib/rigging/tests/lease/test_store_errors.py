@@ -1,6 +1,7 @@
 """What answers of object stores become: gone, to be tried again, denied, or a mistake of whoever asked."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -58,6 +59,42 @@ def test_s3(status: int, code: str, kind: type[MarinError] | None) -> None:
         return
     assert type(error) is kind
     assert str(error).startswith(f"get_object s3://b/k: HTTP {status} {code}: m")
+
+
+def test_s3_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    from botocore import exceptions as failures
+
+    for failure, kind in (
+        (failures.NoCredentialsError(), Denied),
+        (failures.PartialCredentialsError(provider="env", cred_var="x"), Denied),
+        (failures.ConnectTimeoutError(endpoint_url="http://s3"), StoreTrouble),
+        (failures.EndpointConnectionError(endpoint_url="http://s3"), StoreTrouble),
+        (failures.ReadTimeoutError(endpoint_url="http://s3"), StoreTrouble),
+        (failures.IncompleteReadError(actual_bytes=1, expected_bytes=2), StoreTrouble),
+        (failures.NoRegionError(), Unavailable),
+    ):
+
+        def fail(failure: Exception = failure, **_: Any) -> None:
+            raise failure
+
+        monkeypatch.setattr(s3, "_client", lambda pid, fail=fail: SimpleNamespace(get_object=fail))
+        with pytest.raises(MarinError, match="get_object s3://b/k: ") as caught:
+            s3.S3Objects("b").get("k")
+        assert type(caught.value) is kind
+
+
+def test_gcs_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    from google.auth.exceptions import DefaultCredentialsError, TransportError
+
+    for failure, kind in ((TransportError("later"), StoreTrouble), (DefaultCredentialsError("none"), Denied)):
+
+        def fail(failure: Exception = failure) -> None:
+            raise failure
+
+        monkeypatch.setattr(gcs, "_endpoint_and_headers", fail)
+        with pytest.raises(MarinError, match="no credentials for gs://b") as caught:
+            gcs.GcsObjects("b").get("k")
+        assert type(caught.value) is kind
 
 
 class TestRecords:

@@ -1,5 +1,6 @@
 """Regions to mirror between: three prefixes on each kind of storage, the first of them the local one."""
 
+import io
 import itertools
 import os
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from rigging.filesystem.budget import TransferBudget, mirror_budget
 from rigging.filesystem.mirror.fs import MirrorFileSystem
@@ -19,6 +21,22 @@ STORES = ("local", "memory", "gcs", "s3")
 #: Where the buckets of the first, second and third region are: what crosses between them is charged.
 LOCATIONS = ("us-central1", "us-east1", "europe-west4")
 _numbers = itertools.count()
+
+
+class UnreadFile(io.BytesIO):
+    def read(self, *_: Any) -> bytes:
+        raise FileNotFoundError("it is missed at the first read only")
+
+
+class DiskFileSystem(LocalFileSystem):
+    """A filesystem of which the mirror knows nothing; it looks for a file at the first read only, as some do."""
+
+    protocol = "disk"
+
+    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        if mode == "rb" and not self.exists(path):
+            return UnreadFile()
+        return super().open(path, mode, **options)
 
 
 @dataclass
@@ -34,7 +52,7 @@ class Regions:
 
     def put(self, region: int, path: str, data: bytes) -> None:
         fs, own = fsspec.core.url_to_fs(f"{self.prefixes[region]}/{path}", use_listings_cache=False)
-        if self.prefixes[region].startswith("/"):
+        if self.prefixes[region].startswith(("/", "disk:")):
             fs.makedirs(os.path.dirname(own), exist_ok=True)
         fs.pipe_file(own, data)
 
@@ -81,6 +99,11 @@ def make_prefix(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
             path = tmp_path / f"region-{number}"
             path.mkdir()
             return str(path)
+        if store == "disk":
+            fsspec.register_implementation("disk", DiskFileSystem, clobber=True)
+            path = tmp_path / f"region-{number}"
+            path.mkdir()
+            return f"disk://{path}"
         if store == "memory":
             return f"memory://region-{number}"
         if store == "gcs":

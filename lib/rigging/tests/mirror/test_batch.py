@@ -76,6 +76,32 @@ def test_a_file_that_changed_or_went_is_left_to_whoever_claims_it(regions: Any, 
     assert budget.bytes_used == sum(len(FILES[path]) for path in regions.files(0))
 
 
+def test_directories_made_for_nothing_go_again_and_are_not_taken_for_there(regions: Any):
+    plan = mirror_plan("d")
+    for path in FILES:
+        Path(regions.prefixes[1], path).unlink()
+    known: set[str] = set()
+    with Purse.of(plan.files, plan.destination) as purse:
+        rest = copy_small_files(plan.files, plan.destination, purse, None, known)
+    assert sorted(wanted.path for wanted in rest) == sorted(FILES)
+    assert os.listdir(regions.prefixes[0]) == []
+    assert known == set()
+
+
+def test_a_directory_that_cannot_be_opened_is_copied_into_one_by_one(regions: Any, monkeypatch: pytest.MonkeyPatch):
+    opened = os.open
+
+    def no_directories(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+        if flags & os.O_DIRECTORY and str(path).startswith(regions.prefixes[0]):
+            raise PermissionError(13, "Permission denied")
+        return opened(path, flags, *rest, **options)
+
+    monkeypatch.setattr(os, "open", no_directories)
+    assert copy_batch()[0] == []
+    mirror_prefetch("d")
+    assert {path: regions.has(0, path) for path in regions.files(0)} == FILES
+
+
 @pytest.mark.parametrize("written", ["before the batch", "at the last moment"])
 def test_what_a_user_writes_meanwhile_is_not_replaced(
     regions: Any, written: str, budget: TransferBudget, monkeypatch: pytest.MonkeyPatch

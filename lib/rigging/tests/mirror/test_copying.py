@@ -1,6 +1,7 @@
 """Copies: nobody sees a part, a failure leaves nothing, a kill is resumed, and what arrives is checked."""
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from rigging.filesystem.mirror.digest import CorruptCopyError
 from rigging.filesystem.mirror.part import part_path
 from rigging.filesystem.mirror.plan import Settings, version_of
 from rigging.filesystem.mirror.root import local_root
+from rigging.filesystem.mirror.to_local import SourceChangedError
 from rigging.testing.faults import Fault, FaultKind
 
 MB = 2**20
@@ -232,12 +234,12 @@ def test_a_source_that_changes_meanwhile_is_copied_anew(watched: Any, budget: Tr
     assert budget.bytes_used == len(new)
 
 
-@pytest.mark.parametrize("here", HERE)
-def test_what_a_user_writes_meanwhile_is_not_replaced(watched: Any, here):
-    regions = watched(here, b"1" * 12 * MB)
+@pytest.mark.parametrize(("here", "size"), [*((here, 12 * MB) for here in HERE), ("gcs", 100), ("s3", 100)])
+def test_what_a_user_writes_meanwhile_is_not_replaced(watched: Any, here, size):
+    regions = watched(here, b"1" * size)
 
     def write(start: Any) -> None:
-        if start == 5 * MB:
+        if start in (5 * MB, None):
             with regions.fs.open("d/x", "wb") as stream:
                 stream.write(b"mine")
 
@@ -418,3 +420,94 @@ def test_a_name_that_is_no_utf8_is_mirrored(make_regions: Any, many: bool) -> No
     for name in names:
         assert regions.fs.cat_file(name) == b"x" * 10
         assert regions.has(0, name) == b"x" * 10
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.ENOSYS])
+def test_where_the_kernel_copies_nothing_between_two_disks_this_process_does(
+    make_regions: Any, monkeypatch: pytest.MonkeyPatch, budget: TransferBudget, number: int
+) -> None:
+    asked: list[int] = []
+
+    def refuse(*_: Any) -> int:
+        asked.append(number)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "copy_file_range", refuse)
+    regions = make_regions("local", "local")
+    data = os.urandom(3 * MB + 17)
+    regions.put(1, "d/x", data)
+    assert regions.fs.cat_file("d/x") == data
+    assert budget.bytes_used == len(data)
+    assert asked == [number], "it is asked once a file"
+
+
+def test_an_error_of_the_disk_ends_a_copy_and_leaves_nothing(
+    make_regions: Any, monkeypatch: pytest.MonkeyPatch, budget: TransferBudget
+) -> None:
+    def fail(*_: Any) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "copy_file_range", fail)
+    regions = make_regions("local", "local")
+    regions.put(1, "d/x", bytes(2 * MB))
+    with pytest.raises(OSError, match="Input/output"):
+        regions.fs.cat_file("d/x")
+    assert os.listdir(regions.prefixes[0]) == []
+    assert budget.bytes_used == 0
+
+
+def test_a_local_source_that_shrinks_meanwhile_is_copied_anew(
+    make_regions: Any, monkeypatch: pytest.MonkeyPatch, budget: TransferBudget
+) -> None:
+    regions = make_regions("local", "local")
+    regions.put(1, "d/x", bytes(4 * MB))
+    copy_range, there = os.copy_file_range, f"{regions.prefixes[1]}/d/x"
+
+    def shrink(source: int, target: int, count: int, *offsets: int) -> int:
+        if os.path.getsize(there) == 4 * MB:
+            os.truncate(there, 2 * MB + 1)
+        return copy_range(source, target, min(count, MB), *offsets)
+
+    monkeypatch.setattr(os, "copy_file_range", shrink)
+    assert regions.fs.cat_file("d/x") == bytes(2 * MB + 1)
+    assert budget.bytes_used == 2 * MB + 1
+
+
+def test_a_source_that_is_gone_by_then_is_said_to_be_in_no_region(make_regions: Any, budget: TransferBudget) -> None:
+    for here, there in (("local", "local"), ("local", "memory"), ("memory", "local")):
+        regions = make_regions(here, there)
+        regions.put(1, "d/x", b"123")
+        wanted = copy.locate("d/x")
+        regions.raw(1).rm(f"{regions.prefixes[1]}/d/x")
+        with pytest.raises(FileNotFoundError, match="no region has this file"):
+            copy_files([wanted], local_root(), regions.fs.settings)
+        assert regions.files(0) == []
+    assert budget.bytes_used == 0
+
+
+def test_a_source_that_never_stays_the_same_is_given_up(watched: Any, budget: TransferBudget) -> None:
+    regions = watched("local", bytes(12 * MB))
+    tried: list[int] = []
+
+    def change(start: Any) -> None:
+        if start == 5 * MB:
+            tried.append(start)
+            WatchedFileSystem().pipe_file("/there/d/x", os.urandom(12 * MB + len(tried)))
+
+    WatchedFileSystem.before_read = change
+    with pytest.raises(SourceChangedError, match="d/x was changed while it was copied; nothing of it was kept"):
+        regions.fs.cat_file("d/x")
+    assert len(tried) == 3
+    assert regions.files(0) == []
+    assert budget.bytes_used == 0
+
+
+def test_what_is_copied_is_counted(make_regions: Any) -> None:
+    regions = make_regions("local", "memory")
+    for name in ("a", "b"):
+        regions.put(1, name, b"123")
+    regions.put(0, "here", b"12345")
+    regions.fs.cat(["a", "here"])
+    assert regions.fs.bytes_copied == 3
+    regions.fs.cat_file("b")
+    assert regions.fs.bytes_copied == 6

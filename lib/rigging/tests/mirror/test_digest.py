@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,6 +54,13 @@ def test_a_store_that_says_nothing_is_compared_with_nothing() -> None:
     digest = Digest(version())
     digest.update(b"anything")
     digest.update_from(-1, 10)
+    assert digest.mismatch() == ""
+
+
+def test_without_the_package_of_a_checksum_nothing_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google_crc32c", None)
+    digest = Digest(version(crc32c="00000000"))
+    digest.update(DATA)
     assert digest.mismatch() == ""
 
 

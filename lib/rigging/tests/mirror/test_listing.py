@@ -4,6 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from rigging.distributed_lock import create_lock
 from rigging.filesystem.budget import TransferBudget
@@ -104,3 +105,38 @@ def test_what_marks_a_version_is_of_the_region_that_has_the_file(make_regions: A
             assert getattr(regions.fs, mark)(name) == getattr(raw, mark)(path) is not None, mark
     with pytest.raises(FileNotFoundError, match="d/none"):
         regions.fs.modified("d/none")
+
+
+def test_an_empty_union_is_an_empty_directory(make_regions: Any):
+    """memory:// and object stores have no directory before there is a file in it."""
+    regions = make_regions("memory", "memory")
+    fs = regions.fs
+    assert fs.info("") == {"name": "", "size": 0, "type": "directory", "mirror_prefix": regions.prefixes[0]}
+    assert fs.exists("")
+    assert fs.isdir("")
+    assert not fs.isfile("")
+    assert fs.ls("") == []
+    assert fs.find("") == []
+
+
+def test_a_depth_below_one_is_refused(make_regions: Any):
+    with pytest.raises(ValueError, match="maxdepth must be at least 1"):
+        make_regions("local", "local").fs.find("", maxdepth=0)
+
+
+def test_a_signed_url_leads_to_the_region_that_has_the_file(make_regions: Any):
+    regions = make_regions("local", "s3")
+    regions.put(1, "d/x", b"1")
+    bucket = regions.prefixes[1].split("/")[2]
+    signed = regions.fs.sign("d/x", expiration=77)
+    assert f"/{bucket}/base/d/x?" in signed
+    assert "77" in signed or "Expires" in signed
+
+
+def test_listings_that_the_local_filesystem_remembers_are_forgotten(make_regions: Any, monkeypatch: Any):
+    regions = make_regions("local", "local")
+    forgotten: list[Any] = []
+    monkeypatch.setattr(LocalFileSystem, "invalidate_cache", lambda self, path=None: forgotten.append(path))
+    regions.fs.invalidate_cache()
+    regions.fs.invalidate_cache("mirror://d/x")
+    assert forgotten == [None, f"{regions.prefixes[0]}/d/x"]

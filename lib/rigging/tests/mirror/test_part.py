@@ -1,5 +1,7 @@
 """A local copy on its way in: claimed by one copier, gone on with by the next, published once."""
 
+import ctypes
+import errno
 import fcntl
 import os
 import threading
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from rigging.filesystem.atomic import TEMPORARY_PREFIX
+from rigging.filesystem.mirror import part as part_module
 from rigging.filesystem.mirror.part import claim_part, create_part, part_path
 
 
@@ -99,7 +102,10 @@ def test_the_directory_of_a_part_is_made(tmp_path: Path) -> None:
     assert create_part(str(tmp_path / "c/x"), "v") is None, "claim_part has to look closer"
 
 
-def test_a_part_that_vanishes_while_it_is_claimed_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_part_that_vanishes_while_it_is_claimed_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
     """Its copier published it between our opening it and our lock: what we wrote would never have a name."""
     final = str(tmp_path / "x")
     lock, path = fcntl.flock, part_path(final, "v")
@@ -109,6 +115,8 @@ def test_a_part_that_vanishes_while_it_is_claimed_is_made_anew(tmp_path: Path, m
         if not vanished:
             vanished.append(descriptor)
             os.unlink(path)
+            if replaced:
+                Path(path).touch()
         lock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", flock)
@@ -118,6 +126,57 @@ def test_a_part_that_vanishes_while_it_is_claimed_is_made_anew(tmp_path: Path, m
     assert part.publish(final)
     part.close()
     assert Path(final).read_bytes() == b"1"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def renameat2_with(number: int) -> Any:
+    def rename(*_: Any) -> int:
+        ctypes.set_errno(number)
+        return -1
+
+    return lambda: rename
+
+
+@pytest.mark.parametrize("no_links", [False, True])
+@pytest.mark.parametrize("rename", [lambda: None, renameat2_with(errno.EINVAL)], ids=["not there", "not offered"])
+def test_filesystems_without_the_kernels_rename_publish_and_replace_nothing_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rename: Any, no_links: bool
+) -> None:
+    def link(*_: Any) -> None:
+        raise PermissionError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(part_module, "_renameat2", rename)
+    if no_links:
+        monkeypatch.setattr(os, "link", link)
+    published, late = (claim_part(str(tmp_path / name), "v", 60) for name in ("x", "y"))
+    assert published is not None
+    assert late is not None
+    (tmp_path / "y").write_bytes(b"mine")
+    published.append(b"1")
+    assert published.publish(str(tmp_path / "x"))
+    assert not late.publish(str(tmp_path / "y"))
+    published.close()
+    late.close()
+    assert sorted(os.listdir(tmp_path)) == ["x", "y"]
+    assert (tmp_path / "x").read_bytes() == b"1"
+    assert (tmp_path / "y").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("by_link", [False, True])
+def test_a_part_that_cannot_be_published_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_link: bool
+) -> None:
+    def link(*_: Any) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(part_module, "_renameat2", renameat2_with(errno.ENOSYS if by_link else errno.EDQUOT))
+    monkeypatch.setattr(os, "link", link)
+    part = claim_part(str(tmp_path / "x"), "v", 60)
+    assert part is not None
+    with pytest.raises(OSError, match="quota"):
+        part.publish(str(tmp_path / "x"))
+    part.close()
+    assert not (tmp_path / "x").exists()
 
 
 def test_waiting_for_another_copier_costs_no_descriptors(tmp_path: Path) -> None:

@@ -160,6 +160,18 @@ def test_one_prefix_has_one_spelling():
     assert local_prefix().url == "/data/marin"
 
 
+def test_a_prefix_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MARIN_PREFIX", "nosuch://x")
+    with pytest.raises(InvalidRequest, match="prefix 'nosuch://x' cannot be used"):
+        MirrorFileSystem().exists("x")
+
+
+def test_what_is_listed_as_a_prefix_is_a_url(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MARIN_MIRROR_PREFIXES", "gs://marin-us-central2,zip::x")
+    with pytest.raises(InvalidRequest, match="'zip::x' is not a URL: expected scheme://path"):
+        mirror_prefixes()
+
+
 def test_only_known_equal_regions_are_free(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(
         "MARIN_MIRROR_PREFIXES", "gs://marin-us-east1,gs://marin-us-east1/scratch,gs://marin-us-east5,/x,/y"

@@ -45,6 +45,29 @@ def test_a_file_of_many_chunks_arrives_whole(make_regions: Any, budget: Transfer
     assert regions.files(0) == ["big"]
 
 
+@pytest.mark.parametrize("size", [100, 3 * 2**20])
+def test_a_file_is_copied_to_and_from_a_filesystem_of_another_kind(make_regions: Any, budget: TransferBudget, size):
+    data = os.urandom(size)
+    for here, there in (("disk", "local"), ("local", "disk")):
+        regions = make_regions(here, there, chunk_bytes=2**20)
+        regions.put(1, "a/b/c", data)
+        with regions.fs.open("a/b/c") as stream:
+            assert stream.read() == data
+        assert regions.has(0, "a/b/c") == data
+        assert regions.files(0) == ["a/b/c"]
+    assert budget.bytes_used == 2 * size
+
+
+def test_machinery_of_another_region_is_not_brought(make_regions: Any):
+    regions = make_regions("local", "local")
+    for path in ("d/.marin-tmp-1", ".marin-mirror/copies/x.json"):
+        regions.put(1, path, b"1")
+        with pytest.raises(FileNotFoundError, match="no region has this file"):
+            regions.fs.cat_file(path)
+    regions.fs.cat_ranges(["d/.marin-tmp-1"], [0], [1])
+    assert regions.files(0) == []
+
+
 @pytest.mark.parametrize(("here", "there"), [("local", "memory"), ("local", "local"), ("gcs", "s3"), ("s3", "gcs")])
 def test_an_empty_file_is_mirrored_too(make_regions: Any, here, there):
     regions = make_regions(here, there)

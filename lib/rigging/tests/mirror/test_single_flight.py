@@ -4,9 +4,24 @@ import os
 import threading
 from typing import Any
 
-from rigging.filesystem.mirror.plan import Settings
+from rigging.filesystem.mirror.plan import FileVersion, Settings, Wanted
 from rigging.filesystem.mirror.root import local_root
-from rigging.filesystem.mirror.single_flight import only_copier
+from rigging.filesystem.mirror.single_flight import SMALL_BYTES, only_copier, stripe
+
+
+def wanted(path: str, size: int) -> Wanted:
+    return Wanted(path, local_root(), FileVersion(size, "1"))
+
+
+def test_a_file_has_one_lock_and_large_files_have_locks_of_their_own(make_regions: Any) -> None:
+    """Else a small copy waits for an hour; and a lock for each file would leave a fencing number for each."""
+    make_regions("memory")
+    small = [stripe(wanted(f"d/{number}", SMALL_BYTES)) for number in range(5000)]
+    large = [stripe(wanted(f"d/{number}", SMALL_BYTES + 1)) for number in range(5000)]
+    assert small == [stripe(wanted(f"d/{number}", 0)) for number in range(5000)]
+    assert len(set(small)) == 64
+    assert 1000 < len(set(large)) < 4096
+    assert not set(small) & set(large)
 
 
 def test_a_forked_child_does_not_wait_for_its_parents_threads(make_regions: Any) -> None:

@@ -1,6 +1,7 @@
 """Writing through the mirror: into the local prefix, and nowhere else."""
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from rigging.errors import InvalidRequest
 from rigging.filesystem import atomic_write, read_bytes_or_none, write_bytes_atomic
 
-STORES = ("local", "memory", "gcs", "s3")
+STORES = ("local", "memory", "gcs", "s3", "disk")
 
 
 @pytest.fixture(params=STORES)
@@ -55,6 +56,39 @@ def test_exclusive_creation_looks_at_all_regions(regions: Any):
     assert regions.has(0, "d/new") == b"x"
 
 
+def test_a_plain_file_is_put_here_and_creating_it_looks_at_all_regions(regions: Any, tmp_path: Path):
+    (tmp_path / "plain").write_bytes(b"plain")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(FileExistsError, match="this or another region"):
+        regions.fs.put_file(str(tmp_path / "plain"), "d/there", mode="create")
+    regions.fs.put_file(str(tmp_path / "plain"), "d/new", mode="create")
+    regions.fs.put_file(str(tmp_path / "plain"), "d/there")
+    regions.fs.put_file(str(tmp_path / "folder"), "d/folder")
+    assert regions.files(0) == ["d/new", "d/there"]
+    assert regions.has(0, "d/new") == regions.has(0, "d/there") == b"plain"
+
+
+def test_directories_are_made_and_removed_here_where_there_are_such(regions: Any):
+    fs = regions.fs
+    for make in (fs.mkdir, fs.makedirs):
+        with pytest.raises(FileExistsError, match="this or another region"):
+            make("d")
+    fs.makedirs("d", exist_ok=True)
+    fs.mkdir("e/f")
+    fs.makedirs("e/g")
+    has_directories = not regions.prefixes[0].startswith(("gs:", "s3:"))
+    assert [fs.isdir(path) for path in ("e/f", "e/g")] == [has_directories] * 2
+    for path in ("e/f", "e/g", "e"):
+        fs.rmdir(path)
+    assert not fs.exists("e")
+
+
+def test_several_files_are_moved_at_once(regions: Any):
+    regions.fs.pipe_file("d/here", b"here")
+    regions.fs.mv(["d/there", "d/here"], ["e/1", "e/2"])
+    assert {path: regions.has(0, path) for path in regions.files(0)} == {"e/1": b"there", "e/2": b"here"}
+
+
 def test_moving_and_copying_bring_the_file_first(regions: Any):
     fs = regions.fs
     fs.cp_file("d/there", "d/copy")
@@ -75,6 +109,11 @@ def test_removing_touches_the_local_prefix_only(regions: Any):
     for remove in (fs.rm_file, fs.rm):
         with pytest.raises(FileNotFoundError, match=r"only in .*which is kept"):
             remove("d/there")
+    fs.pipe_file("d/c", b"")
+    fs.rm_file("d/c")
+    assert regions.files(0) == []
+    with pytest.raises(FileNotFoundError, match="not in "):
+        fs.rm("d/no*")
     fs.pipe({"d/a1": b"", "d/a2": b"", "d/b": b""})
     fs.rm("d/a*")
     assert regions.files(0) == ["d/b"]

@@ -67,7 +67,7 @@ class S3Objects:
             if failure is None:
                 return None
             raise failure from error
-        except (failures.HTTPClientError, failures.IncompleteReadError) as error:
+        except (failures.ConnectionError, failures.HTTPClientError, failures.IncompleteReadError) as error:
             raise StoreTrouble(f"{what}: {error}") from error
         except (failures.NoCredentialsError, failures.PartialCredentialsError) as error:
             raise Denied(f"{what}: {error}") from error

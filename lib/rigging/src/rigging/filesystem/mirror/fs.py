@@ -105,6 +105,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
             # What is added to, or changed in part, has to be here first.
             self._bring_many([path])
         root = local_root()
+        self._make_parent(root, path)
         return root.fs.open(root.path(path), mode, block_size=block_size, **kwargs)
 
     def _open_here(self, root: Root, path: str, block_size: int | None, **kwargs: Any) -> Any:
@@ -283,12 +284,9 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
             if not present and not has_magic(own):
                 # S3 would not mind.
                 raise self._not_local(relative)
-            targets = [own] if present else root.fs.expand_path(own)
             try:
-                if maxdepth is None and root.store is Store.LOCAL:
-                    root.fs.rm(targets, recursive=recursive)
-                else:
-                    root.fs.rm(targets, recursive=recursive, maxdepth=maxdepth)
+                targets = [own] if present else root.fs.expand_path(own)
+                root.fs.rm(targets, recursive=recursive, maxdepth=maxdepth)
             except FileNotFoundError as error:
                 raise self._not_local(relative) from error
 

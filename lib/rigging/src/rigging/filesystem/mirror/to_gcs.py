@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rigging.errors import LeaseLost
 from rigging.filesystem.mirror.bill import Purse
 from rigging.filesystem.mirror.digest import CorruptCopyError, Digest, check_digest, check_size
 from rigging.filesystem.mirror.journal import Journal
@@ -109,6 +110,8 @@ def upload_to_gcs(wanted: Wanted, destination: Root, settings: Settings, charge:
     try:
         parts = _upload_parts(wanted, destination, directory, settings, charge, check)
         _compose(wanted, destination, parts)
+    except LeaseLost:
+        raise  # the successor goes on with what was sent
     except Exception:
         _remove_parts(destination, directory)
         raise

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rigging.errors import LeaseLost
 from rigging.filesystem.mirror.digest import CorruptCopyError, Digest, check_digest, check_size
 from rigging.filesystem.mirror.journal import Journal
 from rigging.filesystem.mirror.plan import Settings, Wanted, chunks
@@ -51,11 +52,12 @@ def copy_in_s3(wanted: Wanted, destination: Root, settings: Settings, charge: Ch
         answer = upload.call("upload_part_copy", PartNumber=number, CopySource=copy_source, CopySourceRange=bounds)
         return str(answer["CopyPartResult"]["ETag"])
 
-    moved = charge(wanted.version.size - upload.bytes_done)
-    for piece in upload.missing():
-        upload.add(send(*piece))
-        moved(piece[2] - piece[1])
-    check_unchanged(wanted)
+    with upload.aborted_by_errors():
+        moved = charge(wanted.version.size - upload.bytes_done)
+        for piece in upload.missing():
+            upload.add(send(*piece))
+            moved(piece[2] - piece[1])
+        check_unchanged(wanted)
     upload.complete()
 
 
@@ -79,15 +81,15 @@ def upload_to_s3(wanted: Wanted, destination: Root, settings: Settings, charge: 
     upload = _Upload(wanted, destination, part_bytes)
     moved = charge(size - upload.bytes_done)
     resumed = upload.bytes_done > 0
-    try:
 
-        def counted() -> Iterator[bytes]:
-            for data in read_chunks(wanted, upload.bytes_done, settings):
-                check()
-                moved(len(data))
-                digest.update(data)
-                yield data
+    def counted() -> Iterator[bytes]:
+        for data in read_chunks(wanted, upload.bytes_done, settings):
+            check()
+            moved(len(data))
+            digest.update(data)
+            yield data
 
+    with upload.aborted_by_errors():
         in_memory = part_bytes <= _LARGEST_PART_IN_MEMORY
         parts: Iterator[bytes | io.BufferedRandom] = (
             _regroup(counted(), part_bytes) if in_memory else _spooled(counted(), part_bytes)
@@ -98,9 +100,6 @@ def upload_to_s3(wanted: Wanted, destination: Root, settings: Settings, charge: 
         if not resumed:
             # Parts of an upload cannot be read back, so a resumed one is checked by sizes and part checksums only.
             check_digest(digest, wanted.source, wanted.path)
-    except Exception:
-        upload.abort()
-        raise
     upload.complete()
 
 
@@ -177,6 +176,17 @@ class _Upload:
         with contextlib.suppress(FileNotFoundError):
             self.call("abort_multipart_upload")
         self._journal.clear()
+
+    @contextlib.contextmanager
+    def aborted_by_errors(self) -> Iterator[None]:
+        """Remove what was sent when the block fails; after a kill or a lost lease the successor goes on with it."""
+        try:
+            yield
+        except LeaseLost:
+            raise
+        except Exception:
+            self.abort()
+            raise
 
     def _parts_there(self) -> list[str]:
         listed: dict[int, tuple[int, str]] = {}
