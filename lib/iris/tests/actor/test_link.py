@@ -325,6 +325,23 @@ class TestCalls:
 
         play(scenario)
 
+    def test_that_a_result_is_here_is_said_soon_though_there_is_nothing_else_to_say(
+        self, play: Play, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Until then the server keeps the result."""
+        monkeypatch.setattr(link_module, "_ACK_S", 0.001)
+
+        async def scenario(bench: Bench) -> None:
+            running = bench.run()
+            for number in (1, 2, 3):
+                bench.calls.add(number)
+                bench.stream.say(ends=[pb.CallEnd(call=number, inline=dump(number).whole)])
+                await bench.sent(lambda message, number=number: number in message.acks)
+            bench.over.set()
+            await running
+
+        play(scenario)
+
 
 class TestTheEnd:
     def test_a_broken_connection_is_raised(self, play: Play) -> None:

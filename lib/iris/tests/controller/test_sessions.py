@@ -228,6 +228,18 @@ def test_a_wrong_hello_is_refused_with_the_reason(
         assert reason in worker.error.details()
 
 
+def test_a_worker_may_have_an_id_of_256_characters_and_no_more(controller: RunningController) -> None:
+    for length in (256, 257):
+        name = "w" * length
+        with ScriptedWorker(controller.address, controller.worker_token(name), name) as worker:
+            if length == 256:
+                assert worker.welcome.protocol_version
+            else:
+                worker.wait_for_end()
+                assert worker.error is not None
+                assert "is no id of a worker: no control characters, and at most 256" in worker.error.details()
+
+
 def test_calls_without_the_right_token_or_version_are_refused(controller: RunningController, connect: Any) -> None:
     from iris.testing.controller import Stubs
 

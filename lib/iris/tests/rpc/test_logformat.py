@@ -63,6 +63,8 @@ def test_long_logs_are_read_in_pieces() -> None:
 def test_what_is_no_log_is_named_as_such() -> None:
     with pytest.raises(ValueError, match="not a log record at offset 0"):
         list(decode_all(b"\xff" * 40))
+    with pytest.raises(ValueError, match="not a log record at offset 0: flags 0x8, length 3"):
+        list(decode_all(b"\x08" + LOG[1:19]))  # of a record that is not all here, and would be none
     with pytest.raises(ValueError, match=f"at most {MAX_DATA_BYTES} bytes"):
         encode(False, 0, b"x" * (MAX_DATA_BYTES + 1))
 
@@ -94,6 +96,7 @@ def test_damage_makes_only_itself_unreadable_and_is_marked_with_its_size(log: by
     # Without a checksum the first line behind a hole may have another time or stream, never another text.
     assert {record.data for record in intact} <= {line[2] for line in MANY}
     assert len(notes) == 1
+    assert notes[0].is_stderr
     assert notes[0].data.startswith(f"{notes[0].hole:,} bytes of the log cannot be read".encode())
     assert hole is None or notes[0].hole == hole
     assert sum(len(record.data) + RECORD_OVERHEAD for record in intact) + notes[0].hole == len(log)
@@ -159,3 +162,28 @@ def test_a_line_whose_checksum_happens_to_be_zero_is_protected_like_any_other(is
     damaged = bytearray(log)
     damaged[RECORD_OVERHEAD - 4 + 2] ^= 0x41
     assert [record.note for record in read_from(io.BytesIO(damaged), 0, 0, len(log))] == [True]
+
+
+@pytest.mark.parametrize("size", range(len(encode(*LINES[0]))))
+def test_a_first_record_that_is_still_written_is_no_record_yet(size: int) -> None:
+    assert last_complete(io.BytesIO(LOG), size) == 0
+    assert read_tail(io.BytesIO(LOG[:size]), 5) == []
+
+
+def test_damage_is_told_the_same_from_wherever_one_reads_on() -> None:
+    log = damaged(4096, bytes(4096))
+    whole = list(read_from(io.BytesIO(log), 0, 0, len(log)))
+    for count in (1, 2, 50, 100):
+        start = whole[count - 1].end
+        assert list(read_from(io.BytesIO(log), start, 0, len(log))) == whole[count:]
+
+
+def test_a_hole_larger_than_what_is_read_at_once_is_one_hole() -> None:
+    begin = len(encode(*MANY[0])) * 3
+    log = MANY_LOG[:begin] + bytes(600_000) + MANY_LOG[begin:]
+    records = list(read_from(io.BytesIO(log), 0, 0, len(log)))
+    assert plain(records[:3] + records[4:]) == MANY
+    assert (records[3].hole, records[3].at_ms, records[3].end) == (600_000, MANY[2][1], begin + 600_000)
+    assert [record.data for record in read_tail(io.BytesIO(log), 498, 0, len(log))] == [
+        record.data for record in records[-498:]
+    ]

@@ -133,3 +133,13 @@ def test_frames_of_an_earlier_round_of_the_log_are_no_commits(database: Path) ->
 
     change(database, with_other_salt)
     assert wal_damage(database) == ""
+
+
+def test_an_index_of_another_round_of_the_log_tells_nothing_of_this_one(database: Path) -> None:
+    def of_another(data: bytes) -> bytes:
+        head = data[:32] + b"8 others" + data[40:48]
+        return head + head + data[96:]
+
+    change(database, of_another, "-shm")
+    change(database, lambda data: data[: 32 + 4 * FRAME])
+    assert wal_damage(database) == ""

@@ -133,8 +133,6 @@ class Link:
 
     async def close(self) -> None:
         """Let go."""
-        if self._ack_timer is not None:
-            self._ack_timer.cancel()
         self._stream.cancel()
         await self._channel.close()
 

@@ -182,29 +182,21 @@ class _Reader:
         self._buffer = b""
         self._base = start  # offset of the buffer's first byte
         self._at_ms = 0
-        self._next: Record | None = None
 
     def next(self) -> Record | None:
         """The next record, or the note of a hole; None at the end, or at a record that is not complete yet."""
         offset = self.position - self._base
-        if self._next is None and 0 <= offset < len(self._buffer) - RECORD_OVERHEAD:
+        if 0 <= offset < len(self._buffer) - RECORD_OVERHEAD:
             # Nearly every record: whole, in the buffer, and as it should be.
             known = _record_at(self._buffer, offset, self._base)
             if known is not None and not known.at_ms < _EARLIEST_MS < self._at_ms:
                 self.position, self._at_ms = known.end, known.at_ms
                 return known
-        if self._next is not None:
-            record, self._next = self._next, None
-        else:
-            found = self._read_at(self.position)
-            if isinstance(found, Record):
-                record = found
-            elif found or (self._closed and self.position < self._end):
-                return self._skip()
-            else:
-                return None
-        self.position, self._at_ms = record.end, record.at_ms
-        return record
+        found = self._read_at(self.position)
+        if isinstance(found, Record):
+            self.position, self._at_ms = found.end, found.at_ms
+            return found
+        return self._skip() if found or (self._closed and self.position < self._end) else None
 
     def _read_at(self, position: int) -> Record | bool:
         """The record that begins there; True: what is there is none; False: it is not complete."""
@@ -220,8 +212,8 @@ class _Reader:
         self._bytes(position, total)
         return _record_at(self._buffer, position - self._base, self._base) or True
 
-    def _skip(self) -> Record | None:
-        """Find the next record after a hole; its note comes first."""
+    def _skip(self) -> Record:
+        """The note of a hole, behind which the next record begins, if there is one."""
         start = self.position
         position = start + 1
         while position + _HEADER.size <= self._end:
@@ -230,7 +222,6 @@ class _Reader:
                 candidate = position + match.start()
                 found = self._read_at(candidate)
                 if isinstance(found, Record):
-                    self._next = found
                     return self._hole(start, candidate, found.at_ms)
             position += max(len(window) - _HEADER.size, 1) if len(window) > _HEADER.size else 1
         return self._hole(start, self._end, self._at_ms)

@@ -35,6 +35,7 @@ class Kept:
         self.present = Listing()
         self.fail = False
         self.failures = 0
+        self.fail_snapshots = 0
         self.released = 0
         self.url = "remote"
 
@@ -49,6 +50,9 @@ class Kept:
         self.segments.append([entry.sequence for entry in entries])
 
     def put_snapshot(self, generation: int, database: Path, scratch: Path, at_ms: int) -> Snapshot:
+        if self.fail_snapshots:
+            self.fail_snapshots -= 1
+            raise OSError("no storage")
         assert (generation, database.name, at_ms) == (7, DATABASE_NAME, 10 * DAY_MS)
         self.snapshots.append(self.sequence)
         return Snapshot(generation, self.sequence, at_ms)
@@ -224,3 +228,38 @@ def test_who_waits_as_it_ends_is_not_kept_for_ever(kept: Kept, play: Any, caplog
     play(scenario, gather_s=1000.0)
     assert "2 commits are not off the machine; they are in the database" in caplog.text
     assert kept.released == 1
+
+
+def test_a_snapshot_that_could_not_be_made_is_told_and_made_later(
+    kept: Kept, play: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(replicator: Replicator) -> None:
+        kept.fail_snapshots = 2
+        kept.commit()
+        await until(lambda: kept.snapshots)
+        assert kept.snapshots == [6]
+
+    play(scenario, snapshot_s=0.01)
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["no snapshot could be made (no storage); trying again later"] * 2
+
+
+def test_of_what_is_tried_again_the_first_try_is_soon_and_later_ones_are_rarer(
+    kept: Kept, play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicator_module, "_RETRY_S", (0.001, 0.004))
+    pauses: list[float | None] = []
+
+    async def scenario(replicator: Replicator) -> None:
+        wait = replicator._stop.wait
+        monkeypatch.setattr(replicator._stop, "wait", lambda seconds: (pauses.append(seconds), wait(seconds))[1])
+        for _ in range(2):
+            kept.failures, kept.fail = 0, True
+            kept.commit()
+            await until(lambda: kept.failures >= 5)
+            kept.fail = False
+            await replicator.wait()
+            assert pauses[:4] == [0.001, 0.002, 0.004, 0.004]
+            pauses.clear()
+
+    play(scenario, lease_timeout_s=3600.0)

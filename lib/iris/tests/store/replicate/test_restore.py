@@ -159,6 +159,11 @@ def test_the_position_of_a_database(database: Path, tmp_path: Path) -> None:
     assert position(database) == (1, 5)
     sqlite3.connect(tmp_path / "old.db").close()
     assert position(tmp_path / "old.db") == (0, 0), "of a release without a journal"
+    other = sqlite3.connect(tmp_path / "other.db")
+    other.execute("CREATE TABLE replication (a)")
+    other.close()
+    with pytest.raises(MarinError, match=f"cannot use the database {tmp_path / 'other.db'}: no such column"):
+        position(tmp_path / "other.db")
     (tmp_path / "no.db").write_bytes(b"no database" * 100)
     with pytest.raises((MarinError, sqlite3.DatabaseError)):
         position(tmp_path / "no.db")

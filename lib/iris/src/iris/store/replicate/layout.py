@@ -9,7 +9,7 @@ controller writes after another has taken over lies beyond the base of the next 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rigging.errors import NotFound
 
@@ -76,8 +76,8 @@ class Plan:
     """A snapshot and the segments to carry out after it, in order; `head` is the last commit they hold."""
 
     snapshot: Snapshot
-    segments: Sequence[Segment] = field(default_factory=tuple)
-    head: int = 0
+    segments: Sequence[Segment]
+    head: int
 
 
 def listing_of(names: Iterable[str]) -> Listing:

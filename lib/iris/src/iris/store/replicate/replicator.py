@@ -228,7 +228,6 @@ class Replicator:
                 last = self.snapshot().sequence
             except Exception as error:  # as in _upload; the journal alone is enough until the next try
                 logger.warning("no snapshot could be made (%s); trying again later", error)
-                self._stop.wait(_RETRY_S[1])
 
     def _is_snapshot_due(self) -> bool:
         return self._closing or self._bytes_since_snapshot >= self._pace.snapshot_bytes
