@@ -93,7 +93,7 @@ print(json.dumps([result.total, result.succeeded, result.existed]))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_two_thousand_files_while_workers_the_queue_and_the_driver_are_killed(tmp_path: Path) -> None:
     count, out = 2000, tmp_path / "out"
     seed = random.randrange(1000)
