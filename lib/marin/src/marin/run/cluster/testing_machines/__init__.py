@@ -181,7 +181,9 @@ class Machines:
     def _make_keys(self) -> None:
         (self.shared / "buckets").mkdir(parents=True)
         (self.shared / "image").mkdir()
-        (self.shared / "image" / f"{_ABSENT}.py").write_text("raise ImportError('Ray is here without its dashboard')\n")
+        (self.shared / "image" / f"{_ABSENT}.py").write_text(
+            "raise ModuleNotFoundError('Ray is here without its dashboard')\n"
+        )
         for name in ("host_key", "id"):
             self._run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / name))
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import yaml
 
 from marin.run.cluster.testing_machines import PROJECT, Machines, local_cluster_file
-from marin.run.cluster.testing_machines.terminal import Terminal
+from marin.run.cluster.testing_machines.terminal import CONTROLLED, Terminal
 
 FILE: Final = "infra/marin-cluster.yaml"
 _ATTEMPTS: Final = 3
@@ -35,22 +35,23 @@ class Operator:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def run(self, *words: str, seconds: float = 200) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, seconds: float = 400) -> subprocess.CompletedProcess[str]:
         """Run a command in the project."""
         return self.laptop.run(*words, seconds=seconds, cwd=PROJECT)
 
-    def marin(self, *words: str, seconds: float = 200) -> subprocess.CompletedProcess[str]:
+    def marin(self, *words: str, seconds: float = 400) -> subprocess.CompletedProcess[str]:
         """The same, for `python -m marin.run.cluster`."""
         return self.run("python", "-m", "marin.run.cluster", *words, seconds=seconds)
 
     def terminal(self, *words: str) -> Terminal:
         """Start a command in a terminal."""
-        return Terminal(self.laptop.command(words, cwd=PROJECT))
+        # Inside: what leads there would end by Ctrl-C before it could tell the command's exit code.
+        return Terminal(self.laptop.command([*CONTROLLED, *words], cwd=PROJECT))
 
     def up(self) -> None:
         """Have the cluster, with all of its nodes. (A busy computer may be too slow for Ray to start a head.)"""
         for attempt in range(1, _ATTEMPTS + 1):
-            done = self.marin("up", "--yes", seconds=400)
+            done = self.marin("up", "--yes", seconds=900)
             if done.returncode == 0:
                 break
             assert attempt < _ATTEMPTS, done.stdout + done.stderr
@@ -59,7 +60,7 @@ class Operator:
     def await_nodes(self) -> None:
         """Wait until all machines are nodes."""
         count = len(self.machines.hardware)
-        until(lambda: self.nodes() == count, f"{count} nodes are there", 300)
+        until(lambda: (there := self.nodes()) == count or there, f"{count} nodes are there", 600)
 
     def nodes(self) -> int:
         """How many nodes there are; -1: it cannot be told."""
@@ -89,9 +90,9 @@ class Operator:
         return self.machines.shared / name
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float) -> None:
-    """Wait for something. Raises AssertionError if it does not come about."""
+def until(condition: Callable[[], object], what: str, seconds: float) -> None:
+    """Wait for something that is true; a text says why it is not. Raises AssertionError if it does not come about."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not in {seconds} s: {what}"
+    while (found := condition()) is not True:
+        assert time.monotonic() < deadline, f"not in {seconds} s: {what}; {found}"
         time.sleep(_LOOK_SECONDS)

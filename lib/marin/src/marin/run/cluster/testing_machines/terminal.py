@@ -2,6 +2,7 @@
 
 import os
 import pty
+import select
 import subprocess
 import threading
 import time
@@ -10,24 +11,26 @@ from types import TracebackType
 from typing import Final, Self
 
 _LOOK_SECONDS: Final = 0.05
+_END_SECONDS: Final = 30.0
+
+
+CONTROLLED: Final = ("setsid", "--ctty", "--wait")
 
 
 class Terminal:
     """A command in a terminal of its own: what it prints there, and keys that are pressed.
 
     Args:
-        words: The command, for this computer.
+        words: The command, for this computer. `CONTROLLED` before what is to have the terminal's Ctrl-C and its end.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
         self._master, slave = pty.openpty()
         self._shown = b""
-        # With `setsid` the terminal's Ctrl-C goes to all that the command has in the foreground, as for people.
-        self.process = subprocess.Popen(
-            ["setsid", "--ctty", "--wait", *words], stdin=slave, stdout=slave, stderr=slave, start_new_session=True
-        )
+        self.process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
         os.close(slave)
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        closing, self._closing = os.pipe()
+        self._reader = threading.Thread(target=self._read, args=[closing], daemon=True)
         self._reader.start()
 
     def __enter__(self) -> Self:
@@ -62,24 +65,27 @@ class Terminal:
         return self.process.wait(seconds)
 
     def hang_up(self) -> None:
-        """Close the terminal, and end what is left of the command."""
-        if self._master >= 0:
-            master, self._master = self._master, -1
-            if self.process.poll() is None:
-                self.process.terminate()
-            os.close(master)
-            try:
-                self.process.wait(5)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        """Close the terminal, as when its window is closed, and wait for what runs in it."""
+        if self._master < 0:
+            return
+        os.close(self._closing)
+        self._reader.join()  # a terminal that is being read stays open
+        os.close(self._master)
+        self._master = -1
+        try:
+            self.process.wait(_END_SECONDS)
+        finally:
+            self.process.kill()
+            self.process.wait()
 
-    def _read(self) -> None:
+    def _read(self, closing: int) -> None:
         while True:
+            ready, _, _ = select.select([self._master, closing], [], [])
             try:
-                data = os.read(self._master, 65536)
+                data = b"" if closing in ready else os.read(self._master, 65536)
             except OSError:  # the other end is closed
-                return
+                data = b""
             if not data:
+                os.close(closing)
                 return
             self._shown += data
