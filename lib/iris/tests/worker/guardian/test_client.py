@@ -253,11 +253,13 @@ class TestWhatIsHeld:
 
         play(scenario, held=[HELD])
 
-    @pytest.mark.parametrize("how", ["with hello", "since"])
+    @pytest.mark.parametrize("how", ["with hello", "since", "in short"])
     def test_one_that_has_ended_meanwhile_is_told_at_once(self, how: str) -> None:
         async def scenario(bench: Bench) -> None:
             if how == "since":
                 bench.tell(["ended", "a", END])
+            elif how == "in short":
+                bench.tell(["over", "a", 9, 3, 0, 40, 7])
             bench.client.take_up("a", bench.seen)
             assert bench.seen.heard == [("log", 40), Exit(3, 0, at_ms=7)]
             assert bench.client.live_count == 0

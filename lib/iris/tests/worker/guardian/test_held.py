@@ -1,15 +1,18 @@
 """What a guardian holds of an attempt, and what it tells the worker of it: everything once, and all of it again."""
 
 import base64
+import contextlib
+import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from iris.rpc.logformat import decode_all
-from iris.worker.guardian.held import HeldAttempt, Phase, fields_of, spec_from
+from iris.worker.guardian.held import HeldAttempt, Phase, common_from, fields_of, fields_of_common, spec_from
 from iris.worker.isolation.plan import Mount
-from iris.worker.runtime.running import Exit, ProcessSpec, StartFailed, StartFailure
+from iris.worker.runtime.running import CommonSpec, Exit, ProcessSpec, StartFailed, StartFailure
 
 NAME = "/u/job/0:0"
 
@@ -136,6 +139,15 @@ def test_a_refusal_is_told_after_its_log(tmp_path: Path) -> None:
     assert bench.held.whole()["refused"] == ["host", "no memory", 126]
 
 
+def test_the_log_of_a_refusal_is_not_kept_open(tmp_path: Path) -> None:
+    """The worker may be away for long, and a host that refuses one attempt refuses many."""
+    log = tmp_path / "log"
+    Bench(log=str(log)).held.refused(StartFailed("no memory"))
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+            assert os.readlink(f"/proc/self/fd/{descriptor}") != str(log)
+
+
 def test_without_a_log_the_tail_is_of_both_streams_and_without_a_tail_nothing_is_kept() -> None:
     tool = Bench(tail_bytes=5).start()
     tool.held.on_output(False, b"out")
@@ -240,6 +252,19 @@ def test_what_is_to_be_run_comes_over_as_it_is(spec: ProcessSpec) -> None:
 
 def test_what_is_empty_is_not_sent() -> None:
     assert set(fields_of(ProcessSpec(NAME, ("true",), {}, "/"))) == {"id", "argv", "env", "cwd"}
+
+
+@pytest.mark.parametrize(
+    "common",
+    [
+        CommonSpec(("true",), {"A": "1"}, sharer="/u/job", log_limit=9, tail_bytes=100, fence_ms=5000, note={"n": 2}),
+        CommonSpec(("true",), {}),
+    ],
+)
+def test_what_many_have_in_common_comes_over_as_it_is_without_what_is_empty(common: CommonSpec) -> None:
+    fields = fields_of_common(common)
+    assert asdict(common_from(fields)) == asdict(common)
+    assert all(fields[name] for name in fields if name != "env")
 
 
 @pytest.mark.parametrize(

@@ -246,6 +246,14 @@ class TestStops:
         bench.later(10)
         assert process.told == ["terminate", "kill"], "the later times are given up"
 
+    def test_a_second_stop_puts_the_end_of_the_first_ones_grace_not_off(self, bench: Bench) -> None:
+        process = bench.run()
+        bench.guardian.do("stop", "a", 2000)
+        bench.later(1.5)
+        bench.guardian.do("stop", "a", 1000)
+        bench.later(0.5)
+        assert process.told == ["terminate", "kill"]
+
     def test_one_that_has_not_started_never_does(self, bench: Bench) -> None:
         bench.ask()
         bench.guardian.do("stop", "a", 0, {"why": "enough"})
@@ -261,8 +269,12 @@ class TestStops:
         bench.guardian.do("stop", "a", 5000, {"b": 2})
         assert bench.guardian.held()[0]["note"] == {"b": 2}
 
-    def test_what_is_not_there_or_has_ended_is_not_stopped(self, bench: Bench) -> None:
+    def test_what_is_not_there_or_has_ended_is_not_stopped(
+        self, bench: Bench, caplog: pytest.LogCaptureFixture
+    ) -> None:
         bench.guardian.do("stop", "none", 0)
+        bench.guardian.do("forget", "none")
+        assert caplog.text == "", "the worker's request and the end may cross: that is no nonsense"
         process = bench.run()
         bench.end()
         bench.guardian.do("stop", "a", 0, {"late": 1})
@@ -319,6 +331,13 @@ class TestWhatIsHeld:
         assert [held["pid"] for held in bench.guardian.held()] == [100]
         assert (bench.guardian.news_due, bench.news()) == (None, [])
 
+    def test_a_new_worker_is_not_told_again_of_ends_that_came_before_it(self, bench: Bench) -> None:
+        bench.run()
+        bench.end()
+        assert bench.guardian.held()[0]["end"] is not None
+        bench.run("b")
+        assert bench.news() == [["started", "b"]]
+
     def test_what_served_the_worker_only_ends_with_it(self, bench: Bench) -> None:
         tool = bench.run("tool", dies_with_worker=True)
         task = bench.run("task")
@@ -331,6 +350,7 @@ class TestWhatIsHeld:
         assert task.told == []
         bench.end("tool")
         assert [held["id"] for held in bench.guardian.held()] == ["task"]
+        assert bench.run("tool", dies_with_worker=True) is not tool, "the next worker may have one of the same name"
 
     def test_an_unfinished_line_is_stored_a_moment_after_its_first_byte(self, bench: Bench, tmp_path) -> None:
         process = bench.run(log=str(tmp_path / "log"))
@@ -338,6 +358,8 @@ class TestWhatIsHeld:
         process.listener.on_output(False, b"whole\n")
         assert bench.due_in() == 0.004
         whole = bench.guardian.take_news()[0][2]
+        bench.later(FLUSH_S)
+        assert bench.due_in() is None, "nothing waits"
         process.listener.on_output(False, b"50%")
         bench.guardian.take_news()
         bench.later(FLUSH_S / 2)
@@ -347,6 +369,8 @@ class TestWhatIsHeld:
         (grown,) = bench.guardian.take_news()
         assert grown[:2] == ["grew", "a"]
         assert grown[2] > whole
+        bench.later(FLUSH_S)
+        assert bench.due_in() is None, "one look is enough for both"
 
 
 FENCED = {"fence_ms": 10_000}
@@ -394,6 +418,13 @@ class TestTheFence:
         assert fences[-2:] == [1.0, 0.001], "ten seconds are not over before their last moment"
         assert set(fences) == {1.0, 0.001}
 
+    def test_the_last_part_of_a_second_is_waited_for_and_no_more(self, bench: Bench) -> None:
+        process = bench.run(fence_ms=250)
+        bench.later(0.25)
+        assert process.told == []
+        bench.later(0.002)
+        assert process.told == ["kill"]
+
     def test_each_contact_puts_it_off_and_an_older_one_does_not_bring_it_nearer(self, bench: Bench) -> None:
         process = bench.run(**FENCED)
         for _ in range(30):
@@ -416,6 +447,13 @@ class TestTheFence:
         bench.contact()
         assert process.told == ["kill"]
 
+    def test_one_that_waits_for_its_start_when_the_host_wakes_is_saved_by_a_contact(self, bench: Bench) -> None:
+        bench.ask(**FENCED)
+        bench.boot_ms += 60_000
+        bench.contact()
+        bench.guardian.start_some()
+        assert list(bench.runtime.processes) == ["a"], "nothing of it has run without contact"
+
     def test_beyond_it_nothing_is_started(self, bench: Bench) -> None:
         bench.later(10.001)
         bench.ask("fenced", **FENCED)
@@ -427,6 +465,17 @@ class TestTheFence:
         assert refused[3].startswith("not started: there was no contact with the controller for 10 s")
         bench.contact()
         bench.run("again", **FENCED)
+
+    def test_nobody_is_woken_for_a_fence_that_is_over(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        bench.run("free")
+        bench.run("fenced", **FENCED)
+        bench.end("fenced")
+        bench.later(1)
+        waits: list[float] = []
+        monkeypatch.setattr(bench.reactor, "call_later", lambda seconds, work: waits.append(seconds))
+        bench.later(1)
+        bench.later(2)
+        assert waits == []
 
     def test_it_is_watched_again_when_the_next_with_a_fence_starts(self, bench: Bench) -> None:
         bench.run("first", **FENCED)

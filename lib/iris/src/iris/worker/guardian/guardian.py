@@ -115,7 +115,6 @@ class Guardian:
                 if attempt.is_live:
                     self._terminate(attempt, 0)
                 del self._attempts[name]
-                self._dirty.pop(name, None)
 
     def finish(self, grace_ms: int) -> None:
         """End everything; nothing is started any more."""
