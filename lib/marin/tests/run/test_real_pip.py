@@ -77,9 +77,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([uv, "venv", "--quiet", "--seed", "--python", sys.executable, environment], check=True)
     members = [word for name in ("rigging", "fray", "iris", "marin") for word in ("-e", f"{ROOT}/lib/{name}")]
     found = environment / "bin" / "python"
-    subprocess.run(
-        [uv, "pip", "install", "--quiet", "--python", found, *members, f"ray[default]=={version('ray')}"], check=True
-    )
+    # Compiled, as images are: a raylet gives its agent 15 s to load, which takes longer from sources on a busy machine.
+    install = [uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", found]
+    subprocess.run([*install, *members, f"ray[default]=={version('ray')}"], check=True)
     return found
 
 

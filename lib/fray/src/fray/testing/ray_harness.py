@@ -107,7 +107,8 @@ class RayCluster:
                     self.add_node(name, resources)
                 break
             except RuntimeError:
-                # Ray gives a node half a minute, which a busy machine may need and more.
+                # A raylet ends itself when its agent takes more than 15 s to load, as it may on a busy machine; Ray has
+                # no setting for that.
                 self._end_processes()
                 if attempt == _START_ATTEMPTS - 1:
                     raise
