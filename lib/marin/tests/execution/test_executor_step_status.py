@@ -1,5 +1,6 @@
 """Status files and the lock beside them."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from marin.execution.executor_step_status import (
     STATUS_FAILED,
+    STATUS_RUNNING,
     STATUS_SUCCESS,
     PreviousTaskFailedError,
     StatusFile,
@@ -17,6 +19,7 @@ from marin.execution.executor_step_status import (
     worker_id,
 )
 from marin.execution.standing import read_statuses
+from marin.execution.step_lease_file import StatusOnDisk
 from rigging.distributed_lock import LeaseLostError
 
 
@@ -108,3 +111,42 @@ def test_worker_id_names_this_thread() -> None:
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(worker_id).result()
     assert worker_id() == worker_id() != other
+
+
+@pytest.mark.parametrize(
+    ("there", "status", "previous"),
+    [
+        (None, STATUS_RUNNING, None),
+        (b"", STATUS_RUNNING, None),
+        (b"RUNNING", STATUS_SUCCESS, STATUS_RUNNING),
+        (b"RUNNING\n", STATUS_SUCCESS, STATUS_RUNNING),
+        (None, STATUS_SUCCESS, STATUS_RUNNING),
+        (b"FAILED", STATUS_RUNNING, STATUS_FAILED),
+        (b"RUNNING", STATUS_FAILED, STATUS_RUNNING),
+    ],
+)
+def test_a_status_replaces_whatever_is_there(tmp_path: Path, there: bytes | None, status: str, previous: str) -> None:
+    path = tmp_path / ".executor_status"
+    if there is not None:
+        path.write_bytes(there)
+    StatusOnDisk(str(path)).write(status, previous)
+    assert path.read_bytes() == status.encode()
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("previous", [None, STATUS_RUNNING, STATUS_FAILED])
+def test_a_status_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, previous: str | None
+) -> None:
+    path = tmp_path / ".executor_status"
+    if previous is not None:
+        path.write_text(previous)
+
+    def full(_descriptor: int, _data: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match=r"No space left on device: .*/\.executor_status"):
+        StatusOnDisk(str(path)).write(STATUS_SUCCESS, previous)
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -56,6 +56,36 @@ def test_output_that_cannot_be_had_decides_nothing(caplog: pytest.LogCaptureFixt
     assert "the output of job job-1 is shown no further: gone" in caplog.text
 
 
+class LostJob:
+    """Whose new output cannot be had."""
+
+    job_id = "job-2"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def new_output(self, *, ended: bool = False) -> Mapping[int | None, str]:
+        self.asked += 1
+        raise ConnectionError("gone")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_new_output_that_cannot_be_had_is_asked_for_once_and_decides_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: bool
+) -> None:
+    monkeypatch.setattr(job_output, "_follower", job_output._Follower(0.001))
+    job: Any = LostJob()
+    ends: Any = pytest.raises(LookupError) if fails else contextlib.nullcontext()
+    with caplog.at_level(logging.WARNING), ends, shown_output(job, "s", 1):
+        if fails:
+            raise LookupError
+    assert caplog.text.count("the output of job job-2 is shown no further: gone") == 1
+    assert job.asked == 1
+    for thread in threading.enumerate():
+        if thread.name == "marin-job-output":
+            thread.join()
+
+
 def test_a_job_whose_output_is_shown_elsewhere_is_not_asked_for_it(capsys: pytest.CaptureFixture[str]) -> None:
     job: Any = object()
     with shown_output(job, "s", 1):

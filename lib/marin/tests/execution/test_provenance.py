@@ -402,3 +402,10 @@ def test_a_bare_spec_says_which_code_differs(prefix: str, load: Load, caplog: py
     executor = Executor(prefix, f"{prefix}/experiments")
     executor.run([second.as_executor_step()])
     assert "source of write" in str(executor.results[0].differences[0])
+
+
+def test_a_table_is_the_same_in_whatever_order_it_is_written(tmp_path: Path) -> None:
+    def called(table: dict[str, int]) -> dict[str, str]:
+        return function_source(functools.partial(print, table, sizes=table))
+
+    assert called({"a": 1, "b": 2}) == called({"b": 2, "a": 1}) != called({"a": 2, "b": 1})

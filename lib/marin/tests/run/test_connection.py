@@ -7,6 +7,8 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -136,3 +138,32 @@ def test_an_address_that_ray_would_look_up_for_minutes_is_probed_first(address: 
         target = ClusterTarget(address.format(taken.getsockname()[1]), "RAY_ADDRESS", bootstrap=True)
         with pytest.raises(Unavailable, match=r"RAY_ADDRESS.*refused.*dashboard"), connection.open_connection(target):
             pass
+
+
+def test_an_address_that_only_ray_can_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = ClusterTarget("auto", "RAY_ADDRESS", bootstrap=True)
+    monkeypatch.setitem(sys.modules, "ray.dashboard.utils", None)
+    with pytest.raises(Unavailable, match="RAY_ADDRESS: only Ray can look up auto"), connection.open_connection(target):
+        pass
+    found: Any = SimpleNamespace(get_address_for_submission_client=lambda address: f"http://of-{address}:8265")
+    monkeypatch.setitem(sys.modules, "ray.dashboard.utils", found)
+    with connection.open_connection(target) as url:
+        assert url == "http://of-auto:8265"
+
+    def fail(address: str) -> str:
+        raise ConnectionError("no head")
+
+    found.get_address_for_submission_client = fail
+    with (
+        pytest.raises(Unavailable, match=r"Ray cannot look up auto \(RAY_ADDRESS\): no head"),
+        connection.open_connection(target),
+    ):
+        pass
+
+
+def test_without_the_ray_program_it_is_said_how_to_get_it(
+    cluster: ClusterTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection.shutil, "which", lambda name, path=None: None)
+    with pytest.raises(Unavailable, match=r"pip install 'marin\[ray\]'"), connection.open_connection(cluster):
+        pass

@@ -35,6 +35,35 @@ def test_links_are_packed_as_what_they_point_to_and_modes_are_kept(project: Path
     assert "noise.log" not in found
 
 
+def test_links_to_folders_are_packed_with_what_is_in_them(project: Path) -> None:
+    write = project / "data/deep/x.txt"
+    write.parent.mkdir(parents=True)
+    write.write_text("x")
+    os.symlink("data", project / "linked")
+    found = packed(project)
+    assert found["linked/deep/x.txt"] == found["data/deep/x.txt"] == (b"x", 0o644)
+
+
+def test_what_ray_refuses_or_is_gone_is_left_out_and_what_cannot_be_read_is_named(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("back\\slash", "gone", "kept"):
+        (project / name).write_text("12345")
+    listing = list_working_directory(project, {})
+    (project / "gone").unlink()
+    package = pack(project, listing)
+    assert any("'back\\\\slash' has a backslash in its name" in warning for warning in package.warnings)
+    assert package.file_count == len(listing.files) - 2
+    assert package.size_bytes == listing.size_bytes - 10
+
+    def closed(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", closed)
+    with pytest.raises(InvalidRequest, match="of the working directory cannot be read: Permission denied"):
+        pack(project, listing)
+
+
 def test_the_same_files_have_the_same_name(project: Path) -> None:
     names = []
     for content in ("a", "b", "a"):

@@ -224,3 +224,37 @@ def test_a_store_that_says_only_forbidden_is_given_the_path(method: str, monkeyp
     }
     with pytest.raises(PermissionError, match="Forbidden: 'memory://bucket/dir/x'"):
         use[method]("memory://bucket/dir/x")
+
+
+def test_a_directory_that_has_nothing_to_wait_for_is_no_error_and_a_bad_disk_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = errno.EINVAL
+
+    def fail(_descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "fsync", fail)
+    atomic.sync_names(tmp_path / "x")
+    number = errno.EIO
+    with pytest.raises(OSError, match="Input/output"):
+        atomic.sync_names(tmp_path / "x")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("whole_puts", [True, False])
+def test_what_another_filesystem_refuses_is_named_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, whole_puts: bool
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    fs = filesystem("memory")
+    fs.makedirs("/atomic-refused", exist_ok=True)
+    if not whole_puts:
+        monkeypatch.setattr(atomic, "OBJECT_STORE_PROTOCOLS", frozenset())
+    monkeypatch.setattr(type(fs), "pipe_file" if whole_puts else "mv", refuse)
+    with pytest.raises(OSError, match="memory://atomic-refused/a"):
+        write_bytes_atomic("memory://atomic-refused/a", b"1")
+    assert fs.ls("/atomic-refused", detail=False) == []
