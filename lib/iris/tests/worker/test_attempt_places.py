@@ -192,6 +192,23 @@ class TestRemoval:
         attempt("/u/job/4:0", bench.ground)
         assert list(layer.iterdir()) == []
 
+    def test_what_cannot_be_moved_away_is_said_and_ends_nothing_else(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def refuse(path: str, target: str) -> None:
+            raise OSError(5, "Input/output error")
+
+        bench = make(IsolationMode.OVERLAY)
+        place = Path(bench.directories.make(NAME, own_ground()))
+        (place / "file").touch()
+        slot = bench.directories.slot(NAME)
+        monkeypatch.setattr(attempt_dirs, "move_away", refuse)
+        bench.directories.remove(NAME)
+        assert bench.later == []
+        assert f"{slot} cannot be removed: [Errno 5] Input/output error" in caplog.text
+        bench.directories.make("/u/job/1:0", own_ground())
+        assert bench.directories.slot("/u/job/1:0") != slot, "what was left in it is nobody's"
+
     def test_a_new_worker_keeps_what_goes_on_and_removes_the_rest(self, make: Make) -> None:
         bench = make(IsolationMode.OVERLAY)
         other = "/u/job/1:0"

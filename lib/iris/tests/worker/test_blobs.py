@@ -9,6 +9,7 @@ import pytest
 
 from iris.domain.states import FailureKind
 from iris.rpc import iris_pb2 as pb
+from iris.worker import bundle as bundle_module
 from iris.worker.bundle import BundleStore, signature
 from iris.worker.paths import WorkPaths
 from iris.worker.types import PreparationFailed
@@ -145,6 +146,20 @@ def test_what_comes_wrong_leaves_nothing_and_says_whose_fault_it_is(
     play(tmp_path, scenario)
 
 
+def test_one_that_this_host_cannot_read_is_the_hosts_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(path: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    async def scenario(bench: Bench) -> None:
+        digest = bench.source.add(b"0123456789")
+        monkeypatch.setattr(bundle_module, "signature", unreadable)
+        kind, text = await failure(bench.store.blob(digest))
+        assert kind is FailureKind.WORKER
+        assert text == f"blob {digest} cannot be read here: [Errno 5] Input/output error"
+
+    play(tmp_path, scenario)
+
+
 def damaged(chunks: list[Chunk]) -> list[Chunk]:
     digest, offset, data, last = chunks[-1]
     return [*chunks[:-1], (digest, offset, b"x" * len(data), last)]
@@ -220,6 +235,21 @@ class TestBundles:
             place = await bench.store.bundle(digest)
             assert tree(place)["a/b.txt"][0] == "first second"
             assert bench.source.asked == [[digest], [digest_of(b"first ")], [part]]
+
+        play(tmp_path, scenario)
+
+    def test_many_parts_are_asked_for_a_limited_number_at_a_time(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(bundle_module, "_FETCH_BATCH", 2)
+
+        async def scenario(bench: Bench) -> None:
+            parts = [bench.source.add(b"part %d" % number) for number in range(5)]
+            digest = bench.source.add_bundle(pb.BundleFile(path="a", size_bytes=30, part_digests=parts))
+            place = await bench.store.bundle(digest)
+            assert tree(place)["a"][0] == "part 0part 1part 2part 3part 4"
+            assert [len(digests) for digests in bench.source.asked[1:]] == [2, 2, 1]
+            assert sorted(part for digests in bench.source.asked[1:] for part in digests) == sorted(parts)
 
         play(tmp_path, scenario)
 

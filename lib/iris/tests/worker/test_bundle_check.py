@@ -180,6 +180,22 @@ def test_files_that_were_right_are_left_alone(tmp_path: Path, caplog: pytest.Log
     play(tmp_path, scenario)
 
 
+def test_of_many_changed_files_a_few_are_named_and_the_others_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.worker().bundle(bench.source.bundle)
+        for name in ("a.txt", "empty", "run.sh", "pkg/m.py"):
+            (bench.tree / name).write_text("HACKED")
+        (bench.tree / "stray").touch()
+        await bench.worker().bundle(bench.source.bundle)
+        assert bench.is_as_sent()
+        assert "'stray'" in caplog.text
+        assert "] and 2 more; it is made as it was sent" in caplog.text
+
+    play(tmp_path, scenario)
+
+
 def test_between_two_looks_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Path] = []
 

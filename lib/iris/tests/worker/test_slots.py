@@ -175,3 +175,74 @@ def test_one_of_another_owner_is_not_used_again(bench: Bench, monkeypatch: pytes
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     bench.slots.give(slot)
     assert bench.discarded == [os.path.basename(slot.path)]
+
+
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [(["user.mine"], False), (["security.selinux", "user.mine"], False), (["security.selinux"], True), (None, True)],
+)
+def test_attributes_that_a_task_has_set_are_left_things(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, names: list[str] | None, kept: bool
+) -> None:
+    def listed(path: str) -> list[str]:
+        if names is None:
+            raise OSError(95, "Operation not supported")
+        return names
+
+    monkeypatch.setattr(os, "listxattr", listed)
+    slot = bench.slots.take()
+    bench.slots.give(slot)
+    assert (bench.discarded == []) is kept
+
+
+class TestLayers:
+    """Those of a bundle and an environment stay mounted for the next attempt with the same."""
+
+    def mounts(self, slot: Slot) -> tuple[Mount, ...]:
+        return (Mount("/bundle", "/bundle", f"{slot.own}/bundle"),)
+
+    def layered(self, bench: Bench, *keys: tuple[str, str]) -> list[Slot]:
+        """Slots that were used with layers, in which nothing was written."""
+        slots = [bench.slots.take(key) for key in keys]
+        for slot, key in zip(slots, keys, strict=True):
+            bench.slots.put_on(slot, self.mounts(slot))
+            make_layer(f"{slot.own}/bundle")
+            bench.slots.give(slot, key)
+        return slots
+
+    def test_the_one_with_the_wanted_layers_is_taken(self, bench: Bench) -> None:
+        one, two = self.layered(bench, ("b1", "e"), ("b2", "e"))
+        plain = bench.slots.take()
+        assert plain not in (one, two), "they are kept for attempts that gain by them"
+        assert bench.slots.take(("b2", "e")) is two
+        assert bench.slots.take(("b2", "e")) is not one
+        assert bench.slots.take(("b1", "e")) is one
+
+    def test_of_more_than_the_guardian_keeps_mounted_the_oldest_loses_its_layers(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "_MOST_LAYERED", 2)
+        keys = [(f"b{number}", "e") for number in range(3)]
+        oldest, *others = self.layered(bench, *keys)
+        assert [os.path.exists(slot.own) for slot in (oldest, *others)] == [False, True, True]
+        assert bench.discarded == [], "nothing was written in them"
+        assert bench.slots.take() is oldest, "it serves any attempt"
+        assert bench.slots.take(keys[2]) is others[1]
+
+    def test_what_somebody_wrote_there_while_it_was_free_is_not_the_next_ones(self, bench: Bench) -> None:
+        key = ("b", "e")
+        (slot,) = self.layered(bench, key)
+        Path(slot.own, "bundle", "by a neighbour").touch()
+        assert bench.slots.take(key) is slot
+        bench.slots.put_on(slot, self.mounts(slot))
+        assert bench.discarded == ["own"]
+        assert os.listdir(slot.own) == []
+
+    def test_other_mounts_than_before_begin_with_nothing(self, bench: Bench) -> None:
+        key = ("b", "e")
+        (slot,) = self.layered(bench, key)
+        assert bench.slots.take(key) is slot
+        bench.slots.put_on(slot, (Mount("/other", "/other", f"{slot.own}/other"),))
+        assert os.listdir(slot.own) == []
+        assert slot.layers is not None
+        assert slot.layers.mounts[0].target == "/other"

@@ -1,6 +1,8 @@
 """What a supervisor does with attempts, with a guardian and a preparer that are played."""
 
 import asyncio
+import contextlib
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from iris.domain.resources import Resources
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc.logformat import decode_all
 from iris.worker.attempt import adopted, free_ports
@@ -56,6 +59,7 @@ class FakeRuntime:
         self.forgotten: list[str] = []
         self.contacts: list[int] = []
         self.is_held: list[Held] = []
+        self.why = ""
 
     def start(self, spec: ProcessSpec, listener: Listener) -> Command:
         self.live_count += 1
@@ -70,7 +74,7 @@ class FakeRuntime:
         return self.commands[owner]
 
     def trouble(self) -> str:
-        return ""
+        return self.why
 
     def contact(self, sent_ms: int) -> None:
         self.contacts.append(sent_ms)
@@ -544,6 +548,67 @@ class TestLogs:
             assert (found.state, found.log_size) == (TaskState.SUCCEEDED, 10)
 
         play(scenario)
+
+
+def test_why_nothing_can_be_started_is_what_its_guardian_says(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        assert bench.supervisor.trouble() == ""
+        bench.runtime.why = "the guardian does not answer"
+        assert bench.supervisor.trouble() == "the guardian does not answer"
+
+    play(scenario)
+
+
+def test_disk_is_promised_until_the_end(play: Play) -> None:
+    """What is promised twice fills the disk; what is never given back leaves no room for others."""
+
+    async def scenario(bench: Bench) -> None:
+        launch = replace(COMMAND, resources=Resources(disk_bytes=5))
+        first, _ = await bench.run(0, launch=launch), await bench.run(1, launch=launch)
+        await bench.run(2, launch=replace(COMMAND, job_id="/u/other"))
+        assert bench.supervisor.reserved_disk == 10
+        first.listener.on_exit(Exit(0, 0))
+        assert bench.supervisor.reserved_disk == 5, "although it is not forgotten yet"
+
+    play(scenario)
+
+
+def test_an_end_before_the_start_is_held_back_until_its_log_is_there_too(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.preparer.answer = PreparationFailed(FailureKind.ENVIRONMENT, "no uv.lock")
+        name = bench.ask(launch=BUNDLE)
+        await bench.settle()
+        (found,) = bench.supervisor.inventory()
+        assert (found.attempt_id, found.state, found.pid) == (name, TaskState.BUILDING, 0)
+        bench.supervisor.acknowledge_log(name, 10_000)
+        (found,) = bench.supervisor.inventory()
+        assert (found.state, found.error) == (TaskState.FAILED, "no uv.lock")
+
+    play(scenario)
+
+
+def test_a_log_is_not_open_any_more_when_its_attempt_is_forgotten(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        command = await bench.run()
+        path = bench.paths.log("/u/job/0:0")
+        write(path, "0123456789" * 60_000)
+        command.listener.on_log(600_000)
+        assert len(bench.supervisor.outbox.take().logs) == 1, "a part of it: the rest is to be read"
+        command.listener.on_exit(Exit(0, 0))
+        assert path in opened()
+        bench.forget("/u/job/0:0")
+        assert path not in opened()
+
+    play(scenario)
+
+
+def opened() -> set[str]:
+    """The files that this process has open."""
+    found = set()
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+            found.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return found
 
 
 def test_contact_is_passed_on(play: Play) -> None:

@@ -254,6 +254,21 @@ class TestViews:
         (tmp_path / "layer").mkdir()
         assert calls() == made, "another layer at its place"
 
+    def test_without_a_descriptor_to_keep_them_by_its_mounts_are_the_attempts_alone(
+        self, kernel: Kernel, opened: views.TaskViews, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "lower").mkdir()
+        mounts = [Mount("/t", str(tmp_path / "lower"), str(tmp_path / "layer"))]
+
+        def scarce(*_: object) -> int:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", scarce)
+            opened.enter(mounts)
+        assert [call[0] for call in kernel.calls] == ["unshare", "mount"]
+        assert not opened.drop_unused()
+
     def test_what_is_not_used_for_a_while_is_let_go(
         self, kernel: Kernel, opened: views.TaskViews, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
