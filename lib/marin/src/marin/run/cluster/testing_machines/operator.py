@@ -18,7 +18,9 @@ _ATTEMPTS: Final = 3
 _LOOK_SECONDS: Final = 0.5
 _TUNNEL: Final = re.compile(r"(\S*/)?ssh .* -L ")
 _FROM_THE_START: Final = re.compile(r"bash .*/boot\.sh |cat$|sshd: /usr/sbin/sshd ")
-_COUNT_NODES: Final = "import ray; ray.init(logging_level=40); print(sum(node['Alive'] for node in ray.nodes()))"
+_COUNT_NODES: Final = (
+    "import ray; ray.init(logging_level=40, log_to_driver=False); print(sum(node['Alive'] for node in ray.nodes()))"
+)
 
 
 class Operator:
