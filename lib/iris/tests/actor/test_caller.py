@@ -162,6 +162,7 @@ def settle(link: Link, call: PendingCall) -> None:
 
 def test_calls_wait_for_the_connection_and_go_in_their_order(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
+        assert bench.caller.label == "counter"
         calls = [bench.call(name) for name in "ab"]
         link = await bench.connected()
         assert (link.place, link.outstanding, link.sent) == (FIRST, [], ["a", "b"])

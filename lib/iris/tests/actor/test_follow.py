@@ -201,3 +201,19 @@ class TestAPool:
     def test_outside_of_a_job_it_must_be_told_which_cluster(self) -> None:
         with pytest.raises(InvalidRequest, match=r"ActorPool\('w'\): outside of an Iris job say which cluster"):
             ActorPool("w")
+
+
+def test_in_a_fork_nothing_of_the_parent_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sockets are shared: the parent would lose its connections."""
+    for module, make in ((pool, lambda: ActorPool("w", client=CLUSTER)), (follow, lambda: EndpointFollower(CLUSTER))):
+        made = make()
+        watch = Watch.last
+        watch.say(found(1))
+        with monkeypatch.context() as there:
+            there.setattr(module, "in_fork", lambda: True)
+            made.close()
+        assert watch.states == ["started"]
+        assert not any(client.closed for client in Client.made)
+        made.close()
+        assert watch.states == ["started", "stopped"]
+        Client.made.clear()

@@ -90,10 +90,13 @@ def test_the_rules_of_its_method_hold(controller: RunningController, path: Path)
     assert "may not open sessions" in text
     caller = Caller(path).open(call_metadata(controller.token(PrincipalKind.USER, "eve")))
     submit = pb.SubmitJobRequest(spec=pb.JobSpec(job_id="/ann/hers"))
-    caller.send(pb.ClientMessage(calls=[pb.ClientCall(call_id=1, submit=submit)]))
+    caller.send(pb.ClientMessage(calls=[pb.ClientCall(call_id=1, submit=submit), pb.ClientCall(call_id=2)]))
     kind, content = next(caller.frames())
     assert kind is FrameKind.MESSAGE
-    assert pb.ClientNews.FromString(content).replies[0].error.code == grpc.StatusCode.PERMISSION_DENIED.value[0]
+    refused, unknown = pb.ClientNews.FromString(content).replies
+    assert (refused.call_id, refused.error.code) == (1, grpc.StatusCode.PERMISSION_DENIED.value[0])
+    assert (unknown.call_id, unknown.error.code) == (2, grpc.StatusCode.INVALID_ARGUMENT.value[0])
+    assert unknown.error.message.startswith("a call of this kind is unknown")
 
 
 def test_a_method_that_is_no_stream_is_refused(controller: RunningController, path: Path) -> None:
