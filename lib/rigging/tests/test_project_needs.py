@@ -117,8 +117,9 @@ def test_a_dependency_outside_of_what_is_sent_is_refused(path: str) -> None:
         project_needs(tables, [], [])
 
 
-def test_a_dependency_by_its_path_inside_is_imported_from_there() -> None:
-    tables = {"": {"project": {"dependencies": ["mine"]}, "tool": {"uv": {"sources": {"mine": {"path": "./x/mine"}}}}}}
+@pytest.mark.parametrize("path", ["./x/mine", "x/other/../mine", "x//mine/"])
+def test_a_dependency_by_its_path_inside_is_imported_from_there(path: str) -> None:
+    tables = {"": {"project": {"dependencies": ["mine"]}, "tool": {"uv": {"sources": {"mine": {"path": path}}}}}}
     needs = project_needs(tables, [], ["x/mine/src/mine.py"])
     assert (needs.requirements, needs.import_paths) == ((), ("x/mine/src",))
 

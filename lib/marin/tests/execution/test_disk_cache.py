@@ -241,6 +241,18 @@ def test_results_of_earlier_releases_are_still_read(tmp_path: Path) -> None:
     assert disk_cache(locate, output_path=path)() == PathMetadata("x")
 
 
+def test_results_of_earlier_releases_are_plain_where_the_annotation_means_nothing_here(tmp_path: Path) -> None:
+    path = str(tmp_path / "old")
+    Artifact.save({"path": "x"}, path)
+    StatusFile(path).write_status(STATUS_SUCCESS)
+
+    def locate() -> Any:
+        raise AssertionError("computed again")
+
+    locate.__annotations__["return"] = "OnlyForTypeCheckers"
+    assert disk_cache(locate, output_path=path)() == {"path": "x"}
+
+
 def test_what_cannot_be_told_apart_or_kept_is_refused() -> None:
     with pytest.raises(InvalidRequest, match=r"a call of .*double holds a lock that cannot be pickled"):
         double(threading.Lock())  # type: ignore[arg-type]

@@ -17,7 +17,17 @@ from hypothesis import strategies as st
 
 from fray import JobStatus, ResourceConfig
 from marin.execution import Executor, ExecutorStep, instantiate_config, mirrored, this_output_path, versioned
-from marin.execution.info import ExecutorInfo, ExecutorStepInfo, StepText, bounded_version, plain, strict, to_bytes
+from marin.execution.encode import encode
+from marin.execution.info import (
+    ExecutorInfo,
+    ExecutorStepInfo,
+    StepText,
+    bounded_version,
+    plain,
+    strict,
+    to_bytes,
+    user_name,
+)
 from marin.execution.instantiate import mirror_path, rebuild, resolve_local_placeholders
 from marin.execution.placement import LiveJobs, check_function, remote_function
 from marin.execution.remote import remote
@@ -144,6 +154,39 @@ class Handle:
         self.done.append("terminate")
         if self.error is not None:
             raise self.error
+
+
+def test_a_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise KeyError("getpwuid(): uid not found")
+
+    assert user_name()
+    monkeypatch.setattr("getpass.getuser", fail)
+    assert user_name() == f"uid-{os.getuid()}"
+
+
+class Meters(int):
+    def __str__(self) -> str:
+        return f"{int(self)} m"
+
+    __repr__ = __str__
+
+
+class Share(float):
+    def __repr__(self) -> str:
+        return "a share"
+
+
+class Name(str):
+    def __str__(self) -> str:
+        return "a name"
+
+
+def test_numbers_and_texts_of_a_kind_of_their_own_count_as_what_they_are() -> None:
+    given = {"a": Meters(5), "b": Share(0.5), "c": Name("x")}
+    encoded = {key: encode(value, key, str) for key, value in given.items()}
+    assert encoded == plain(given) == {"a": 5, "b": 0.5, "c": "x"}
+    assert [type(value) for value in encoded.values()] == [int, float, str]
 
 
 def test_jobs_are_stopped_with_their_run_or_one_by_one(caplog: pytest.LogCaptureFixture) -> None:

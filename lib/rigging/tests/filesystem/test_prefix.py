@@ -1,7 +1,11 @@
+from pathlib import Path
+
 import pytest
 
+import rigging.filesystem
 from rigging.errors import InvalidRequest
 from rigging.filesystem import marin_prefix, marin_temp_bucket
+from rigging.filesystem.prefix import absolute_prefix
 
 
 def test_prefix_defaults_to_a_local_directory() -> None:
@@ -52,3 +56,25 @@ def test_temp_stays_beside_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_temp_path_cannot_leave_its_root() -> None:
     with pytest.raises(InvalidRequest, match=r"'\.\.'"):
         marin_temp_bucket(1, "../x")
+
+
+@pytest.mark.parametrize(
+    ("given", "absolute"),
+    [("data/x", "{cwd}/data/x"), ("/data", "/data"), ("gs://b/x", "gs://b/x"), ("simplecache::b", "simplecache::b")],
+)
+def test_a_root_means_the_same_in_every_process(
+    given: str, absolute: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute_prefix(given) == absolute.format(cwd=tmp_path)
+
+
+@pytest.mark.parametrize("given", ["", "  "])
+def test_an_empty_root_is_refused(given: str) -> None:
+    with pytest.raises(InvalidRequest, match="empty; give a path or a URL"):
+        absolute_prefix(given)
+
+
+def test_what_the_package_does_not_have_is_missing_as_elsewhere() -> None:
+    with pytest.raises(AttributeError, match=r"module 'rigging\.filesystem' has no attribute 'nothing'"):
+        _ = rigging.filesystem.nothing  # type: ignore[attr-defined]
