@@ -1,9 +1,10 @@
 """Room for gangs on Ray: placement groups that hold all replicas of a job, a TPU slice as one."""
 
 import logging
+import math
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from rigging.topology import get_tpu_topology
 logger = logging.getLogger(__name__)
 
 SLICE_LABEL = "ray.io/tpu-slice-name"
+WORKER_LABEL = "ray.io/tpu-worker-id"
 _READY_SECONDS = 0.5
 _SLICE_SECONDS = 60.0
 _MEGASCALE_PORT = 8081
@@ -116,10 +118,13 @@ class GangPlacer:
                     logger.warning("job %r: a slice of %s is not whole; looking for another", self._name, self._tpu)
                     broken.append(placement.groups.pop(0))
                     return None
-            for replica in range(self._replicas):
-                index, bundle = divmod(replica, self._hosts)
-                options = task_options(groups[index].bundle_specs[bundle])
-                placement.seats.append(Seat(groups[index], bundle, options, self._megascale(index, heads)))
+            nodes = ray_cluster.nodes()
+            for index, group in enumerate(groups):
+                megascale = self._megascale(index, heads)
+                for bundle in host_order(_nodes_of(group), nodes, head_nodes[index]):
+                    options = task_options(group.bundle_specs[bundle])
+                    placement.seats.append(Seat(group, bundle, options, megascale))
+            del placement.seats[self._replicas :]
             return placement
         finally:
             if not placement.seats:
@@ -177,6 +182,24 @@ def slice_resource(head: Mapping[str, Any], nodes: list[dict[str, Any]], hosts: 
         if 1 < len(holders) <= hosts and head["Resources"][name] == 1:
             return str(name)
     return None
+
+
+def host_order(placed: Mapping[int, str], nodes: Sequence[Mapping[str, Any]], head: str) -> list[int]:
+    """The bundles of a slice's group in the order of its hosts: as TPU runtimes count them, where Ray tells.
+
+    Args:
+        placed: The node of each bundle.
+        nodes: As Ray describes them.
+        head: The slice's first host.
+    """
+    numbers = {node["NodeID"]: str(node.get("Labels", {}).get(WORKER_LABEL, "")) for node in nodes}
+
+    def place(bundle: int) -> tuple[bool, float, int]:
+        node = placed[bundle]
+        number = numbers.get(node, "")
+        return node != head, int(number) if number.isdigit() else math.inf, bundle
+
+    return sorted(placed, key=place)
 
 
 def _unique(name: str) -> str:

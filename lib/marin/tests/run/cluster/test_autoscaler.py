@@ -92,7 +92,9 @@ def run_until(wanted, demand=(), idle=0):
     print("reached", sorted(counts().items()), flush=True)
 
 minimum = {"tpu_v4_8": 4}
+server.stockouts = 3
 run_until(minimum)
+print("had to wait" if not server.stockouts else "was never refused")
 server.preempt(next(iter(server.slices)))
 run_until(minimum)
 pair = {"TPU": 4, "TPU-v4-16-head": 1}
@@ -143,4 +145,5 @@ def test_minimum_preemption_demand_idle_slices_and_the_end(tmp_path: Path) -> No
     start = next(line for line in lines if line.startswith("ran ") and "docker run" in line)
     assert "-e MARIN_PREFIX=gs://marin-us-central2 -e RAY_AUTH_MODE=token" in start
     assert "-e RAY_AUTH_TOKEN_PATH=/opt/marin-ray/auth_token -v /opt/marin-ray:/opt/marin-ray:ro" in start
+    assert "had to wait" in lines, "slices that are not to be had are asked for again"
     assert [line for line in lines if line.startswith(("deleted ", "left "))] == ["deleted PREEMPTED", "left 0"]

@@ -1,12 +1,16 @@
 """A server that speaks as much of Google's Compute, TPU, IAM and Resource Manager APIs as Ray's provider calls."""
 
+import importlib
 import json
 import re
+import socket
+import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final, Self
+from pathlib import Path
+from typing import Any, Final, Protocol, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from rigging.errors import InvalidRequest
@@ -25,21 +29,66 @@ class _Request:
 
 _VM_NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL_VALUE: Final = re.compile(r"[-_a-z0-9]{0,63}")
+_STOCKOUT: Final = {
+    "name": "operation-2",
+    "done": True,
+    "error": {"code": 8, "message": "There is no more capacity in the zone; try another one."},
+}
 _DONE: Final = {"name": "operation-1", "status": "DONE", "done": True, "response": {}}
+
+
+class Computers(Protocol):
+    """What a server's VMs and slices run on."""
+
+    def start(self, names: Sequence[str], accelerator: str, metadata: dict[str, str]) -> list[str]:
+        """Start computers; returns their addresses.
+
+        Args:
+            names: Of a slice, those of its hosts.
+            accelerator: The slice's type; empty: a VM.
+            metadata: What all VMs of the project are told, e.g. `ssh-keys`.
+        """
+
+    def stop(self, names: Sequence[str]) -> None:
+        """End them at once."""
+
+
+class NoComputers:
+    """VMs and slices that exist as records only."""
+
+    def __init__(self) -> None:
+        self._given = 0
+
+    def start(self, names: Sequence[str], accelerator: str, metadata: dict[str, str]) -> list[str]:  # noqa: ARG002
+        return [self._address() for _ in names]
+
+    def stop(self, names: Sequence[str]) -> None:
+        pass
+
+    def _address(self) -> str:
+        self._given += 1
+        return f"10.0.{self._given // 250}.{self._given % 250 + 1}"
 
 
 @dataclass
 class GcpServer:
-    """VMs and TPU slices that exist as records only; what is created is there and ready at once.
+    """The APIs; a VM or slice that is created is there and ready at once.
 
     Args:
+        computers: What VMs and slices run on.
+        listener: Where it listens; None: on a free port of 127.0.0.1.
+        tls: With it, it speaks TLS.
         machines: VMs by name, as they were asked for.
         slices: TPU slices by their full name.
         requests: Method and path of each request.
+        stockouts: How many slices are not to be had before there are any again.
         page: How many slices are on a page of their list.
         failing: Status code to answer everything with; 0: none.
     """
 
+    computers: Computers = field(default_factory=NoComputers)
+    listener: socket.socket | None = None
+    tls: ssl.SSLContext | None = None
     machines: dict[str, dict[str, Any]] = field(default_factory=dict)
     slices: dict[str, dict[str, Any]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
@@ -47,14 +96,13 @@ class GcpServer:
     account: dict[str, Any] | None = None
     metadata: dict[str, Any] = field(default_factory=lambda: {"items": []})
     address: str = ""
+    stockouts: int = 0
     page: int = 500
     failing: int = 0
-    _addresses: int = 0
 
     def __enter__(self) -> Self:
         self.lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
+        self._server = serve(_handler(self), self.listener, self.tls)
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
@@ -68,6 +116,7 @@ class GcpServer:
     def preempt(self, name: str) -> None:
         """Take a slice's machines away, as Google does: it stays on the list."""
         with self.lock:
+            self.computers.stop(_hosts(name, self.slices[name]))
             self.slices[name]["state"] = "PREEMPTED"
 
     def answer(self, method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> _Answer:
@@ -84,6 +133,8 @@ class GcpServer:
 
     def _routes(self) -> list[tuple[str, Callable[[_Request], _Answer]]]:
         return [
+            (r"/token", lambda _: (200, {"access_token": "t", "expires_in": 3600, "token_type": "Bearer"})),
+            (r"/\$discovery/rest", lambda _: (200, _tpu_document())),
             (r"/v1/projects/[^/:]+(:\w+)?", self._project),
             (r"/v1/projects/([^/]+)/serviceAccounts(/.+)?", self._service_account),
             (r"/compute/v1/projects/[^/]+", lambda _: (200, {"name": "p", "commonInstanceMetadata": self.metadata})),
@@ -91,6 +142,7 @@ class GcpServer:
             (r"/compute/v1/projects/[^/]+/regions/([^/]+)/subnetworks", self._subnets),
             (r"/compute/v1/projects/[^/]+/(zones/[^/]+|global)/operations/[^/]+", lambda _: (200, _DONE)),
             (r"/compute/v1/projects/[^/]+/zones/[^/]+/instances(?:/([^/]+))?(?:/(\w+))?", self._instances),
+            (r"/v2/projects/[^/]+/locations/[^/]+/operations/stockout", lambda _: (200, _STOCKOUT)),
             (r"/v2/projects/[^/]+/locations/[^/]+/operations/[^/]+", lambda _: (200, _DONE)),
             (r"/v2/(projects/[^/]+/locations/[^/]+)/nodes(?:/([^/]+))?", self._nodes),
         ]
@@ -128,7 +180,7 @@ class GcpServer:
         if name is None:
             refused = _check(request.body, request.body["name"], _VM_NAME)
             if not refused:
-                ip = self._next_ip()
+                (ip,) = self._start([request.body["name"]], request.body)
                 network = {**request.body["networkInterfaces"][0], "networkIP": ip, "accessConfigs": [{"natIP": ip}]}
                 made = {**request.body, "status": "RUNNING", "labelFingerprint": "a", "networkInterfaces": [network]}
                 self.machines[request.body["name"]] = made
@@ -138,6 +190,7 @@ class GcpServer:
         if verb == "setLabels":
             self.machines[name]["labels"] = request.body["labels"]
         elif request.method == "DELETE":
+            self.computers.stop([name])
             del self.machines[name]
             return 200, _DONE
         return 200, _DONE if verb else self.machines[name]
@@ -160,7 +213,7 @@ class GcpServer:
         if request.method == "PATCH":
             self.slices[name]["labels"] = request.body["labels"]
         else:
-            del self.slices[name]
+            self.computers.stop(_hosts(name, self.slices.pop(name)))
         return 200, {**_DONE, "name": f"{parent}/operations/1"}
 
     def _create_slice(self, name: str, short: str, body: dict[str, Any]) -> _Answer:
@@ -171,14 +224,33 @@ class GcpServer:
             refused = _error(400, str(error))
         if refused:
             return refused
-        ips = [self._next_ip() for _ in range(hosts)]
+        if self.stockouts:
+            self.stockouts -= 1
+            return 200, {"name": f"{name.partition('/nodes/')[0]}/operations/stockout"}
+        ips = self._start([f"{short}-w-{index}" for index in range(hosts)], body)
         ends = [{"ipAddress": ip, "accessConfig": {"externalIp": ip}} for ip in ips]
         self.slices[name] = {**body, "name": name, "state": "READY", "networkEndpoints": ends}
         return 200, {**_DONE, "name": f"{name.partition('/nodes/')[0]}/operations/1"}
 
-    def _next_ip(self) -> str:
-        self._addresses += 1
-        return f"10.0.{self._addresses // 250}.{self._addresses % 250 + 1}"
+    def _start(self, names: Sequence[str], body: dict[str, Any]) -> list[str]:
+        told = {each["key"]: each["value"] for each in self.metadata.get("items", [])}
+        return self.computers.start(names, body.get("acceleratorType", ""), told)
+
+
+def serve(
+    handler: type[BaseHTTPRequestHandler], listener: socket.socket | None = None, tls: ssl.SSLContext | None = None
+) -> ThreadingHTTPServer:
+    """A server that has not started yet; without a listener on a free port of 127.0.0.1."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler, bind_and_activate=listener is None)
+    server.daemon_threads = True
+    if listener is not None:
+        server.socket.close()
+        server.socket = listener
+        server.server_address = listener.getsockname()
+    if tls is not None:
+        # The handshake in the request's own thread: a client that does not speak holds up nobody.
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    return server
 
 
 def _handler(server: GcpServer) -> type[BaseHTTPRequestHandler]:
@@ -205,6 +277,20 @@ def _handler(server: GcpServer) -> type[BaseHTTPRequestHandler]:
         do_GET = do_POST = do_PATCH = do_DELETE = do_PUT = _serve
 
     return Handler
+
+
+def _hosts(name: str, slice_: dict[str, Any]) -> list[str]:
+    """The names of a slice's hosts; none if it was taken away."""
+    if slice_["state"] != "READY":
+        return []
+    return [f"{name.rpartition('/')[2]}-w-{index}" for index in range(len(slice_.get("networkEndpoints", [])))]
+
+
+def _tpu_document() -> dict[str, Any]:
+    client = importlib.import_module("googleapiclient")
+    document = Path(str(client.__file__)).parent / "discovery_cache" / "documents" / "tpu.v2.json"
+    found: dict[str, Any] = json.loads(document.read_text())
+    return found
 
 
 def _error(code: int, message: str) -> _Answer:

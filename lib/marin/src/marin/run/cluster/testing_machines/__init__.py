@@ -7,6 +7,7 @@ touched. A cluster file runs on them as it was generated, but for its provider (
 """
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -62,6 +63,7 @@ MaxStartups 100
 """
 
 
+@functools.cache
 def missing() -> str:
     """Why there can be no such machines here, and what to do about it; empty if there can."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
@@ -140,12 +142,17 @@ class Machines:
     Args:
         folder: What is theirs on this computer's disk.
         hardware: For the head and each worker, what its VM would have: resources as Ray counts them.
+        hosts: Names that they know besides, with their addresses.
+        variables: Set in their containers besides.
     """
 
     folder: Path
     checkout: Path
     hardware: Mapping[str, Mapping[str, float]]
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
     all: dict[str, Machine] = field(default_factory=dict)
+    _added: int = 0
 
     @property
     def laptop(self) -> Machine:
@@ -170,13 +177,24 @@ class Machines:
             self._run(*network, "ip", "link", "add", "machines", "type", "bridge")
             self._run(*network, "ip", "address", "add", "10.77.0.254/24", "dev", "machines")
             self._run(*network, "ip", "link", "set", "machines", "up")
-            for number, (name, resources) in enumerate(self.hardware.items(), 1):
-                self._connect(self._start(name, f"10.77.0.{number}", resources), f"to-{number}")
+            for name, resources in self.hardware.items():
+                self.add(name, resources)
             self.laptop.run("python", "-c", _COMPILED, seconds=_COMPILE_SECONDS)
             yield self
         finally:
             for machine in self.all.values():
                 machine.stop()
+
+    def add(self, name: str, resources: Mapping[str, float]) -> Machine:
+        """Start one more. Raises Unavailable."""
+        self._added += 1
+        machine = self._start(name, f"10.77.0.{self._added}", resources)
+        self._connect(machine, f"to-{self._added}")
+        return machine
+
+    def remove(self, name: str) -> None:
+        """End one; its files stay."""
+        self.all.pop(name).stop()
 
     def _make_keys(self) -> None:
         (self.shared / "buckets").mkdir(parents=True)
@@ -189,7 +207,7 @@ class Machines:
 
     def _start(self, name: str, address: str, resources: Mapping[str, float]) -> Machine:
         folder = self.folder / name
-        self._furnish(folder, name, resources)
+        self._furnish(folder, name, address, resources)
         visible = [str(self.checkout), sys.base_prefix, sys.prefix]
         outermost = [each for each in visible if not any(each.startswith(f"{other}/") for other in visible)]
         words = ["bash", str(_HERE / "boot.sh"), str(folder), name, ":".join(_HIDDEN), ":".join(outermost)]
@@ -210,7 +228,7 @@ class Machines:
         machine.pid = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
         return machine
 
-    def _furnish(self, folder: Path, name: str, resources: Mapping[str, float]) -> None:
+    def _furnish(self, folder: Path, name: str, address: str, resources: Mapping[str, float]) -> None:
         for each in ("root/.ssh", "tmp", "opt", "home", "bin"):
             (folder / each).mkdir(parents=True)
         (folder / "tmp").chmod(0o1777)
@@ -221,7 +239,8 @@ class Machines:
         passwd = Path("/etc/passwd").read_text()
         (folder / "passwd").write_text(f"{passwd}{USER}:x:0:0::/root:/bin/bash\n")
         names = [_LAPTOP, *self.hardware]
-        hosts = [f"10.77.0.{number or 254} {host}" for number, host in enumerate(names)]
+        known = {**{host: f"10.77.0.{number or 254}" for number, host in enumerate(names)}, name: address, **self.hosts}
+        hosts = [f"{place} {host}" for host, place in known.items()]
         (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *hosts, ""]))
         (folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")
         variables = {
@@ -229,6 +248,7 @@ class Machines:
             "RAY_OVERRIDE_RESOURCES": json.dumps(dict(resources)),
             **VARIABLES,
             **({"PYTHONPATH": _NO_DASHBOARD} if resources.get("CPU") else {}),
+            **self.variables,
         }
         (folder / "hardware").write_text("".join(f"{key}={value}\n" for key, value in variables.items()))
         (folder / "root" / ".bashrc").write_text("")
