@@ -380,3 +380,27 @@ def test_a_guard_belongs_to_the_block_that_it_was_made_in(away: str, fs: Any) ->
     assert filesystem("gs") is fs
     with pytest.raises(TransferBudgetExceeded):
         CrossRegionGuardedFS(fs=fs.unguarded, budget=own).cat([f"{away}/a", f"{away}/b"])
+
+
+def test_equal_guards_are_one_key(fs: Any) -> None:
+    other = CrossRegionGuardedFS(fs=fs.unguarded, budget=TransferBudget(1))
+    assert other is not fs
+    assert other == fs
+    assert len({other, fs}) == 1
+    assert fs != fs.unguarded
+
+
+def test_options_of_an_open_file_arrive(fs: Any, away: str, here: str) -> None:
+    options = {"cache_type": "blockcache", "cache_options": {"maxblocks": 3}}
+    for path in (away, here):
+        with fs.open(f"{path}/a", block_size=500, **options) as handle:
+            assert (handle.cache.blocksize, handle.cache.maxblocks) == (500, 3)
+
+
+def test_a_transaction_publishes_at_its_end(fs: Any, here: str) -> None:
+    with fs.transaction:
+        with fs.open(f"{here}/later", "wb") as handle:
+            handle.write(b"x" * 10)
+        assert not fs.exists(f"{here}/later")
+    fs.invalidate_cache()
+    assert fs.cat_file(f"{here}/later") == b"x" * 10
