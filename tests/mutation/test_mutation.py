@@ -183,6 +183,25 @@ def test_a_recording_that_was_interrupted_is_none(tmp_path: Path) -> None:
         record_package(Interrupted(ROOT, tmp_path), "iris")
 
 
+def test_a_file_of_slow_tests_only_is_recorded_as_such(tmp_path: Path) -> None:
+    """Else it would be new at each run, and end it."""
+
+    class NothingChosen(Sandbox):
+        def run(self, argv: Sequence[str], environment: Mapping[str, str], timeout_s: float, most: int = 4000) -> Ended:
+            Path(environment["MUTATION_RESULT"]).write_text("{}")
+            return Ended(5, "55 deselected")
+
+    box = NothingChosen(ROOT, tmp_path)
+    slow = "lib/rigging/tests/test_slow.py"
+    for name in (slow, "lib/rigging/src/rigging/timing.py"):
+        (box.tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (box.tree / name).write_text("x")
+    record = record_package(box, "rigging", [slow])
+    assert (record.tests, list(record.modules)) == ([], [slow])
+    with pytest.raises(RuntimeError, match="55 deselected"):
+        record_package(box, "rigging")
+
+
 def test_functions_are_known_by_qualified_names() -> None:
     assert list(functions_of(SOURCE)) == [("Load.add", 2, 3), ("Load.other", 5, 6)]
 
