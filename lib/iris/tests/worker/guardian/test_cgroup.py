@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.worker.guardian import cgroup
+from iris.worker.guardian import cgroup, leftovers
 
 
 @pytest.fixture
@@ -111,6 +111,24 @@ def test_what_a_former_guardian_left_is_ended(groups: Path, work: Path, monkeypa
     cgroup.kill_recorded(work)
     assert (path / "cgroup.kill").read_text() == "1\n"
     assert not (work / "guardian.cgroup").exists()
+
+
+def test_a_guardian_that_begins_ends_the_group_and_the_processes_that_were_left(
+    groups: Path, work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Either may know of some that the other does not: not all were born in the group, and not all have a mark."""
+    left = [4711, 4712]
+    monkeypatch.setattr(leftovers, "kill_leftovers", lambda work_dir: left if work_dir == work else [])
+    give_files(monkeypatch, "cgroup.kill", "cgroup.procs")
+    path = cgroup.enter(work)
+    assert path is not None
+    leftovers.end_leftovers(work)
+    assert (path / "cgroup.kill").read_text() == "1\n"
+    assert "killed 2 processes that a former guardian left behind: [4711, 4712]" in caplog.text
+    caplog.clear()
+    left.clear()
+    leftovers.end_leftovers(work)
+    assert caplog.text == "", "there was nothing"
 
 
 def test_a_group_of_something_else_is_never_ended(groups: Path, work: Path) -> None:
