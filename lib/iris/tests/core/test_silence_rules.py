@@ -9,6 +9,7 @@ from iris.domain.events import (
     Assigned,
     AttemptFenced,
     AttemptObserved,
+    WorkerCordoned,
     WorkerDisconnected,
     WorkerGone,
     WorkerHeard,
@@ -74,9 +75,9 @@ class TestLate:
     def test_a_superseded_start_that_runs_after_all_is_stopped_and_accounted_for(self, two):
         two.do(WorkerLate(W, 10_000))
         two.schedule()
-        two.do(WorkerHeard(W))
-        outcome = two.do(seen("/u/job/1:0", TaskState.RUNNING))
-        assert [type(effect) for effect in outcome.effects] == [StopAttempt]
+        two.effects.clear()
+        two.reconnect(W, "a", [seen("/u/job/0:0", TaskState.RUNNING), seen("/u/job/1:0", TaskState.RUNNING)])
+        assert [effect.attempt_id for effect in two.effects if isinstance(effect, StopAttempt)] == ["/u/job/1:0"]
         assert two.view.bookings["/u/job/1:0"].found
         assert not two.view.lost
         two.do(seen("/u/job/1:0", TaskState.KILLED))
@@ -87,6 +88,42 @@ class TestLate:
         two.do(WorkerLate(W, 10_000))
         two.do(seen("/u/job/1:0", TaskState.KILLED))
         assert not two.view.lost
+
+    @pytest.mark.parametrize("had_begun", [False, True])
+    def test_nothing_takes_the_place_of_a_superseded_start_until_its_worker_has_answered_the_stop(
+        self, cluster, had_begun
+    ):
+        """The worker reads starts and stops in their order: what is assigned too early would begin beside those."""
+        cluster.submit("/u/old", resources(2), replicas=2)
+        cluster.schedule()
+        cluster.do(WorkerLate(W, 10_000))
+        cluster.do(WorkerHeard(W))
+        assert not cluster.view.lost
+        assert not cluster.schedule().assignments, "the successors, too, would begin beside what they come after"
+        if had_begun:
+            assert not cluster.do(seen("/u/old/0:0", TaskState.RUNNING)).effects, "the stop is on its way"
+        cluster.do(seen("/u/old/0:0", TaskState.KILLED))
+        cluster.schedule()
+        assert [cluster.task(f"/u/old/{index}").worker_id for index in (0, 1)] == [W, None]
+        cluster.do(seen("/u/old/1:0", TaskState.KILLED))
+        cluster.schedule()
+        assert cluster.task("/u/old/1").worker_id == W
+
+    def test_a_superseded_start_holds_up_no_other_worker_once_its_own_is_heard(self, two):
+        two.do(WorkerLate(W, 10_000))
+        two.do(WorkerHeard(W))
+        two.do(WorkerCordoned(W, "bad fan"))
+        two.schedule()
+        assert (two.task("/u/job/1").worker_id, two.task("/u/job/1").attempt) == (V, 1)
+
+    def test_a_worker_without_a_session_is_asked_when_it_has_one(self, two):
+        """One that leaves is heard without being connected; no answer may ever come."""
+        two.do(WorkerDisconnected(W, "a"))
+        two.do(WorkerLate(W, 10_000))
+        two.do(WorkerHeard(W))
+        assert list(two.view.lost) == ["/u/job/1:0"]
+        two.reconnect(W, "a", [seen("/u/job/0:0", TaskState.RUNNING)])
+        assert (two.view.lost, "/u/job/1:0" in two.view.bookings) == ({}, False)
 
     def test_stopping_a_job_does_not_wait_for_a_start_that_was_never_acknowledged(self, cluster):
         cluster.submit()

@@ -84,7 +84,7 @@ class Draft:
     def stop_attempt(self, task: Task, reason: str) -> None:
         """Ask the worker to end a live task's attempt, which holds its resources until that is reported.
 
-        One that a late worker never acknowledged holds nothing: what comes instead of it shall not wait.
+        One that a late worker never acknowledged holds nothing until that is heard: its successor shall not wait.
         """
         worker_id, name = task.worker_id, task.attempt_id
         assert worker_id is not None, f"{name} is {task.state.word} on no worker"
@@ -112,7 +112,7 @@ class Draft:
         self._changes.lost.update(dict.fromkeys(self.view.lost_on(worker_id)))
 
     def book_found(self, name: AttemptId, job_id: JobId, worker_id: WorkerId) -> None:
-        """Account for an attempt that runs although it was thought gone."""
+        """Account for an attempt that runs, or may run, although it was thought gone."""
         lost = self.view.lost.get(name)
         if lost is not None:
             self._changes.lost[name] = None

@@ -37,10 +37,18 @@ def be_late(draft: Draft, event: WorkerLate) -> None:
 
 
 def be_heard(draft: Draft, event: WorkerHeard) -> None:
-    """The worker is used again."""
+    """The worker is used again; starts that it never acknowledged hold their resources until it says they are gone.
+
+    In the open session it finds each such start, if any, before its stop, and answers every stop: what is assigned now
+    must not begin beside them. Without a session there is nothing to wait for: `reconcile` asks when it comes.
+    """
     worker = draft.view.workers.get(event.worker_id)
-    if worker is not None and worker.is_late:
-        draft.changes.workers[event.worker_id] = replace(worker, is_late=False, last_seen_at_ms=draft.now_ms)
+    if worker is None or not worker.is_late:
+        return
+    draft.changes.workers[event.worker_id] = replace(worker, is_late=False, last_seen_at_ms=draft.now_ms)
+    if worker.connected:
+        for name in draft.view.lost_on(event.worker_id):
+            draft.book_found(name, draft.view.lost[name].job_id, event.worker_id)
 
 
 def lose_worker(draft: Draft, event: WorkerLost) -> None:

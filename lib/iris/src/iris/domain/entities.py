@@ -229,7 +229,7 @@ class Stopping:
 
     Args:
         resources: What it holds; nothing for one that was assigned ahead and has not begun.
-        found: The worker reported it although it was thought gone; then the worker may be over its capacity.
+        found: It was thought gone, and its worker has it, or may have: then the worker may be over its capacity.
     """
 
     job_id: JobId
