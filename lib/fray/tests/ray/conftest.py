@@ -4,14 +4,14 @@ import zlib
 
 import pytest
 
-_ONE_OF = 5
+_ONE_OF = 8
 # Each of their tests starts a cluster or ends one.
 _WHOLLY_SLOW = {"test_ray_ends.py", "test_ray_session.py"}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A fifth of the contract on Ray is in the fast tier, the same each time; all of it takes six minutes."""
+    """An eighth of the contract on Ray is in the fast tier, the same each time; all of it takes six minutes."""
     for item in items:
         left_out = item.path.name == "test_contract_ray.py" and zlib.crc32(item.name.encode()) % _ONE_OF
         if left_out or item.path.name in _WHOLLY_SLOW:
