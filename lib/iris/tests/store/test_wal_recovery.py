@@ -117,7 +117,6 @@ def test_a_flip_that_could_be_at_several_places_is_repaired_or_left_and_never_gu
     assert repaired > 12
 
 
-@pytest.mark.parametrize("part", [0.3, 0.4, 0.5, 0.62, 0.8])
 def frame(page: int, data: bytes) -> bytes:
     """The first eight bytes of a frame's head, and its page."""
     return struct.pack(">II", page, 0) + data
@@ -143,6 +142,7 @@ def test_a_repair_gives_back_what_the_page_was(page: int, found: bytes, damaged_
     assert wal_recovery._was_so(repaired, bytes(damaged), former, base, 8) is was_so
 
 
+@pytest.mark.parametrize("part", [0.3, 0.4, 0.5, 0.62, 0.8])
 def test_after_one_flipped_byte_nothing_runs_again_and_nothing_is_ended(
     made: tuple[Path, Stored], tmp_path: Path, part: float
 ) -> None:

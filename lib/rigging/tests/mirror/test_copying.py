@@ -507,7 +507,8 @@ def test_what_is_copied_is_counted(make_regions: Any) -> None:
     for name in ("a", "b"):
         regions.put(1, name, b"123")
     regions.put(0, "here", b"12345")
+    before = regions.fs.bytes_copied  # fsspec gives the same instance to whoever asks for the same
     regions.fs.cat(["a", "here"])
-    assert regions.fs.bytes_copied == 3
+    assert regions.fs.bytes_copied == before + 3
     regions.fs.cat_file("b")
-    assert regions.fs.bytes_copied == 6
+    assert regions.fs.bytes_copied == before + 6
