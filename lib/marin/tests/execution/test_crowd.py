@@ -87,7 +87,8 @@ def check(prefix: Path, steps: int, killed: dict[int, int]) -> int:
         cut_off += sum(not attempt.completed for attempt in attempts)
         [output] = (prefix / "crowd").glob(f"s{number}-*")
         assert (output / ".executor_status").read_text() == "SUCCESS"
-        assert not (output / ".executor_status.lock").exists()
+        # One that was killed after its success may have left the lock, which keeps nobody from what is done.
+        assert not (output / ".executor_status.lock").exists() or attempts[-1].process in killed
     return cut_off
 
 
