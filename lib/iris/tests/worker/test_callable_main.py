@@ -199,7 +199,7 @@ SAYS = """
 import os, sys
 print(os.getcwd(), os.environ["A"], os.environ["B"], os.getsid(0) == os.getpid(), sys.argv[1:])
 paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
-print([os.readlink(path) for path in paths if os.path.islink(path)])
+print([os.readlink(path) for path in paths if os.path.islink(path)], flush=True)
 print("words", file=sys.stderr)
 sys.exit(3)
 """
