@@ -14,7 +14,8 @@ FRAY_BACKENDS = [
     # A hundred processes that import the experiment take half a minute; Iris shows the same in the fast tier.
     pytest.param("local-process", marks=pytest.mark.slow),
     "iris",
-    pytest.param("ray", marks=pytest.mark.ray),
+    # A hundred jobs of Ray take most of a minute; its contract and test_ray_functions are in the fast tier.
+    pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow]),
 ]
 HELLO_WORLD = "experiments.tutorials.hello_world_remote"
 FAN_OUT = "experiments.tutorials.fan_out"
