@@ -6,7 +6,7 @@ import pytest
 
 _ONE_OF = 8
 # Each of their tests starts a cluster or ends one.
-_WHOLLY_SLOW = {"test_ray_ends.py", "test_ray_session.py"}
+_WHOLLY_SLOW = {"test_gangs.py", "test_ray_ends.py", "test_ray_session.py", "test_ray_stopper.py"}
 
 
 @pytest.hookimpl(tryfirst=True)

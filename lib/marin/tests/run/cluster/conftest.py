@@ -28,7 +28,7 @@ with open(home + "/calls", "a") as calls:
     calls.write(json.dumps([words, os.environ.get("RAY_UP_enable_autoscaler_v2")]) + "\\n")
 state = json.load(open(home + "/state.json"))
 if words[0] == "exec":
-    print("Fetched IP: 10.0.0.1")
+    print("Fetched IP: 10.0.0.1", flush=True)
     if not state["running"]:
         sys.exit("Error: Head node of cluster not found!")
     done = subprocess.run(["bash", "-c", words[2]], env={{**os.environ, "HOME": home + "/head"}}).returncode
