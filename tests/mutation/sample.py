@@ -9,7 +9,7 @@ from tests.mutation.sites import Mutation, find_mutations
 
 PACKAGES: Final = ("iris", "rigging", "marin")
 # Generated code; and the instruments of tests, whose mistakes are the tests' own.
-_LEFT_OUT: Final = ("_pb2.py", "_pb2_grpc.py", "/testing/", "/testing.py", "/testing_", "/sim/")
+_LEFT_OUT: Final = ("_pb2.py", "_pb2_grpc.py", "/testing/", "/testing.py", "/sim/")
 
 
 def source_files(root: Path, packages: Sequence[str]) -> list[Path]:

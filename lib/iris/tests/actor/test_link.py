@@ -336,7 +336,8 @@ class TestCalls:
             for number in (1, 2, 3):
                 bench.calls.add(number)
                 bench.stream.say(ends=[pb.CallEnd(call=number, inline=dump(number).whole)])
-                await bench.sent(lambda message, number=number: number in message.acks)
+                said = await bench.sent(lambda message, number=number: number in message.acks)
+                assert (list(said.acks), list(said.starts)) == ([number], []), "nothing else went with it"
             bench.over.set()
             await running
 

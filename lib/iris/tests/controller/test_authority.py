@@ -101,7 +101,10 @@ def test_a_wait_that_outlives_its_attempt_tells_it_nothing(
     user.stop("/ann/a")
     user.stop("/ann/b")
     worker.observe("/ann/b/0:0", pb.TASK_STATE_KILLED)
-    denied(waiting.result, "job /ann/a has ended (killed)")
+    with pytest.raises(grpc.RpcError) as refused:
+        waiting.result()
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED, "and not how /ann/b ended"
+    assert "job /ann/a has ended (killed)" in refused.value.details()
 
 
 def test_a_stream_ends_with_the_attempt_that_reads_it(

@@ -182,6 +182,7 @@ class TestLiveJobs:
     def test_one_whose_worker_is_not_known_is_ended(self, bench: Bench) -> None:
         bench.execute("UPDATE tasks SET worker_id = 'gone' WHERE job_id = '/ann/b' AND task_index = 1")
         bench.mend()
+        assert bench.states() == {**WHOLE, "/ann/b": "killed"}
         self.ended(bench, "/ann/b")
 
     def test_one_that_may_have_had_variables_is_ended(self, bench: Bench) -> None:

@@ -97,7 +97,8 @@ def test_one_that_need_not_wait_begins_at_once(play: Play) -> None:
     async def scenario(controller: FakeController, worker: InProcessWorker) -> None:
         controller.send(run=[some("true", [1, 2], is_ahead=True)])
         controller.send(run=[some("true", [1])])
-        await controller.until_ended(name(1), name(2))
+        ended = await controller.until_ended(name(1), name(2))
+        assert [TaskState(one.state) for one in ended] == [TaskState.SUCCEEDED, TaskState.SUCCEEDED]
 
     play(scenario)
 

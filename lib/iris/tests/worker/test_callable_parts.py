@@ -74,9 +74,14 @@ class TestWords:
         write_error("é" * 10_000)
         assert (tmp_path / "error").read_text(encoding="utf-8") == "é" * 8192
 
-    def test_without_a_place_for_them_nothing_is_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_a_place_for_them_nothing_is_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
         monkeypatch.delenv("IRIS_ERROR_FILE", raising=False)
         write_error("text")
+        assert list(tmp_path.iterdir()) == []
+        assert capfd.readouterr() == ("", "")
 
     def test_a_place_that_cannot_be_written_is_said(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

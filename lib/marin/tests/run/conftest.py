@@ -8,7 +8,7 @@ import pytest
 
 from fray.testing.ray_jobs import jobs_cluster
 from marin.run.follow import Times
-from marin.run.testing import JobsServer
+from marin.testing.jobs_server import JobsServer
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fray.testing.ray_harness import RayCluster
-from marin.run.testing_documents import blocks, filled
+from marin.testing.documents import blocks, filled
 from rigging.filesystem import filesystem
 from rigging.testing.gcs_server import GcsServer
 

@@ -12,7 +12,7 @@ import pytest
 from marin.run.auth_token import AuthToken
 from marin.run.follow import GONE, Follower, Times
 from marin.run.jobs_api import JobsApi
-from marin.run.testing import Job, JobsServer
+from marin.testing.jobs_server import Job, JobsServer
 
 NONE = AuthToken("", "nowhere", always=False)
 LINES = "".join(f"line {number}\n" for number in range(30))

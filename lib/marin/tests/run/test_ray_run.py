@@ -13,7 +13,7 @@ import pytest
 
 from marin.run import connection, run_job
 from marin.run.ray_run import main
-from marin.run.testing import Job, JobsServer
+from marin.testing.jobs_server import Job, JobsServer
 
 ROOT = Path(__file__).parents[4]
 TUNNEL = """#!{python}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fray.testing.ray_harness import need_namespaces
-from marin.run.cluster.testing_ssh import Machine
+from marin.testing.ssh import Machine
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.e2e, pytest.mark.timeout(600)]
 

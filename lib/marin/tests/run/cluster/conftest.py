@@ -14,9 +14,9 @@ import pytest
 from marin.run import connection
 from marin.run.cluster import context
 from marin.run.cluster.google_nodes import GoogleNodes
-from marin.run.cluster.testing import GcpServer
 from marin.run.cluster.unpacking import JOB_PREFIX
-from marin.run.testing import Job, JobsServer
+from marin.testing.google_cloud import GcpServer
+from marin.testing.jobs_server import Job, JobsServer
 
 INFRA = Path(__file__).parents[5] / "infra"
 

@@ -26,7 +26,7 @@ from ray.autoscaler._private.load_metrics import LoadMetrics
 from ray.autoscaler._private.util import prepare_config
 from marin.run.cluster.google_nodes import GoogleNodes
 from marin.run.cluster.leftovers import remove_leftovers
-from marin.run.cluster.testing import GcpServer
+from marin.testing.google_cloud import GcpServer
 
 server = GcpServer().__enter__()
 build = discovery.build

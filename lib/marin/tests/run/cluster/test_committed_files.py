@@ -20,8 +20,8 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from marin.run.cluster import node_config_keys
 from marin.run.cluster.cli import main
 from marin.run.cluster.render import worker_resources
-from marin.run.cluster.testing import GcpServer
 from marin.run.cluster.validate import find_mistakes
+from marin.testing.google_cloud import GcpServer
 from rigging.topology import TPU_TOPOLOGIES, get_tpu_topology
 
 INFRA = Path(__file__).parents[5] / "infra"

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from marin.run.cluster.cli import main
+from marin.run.cluster.google_nodes import GoogleNodes
 from marin.run.cluster.leftovers import CloudNode, remove_leftovers
-from marin.run.cluster.testing import GcpServer
+from marin.testing.google_cloud import GcpServer
 from rigging.errors import Conflict
 
 from .conftest import FakeRay
@@ -95,3 +96,11 @@ def test_a_node_that_is_being_stopped_is_asked_again_and_named_when_it_stays() -
     assert len(told) == 1
     with pytest.raises(Conflict, match=r"cluster c: VM n \(STOPPING\) still there after 0 s; remove them by hand"):
         remove_leftovers(Stubborn(10**9), "c", timeout=0, **wait)
+
+
+def test_they_are_asked_for_in_the_projects_zone() -> None:
+    place = {"project_id": "p", "availability_zone": "us-central2-b"}
+    assert GoogleNodes(place).urls == (
+        "https://tpu.googleapis.com/v2/projects/p/locations/us-central2-b/nodes",
+        "https://compute.googleapis.com/compute/v1/projects/p/zones/us-central2-b/instances",
+    )

@@ -1,6 +1,6 @@
 """The operations on four machines, each in namespaces of its own, with real ssh and Ray and our generated file.
 
-Its provider is Ray's `local` one; `docker` and `gcloud` are stand-ins (see marin.run.cluster.testing_machines). The
+Its provider is Ray's `local` one; `docker` and `gcloud` are stand-ins (see marin.testing.machines). The
 tests share a cluster, and the last one ends it.
 """
 
@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from marin.run.cluster.testing_machines import Machines, missing
-from marin.run.cluster.testing_machines.operator import FILE, Operator, until
-from marin.run.testing_documents import blocks, filled
+from marin.testing.documents import blocks, filled
+from marin.testing.machines import Machines, missing
+from marin.testing.machines.operator import FILE, Operator, until
 
 pytestmark = [
     pytest.mark.slow,

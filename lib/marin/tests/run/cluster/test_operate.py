@@ -1,5 +1,6 @@
 """The operation of a cluster as it is typed: which `ray` commands are run, and what is asked before and said after."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -12,14 +13,16 @@ import yaml
 from marin.run.cluster.cli import main
 from marin.run.cluster.commands import READ_TOKEN
 from marin.run.cluster.job_backup import select_jobs
-from marin.run.testing import Job, JobsServer
+from marin.testing.jobs_server import Job, JobsServer
 
 from .conftest import FakeRay
 
 FILE = "infra/marin-cluster.yaml"
 LEFT = (
-    "DELETE https://tpu.googleapis.com/v2/projects/hai-gcp-models/locations/us-central2-b/nodes/*"
-    "  (left {} with ray-cluster-name=marin-us-central2)"
+    "DELETE SERVER/v2/projects/hai-gcp-models/locations/us-central2-b/nodes/*"
+    "  (left, {0}, ray-cluster-name=marin-us-central2)\n"
+    "DELETE SERVER/compute/v1/projects/hai-gcp-models/zones/us-central2-b/instances/*"
+    "  (left, {0}, ray-cluster-name=marin-us-central2)"
 )
 Output = pytest.CaptureFixture[str]
 
@@ -30,9 +33,9 @@ Output = pytest.CaptureFixture[str]
         ("up", f"RAY_UP_enable_autoscaler_v2=0 ray up -y {FILE}"),
         ("up --cluster us-east1", "RAY_UP_enable_autoscaler_v2=0 ray up -y infra/marin-us-east1.yaml"),
         ("update", f"RAY_UP_enable_autoscaler_v2=0 ray up -y --no-restart {FILE}"),
-        ("down", f"ray down -y {FILE}\n{LEFT.format('slices and VMs in any state')}"),
-        ("down --workers_only", f"ray down -y --workers-only {FILE}\n{LEFT.format('preempted slices')}"),
-        ("down --preempted-only", LEFT.format("preempted slices")),
+        ("down", f"ray down -y {FILE}\n{LEFT.format('in any state')}"),
+        ("down --workers_only", f"ray down -y --workers-only {FILE}\n{LEFT.format('preempted')}"),
+        ("down --preempted-only", LEFT.format("preempted")),
         ("status", f"ray exec {FILE} 'ray status'"),
         ("monitor --lines 5", f"ray monitor --lines 5 {FILE}"),
         ("ssh", f"ray attach {FILE}"),
@@ -57,7 +60,7 @@ def test_a_dry_run_prints_what_would_be_run_and_runs_nothing(
 ) -> None:
     command, *rest = words.split()
     assert main([command, "--dry-run", *rest]) == 0
-    assert capsys.readouterr().out == f"{printed}\n"
+    assert re.sub(r"http://127\.0\.0\.1:\d+/", "SERVER/", capsys.readouterr().out) == f"{printed}\n"
     assert ray.calls() == []
 
 
@@ -65,7 +68,7 @@ def test_a_dry_run_of_a_restart(ray: FakeRay, capsys: Output) -> None:
     assert main(["restart", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     kinds = [line.split("ray ")[-1].split()[0] if "ray " in line else line.split()[0] for line in lines]
-    assert kinds == ["dashboard", "GET", "POST", "rsync-down", "down", "DELETE", "up", "dashboard", "POST"]
+    assert kinds == ["dashboard", "GET", "POST", "rsync-down", "down", "DELETE", "DELETE", "up", "dashboard", "POST"]
     assert ray.calls() == []
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from marin.run.cluster import commands
-from marin.run.cluster.testing_ssh import Machine
+from marin.testing.ssh import Machine
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(400)]
 

@@ -1,7 +1,7 @@
 """A cluster from its settings to its end on Google Cloud's APIs: `generate`, `up`, jobs on slices, preemption, `down`.
 
 Nothing in Ray is replaced: its provider and its autoscaler speak TLS with a test server, whose VMs and slices are
-machines in namespaces of their own. `docker`, `gcloud` and `sudo` on them are stand-ins, see testing_machines.
+machines in namespaces of their own. `docker`, `gcloud` and `sudo` on them are stand-ins, see marin.testing.machines.
 """
 
 import shutil
@@ -12,9 +12,9 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from marin.run.cluster.testing_machines import PROJECT
-from marin.run.cluster.testing_machines.cloud import LAPTOP_VARIABLES, Cloud, missing_for_cloud, running_cloud
-from marin.run.cluster.testing_machines.operator import until
+from marin.testing.machines import PROJECT
+from marin.testing.machines.cloud import LAPTOP_VARIABLES, Cloud, missing_for_cloud, running_cloud
+from marin.testing.machines.operator import until
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,7 +10,7 @@ import pytest
 
 from fray.testing.harness import BackendHarness
 from iris.client import IrisClient
-from marin.run.mapping.testing import begun_after_success, made
+from marin.testing.map_runs import begun_after_success, made
 from rigging.testing import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]

@@ -15,7 +15,7 @@ from fray import ResourceConfig
 from fray.client import Client
 from fray.testing.ray_harness import RayCluster
 from marin.run import map_files
-from marin.run.mapping.testing import begun_after_success, made
+from marin.testing.map_runs import begun_after_success, made
 
 pytestmark = [pytest.mark.ray, pytest.mark.e2e, pytest.mark.timeout(400)]
 

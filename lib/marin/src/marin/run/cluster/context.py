@@ -122,6 +122,5 @@ def shown_leftovers(found: Operated, *, preempted_only: bool = False) -> list[st
     provider = found.config.get("provider") or {}
     if provider.get("type") != "gcp":
         return []
-    where = f"projects/{provider.get('project_id')}/locations/{provider.get('availability_zone')}"
-    which = "preempted slices" if preempted_only else "slices and VMs in any state"
-    return [f"DELETE https://tpu.googleapis.com/v2/{where}/nodes/*  (left {which} with {CLUSTER_LABEL}={found.name})"]
+    which = "preempted" if preempted_only else "in any state"
+    return [f"DELETE {url}/*  (left, {which}, {CLUSTER_LABEL}={found.name})" for url in GoogleNodes(provider).urls]

@@ -34,6 +34,11 @@ class GoogleNodes:
         self._machines = f"{endpoint or _COMPUTE}/compute/v1/projects/{project}/zones/{zone}/instances"
         self._opened: Any = None
 
+    @property
+    def urls(self) -> tuple[str, str]:
+        """Where slices and VMs are."""
+        return self._slices, self._machines
+
     def list(self) -> Sequence[CloudNode]:
         slices = self._pages(self._slices, "nodes", {"pageSize": _PAGE})
         # A slice's own VMs are on Compute's list, too, and go with it.

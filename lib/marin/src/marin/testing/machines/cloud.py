@@ -18,8 +18,8 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
 
-from marin.run.cluster.testing import GcpServer, serve
-from marin.run.cluster.testing_machines import Machine, Machines, missing
+from marin.testing.google_cloud import GcpServer, serve
+from marin.testing.machines import Machine, Machines, missing
 from rigging.errors import Unavailable
 
 LAPTOP_VARIABLES: Final = {

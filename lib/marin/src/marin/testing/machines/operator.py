@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import yaml
 
-from marin.run.cluster.testing_machines import PROJECT, Machines, local_cluster_file
-from marin.run.cluster.testing_machines.terminal import CONTROLLED, Terminal
+from marin.testing.machines import PROJECT, Machines, local_cluster_file
+from marin.testing.machines.terminal import CONTROLLED, Terminal
 
 FILE: Final = "infra/marin-cluster.yaml"
 _ATTEMPTS: Final = 3
