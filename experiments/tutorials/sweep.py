@@ -22,7 +22,7 @@ SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="128m", disk="64m")
 
 @dataclass(frozen=True)
 class Point:
-    """What is tried: gradient descent on x² from 10, with momentum."""
+    """One trial: gradient descent on x² from 10, with momentum."""
 
     learning_rate: float
     momentum: float

@@ -131,7 +131,7 @@ async def turns() -> None:
 
 
 async def error_of(call: PendingCall) -> str:
-    """What a call fails with, by its kind and text."""
+    """The kind and text of the error that a call ends with."""
     await until(lambda: call.outcome.ended)
     with pytest.raises(MarinError) as failed:
         call.outcome.get()

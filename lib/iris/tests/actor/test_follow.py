@@ -1,4 +1,4 @@
-"""What answers under a name, for one who waits and for a group of actors; the controller's watch is played."""
+"""Waiting for an actor by its name, and groups of actors, while the controller's watch is played."""
 
 import threading
 from collections.abc import Callable, Iterator

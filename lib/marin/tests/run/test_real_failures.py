@@ -1,4 +1,4 @@
-"""What `ray_run` says, and how it ends, when something goes wrong between it and a real Ray cluster."""
+"""Words and exit codes of `ray_run` when something goes wrong between it and a real Ray cluster."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ AWAY_SECONDS = 2.0
 
 
 class Wire:
-    """What is between a user and a cluster, and cuts the first connection to a log when so many bytes have come by it.
+    """The wire between a user and a cluster, which cuts the first connection to a log when so many bytes have come by it.
 
     Args:
         how: "fin": it is closed in good order; "rst": reset; "stall": nothing more comes; "away": nothing at all can be

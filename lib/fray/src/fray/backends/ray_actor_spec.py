@@ -1,4 +1,4 @@
-"""What actors on Ray are made from, as their maker sees it."""
+"""The description of a group of actors on Ray, on the side of its maker."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class ActorSpec:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """What can be called."""
+        """Names of the methods that handles can call."""
         names = (name for name in dir(self.cls) if not name.startswith("_"))
         return tuple(name for name in names if callable(getattr(self.cls, name, None)))
 
     def payloads(self, count: int) -> list[bytes]:
-        """What each of `count` actors is constructed from, for `ActorHost`."""
+        """The pickled argument of `ActorHost`, one for each of `count` actors. Raises InvalidRequest."""
         from fray.backends.ray_host import Birth
 
         if count < 1:

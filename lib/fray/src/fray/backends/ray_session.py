@@ -147,7 +147,7 @@ def _is_alive(actor: Any) -> bool:
 
 
 def find_hosted(namespace: str, name: str) -> list[str]:
-    """What actors of that name which processes of this client host (see `HostedActors`) are called in Ray."""
+    """The names in Ray of the actors of that name that processes of this client host (see `HostedActors`)."""
     found: list[str] = []
     for entry in ray.util.list_named_actors(all_namespaces=True):
         prefix, _, rest = entry["name"].partition("/")

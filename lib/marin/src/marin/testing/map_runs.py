@@ -1,4 +1,4 @@
-"""What runs of `map_files` have left behind, for tests."""
+"""Traces of runs of `map_files`, for tests."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What `ray down` leaves on Google Cloud is removed, and nothing else."""
+"""`cluster down` removes the nodes that `ray down` leaves on Google Cloud, and nothing else."""
 
 from typing import Any
 

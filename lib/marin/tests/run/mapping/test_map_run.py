@@ -1,4 +1,4 @@
-"""What the driver of `map_files` does as workers and queues end; queue and jobs are played."""
+"""The driver of `map_files` as workers and queues end; queue and jobs are played."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast

@@ -22,7 +22,7 @@ from typing import Any, Final
 from rigging.errors import Unavailable
 
 PROGRAMS: Final = {"sshd": "openssh-server", "ssh": "openssh-client", "rsync": "rsync", "ip": "iproute2"}
-"""What has to be installed, and the Debian package that has it."""
+"""Programs that have to be installed, each with its Debian package."""
 
 PROJECT: Final = "/root/project"
 USER: Final = "ray"

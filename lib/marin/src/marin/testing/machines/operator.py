@@ -84,7 +84,7 @@ class Operator:
         self.laptop.run("pkill", f"-{number.value}", "--full", "--", text)
 
     def left(self, name: str) -> list[str]:
-        """What runs on a machine besides what has run there from its start on."""
+        """Processes on a machine besides those that run there from its start on."""
         return [line for line in self.machines.all[name].processes() if not _FROM_THE_START.match(line)]
 
     def shared(self, name: str) -> Path:

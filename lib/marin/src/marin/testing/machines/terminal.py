@@ -43,7 +43,7 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What it has shown."""
+        """Everything that it has shown."""
         return self._shown.decode(errors="replace").replace("\r\n", "\n")
 
     def press(self, keys: str) -> None:
@@ -51,7 +51,7 @@ class Terminal:
         os.write(self._master, keys.encode())
 
     def await_text(self, wanted: str | Callable[[str], bool], seconds: float = 60) -> str:
-        """What it shows, once it shows `wanted`. Raises AssertionError if it does not in time."""
+        """Everything that it has shown, once `wanted` is in it. Raises AssertionError if that does not come in time."""
         deadline = time.monotonic() + seconds
         while not (wanted in self.text if isinstance(wanted, str) else wanted(self.text)):
             ended = self.process.poll() is not None and not self._reader.is_alive()
