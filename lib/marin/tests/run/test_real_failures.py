@@ -20,7 +20,7 @@ AWAY_SECONDS = 2.0
 
 
 class Wire:
-    """The wire between a user and a cluster, which cuts the first connection to a log when so many bytes have come by it.
+    """Stands between a user and a cluster; cuts the first connection to a log when so many bytes have come by it.
 
     Args:
         how: "fin": it is closed in good order; "rst": reset; "stall": nothing more comes; "away": nothing at all can be
