@@ -73,3 +73,20 @@ def test_unknown_cluster_lists_the_known_ones(project: Path) -> None:
     )
     with pytest.raises(NotFound, match=r"no cluster config file '/nowhere/x\.yaml'"):
         resolve_cluster_config("/nowhere/x.yaml")
+
+
+def test_what_has_a_folder_is_a_path_and_what_has_none_is_a_name(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = write(project / "infra" / "clusters" / "tpu.yaml")
+    other = write(tmp_path / "else" / "tpu")
+    assert resolve_cluster_config(str(other)) == other, "whatever it ends with"
+    monkeypatch.chdir(other.parent)
+    assert resolve_cluster_config("./tpu") == other
+    write(other.parent / "tpu.yaml")
+    assert resolve_cluster_config("tpu", start=project) == named, "a file of that name here is not meant"
+    mine = write(Path.home() / "mine.yaml")
+    assert resolve_cluster_config("~/mine.yaml") == mine
+    for path in ("none/tpu.yaml", "none/tpu"):
+        with pytest.raises(NotFound, match=f"no cluster config file '{path}'; did you mean 'tpu'"):
+            resolve_cluster_config(path, start=project)

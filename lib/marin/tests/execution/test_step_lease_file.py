@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from marin.execution.leasing import open_step_lease
-from marin.execution.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
+from marin.execution.status_words import LOCK_SUFFIX, STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS, status_path
 from marin.execution.step_lease_file import StatusOnDisk
 
 
@@ -63,3 +63,14 @@ def test_a_directory_that_was_removed_under_a_step_is_made_again_with_all_that_i
     assert (out / "more").read_bytes() == b"2"
     lease.end(STATUS_SUCCESS)
     assert not lease.lost
+
+
+def test_who_leaves_when_another_has_the_lease_says_nothing(tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    lease, successor = open_step_lease(out, "a"), open_step_lease(out, "a")
+    lease.begin(force_run_failed=True)
+    os.unlink(status_path(out) + LOCK_SUFFIX)
+    successor.begin(force_run_failed=True)
+    successor.end(STATUS_SUCCESS)
+    lease.leave()
+    assert StatusOnDisk(status_path(out)).read() == STATUS_SUCCESS

@@ -57,7 +57,10 @@ def test_a_holder_that_has_ended_is_stale_at_once() -> None:
         (0, 91 + 3600, None, True),
         (0, 600, 600, True),  # the storage's own clock says so, too
         (0, 600, 3, False),  # it says that the lease was renewed just now
-        (0, 600, 91, False),  # whole seconds, each of them rounded
+        (0, 600, 92, False),  # whole seconds, each of them rounded
+        (0, 600, 93, True),
+        (0, 90, 600, False),
+        (0, 91, 600, True),
         (0, 3, 600, False),  # the storage's clock was set forward
     ],
 )

@@ -485,6 +485,23 @@ def test_a_source_that_is_gone_by_then_is_said_to_be_in_no_region(make_regions: 
     assert budget.bytes_used == 0
 
 
+@pytest.mark.parametrize("size", [3, 12 * MB])
+def test_a_source_that_goes_between_two_reads_is_said_to_be_in_no_region(
+    watched: Any, budget: TransferBudget, size: int
+) -> None:
+    regions = watched("local", bytes(size))
+
+    def remove(start: int | None) -> None:
+        if start == (10 * MB if size > MB else None):
+            WatchedFileSystem().rm("/there/d/x")
+
+    WatchedFileSystem.before_read = remove
+    with pytest.raises(FileNotFoundError, match="no region has this file"):
+        regions.fs.cat_file("d/x")
+    assert regions.files(0) == []
+    assert budget.bytes_used == 0
+
+
 def test_a_source_that_never_stays_the_same_is_given_up(watched: Any, budget: TransferBudget) -> None:
     regions = watched("local", bytes(12 * MB))
     tried: list[int] = []

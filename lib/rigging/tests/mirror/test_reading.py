@@ -1,11 +1,13 @@
 """Reading through the mirror: what is here is read here, what is elsewhere is copied once, whole, and charged."""
 
 import errno
+import io
 import itertools
 import os
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -257,3 +259,22 @@ def test_a_mirror_cannot_be_a_region_of_itself(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MARIN_PREFIX", "mirror://x")
     with pytest.raises(InvalidRequest, match="cannot have itself as a region"):
         MirrorFileSystem().exists("x")
+
+
+@pytest.mark.parametrize("here", ["local", "memory"])
+def test_a_file_is_got_to_wherever_there_is_room_for_it(make_regions: Any, tmp_path: Path, here: str) -> None:
+    regions = make_regions(here, "memory")
+    for name in ("a", "d/b"):
+        regions.put(1, name, DATA)
+    regions.fs.get_file("a", tmp_path / "new" / "deep" / "a")
+    assert (tmp_path / "new/deep/a").read_bytes() == DATA, "missing directories are made"
+    for file in ({"lpath": io.BytesIO()}, {"lpath": "", "outfile": io.BytesIO()}):
+        regions.fs.get_file("a", **file)
+        assert list(file.values())[-1].getvalue() == DATA
+    regions.fs.get_file("d", str(tmp_path / "d"))
+    assert list((tmp_path / "d").iterdir()) == [], "a directory is only made"
+    assert regions.files(0) == ["a"], "what was got is kept here, and nothing else"
+
+
+def test_filesystems_are_told_apart_by_their_ids(make_regions: Any) -> None:
+    assert make_regions("local", "memory").fs.fsid == "mirror"

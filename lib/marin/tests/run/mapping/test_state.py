@@ -82,6 +82,14 @@ def test_a_worker_that_crashes_with_several_files_blames_none_until_one_had_it_a
     assert "died" in only.error
 
 
+def test_a_file_that_a_lost_process_has_made_after_all_is_not_given_out_again() -> None:
+    queue = filled(6)
+    assert numbers(queue, "w0", "a", made(0)) == [1, 2, 3]
+    queue.sync([], True, [EndedWorker("w0")])
+    assert queue.exchange("w0", "a", made(1, 2), 0.1).stop
+    assert [numbers(queue, f"w{n}", f"x{n}") for n in (1, 2)] == [[3], [4]]
+
+
 def test_a_preempted_worker_is_no_failure_of_its_files() -> None:
     queue = filled(1, QueueRules(1, max_retries_failure=0, max_retries_preemption=1))
     # The job was started again in another process.

@@ -132,7 +132,7 @@ def fence_from_bytes(content: bytes, location: str) -> int:
     if not content:
         return 0
     try:
-        return int(content.split(maxsplit=1)[0])
+        return int(content.split()[0])
     except (ValueError, IndexError):
         # Milliseconds of today are far above any count of holders.
         number = unix_ms()
