@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import socket
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,12 +46,16 @@ def test_it_lasts_for_as_long_as_somebody_answers(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_closed_terminal_ends_it_with_all_that_it_has_opened(number: signal.Signals) -> None:
-    assert threading.current_thread() is threading.main_thread()
     ended: list[str] = []
-    with pytest.raises(SystemExit) as left, cli_dashboard.ending_on_signals():
-        try:
-            os.kill(os.getpid(), number)
-        finally:
-            ended.append("closed")
+
+    def work() -> None:
+        with cli_dashboard.ending_on_signals():
+            try:
+                os.kill(os.getpid(), number)
+            finally:
+                ended.append("closed")
+
+    with pytest.raises(SystemExit) as left:
+        work()
     assert left.value.code == 128 + number
     assert ended == ["closed"]
