@@ -31,6 +31,7 @@ from marin.run.cluster.context import (
 from marin.run.cluster.execute import run
 from marin.run.cluster.job_backup import LostJob, SavedJob, select_jobs, with_package
 from marin.run.cluster.launched import state_folder
+from marin.run.cluster.local_nodes import expect_workers_again
 from marin.run.cluster.unpacking import unpack_on_head
 from marin.run.cluster_target import ClusterTarget, find_target
 from marin.run.connection import open_connection
@@ -110,6 +111,7 @@ def restart(cluster: str, resubmit: str | None, yes: bool, dry_run: bool) -> Non
         confirm(f"Restart {found.name}? All of its VMs are removed; its jobs begin anew.", yes=yes)
         folder = _save(found)
         try:
+            expect_workers_again(found.config)
             run(commands.down(found.shown))
             _clear(found)
             launched_files().forget(found.file)

@@ -21,6 +21,7 @@ from marin.run.cluster.context import (
     yes_option,
 )
 from marin.run.cluster.execute import run, run_in_terminal, run_on_head
+from marin.run.cluster.local_nodes import expect_workers_again
 from marin.run.cluster_target import known_clusters, read_cluster_file
 from rigging.errors import InvalidRequest
 
@@ -112,6 +113,7 @@ def down(cluster: str, workers_only: bool, preempted_only: bool, yes: bool, dry_
     found.check_names()
     what = "the workers of" if workers_only else "all VMs of"
     confirm(f"Remove {what} {found.name}, with all that runs on them?", yes=yes)
+    expect_workers_again(found.config)
     run(commands.down(found.shown, workers_only=workers_only))
     clear_leftovers(found, preempted_only=workers_only)
     if not workers_only:
