@@ -61,6 +61,28 @@ def test_a_path_is_taken_as_it_is(project: Path, tmp_path: Path) -> None:
     assert resolve_cluster_config(config) == config
 
 
+def test_a_path_is_none_of_the_clusters_by_name_and_a_name_is_no_path(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = write(project / "infra" / "clusters" / "tpu.yaml")
+    mine = write(Path.home() / "folder" / "mine")
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    write(here / "tpu", "no config: whatever is called so in this directory")
+    local = write(here / "local.yaml")
+    assert resolve_cluster_config("tpu", start=project) == named
+    assert resolve_cluster_config("local.yaml") == local
+    assert resolve_cluster_config("~/folder/mine") == mine
+    assert resolve_cluster_config("../here/tpu") == here / "../here/tpu"
+    with pytest.raises(NotFound, match=r"no cluster config file 'elsewhere/tpu\.yaml'.*known clusters: tpu"):
+        resolve_cluster_config("elsewhere/tpu.yaml", start=project)
+    with pytest.raises(NotFound, match=r"no cluster config file 'elsewhere/tpu'; did you mean 'tpu'"):
+        resolve_cluster_config("elsewhere/tpu", start=project)
+    with pytest.raises(NotFound, match="no cluster named 'tpu2'"):
+        resolve_cluster_config("tpu2", start=project)
+
+
 def test_unknown_cluster_lists_the_known_ones(project: Path) -> None:
     with pytest.raises(NotFound, match="known clusters: none"):
         resolve_cluster_config("x")

@@ -382,6 +382,38 @@ def test_who_wants_nothing_for_long_lets_go_and_begins_anew(play: Play, monkeypa
     play(scenario)
 
 
+def test_a_connection_on_which_the_server_speaks_is_kept(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caller_module, "IDLE_S", 0.01)
+
+    async def scenario(bench: Bench) -> None:
+        call = bench.call("call")
+        link = await bench.link()
+        link.last_word = float("inf")
+        link = await bench.connected()
+        settle(link, call)
+        await asyncio.sleep(0.03)
+        assert not link.closed
+        link.last_word = 0.0
+        await until(lambda: link.closed)
+
+    play(scenario)
+
+
+def test_a_connection_to_an_actor_that_has_ended_is_kept_as_long_as_something_may_come(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        call = bench.call("call")
+        link = await bench.connected()
+        bench.where.move(None, "its job has ended")
+        await turns()
+        assert not link.closed, "the result may be on its way"
+        settle(link, call)
+        bench.where.move(None, "its job has ended since")
+        await until(lambda: link.closed)
+        assert call.outcome.get().value() == "call"
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("has_it_all", [True, False])
 def test_at_the_end_of_a_process_what_was_called_is_handed_over(play: Play, has_it_all: bool) -> None:
     async def scenario(bench: Bench) -> None:

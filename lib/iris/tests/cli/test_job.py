@@ -84,6 +84,9 @@ def test_task_counts_are_spelled_out_only_when_they_differ():
     assert tasks_text(status("/a/b", replicas=4, task_counts={TaskState.RUNNING: 4})) == "4"
     mixed = {TaskState.RUNNING: 3, TaskState.PENDING: 1}
     assert tasks_text(status("/a/b", replicas=4, task_counts=mixed)) == "3 running, 1 pending"
+    assert tasks_text(status("/a/b", replicas=4, task_counts={TaskState.RUNNING: 4, TaskState.FAILED: 0})) == "4"
+    assert tasks_text(status("/a/b", replicas=4, task_counts={TaskState.PENDING: 4})) == "4 pending"
+    assert tasks_text(status("/a/b", replicas=4)) == "4", "how they are is not known"
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,32 @@ def test_what_is_said_is_seen_at_once(monkeypatch):
     assert stream.seen == "iris: hello\n"
 
 
+def test_what_is_over_is_not_told_as_slow_later(monkeypatch):
+    timers = []
+
+    class Timer:
+        daemon = False
+
+        def __init__(self, after, told, words):
+            self.given, self.state = (after, told, words), "new"
+            timers.append(self)
+
+        def start(self):
+            assert self.daemon, "an interrupted command must not wait for it"
+            self.state = "started"
+
+        def cancel(self):
+            self.state = "cancelled"
+
+    monkeypatch.setattr(output.threading, "Timer", Timer)
+    with output.told_if_slow("waiting"):
+        assert timers[0].state == "started"
+    with pytest.raises(ZeroDivisionError), output.told_if_slow("longer", after=2.0):
+        1 / 0  # noqa: B018
+    assert [timer.given for timer in timers] == [(1.0, say, ("waiting",)), (2.0, say, ("longer",))]
+    assert [timer.state for timer in timers] == ["cancelled"] * 2
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [

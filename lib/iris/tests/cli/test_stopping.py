@@ -61,6 +61,7 @@ def clock(monkeypatch: pytest.MonkeyPatch):
             "or by its fence, in 535 s at the latest",
         ),
         (Client(done=False), Stopped(("/ann/a",), (GONE,) * 7), "; and 2 more"),
+        (Client(done=False), Stopped(("/ann/a",), (GONE,) * 5), "; ".join(["", *[str(GONE)] * 4])),
     ],
 )
 def test_only_what_has_stopped_is_said_to_have(clock, client, stopped, words):
@@ -93,6 +94,8 @@ def test_of_jobs_stopped_together_each_has_its_own_truth(clock):
         ": no job x",
         " had ended before",
     ]
+    family = ("/ann/a", "/ann/a/c", "/ann/a/d")
+    assert list(await_stops(Client(), [Stopped(family)])) == [" and 2 child jobs stopped"]
 
 
 def test_a_running_attempt_that_is_out_of_reach_is_told_as_such():

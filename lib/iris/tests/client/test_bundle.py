@@ -67,7 +67,9 @@ def test_only_what_is_missing_is_sent_and_the_manifest_last(controller, connecti
     assert upload_bundle(connection, bundle) == len(bundle.parts) + 1
     assert set(controller.blobs) == {bundle.digest, *bundle.parts}
     assert controller.called("UploadBlobs")[-1].chunks[-1].digest == bundle.digest
+    messages = len(controller.called("UploadBlobs"))
     assert upload_bundle(connection, bundle) == 0
+    assert len(controller.called("UploadBlobs")) == messages, "what is there is not sent"
 
     (workspace / "pkg/a.py").write_text("changed")
     again = make_bundle(workspace)
@@ -152,8 +154,60 @@ def test_what_the_cluster_has_lost_since_is_sent_again(controller, connection, w
 def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(workspace):
     (workspace / "pkg/a.py").unlink()
     os.mkfifo(workspace / "pkg/a.py")
+    before = os.listdir("/proc/self/fd")
     with pytest.raises(FileNotFoundError):
         open_plain(workspace / "pkg/a.py")
+    assert os.listdir("/proc/self/fd") == before, "nothing stays open"
+
+
+def test_what_was_put_in_the_place_of_a_file_since_is_not_followed(workspace):
+    """A link could lead to any file of the user, which nobody chose to send."""
+    with pytest.raises(FileNotFoundError):
+        open_plain(workspace / "link")
+    with pytest.raises(FileNotFoundError):
+        open_plain(workspace / "empty/below")
+    with pytest.raises(FileNotFoundError):
+        open_plain(workspace / "pkg")
+    with open_plain(workspace / "pkg/a.py") as file:
+        assert file.read() == b"a"
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_file_that_vanishes_while_it_is_packed_is_left_out_of_a_copy_only(workspace, tmp_path, monkeypatch, copied):
+    def vanished(path):
+        if path.name == "empty":
+            raise FileNotFoundError(2, "No such file", str(path))
+        return open_plain(path)
+
+    monkeypatch.setattr(bundle, "open_plain", vanished)
+    if copied:
+        made = make_bundle(workspace, snapshot=tmp_path)
+        assert [file.path for file in pb.BundleManifest.FromString(made.manifest).files] == [
+            "large.bin", "link", "pkg/a.py", "pkg/same.py",
+        ]  # fmt: skip
+        assert made.warnings == ()
+    else:
+        with pytest.raises(Conflict, match="empty changed while the workspace was packed"):
+            make_bundle(workspace)
+
+
+def test_a_disk_that_fails_is_told_with_the_file(workspace, monkeypatch):
+    def broken(path):
+        raise OSError(5, "Input/output error", str(path))
+
+    monkeypatch.setattr(bundle, "open_plain", broken)
+    with pytest.raises(InvalidRequest, match="of the workspace cannot be read: Input/output error"):
+        make_bundle(workspace)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o755])
+def test_a_single_file_beside_the_workspace_keeps_its_size_and_whether_it_runs(workspace, tmp_path, mode):
+    (tmp_path / "tool").write_text("#!/bin/sh")
+    (tmp_path / "tool").chmod(mode)
+    made = make_bundle(workspace, project_dir="here", beside={"bin/tool": tmp_path / "tool"})
+    files = {file.path: file for file in pb.BundleManifest.FromString(made.manifest).files}
+    assert (files["bin/tool"].size_bytes, files["bin/tool"].executable) == (9, mode == 0o755)
+    assert "here/pkg/a.py" in files
 
 
 def test_what_may_not_be_read_is_left_out_and_named(workspace, monkeypatch):
@@ -176,6 +230,8 @@ def test_messages_stay_small_and_many_small_blobs_share_one():
     chunks = [chunk for message in messages for chunk in message.chunks]
     assert sum(chunk.last for chunk in chunks) == len(blobs)
     assert [chunk.offset for chunk in chunks if chunk.digest == "big"] == [0, MIB, 2 * MIB]
+    halves = list(upload_messages([(name, bytes(MIB // 2)) for name in "abcd"]))
+    assert [[chunk.digest for chunk in message.chunks] for message in halves] == [["a", "b"], ["c", "d"]]
 
 
 def test_a_bundle_too_large_is_refused_in_the_words_of_iris(tmp_path, monkeypatch):

@@ -157,6 +157,7 @@ def test_a_session_that_is_over_is_replaced(connection: Connection, calls: JobCa
 def test_another_channel_has_another_session(connection: Connection, calls: JobCalls) -> None:
     calls.submit(submit("/u/1", "/u/2"))
     connection.clients = Connection()
+    connection.closing = []  # the former channel has closed its own
     calls.submit(submit("/u/3", "/u/4"))
     assert (len(connection.sessions), len(connection.clients.sessions)) == (1, 1)
 
@@ -209,3 +210,12 @@ def test_of_sessions_that_broke_nothing_is_kept(connection: Connection, calls: J
         connection.sessions[-1].is_over = True
     assert len(connection.sessions) == 3
     assert connection.closing == [connection.sessions[-1].close]
+
+
+def test_a_wait_goes_through_what_is_open_but_not_where_it_lends_the_cpu_of_a_task(connection: Connection) -> None:
+    """Only a call of its own can say which attempt waits."""
+    for lends, answer in ((False, ({}, True)), (True, None)):
+        calls = JobCalls(connection, lends=lends)
+        calls.submit(submit("/u/1", "/u/2"))
+        for _ in range(4):
+            assert calls.wait([("/u/1", "k")], any_of_them=False, seconds=3) == answer

@@ -3,11 +3,12 @@
 import getpass
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 
 from iris.client.context import get_iris_ctx, iris_ctx
-from iris.client.discovery import cluster_at, find_cluster
+from iris.client.discovery import cluster_at, find_cluster, local_cluster, running_cluster
 from iris.client.job_env import job_env
 from iris.client.names import default_user
 from iris.local import WORKER_ID
@@ -92,9 +93,77 @@ def test_a_config_names_its_controller(tmp_path):
     config.write_text(f"controller:\n  address: 10.1.1.1:7\n  token_file: {tmp_path}/token\n")
     target = find_cluster(config=str(config), environ={})
     assert (target.name, target.resolve(False).address, target.resolve(False).token) == ("big", "10.1.1.1:7", "u:ann:y")
-    config.write_text("controller: 7\n")
-    with pytest.raises(InvalidRequest, match=r"controller\.address"):
+    assert (target.user, target.inside, target.is_local, target.same_machine) == ("ann", None, False, False)
+    for wrong in ("controller: 7\n", "- controller\n", "", "controller: {address: 7077}\n", "other: {address: h}\n"):
+        config.write_text(wrong)
+        with pytest.raises(InvalidRequest, match=r"big\.yaml has no controller\.address \(a text such as"):
+            find_cluster(config=str(config), environ={})
+    config.write_text("controller: {")
+    with pytest.raises(InvalidRequest, match=r"cannot read the cluster config .*big\.yaml"):
         find_cluster(config=str(config), environ={})
+
+
+def test_a_config_may_name_a_token_in_the_home_directory_or_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config = tmp_path / "big.yaml"
+    config.write_text("controller: {address: 'h:7', token_file: ~/token}\n".replace("~/", "'~/").replace("}", "'}"))
+    target = find_cluster(config=str(config), environ={})
+    assert target.user == "", "there is none yet"
+    (tmp_path / "token").write_text("u:ann:y\n")
+    assert target.resolve(False).token == "u:ann:y"
+    assert find_cluster(config=str(config), environ={}).user == "ann"
+    config.write_text("controller: {address: 'h:7'}\n")
+    target = find_cluster(config=str(config), environ={})
+    assert (target.resolve(True).token, target.user) == ("", "")
+
+
+def test_a_given_token_comes_before_a_file_and_that_before_the_local_record(tmp_path):
+    (tmp_path / "mine").write_text("u:mine:x")
+    (tmp_path / "theirs").write_text("u:theirs:x")
+    environ = {"IRIS_STATE_DIR": str(tmp_path), "IRIS_TOKEN_FILE": str(tmp_path / "theirs")}
+    write_record(LocalPaths(tmp_path), ClusterRecord(1, "h:1", "u:local:x", "w", 2, "0", 1, 0.0, True))
+
+    def token(address="h:1", environ=environ, **given):
+        return cluster_at(address, environ=environ, **given).resolve(False).token
+
+    assert token(token="u:given:x", token_file=str(tmp_path / "mine")) == "u:given:x"
+    assert token(token_file=str(tmp_path / "mine")) == "u:mine:x"
+    assert token() == "u:theirs:x"
+    del environ["IRIS_TOKEN_FILE"]
+    assert token() == "u:local:x"
+    assert token("h:2") == "", "no other controller is shown it"
+
+
+def test_the_local_cluster_is_started_until_it_has_answered_and_only_looked_for_afterwards(tmp_path):
+    record = ClusterRecord(1, "h:1", "u:ann:x", "w", 2, "0", 1, 0.0, True)
+    asked = []
+
+    class Local:
+        paths = LocalPaths(tmp_path)
+        found = record
+
+        def ensure(self):
+            asked.append("ensure")
+            return SimpleNamespace(record=record)
+
+        def find(self):
+            asked.append("find")
+            return self.found
+
+    local = Local()
+    target = local_cluster(local)
+    assert (target.name, target.is_local, target.same_machine) == ("local", True, True)
+    first = target.resolve(False)
+    assert (first.address, first.token, first.socket) == ("h:1", "u:ann:x", str(local.paths.socket))
+    assert target.resolve(True) == first
+    assert asked == ["ensure", "find"]
+    local.found = None
+    assert (target.resolve(True).address, target.resolve(True).token) == ("127.0.0.1:1", "")
+    write_record(local.paths, record)
+    assert target.resolve(True) == first, "whoever waits may yet see it come back there"
+    running = running_cluster(record)
+    assert (running.name, running.is_local, running.same_machine) == ("local", True, True)
+    assert (running.resolve(False).address, running.resolve(True).token) == ("h:1", "u:ann:x")
 
 
 def test_choices_that_cannot_be_are_named(tmp_path):

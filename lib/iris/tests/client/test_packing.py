@@ -47,6 +47,15 @@ def test_what_is_named_by_its_path_keeps_its_place_relative_to_the_workspace(roo
     assert found.beside == {"lib/mylib": lib, "work/w/x.whl": wheel, "work/project/uv.lock": root / "uv.lock"}
 
 
+def test_a_folder_around_the_workspace_is_the_top_and_nothing_above_it_is(root: Path) -> None:
+    """Else what is unpacked beside it on a worker would lie a level too deep, and `..` would mean another folder."""
+    around = root.parent
+    wheel = around / "x.whl"
+    wheel.write_text("")
+    assert lay_out(Project(root, dependencies=(dependency(around),))) == Layout("project", {"": around})
+    assert lay_out(Project(root, dependencies=(dependency(wheel),))) == Layout("project", {"x.whl": wheel})
+
+
 def test_what_lies_in_the_workspace_goes_along_even_where_git_ignores_it(root: Path) -> None:
     (root / "vendor").mkdir()
     (root / "w.whl").write_text("")

@@ -185,3 +185,67 @@ def test_unknown_extras_are_refused_with_those_there_are(root):
         check_extras(["tpu"], None)
     write(root, "pyproject.toml", PROJECT + 'dynamic = ["optional-dependencies"]\n')
     check_extras(["tpu"], read_project(root))
+
+
+def test_members_that_are_left_out_or_are_no_projects_are_none(root):
+    settings = '[tool.uv.workspace]\nmembers = ["lib/*"]\nexclude = ["lib/old*"]\n'
+    write(root, "pyproject.toml", PROJECT + settings)
+    for name, group in (("a", "one"), ("old-b", "two"), ("c", "three")):
+        write(root, f"lib/{name}/pyproject.toml", PROJECT + f"[project.optional-dependencies]\n{group} = []\n")
+    write(root, "lib/data/x.txt", "")
+    write(root, "lib/file", "")
+    project = read_project(root)
+    assert project.extras == {"one", "three"}
+    assert not project.builds
+    sources = '[tool.uv.sources]\na = {path = "lib/a"}\nold = {path = "lib/old-b"}\ng = {git = "x"}\nw = "x"\n'
+    write(root, "pyproject.toml", PROJECT + settings + sources)
+    assert [found.name for found in read_project(root).dependencies] == ["a", "old"]
+
+
+@pytest.mark.parametrize(
+    ("table", "builds"),
+    [(PROJECT, False), (PROJECT + 'dynamic = ["version"]\n', True), ("[tool.x]\n", True), (None, True)],
+)
+def test_a_library_that_does_not_say_all_it_needs_must_be_built(root, table, builds):
+    (root.parent / "lib").mkdir()
+    if table is not None:
+        write(root.parent / "lib", "pyproject.toml", table)
+    write(root, "pyproject.toml", PROJECT + '[tool.uv.sources]\nlib = {path = "../lib"}\n')
+    assert read_project(root).builds is builds
+
+
+def test_each_place_goes_along_once_whoever_names_it(root):
+    x, y = root.parent / "x", root.parent / "y"
+    x.mkdir()
+    y.mkdir()
+    names = f'dependencies = ["x @ {x.as_uri()}", "plain>=1", "z @ https://host/z.whl"]\n'
+    extra = f'[project.optional-dependencies]\nmore = ["y@{y.as_uri().upper()[:4]}{y.as_uri()[4:]} ; marker"]\n'
+    sources = '[tool.uv.sources]\nx2 = {path = "../x"}\n'
+    write(root, "pyproject.toml", PROJECT + names + extra + sources)
+    found = read_project(root, same_machine=True).dependencies
+    assert [(item.name, item.target, item.origin) for item in found] == [
+        ("x", x, "pyproject.toml"), ("y", y, "pyproject.toml"),
+    ]  # fmt: skip
+
+
+def test_a_registry_that_is_a_folder_goes_along(root):
+    (root.parent / "index").mkdir()
+    write(root, "pyproject.toml", PROJECT)
+    write(
+        root,
+        "uv.lock",
+        '[[package]]\nname = "i"\nsource = { registry = "../index" }\n'
+        '[[package]]\nname = "j"\nsource = { registry = "../index" }\n'
+        '[[package]]\nname = "u"\nsource = { registry = "https://host/simple" }\n'
+        '[[package]]\nname = "v"\nsource = { virtual = "." }\n'
+        '[[package]]\nname = "none"\n',
+    )
+    assert [(found.name, found.origin) for found in read_project(root).dependencies] == [("i", "uv.lock")]
+
+
+@pytest.mark.parametrize("name", [".python-version", "pyproject.toml", "uv.lock"])
+def test_a_file_that_is_no_text_is_named(root, name):
+    write(root, "pyproject.toml", PROJECT)
+    (root / name).write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidRequest, match=f"/{name} cannot be read: "):
+        read_project(root)

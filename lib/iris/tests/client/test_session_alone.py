@@ -15,6 +15,7 @@ from iris.client.streams import GrpcStream, SessionBroken
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.iris_pb2_grpc import ClientServiceStub
 from rigging.errors import Denied, MarinError, NotFound
+from rigging.testing.waiting import eventually
 
 Scripted = Callable[[pb.ClientMessage], Sequence[pb.ClientNews]]
 
@@ -124,6 +125,71 @@ def test_no_answer_in_time_is_an_error_and_a_late_one_is_nobodys() -> None:
     stream.end()
 
 
+class Played:
+    """A stream in which the test says what is news, and when it is asked whether it may end."""
+
+    def begin(self, take: Callable[[], Any], is_done: Callable[[], bool]) -> None:
+        self._take, self.is_done = take, is_done
+        self.messages: list[pb.ClientMessage] = []
+        self._said: queue.SimpleQueue[pb.ClientNews | None] = queue.SimpleQueue()
+
+    def wake(self) -> None:
+        while (message := self._take()) is not None:
+            self.messages.append(message)
+
+    def say(self, news: pb.ClientNews) -> None:
+        self._said.put(news)
+
+    def news(self) -> Iterator[pb.ClientNews]:
+        while (item := self._said.get()) is not None:
+            yield item
+
+    def close(self) -> None:
+        self._said.put(None)
+
+
+@pytest.mark.parametrize("kind", ["calls", "waits"])
+def test_what_is_given_up_does_not_keep_a_session_open(kind: str) -> None:
+    stream = Played()
+    session = Session(stream, Ends())
+    if kind == "calls":
+        with pytest.raises(SessionBroken, match="no answer within"):
+            session.call([submission("/u/a"), submission("/u/b")], 0.01)
+    else:
+        assert session.wait([("/u/a", ""), ("/u/b", "")], any_of_them=False, timeout=0.01) == ({}, False)
+    assert not session.is_over
+    assert stream.is_done()
+    assert session.is_over
+    session.close()
+
+
+def test_two_who_wait_for_the_same_job_leave_each_by_itself() -> None:
+    session, stream = opened()
+    with ThreadPoolExecutor(1) as pool:
+        patient = pool.submit(session.wait, [("/u/a", "")], any_of_them=False, timeout=20)
+        while not stream.messages:
+            time.sleep(0.001)
+        assert session.wait([("/u/a", "")], any_of_them=False, timeout=0.01) == ({}, False)
+        stream.say(ended("/u/a"))
+        found, done = patient.result(20)
+    assert (list(found), done) == (["/u/a"], True)
+    stream.end()
+
+
+def test_a_wait_for_any_job_may_be_told_of_several_ends_at_once() -> None:
+    def script(message: pb.ClientMessage) -> Sequence[pb.ClientNews]:
+        if message.calls:
+            return accept(message)
+        return [pb.ClientNews(ended=[pb.JobStatus(job_id=name) for name in message.watch])]
+
+    session, stream = opened(script)
+    found, done = session.wait([("/u/a", ""), ("/u/b", "")], any_of_them=True, timeout=20)
+    assert done
+    assert found
+    assert session.call([submission("/u/c")], 20)[0].submitted.job_id == "/u/c", "the session goes on"
+    stream.end()
+
+
 def broken_by(work: Callable[[], object]) -> grpc.RpcError | None:
     try:
         work()
@@ -172,10 +238,16 @@ def test_ends_that_are_known_need_no_word_of_the_controller() -> None:
     found, done = session.wait([("/u/a", "k/u/a"), ("/u/b", "k/u/b")], any_of_them=True, timeout=20)
     assert (list(found), done) == (["/u/a"], True)
     assert stream.messages == []
-    found, done = session.wait([("/u/a", "k/u/a"), ("/u/b", "k/u/b")], any_of_them=False, timeout=0.01)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(session.wait, [("/u/a", "k/u/a"), ("/u/b", "k/u/b")], any_of_them=False, timeout=20)
+        eventually(lambda: bool(stream.messages), "it is sent")
+        [message] = stream.messages
+        assert (list(message.watch), message.waiting) == (["/u/b"], True)
+        stream.say(ended("/u/b"))
+        found, done = waiting.result(20)
+    assert (sorted(found), done) == (["/u/a", "/u/b"], True)
+    found, done = session.wait([("/u/a", "k/u/a"), ("/u/c", "")], any_of_them=False, timeout=0.01)
     assert (list(found), done) == (["/u/a"], False)
-    [message] = stream.messages
-    assert (list(message.watch), message.waiting) == (["/u/b"], True)
     stream.end()
 
 
@@ -217,24 +289,39 @@ def test_the_end_of_what_was_submitted_here_is_kept_by_its_key() -> None:
     stream.end()
 
 
-def test_a_session_that_nobody_uses_closes_its_half_and_one_that_is_used_does_not() -> None:
-    session, stream = opened(accept, idle_s=0.02)
-    session.call([submission("/u/a")], 20)
+def test_a_session_that_nobody_uses_closes_its_half() -> None:
+    session, stream = opened(idle_s=0.02)
     assert stream.closed.wait(20)
     assert session.is_over
     with pytest.raises(SessionBroken, match="the session was not used"):
         session.call([submission("/u/a")], 1)
     stream.end()
-    session, stream = opened(idle_s=0.02)
-    assert session.wait([("/u/a", "")], any_of_them=False, timeout=0.2) == ({}, False)
-    assert [list(message.watch) for message in stream.messages] == [["/u/a"]], "it waited all the time"
-    stream.end()
+
+
+def test_a_session_that_is_used_does_not_end() -> None:
+    stream = Played()
+    session = Session(stream, Ends())
+    with ThreadPoolExecutor(2) as pool:
+        asking = pool.submit(session.call, [submission("/u/a")], 20)
+        waiting = pool.submit(session.wait, [("/u/b", "")], any_of_them=False, timeout=20)
+        eventually(lambda: sum(len(item.calls) + len(item.watch) for item in stream.messages) == 2, "both are sent")
+        assert not stream.is_done()
+        for message in stream.messages:
+            for news in accept(message):
+                stream.say(news)
+        assert asking.result(20)[0].submitted.job_id == "/u/a"
+        assert not stream.is_done(), "one still waits"
+        stream.say(ended("/u/b"))
+        assert waiting.result(20)[1]
+    assert stream.is_done()
+    session.close()
 
 
 def test_a_message_says_whether_anybody_waits() -> None:
     session, stream = opened(accept)
     session.call([submission("/u/a")], 20)
     session.wait([("/u/a", "")], any_of_them=False, timeout=0.01)
+    eventually(lambda: len(stream.messages) == 2, "what is waited for is sent")
     session.call([submission("/u/b")], 20)
     assert [message.waiting for message in stream.messages] == [False, True, False]
     stream.end()

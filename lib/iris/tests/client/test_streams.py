@@ -147,3 +147,13 @@ def test_what_cannot_be_understood_ends_it_for_all_who_wait(listener: Listener, 
     listener.peer.sendall(data)
     with pytest.raises(SessionBroken, match=words):
         list(stream.news())
+
+
+def test_to_hear_nothing_for_longer_than_a_message_may_take_is_no_failure(listener: Listener) -> None:
+    stream = stream_to(listener, [], timeout_s=0.01)
+    news = pb.ClientNews(ended=[pb.JobStatus(job_id="/a/b")])
+    later = threading.Timer(0.05, listener.peer.sendall, [frame(FrameKind.MESSAGE, news.SerializeToString())])
+    later.start()
+    assert next(stream.news()) == news
+    later.join()
+    stream.close()

@@ -5,9 +5,11 @@ import pytest
 from iris.rpc.logformat import (
     MAX_DATA_BYTES,
     RECORD_OVERHEAD,
+    Record,
     decode_all,
     encode,
     encode_lines,
+    hole,
     last_complete,
     read_from,
     read_tail,
@@ -117,6 +119,11 @@ def test_a_record_that_is_still_written_is_no_damage() -> None:
 def test_a_note_is_told_from_output() -> None:
     log = encode(True, NOW, b"5 bytes of output lost", note=True)
     assert [(record.note, record.hole) for record in decode_all(log)] == [(True, 0)]
+
+
+def test_the_note_of_a_hole_is_a_line_by_itself() -> None:
+    """The next line of the task does not go on with it, as that behind a partial one would."""
+    assert hole(NOW, 50, 40, b"40 bytes lost") == Record(True, NOW, b"40 bytes lost", False, 50, note=True, hole=40)
 
 
 def test_a_flipped_byte_of_a_line_is_marked_and_not_shown_as_output() -> None:

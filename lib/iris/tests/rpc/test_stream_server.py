@@ -2,21 +2,25 @@
 
 import asyncio
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 
 from iris.rpc import iris_pb2 as pb
+from iris.rpc import stream_server
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.frames import FrameKind, FrameReader, Metadata, Opening, frame, read_end
 from iris.rpc.protocol import MAX_REQUEST_BYTES, SOCKET_NAME, call_metadata
 from iris.rpc.stream_server import StreamServer
 from iris.testing.controller import RunningController, running_controller
+from rigging.errors import Denied
 from rigging.testing.waiting import eventually
 
 CLIENTS = "/iris.v1.ClientService/Session"
@@ -144,20 +148,23 @@ def test_who_closes_one_half_hears_the_end(controller: RunningController, path: 
 class Server:
     """A server in a loop of its own, whose streams repeat what they are told."""
 
-    def __init__(self, path: Path, **settings: Any) -> None:
+    def __init__(self, path: Path, serve: Any = None, **settings: Any) -> None:
         self._may_take = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
-        self.server = StreamServer(path, lambda _: (bytes, self._serve), **settings)
+        self.server = StreamServer(path, lambda _: (bytes, serve or self._serve), **settings)
         self.run(self.server.start())
 
     def may_take(self) -> None:
         """From now on messages are read."""
         self._loop.call_soon_threadsafe(self._may_take.set)
 
+    def begin(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     def run(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+        return self.begin(work).result(20)
 
     async def _serve(self, messages: Any, context: Any) -> None:
         await self._may_take.wait()
@@ -227,3 +234,84 @@ def test_where_the_path_is_too_long_there_is_no_socket(tmp_path: Path) -> None:
     server = Server(folder / "s")
     assert not (folder / "s").exists()
     server.close()
+
+
+def test_a_caller_that_has_begun_may_be_silent_for_as_long_as_it_likes(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", opening_s=0.05)
+    try:
+        caller = Caller(tmp_path / "s").open(())
+        server.may_take()
+        caller.socket.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            next(caller.frames())
+        caller.socket.sendall(frame(FrameKind.MESSAGE, b"a"))
+        caller.socket.settimeout(20)
+        assert next(caller.frames())[0] is FrameKind.MESSAGE
+    finally:
+        server.close()
+
+
+def test_a_caller_that_closes_its_half_without_a_word_is_let_go_at_once(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", opening_s=600)
+    try:
+        caller = Caller(tmp_path / "s")
+        caller.socket.shutdown(socket.SHUT_WR)
+        assert list(caller.frames()) == []
+    finally:
+        server.close()
+
+
+def test_a_stop_leaves_streams_the_time_to_end_by_themselves(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s")
+    caller = Caller(tmp_path / "s").open(())
+    caller.socket.sendall(frame(FrameKind.MESSAGE, b"a"))
+    caller.socket.shutdown(socket.SHUT_WR)
+    eventually(lambda: len(server.server) == 1, "it is there")
+    stopping = server.begin(server.server.stop(20))
+    eventually(lambda: not (tmp_path / "s").exists(), "it takes nobody more")
+    server.may_take()
+    (message, _), (end, content) = caller.frames()
+    assert (message, end, read_end(content)) == (FrameKind.MESSAGE, FrameKind.END, (grpc.StatusCode.OK, ""))
+    stopping.result(20)
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "end"),
+    [
+        (Denied("not you"), (grpc.StatusCode.PERMISSION_DENIED, "not you")),
+        (ZeroDivisionError("by 0"), (grpc.StatusCode.UNKNOWN, "ZeroDivisionError('by 0')")),
+        (None, (grpc.StatusCode.NOT_FOUND, "told so")),
+    ],
+)
+def test_how_serving_failed_is_told(tmp_path: Path, error: Exception | None, end: tuple[Any, str]) -> None:
+    async def serve(messages: Any, context: Any) -> None:
+        if error is not None:
+            raise error
+        await context.abort(grpc.StatusCode.NOT_FOUND, "told so")
+
+    server = Server(tmp_path / "s", serve)
+    try:
+        assert Caller(tmp_path / "s").open(()).end() == end
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(("user", "served"), [(os.getuid(), True), (0, True), (os.getuid() + 12345, False)])
+def test_processes_of_other_users_are_not_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, served: bool
+) -> None:
+    """Its mode keeps them out, too, but not one who was let into the folder before."""
+    peer = SimpleNamespace(size=12, unpack=lambda data: (1, user, 1))
+    monkeypatch.setattr(stream_server, "_PEER", peer)
+    server = Server(tmp_path / "s")
+    try:
+        caller = Caller(tmp_path / "s")
+        with contextlib.suppress(BrokenPipeError):
+            caller.open(())
+            caller.socket.shutdown(socket.SHUT_WR)
+        server.may_take()
+        with contextlib.suppress(ConnectionResetError):
+            assert bool(list(caller.frames())) == served
+    finally:
+        server.close()
