@@ -70,6 +70,21 @@ def test_what_was_raised_is_made_again(error: Exception) -> None:
     assert (type(again), str(again)) == (type(error), str(error))
 
 
+def test_what_can_be_made_again_as_a_whole_is_sent_so() -> None:
+    """Also by whoever has nothing but the bytes: parts are for those that cannot."""
+    python, _, pickled = pickle_exception(LookupError("no\nshards")).partition(b"\n")
+    assert python + b"\n" == HERE
+    assert repr(pickle.loads(pickled)) == repr(LookupError("no\nshards"))
+
+
+@pytest.mark.parametrize(("more", "is_sent"), [(0, True), (1, False)])
+def test_what_goes_along_with_an_error_has_a_limit(more: int, is_sent: bool) -> None:
+    """That of the version and the pickle together, to the byte; the worker reads no more."""
+    overhead = len(pickle_exception(ValueError("x" * 10_000))) - 10_000 - len(HERE)
+    sent = pickle_exception(ValueError("x" * (64 * 1024 - 8 - overhead + more)))
+    assert bool(sent) == is_sent
+
+
 def test_one_whose_constructor_takes_other_arguments_too() -> None:
     again = load_exception(pickle_exception(OtherArguments("device", "on fire")))
     assert isinstance(again, OtherArguments)

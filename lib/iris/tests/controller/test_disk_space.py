@@ -54,11 +54,12 @@ def test_logs_stop_before_jobs_and_jobs_before_the_reserve(disk: Disk) -> None:
     assert not space.low
 
 
-def test_the_reserve_is_given_up_for_the_database_and_made_again(disk: Disk) -> None:
+def test_the_reserve_is_given_up_for_the_database_and_made_again(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     space = disk.space()
     disk.used = 9 * MB
     assert space.release()
     assert not (disk.root / RESERVE_NAME).exists()
+    assert "the controller's disk is nearly full" in caplog.text, "told at once, not when somebody asks"
     assert space.low
     assert not space.release(), "there is nothing more to give"
     # What logs and blobs may fill leaves room for it: nobody has to remove them.

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from iris.worker import bundle as bundle_module
 from iris.worker.bundle import BundleStore, signature
 from iris.worker.paths import WorkPaths
 from iris.worker.types import PreparationFailed
-from rigging.errors import MarinError, NotFound, Unavailable
+from rigging.errors import NotFound, Unavailable
 
 Chunk = tuple[str, int, bytes, bool]
 
@@ -78,6 +79,12 @@ def spoil(path: Path) -> None:
     path.write_bytes(data)
 
 
+def open_below(root: Path) -> list[str]:
+    """The files below `root` that this process has open."""
+    found = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return [path for path in found if path.startswith(str(root))]
+
+
 async def failure(work: Awaitable[object]) -> tuple[FailureKind, str]:
     with pytest.raises(PreparationFailed) as failed:
         await work
@@ -136,11 +143,11 @@ def test_what_comes_wrong_leaves_nothing_and_says_whose_fault_it_is(
     async def scenario(bench: Bench) -> None:
         digest = bench.source.add(b"0123456789")
         bench.source.broken = [broken]
-        found, text = await failure(bench.store.blob(digest))
-        assert found is kind
-        with pytest.raises(MarinError, match=words):
-            raise MarinError(text)
+        with pytest.raises(PreparationFailed, match=words) as failed:
+            await bench.store.blob(digest)
+        assert failed.value.kind is kind
         assert bench.left() == []
+        assert open_below(tmp_path) == []
         assert content(await bench.store.blob(digest)) == b"0123456789", "and the next one tries again"
 
     play(tmp_path, scenario)

@@ -244,6 +244,33 @@ def test_a_forked_child_leaves_no_words_for_the_worker(tmp_path: Path) -> None:
     assert not (tmp_path / "error").exists()
 
 
+ASYNC_FORKS = """
+import os
+async def run():
+    codes = []
+    for end in (None, LookupError("no shards in the child"), SystemExit(5), SystemExit("gone")):
+        if (child := os.fork()) == 0:
+            if end is not None:
+                raise end
+            return
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    print(codes)
+    raise SystemExit(7)
+"""
+
+
+def test_children_that_an_async_function_forks_end_as_others_do(tmp_path: Path) -> None:
+    (tmp_path / "forks.py").write_text(ASYNC_FORKS)
+    (tmp_path / "payload").write_bytes(b"(cforks\nrun\n)}t.")  # forks.run, without arguments
+    variables = {"PYTHONPATH": str(tmp_path), "IRIS_ERROR_FILE": str(tmp_path / "error")}
+    code, output, error = script(tmp_path / "payload", **variables)
+    assert (code, output) == (7, "[0, 1, 5, 1]\n")
+    assert error.count("Traceback") == 1, "of the one that raised; the loop, which they share, is not touched"
+    assert "no shards in the child" in error
+    assert "gone\n" in error
+    assert not (tmp_path / "error").exists()
+
+
 def test_generator_functions_are_refused_where_they_are_named() -> None:
     def shards() -> Iterator[int]:
         yield 1

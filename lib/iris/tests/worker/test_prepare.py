@@ -215,6 +215,17 @@ class TestWorkspaces:
 
         play(scenario())
 
+    def test_a_bundle_is_read_once_for_all_its_jobs(self, tmp_path: Path) -> None:
+        async def scenario() -> None:
+            bench = Bench(tmp_path)
+            bench.add_project()
+            ground = await bench.preparer.prepare(COMMAND)
+            (bench.tree / "pyproject.toml").unlink()
+            again = await bench.preparer.prepare(replace(COMMAND, job_id="/u/other"))
+            assert again.python_path == ground.python_path, "what was sent is what counts"
+
+        play(scenario())
+
     def test_each_project_of_a_bundle_has_metadata_of_its_own(self, tmp_path: Path) -> None:
         async def scenario() -> None:
             bench = Bench(tmp_path)

@@ -16,6 +16,7 @@ from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.worker.agent import Agent, AgentEnd, Connection
 from iris.worker.outbox import Outbox
 from iris.worker.session import ControllerLink, Incompatible, Session, SessionEnd, WorkerIdentity
+from iris.worker.socket_call import SocketCall
 from iris.worker.types import Observation
 from rigging.errors import Conflict, NotFound, Unavailable
 from rigging.timing import ExponentialBackoff
@@ -303,6 +304,7 @@ class Agents:
 
     def __init__(self, *answers: Any, orphan_timeout_s: float = 60.0) -> None:
         self.answers = list(answers)
+        self.sockets: list[str] = []
         self.links: list[Link] = []
         self.supervisor = Supervisor()
         self.now = 0.0
@@ -320,7 +322,7 @@ class Agents:
             raise NotFound("no controller")
         if isinstance(self.answers[0], Exception):
             raise self.answers.pop(0)
-        return Connection(f"c:{len(self.links)}", "token")
+        return Connection(f"c:{len(self.links)}", "token", self.sockets.pop(0) if self.sockets else "")
 
     def _open(self, address: str, token: str) -> Link:
         call = Call()
@@ -352,6 +354,22 @@ class TestAgents:
         asyncio.run(scenario())
         told = [record.getMessage() for record in caplog.records if "no session" in record.getMessage()]
         assert told == ["no session with the controller: away", "no session with the controller: gone"]
+
+    def test_without_a_socket_none_is_tried(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        tried: list[str] = []
+
+        async def connect(path: str, token: str) -> Call:
+            tried.append(path)
+            raise OSError("nobody listens")
+
+        async def scenario() -> None:
+            agents = Agents([welcome(), GOODBYE], [welcome(), EXIT])
+            agents.sockets = ["", "/run/c"]
+            assert await agents.run() is AgentEnd.GOODBYE
+
+        monkeypatch.setattr(SocketCall, "connect", connect)
+        asyncio.run(scenario())
+        assert tried == ["/run/c"], "and where nobody listens there is the network"
 
     def test_one_of_another_version_is_not_asked_again(self) -> None:
         async def scenario() -> None:

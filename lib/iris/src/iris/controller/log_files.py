@@ -146,8 +146,6 @@ class LogFiles:
         at_ms = 0
         for begin, run in self._runs():
             stop = min(begin + sum(size for _, size in run), end)
-            if stop < start or (stop == start and run):
-                continue
             skipped = 0
             if begin > start:
                 skipped, start = begin - start, begin

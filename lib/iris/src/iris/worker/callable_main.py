@@ -50,12 +50,11 @@ class _Bounded:
         self.pieces: list[bytes] = []
         self._left = _EXCEPTION_BYTES - 8  # the version in front
 
-    def write(self, data: "bytes | memoryview") -> int:
+    def write(self, data: "bytes | memoryview") -> None:
         self._left -= len(data)
         if self._left < 0:
             raise OverflowError("the exception is too large to be sent")
         self.pieces.append(bytes(data))
-        return len(data)
 
 
 def pickle_exception(error: BaseException) -> bytes:

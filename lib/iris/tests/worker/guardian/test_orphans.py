@@ -215,6 +215,28 @@ class TestReaper:
         assert not Adopting(Marks(tmp_path), process.pid).sweep(set())
         assert process.wait(20) == -9
 
+    def test_a_number_that_the_system_gives_again_is_looked_at_anew(self, start, tmp_path: Path) -> None:
+        marks = Marks(tmp_path)
+        if not marks.usable:
+            pytest.skip("this process may not raise its limit again")
+        process = start.one(IRIS_ATTEMPT_ID=ENDED)
+        reaper = OneChild(marks, process.pid)
+        assert reaper.sweep({ENDED})
+        reaper._pid = os.getpid()  # for which waitpid says that it is no child
+        assert reaper.sweep({ENDED})
+        reaper._pid = process.pid
+        reaper.mark(process.pid, reaper.expect(ALIVE))
+        assert reaper.sweep({ALIVE})
+        assert process.poll() is None
+
+    def test_a_dead_one_is_reaped(self, start, tmp_path: Path) -> None:
+        process = start.one(IRIS_ATTEMPT_ID=ENDED)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert OneChild(Marks(tmp_path), process.pid).sweep(set()), "it can leave nothing behind any more"
+        with pytest.raises(ChildProcessError):
+            os.waitpid(process.pid, os.WNOHANG)
+
     @pytest.mark.parametrize("kernel_tells", [True, False])
     def test_its_children_are_found_with_and_without_the_kernels_list(
         self, start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel_tells: bool

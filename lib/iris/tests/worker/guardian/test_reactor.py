@@ -2,6 +2,7 @@
 
 import os
 import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -92,6 +93,20 @@ def test_a_turn_waits_for_the_next_timer_and_no_longer_than_it_was_told() -> Non
         assert ran[-1] == 0.0, "what is overdue is no negative time to wait"
     finally:
         reactor.close()
+
+
+def test_what_its_handlers_hold_is_let_go_with_it(pipe: tuple[int, int]) -> None:
+    """What they belong to mostly knows the reactor, too: such a circle would keep descriptors open."""
+    reactor = Reactor()
+    clients = [Clock() for _ in range(3)]
+    reactor.watch(pipe[0], clients[0].__call__)  # type: ignore[arg-type]
+    reactor.call_later(3600, clients[1].__call__)  # type: ignore[arg-type]
+    reactor.call_last(clients[2].__call__)  # type: ignore[arg-type]
+    held = [weakref.ref(client) for client in clients]
+    clients.clear()
+    assert None not in [client() for client in held]
+    reactor.close()
+    assert [client() for client in held] == [None] * 3
 
 
 def test_a_handler_is_called_while_there_is_something_to_read(reactor: Reactor, pipe: tuple[int, int]) -> None:
