@@ -300,6 +300,108 @@ def test_what_nobody_waits_for_shares_the_next_commit_and_is_not_seen_before() -
         await asyncio.sleep(0)
         await rig.engine.settled()
         assert rig.store.commits[1:] == [(1, 1, 0)]
+        rig.engine.post(submitted("/ann/d"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(rig.store.commits) == 2, "each is kept open anew"
+
+    with_rig(test)
+
+
+def test_what_starts_or_stops_something_is_not_kept_open() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.engine.submit(WORKER)
+        rig.engine.post(submitted("/ann/a"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert rig.store.commits[1:] == [(1, 1, 0)], "its worker waits for it"
+        assert rig.effects
+
+    with_rig(test)
+
+
+def test_a_batch_that_is_kept_open_is_urgent_by_what_comes_and_one_timer_is_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(rig: Rig) -> None:
+        loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+        call_later = loop.call_later
+
+        def note(delay: float, work: Callable[..., Any], *rest: Any) -> asyncio.TimerHandle:
+            timers.append(call_later(3600, work, *rest))
+            return timers[-1]
+
+        monkeypatch.setattr(loop, "call_later", note)
+        asked: list[str] = []
+        rig.engine.watch(lambda job_id: asked.append(job_id) is not None)
+        rig.engine.watch(lambda job_id: job_id == "/ann/b")
+        for name in ("/ann/a", "/ann/c"):
+            rig.engine.post(submitted(name))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert (rig.story, len(timers)) == ([], 1)
+        assert asked == ["/ann/a", "/ann/c"], "each is asked for once, when it is news"
+        rig.engine.post(submitted("/ann/b"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert rig.store.commits == [(3, 3, 0)]
+        assert timers[0].cancelled(), "else it would end the next batch too early"
+
+    with_rig(test)
+
+
+def test_who_reads_as_a_commit_is_refused_or_the_end_comes_is_told() -> None:
+    async def test(rig: Rig) -> None:
+        rig.engine.post(submitted("/ann/a"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        rig.store.refusals, rig.room = 1, [False] * 3
+        reading = asyncio.ensure_future(rig.engine.settled())
+        with pytest.raises(Unavailable, match="database or disk is full"):
+            await reading
+        rig.engine.close()
+        assert rig.store.commits == [(1, 1, 0)], "tried once more"
+        rig.engine.close()
+        assert len(rig.store.commits) == 1
+
+    with_rig(test)
+
+
+def test_the_reason_told_is_that_of_the_last_try() -> None:
+    async def test(rig: Rig) -> None:
+        errors = ["database or disk is full", "disk I/O error", "attempt to write a readonly database"]
+
+        def commit(changes: Changes) -> None:
+            if errors:
+                raise StorageUnavailable(errors.pop(0))
+
+        rig.store.commit, rig.room = commit, [False] * 3  # type: ignore[method-assign]
+        answer = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
+        told: list[str] = []
+        while not answer.done():
+            if rig.engine.stalled and rig.engine.stalled not in told:
+                told.append(rig.engine.stalled)
+            await asyncio.sleep(0.001)
+        assert [reason.partition("(")[2].partition(")")[0] for reason in told] == [
+            "database or disk is full", "disk I/O error", "attempt to write a readonly database",
+        ]  # fmt: skip
+        assert rig.engine.stalled == ""
+
+    with_rig(test)
+
+
+def test_a_broken_decision_is_told_to_who_asked_and_costs_nobody_else_anything() -> None:
+    async def test(rig: Rig) -> None:
+        def broken(turn: Turn) -> None:
+            raise ZeroDivisionError
+
+        good = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
+        gone = asyncio.ensure_future(rig.engine.decide(broken))
+        gone.cancel()
+        with pytest.raises(ZeroDivisionError):
+            await rig.engine.decide(broken)
+        await good
+        assert rig.store.commits == [(1, 1, 0)]
 
     with_rig(test)
 

@@ -105,8 +105,10 @@ def test_a_wait_that_ran_out_of_time_or_was_cancelled_leaves_nothing() -> None:
         gone.cancel()
         await asyncio.sleep(0)
         assert not waiters.completes(B)
+        assert list(waiters._waits) == [A], "nothing is kept of a job for which nobody waits"
         waiters.on_effects([JobSettled(B), JobSettled(A)])
         assert await stays
+        assert not waiters._waits
 
     run(test)
 

@@ -116,6 +116,17 @@ def test_one_that_does_not_end_in_order_is_killed(
     assert worker.wait(20) == -signal.SIGKILL
 
 
+def test_one_that_has_ended_is_sent_nothing_more(
+    paths: LocalPaths, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number may be another process's by then."""
+    sent: list[tuple[int, int]] = []
+    worker, kill = start(paths.worker_lock), os.kill
+    monkeypatch.setattr(os, "kill", lambda pid, number: (sent.append((pid, number)), kill(pid, number)))
+    assert stop_worker(paths)
+    assert sent == [(worker.pid, signal.SIGTERM), (worker.pid, signal.SIGCONT)]
+
+
 def test_only_the_worker_and_what_it_runs_is_ended_with_it(paths: LocalPaths, start: Start) -> None:
     assert not stop_worker(paths)
     controller, guardian = start(paths.controller_lock), start(paths.guardian_lock)

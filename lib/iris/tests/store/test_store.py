@@ -24,6 +24,7 @@ from iris.domain.states import JobState, PriorityBand, TaskState
 from iris.store.db import DATABASE_NAME, SchemaTooNew, migrations
 from iris.store.store import Store
 from rigging.errors import Conflict, MarinError
+from rigging.testing.power_loss import LossyDisk
 
 FULL_SPEC = JobSpec(
     job_id=JobId("/ann/train/child"),
@@ -158,6 +159,18 @@ def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
     assert f"{DATABASE_NAME}-wal" in modes
     assert set(modes.values()) == {0o600}, modes
     store.close()
+
+
+@pytest.mark.parametrize("names_survive", [False, True])
+def test_a_new_database_is_there_after_a_power_failure(names_survive: bool, tmp_path: Path) -> None:
+    """A database that vanished would be made anew and empty, beside logs and jobs that run."""
+    (tmp_path / "disk").mkdir()
+    disk = LossyDisk(tmp_path / "disk")
+    with disk.recording():
+        Store.open(tmp_path / "disk").close()
+    left = disk.after_power_loss(tmp_path / "left", names_survive=names_survive)
+    disk.close()
+    assert (left / DATABASE_NAME).exists()
 
 
 def test_a_second_controller_on_the_same_directory_is_refused(tmp_path: Path) -> None:

@@ -106,7 +106,6 @@ class DiskSpace:
             with contextlib.suppress(OSError):
                 self._file.unlink()
             logger.error("%s is full: the reserve for the database is given up", self._root)
-            self.tend()
         return held
 
     def spare(self) -> bool:

@@ -93,8 +93,6 @@ class Groups:
                     host.gangs = frozenset({job_id})
                     placed += [host.worker.worker_id] * room
                     left -= room
-                if not left:
-                    break
         return placed
 
 

@@ -10,7 +10,16 @@ def listing(*items: Generation | Snapshot | Segment):
 
 def test_names_are_read_back_and_strange_ones_ignored() -> None:
     items = [Generation(1, 0), Snapshot(1, 5, 100), Segment(1, 6, 9, 200)]
-    found = listing_of([*(item.name for item in items), "journal/.tmp-1", "snapshots/x.db.gz", "lease.lock"])
+    strange = [
+        "journal/.tmp-1",
+        "snapshots/x.db.gz",
+        "lease.lock",
+        "generations/1-2-3",
+        "snapshots/1-2",
+        "journal/1-2-3",
+    ]
+    strange += ["generations/1", "snapshots/1-2-3-4.db.gz", "journal/1-2-3-4-5.gz", "other/1-2", "other/1-2-3-4"]
+    found = listing_of([*(item.name for item in items), *strange])
     assert [*found.generations, *found.snapshots, *found.segments] == items
 
 
@@ -27,6 +36,9 @@ def test_a_moment_takes_the_snapshot_and_the_segments_before_it() -> None:
     plan = plan_restore(found, 24)
     assert (plan.snapshot.sequence, plan.head) == (0, 5)
     assert plan_restore(found, 19).head == 0
+    assert plan_restore(found, 20).head == 5, "what was made at that moment belongs to it"
+    assert plan_restore(found, 10).head == 0
+    assert plan_restore(found, 25).snapshot.sequence == 5
     with pytest.raises(NotFound, match="no snapshot at or before 9 ms; the oldest is of 10 ms"):
         plan_restore(found, 9)
 
@@ -40,6 +52,24 @@ def test_what_a_deposed_controller_wrote_late_counts_for_nothing() -> None:
     assert plan.snapshot.sequence == 0
     assert [(item.generation, item.first) for item in plan.segments] == [(1, 1), (2, 6)]
     assert plan.head == 7
+
+
+def test_going_back_behind_a_generation_takes_it_and_those_before_it_back() -> None:
+    found = listing(
+        Generation(1, 0), Snapshot(1, 0, 10), Segment(1, 1, 5, 20), Segment(1, 6, 8, 30),
+        Generation(2, 8), Segment(2, 9, 9, 40), Snapshot(2, 9, 45),
+        Generation(3, 5), Segment(3, 6, 6, 50),
+    )  # fmt: skip
+    plan = plan_restore(found)
+    assert [(item.generation, item.first) for item in plan.segments] == [(1, 1), (3, 6)]
+    assert (plan.snapshot.sequence, plan.head) == (0, 6)
+    assert [found.end_of(number) for number in (1, 2, 3)] == [5, 5, None]
+    assert found.newest_generation == 3
+
+
+def test_of_the_same_commit_the_later_generations_snapshot_is_taken() -> None:
+    found = listing(Generation(1, 0), Generation(2, 5), Snapshot(1, 5, 30), Snapshot(2, 5, 20))
+    assert plan_restore(found).snapshot.generation == 2
 
 
 def test_commits_after_a_gap_are_not_carried_out() -> None:
@@ -62,6 +92,8 @@ def test_only_what_no_restore_in_the_kept_time_needs_is_superfluous() -> None:
     )  # fmt: skip
     assert superfluous(found, 9) == []
     assert superfluous(found, 24) == []
+    assert superfluous(found, 25) == superfluous(found, 30)
+    assert superfluous(found, 50) == [item.name for item in (*found.snapshots[:2], *found.segments)]
     assert superfluous(found, 30) == [Snapshot(1, 0, 10).name, Segment(1, 1, 5, 20).name]
     for at_ms in (30, 40, 60):
         kept = listing_of({*map(_name, [*found.snapshots, *found.segments])} - set(superfluous(found, 30)))

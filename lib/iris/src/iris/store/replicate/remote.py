@@ -3,6 +3,7 @@
 import gzip
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from iris.store.journal import Entry
@@ -60,11 +61,8 @@ class RemoteState:
         """Copy the database as it is now, without stopping its writer, and write the copy there."""
         scratch.unlink(missing_ok=True)
         try:
-            connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, isolation_level=None)
-            try:
+            with _reading(database) as connection:
                 connection.execute("VACUUM INTO ?", (str(scratch),))
-            finally:
-                connection.close()
             scratch.chmod(0o600)
             snapshot = Snapshot(generation, position(scratch)[1], at_ms)
             with (
@@ -103,24 +101,21 @@ class RemoteState:
 
 def position(database: Path) -> tuple[int, int]:
     """The generation and the last commit of a database; (0, 0) for one of a release that had no journal."""
-    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
-    try:
-        row = connection.execute("SELECT generation, sequence FROM replication").fetchone()
-    except sqlite3.OperationalError as error:
-        if "no such table" in str(error):
-            return 0, 0
-        raise MarinError(f"cannot use the database {database}: {error}") from error
-    finally:
-        connection.close()
+    with _reading(database) as connection:
+        try:
+            row = connection.execute("SELECT generation, sequence FROM replication").fetchone()
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):
+                return 0, 0
+            raise MarinError(f"cannot use the database {database}: {error}") from error
     return int(row[0]), int(row[1])
 
 
 def read_waiting(database: Path, after: int, most_bytes: int) -> list[Entry]:
     """The commits after that number in the journal of a database, in order: about so many bytes, at least one."""
-    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
-    try:
-        found: list[Entry] = []
-        size = 0
+    found: list[Entry] = []
+    size = 0
+    with _reading(database) as connection:
         rows = connection.execute(
             "SELECT sequence, at_ms, payload FROM journal WHERE sequence > ? ORDER BY sequence", (after,)
         )
@@ -129,8 +124,6 @@ def read_waiting(database: Path, after: int, most_bytes: int) -> list[Entry]:
             size += len(found[-1].payload)
             if size >= most_bytes:
                 break
-    finally:
-        connection.close()
     if not found or found[0].sequence != after + 1:
         raise MarinError(f"the journal of {database} does not go on from commit {after}")
     return found
@@ -138,9 +131,11 @@ def read_waiting(database: Path, after: int, most_bytes: int) -> list[Entry]:
 
 def first_waiting(database: Path) -> int | None:
     """The number of the first commit in the journal of a database that has one; None: it is empty."""
-    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
-    try:
+    with _reading(database) as connection:
         (first,) = connection.execute("SELECT min(sequence) FROM journal").fetchone()
-    finally:
-        connection.close()
     return None if first is None else int(first)
+
+
+def _reading(database: Path) -> closing[sqlite3.Connection]:
+    """A connection that changes nothing, not even by recovering what a crash left."""
+    return closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, isolation_level=None))
