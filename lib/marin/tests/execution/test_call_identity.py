@@ -77,6 +77,19 @@ def wrapped(n: int) -> int:
     return plain(n) + 1
 
 
+def twice(fn: Callable[[int], int]) -> Callable[[int], int]:
+    @functools.wraps(fn)
+    def wrapper(n: int) -> int:
+        return fn(fn(n))
+
+    return wrapper
+
+
+@twice
+def decorated(n: int) -> int:
+    return n
+
+
 def digest(value: Any) -> str:
     return call_digest(plain, [value], {})
 
@@ -89,7 +102,7 @@ VALUES: list[Any] = [
     "red", Colour, Shade, int, bool, Point(), Point(1), Point(0, 1), Vector(1), Point(Point(1)),
     datetime.date(2024, 1, 2), datetime.datetime(2024, 1, 2), datetime.time(1), datetime.timedelta(1),
     decimal.Decimal("1"), decimal.Decimal("1.0"), pathlib.PurePosixPath("/a"), pathlib.PureWindowsPath("/a"), "/a",
-    uuid.UUID(int=1), plain, other, len, max, [].append, functools.partial(plain), functools.partial(plain, 1),
+    uuid.UUID(int=1), plain, wrapped, other, len, max, [].append, functools.partial(plain), functools.partial(plain, 1),
     functools.partial(plain, n=1), functools.partial(other, 1), Counter(1).add, Counter(2).add, Counter(1).subtract,
     Counter(1), Counter(2), collections.OrderedDict(a=1), Partly(), str.upper, str.lower, range(3), range(4),
     [b"xbytes", b"y"], [b"x", b"bytesy"],
@@ -114,7 +127,7 @@ def test_different_values_have_different_digests() -> None:
         (Counter(1).add, Counter(1).add),
         (functools.partial(plain, 1, k=2), functools.partial(plain, 1, k=2)),
         (remote(plain), plain),
-        (wrapped, plain),
+        (decorated, decorated.__wrapped__),  # type: ignore[attr-defined]
         (Partly(), Partly()),
         ([].append, [].append),
         (Counter(3), Counter(3)),
@@ -183,6 +196,39 @@ def test_a_function_that_calls_itself_from_a_cell_that_is_not_filled_yet() -> No
         return inner
 
     assert function_identity(outer())
+
+
+def test_of_decorators_that_are_no_names_of_their_module_what_they_hold_counts() -> None:
+    def times(factor: int, fn: Callable[[int], int]) -> Callable[[int], int]:
+        @functools.wraps(fn)
+        def scaled(n: int) -> int:
+            return factor * fn(n)
+
+        return scaled
+
+    functions = [plain, times(2, plain), times(3, plain), times(2, other), times(2, times(3, plain))]
+    assert len({function_identity(fn) for fn in functions}) == len(functions)
+    assert function_identity(times(2, plain)) == function_identity(times(2, plain))
+
+
+def test_what_holds_itself_is_known_by_how_far_up_it_is() -> None:
+    def countdown(start: int) -> Callable[[int], Any]:
+        def count(n: int) -> Any:
+            return start if n == 0 else count(n - 1)
+
+        return count
+
+    assert function_identity(countdown(1)) == function_identity(countdown(1)) != function_identity(countdown(2))
+    circle: list[Any] = [1]
+    circle.append(circle)
+    wider: list[Any] = [1]
+    wider.append([1, wider])
+    assert digest(circle) != digest(wider)
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(Unidentified, match=r"a call of .*plain holds something that is nested too deeply"):
+        digest(deep)
 
 
 def test_what_cannot_be_pickled_is_named() -> None:

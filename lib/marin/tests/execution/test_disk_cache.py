@@ -135,6 +135,17 @@ def make_adder(k: Any) -> Callable[[int], Any]:
     return add
 
 
+def scaled_by(k: int) -> Callable[[Callable[[int], Any]], Callable[[int], Any]]:
+    def decorate(fn: Callable[[int], Any]) -> Callable[[int], Any]:
+        @functools.wraps(fn)
+        def wrapper(n: int) -> Any:
+            return k, fn(n)
+
+        return wrapper
+
+    return decorate
+
+
 class Multiplier:
     def __init__(self, k: int) -> None:
         self.k = k
@@ -151,6 +162,7 @@ def pairs_of_functions() -> list[tuple[str, Callable[..., Any], Callable[..., An
         ("closure over functions", make_adder(make_adder(1)), make_adder(make_adder(2))),
         ("lambda", lambda n: n + 1, lambda n: n + 2),
         ("method", Multiplier(2).times, Multiplier(3).times),
+        ("decorator", scaled_by(2)(make_adder(1)), scaled_by(3)(make_adder(1))),
         ("default", lambda n, k=1: n, lambda n, k=2: n),
     ]
 

@@ -116,7 +116,11 @@ class Colour(enum.Enum):
         (np.array([None, NEEDLE], dtype=object), ".flat[1]"),
         (np.array([[1, 2], [3, 4]]), None),
         (Property(), None),
-        (Colour.RED, None),
+        (Colour.RED, ".value"),
+        (iter([1, NEEDLE]), "[...][1]"),
+        (map(str, [NEEDLE]), "[...][0][...][0]"),
+        ((item for item in [NEEDLE]), "[...][...][0]"),
+        (np.array([(1, NEEDLE)], dtype=[("a", int), ("b", object)]), ".flat[0][1]"),
         (Colour, None),
         (lambda: NEEDLE, None),
         ("needle", None),
@@ -169,14 +173,12 @@ def test_objects_that_are_made_while_they_are_looked_at_are_told_apart() -> None
     assert place(Making()) == "[199].found"
 
 
-@pytest.mark.parametrize(
-    "kind", [str, bytes, int, bool, float, type(None), range, enum.Enum, type, uuid.UUID, re.Pattern]
-)
+@pytest.mark.parametrize("kind", [str, bytes, int, bool, float, type(None), range, type, uuid.UUID, re.Pattern])
 def test_what_can_hold_nothing(kind: type[Any]) -> None:
     assert is_inert(kind)
 
 
-@pytest.mark.parametrize("kind", [object, list, dict, set, Plain, functools.partial, ValueError])
+@pytest.mark.parametrize("kind", [object, list, dict, set, Plain, functools.partial, ValueError, Colour])
 def test_what_can(kind: type[Any]) -> None:
     assert not is_inert(kind)
 
@@ -190,3 +192,13 @@ def test_a_subclass_of_a_plain_type_is_not_looked_into() -> None:
     assert place(text) is None
     check: Callable[[Any], str | None] = place
     assert check([text]) is None
+
+
+def test_what_is_closed_is_not_looked_into() -> None:
+    assert find_inside([Plain(x=NEEDLE)], lambda item: item is NEEDLE, closed=(Plain,)) is None
+
+
+def test_an_iterator_that_was_looked_at_gives_all_that_it_would_have_given() -> None:
+    looked_at = zip([1, 2], [3, 4], strict=True)
+    assert place(looked_at) is None
+    assert list(looked_at) == [(1, 3), (2, 4)]

@@ -3,8 +3,11 @@
 import array
 import collections
 import dataclasses
+import enum
 import functools
+import itertools
 import re
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Any, NamedTuple
@@ -19,8 +22,11 @@ import pytest
 from marin.execution.encode import encode
 from marin.execution.instantiate import instantiate_config
 from marin.execution.partial_text import left_out_of_text
+from marin.execution.pipeline import Executor
 from marin.execution.refs import mirrored, this_output_path, versioned
+from marin.execution.remote import remote
 from marin.execution.step import ExecutorStep, output_path_of
+from marin.execution.step_spec import StepSpec
 from marin.execution.walk import collect_dependencies_and_version
 from rigging.errors import InvalidRequest
 
@@ -346,3 +352,67 @@ def test_counters_and_named_tuples_get_their_values() -> None:
     made = instantiate_config(config, None, {}, "/p")
     assert made == {"c": collections.Counter({"a": 2, "b": 1}), "t": (3, 3)}
     assert type(made["t"]) is PairOfOne
+
+
+# ---- read once, named, bound ----
+
+
+class Size(enum.Enum):
+    SMALL = Plain(versioned(1))
+    PLAIN = Plain(1)
+
+
+@pytest.mark.parametrize(
+    ("config", "what"),
+    [
+        ({"x": (RAW / name for name in "ab")}, "field 'x': a generator can be read only once"),
+        ([map(RAW.cd, "ab")], r"field '\[0\]': a map can be read only once"),
+        (Plain(1, iter([RAW])), "field 'data': a list_iterator can be read only once"),
+        (Plain(1, itertools.chain([RAW])), "field 'data': a chain can be read only once"),
+        ({"x": types.SimpleNamespace(y=iter([RAW]))}, r"field 'x': an object of type SimpleNamespace holds .* at \.y"),
+        ({"size": Size.SMALL}, r"field 'size': an object of type Size holds .* at \.value\.lr"),
+    ],
+)
+def test_iterators_and_values_of_enums(config: Any, what: str) -> None:
+    assert re.match(what, refusal_of(config))
+    assert version_of({"size": Size.PLAIN, "lr": versioned(1)}) == {"lr": 1}
+
+
+class Holder:
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def run(self, config: Any) -> None: ...
+
+    __call__ = run
+
+
+@pytest.mark.parametrize("placeholder", [versioned(1), RAW, RAW / "x", this_output_path()])
+@pytest.mark.parametrize(
+    "bound",
+    [
+        lambda held: functools.partial(print, held),
+        lambda held: functools.partial(print, end=[held]),
+        Holder,
+        lambda held: Holder(held).run,
+        lambda held: remote(functools.partial(print, held)),
+    ],
+)
+def test_what_is_bound_to_a_steps_function(bound: Callable[[Any], Any], placeholder: Any) -> None:
+    executor = Executor("/p", "/p/experiments")
+    with pytest.raises(InvalidRequest, match=r"step 'n': its function .* at .* give it in the step's config"):
+        executor.compute_version(ExecutorStep("n", bound(placeholder), None))
+    executor.compute_version(ExecutorStep("n", bound(1), None))
+
+
+def test_specs_may_be_bound_to_a_function_and_become_steps() -> None:
+    spec = StepSpec(name="s", fn=print)
+    step = spec.as_executor_step()
+    executor = Executor("/p", "/p/experiments")
+    for fn in (step.fn, functools.partial(print, spec), functools.partial(print, step.fn)):
+        executor.compute_version(ExecutorStep("n", fn, versioned(str(fn is step.fn) + str(len(executor.steps)))))
+
+
+def test_a_fixed_path_is_a_text() -> None:
+    with pytest.raises(InvalidRequest, match=r"step 'n': override_output_path ExecutorStep\(name='raw'\) is not"):
+        ExecutorStep("n", None, None, override_output_path=RAW)  # type: ignore[arg-type]

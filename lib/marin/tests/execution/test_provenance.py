@@ -121,6 +121,27 @@ def test_an_output_that_another_run_makes_meanwhile(
     assert result.outcome is (Outcome.FAILED if is_strict else Outcome.ALREADY_DONE)
 
 
+def test_steps_of_one_run_that_differ_in_what_does_not_count(
+    make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture, load: Load
+) -> None:
+    steps = [make_step("a", versioned(1), {"K": k, "api_key": f"sesame-{k}"}) for k in (10, 99)]
+    source = "def train(config):\n    return 1\n"
+    steps += [ExecutorStep("b", load(text).train, versioned(1)) for text in (source, source.replace("1", "2"))]
+    with pytest.raises(Conflict, match=r"strict: nothing has run: .*a-\w+: .*\(y.K: 10 -> 99\)(.|\n)*source of train"):
+        make_executor().run(steps, strict=True)
+    for run in (lambda: make_executor().run(steps, dry_run=True), lambda: explain_steps(make_executor(), steps)):
+        caplog.clear()
+        run()
+        assert "only the first of them is run" in caplog.text
+    executor = make_executor()
+    executor.run(steps)
+    assert len(executor.results) == 2
+    assert "sesame" not in caplog.text
+    caplog.clear()
+    make_executor().run([steps[0], make_step("a", versioned(1), {"K": 10, "api_key": "other"}), steps[2]])
+    assert "only the first" not in caplog.text
+
+
 def test_only_what_is_not_versioned_is_recorded(make_step: MakeStep) -> None:
     step = make_step("a")
     config = {

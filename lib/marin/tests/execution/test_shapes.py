@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -38,7 +39,7 @@ from rigging.errors import InvalidRequest
 
 sys.path.insert(0, os.path.dirname(__file__))
 import config_kinds
-from config_kinds import RAW, REFUSED, WALKED, Attrs, DefaultsModel, DerivedAttrs, Frozen, Model, Plain, Thing
+from config_kinds import RAW, REFUSED, WALKED, Attrs, DefaultsModel, DerivedAttrs, Frozen, Model, Plain, Thing, several
 
 
 def filled(config: Any) -> Any:
@@ -155,6 +156,11 @@ def test_the_encodings_of_versioned_values_stay() -> None:
         assert collect_dependencies_and_version(versioned(value)).version == {"": text}
 
 
+def test_a_mirrored_value_has_one_budget() -> None:
+    with pytest.raises(ValueError, match="is mirrored already"):
+        mirrored(mirrored("a", budget_gb=5))
+
+
 def test_the_budget_of_a_mirrored_value_is_no_part_of_a_path() -> None:
     configs = [Plain(versioned(mirrored("a", budget_gb=gb))) for gb in (5, 10, 50)]
     assert len({compute_output_path("n", config, prefix="/p") for config in configs}) == 1
@@ -185,52 +191,75 @@ def test_references_that_stay_are_not() -> None:
             this_output_path(name)
 
 
-def leaves() -> st.SearchStrategy[Any]:
-    return st.sampled_from(
-        [1, "a", None, 0.5, versioned(7), RAW, RAW / "f", this_output_path(), mirrored(versioned("m"))]
-    )
+@dataclass(frozen=True)
+class Tree:
+    """What a random config is made of: a kind of container and its parts, or a leaf.
+
+    Attributes:
+        kind: A name in WALKED or REFUSED; None for a leaf.
+        parts: Trees; of a leaf what stands there.
+    """
+
+    kind: str | None
+    parts: tuple[Any, ...]
+
+    def make(self) -> Any:
+        """The config."""
+        if self.kind is None:
+            return self.parts[0]
+        content = several([part.make() for part in self.parts])
+        try:
+            return {**WALKED, **REFUSED}[self.kind](content)
+        except TypeError:  # a dict key must have a hash
+            assert self.kind.startswith("dict key")
+            return [content]
+
+    def leaves(self) -> list[Any]:
+        """What stands at its leaves, in order."""
+        return [self.parts[0]] if self.kind is None else [leaf for part in self.parts for leaf in part.leaves()]
+
+    def hides(self) -> bool:
+        """Whether a wrapper or a reference stands where it cannot be replaced."""
+        if self.kind is None:
+            return False
+        made_a_list = self.kind.startswith("dict key") and isinstance(self.make(), list)
+        if self.kind in REFUSED and not made_a_list:
+            return any(isinstance(leaf, PLACEHOLDERS) for leaf in self.leaves())
+        return any(part.hides() for part in self.parts)
+
+
+LEAVES = [1, "a", None, 0.5, versioned(7), RAW, RAW / "f", this_output_path(), mirrored(versioned("m"))]
 
 
 @settings(max_examples=300, deadline=None)
 @given(
-    config=st.recursive(
-        leaves(),
-        lambda inner: st.tuples(st.sampled_from(sorted(WALKED) + sorted(REFUSED)), inner).map(
-            lambda pair: {**WALKED, **REFUSED}[pair[0]](pair[1]) if not _unhashable(pair) else [pair[1]]
+    tree=st.recursive(
+        st.sampled_from(LEAVES).map(lambda leaf: Tree(None, (leaf,))),
+        lambda inner: st.builds(
+            Tree,
+            # Each container twice, so that not nearly all configs are refused.
+            st.sampled_from([*WALKED, *WALKED, *REFUSED]),
+            st.lists(inner, min_size=1, max_size=3).map(tuple),
         ),
-        max_leaves=3,
+        max_leaves=8,
     )
 )
-def test_any_config_is_resolved_whole_or_refused(config: Any) -> None:
-    wrappers = count_wrappers(config)
-    try:
-        collected = collect_dependencies_and_version(config)
-        result = filled(config)
-    except InvalidRequest:
-        assert wrappers, "refused without a reason"
+def test_any_config_is_resolved_whole_or_refused(tree: Tree) -> None:
+    config = tree.make()
+    if tree.hides():
+        for use in (collect_dependencies_and_version, filled):
+            with pytest.raises(InvalidRequest):
+                use(config)
         return
+    collected = collect_dependencies_and_version(config)
+    wrappers = [leaf for leaf in tree.leaves() if isinstance(leaf, PLACEHOLDERS)]
+    counting = [leaf for leaf in wrappers if not isinstance(leaf, OutputName)]
+    assert len(collected.version) == len(counting)
+    references = [leaf for leaf in counting if isinstance(leaf, (ExecutorStep, InputName))]
+    assert collected.dependencies == [RAW] * len(references)
+    result = filled(config)
     assert find_inside(result, lambda item: isinstance(item, PLACEHOLDERS)) is None
-    assert len(collected.version) == wrappers - _outputs(config)
-
-
-def _unhashable(pair: tuple[str, Any]) -> bool:
-    if not pair[0].startswith("dict key"):
-        return False
-    try:
-        hash(pair[1])
-    except TypeError:
-        return True
-    return False
-
-
-def count_wrappers(config: Any) -> int:
-    """Placeholders in a config whose samples hold at most one."""
-    return 0 if find_inside(config, lambda item: isinstance(item, PLACEHOLDERS)) is None else 1
-
-
-def _outputs(config: Any) -> int:
-    found = find_inside(config, lambda item: isinstance(item, PLACEHOLDERS))
-    return 1 if found is not None and isinstance(found[1], OutputName) else 0
+    assert (result is config) == (not wrappers)
 
 
 def test_processes_with_other_hash_seeds_agree() -> None:
@@ -248,5 +277,7 @@ def test_processes_with_other_hash_seeds_agree() -> None:
     }
     assert len(texts) == 1
     lines = next(iter(texts)).splitlines()
-    assert len(lines) == 2 * len(WALKED) ** 2
-    assert all(json.loads(line) for line in lines), "a sample without a version tells nothing"
+    pairs = 2 * len(WALKED) ** 2
+    assert len(lines) == pairs + config_kinds.RANDOM_SAMPLES
+    assert all(json.loads(line) for line in lines[:pairs]), "a sample without a version tells nothing"
+    assert sum(len(json.loads(line)) > 1 for line in lines[pairs:]) > config_kinds.RANDOM_SAMPLES / 2

@@ -250,6 +250,13 @@ def test_two_functions_with_one_name_and_version_are_refused(make_step: MakeStep
     executor.compute_version(make_step("n", versioned(1), fn=remote(print)))  # the same function, elsewhere
 
 
+def test_two_functions_at_one_pinned_path_are_refused(make_step: MakeStep) -> None:
+    executor = Executor("/p", "/p/experiments")
+    executor.compute_version(make_step("n", versioned(1), fn=print, override_output_path="same"))
+    with pytest.raises(Conflict, match=r"two steps 'n' have one version .*, builtins.print and builtins.repr"):
+        executor.compute_version(make_step("n", versioned(1), fn=repr, override_output_path="same"))
+
+
 def test_one_function_with_other_values_bound_to_it_is_another(make_step: MakeStep) -> None:
     executor = Executor("/p", "/p/experiments")
     for _ in range(2):

@@ -34,9 +34,13 @@ def call_digest(fn: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str
         Unidentified: Something in it cannot be pickled; it is named.
     """
     hasher = hashlib.md5(usedforsecurity=False)
-    for piece in _pieces(("call", fn, list(args), dict(kwargs)), f"a call of {function_name(fn)}"):
-        hasher.update(b"%d:" % len(piece))
-        hasher.update(piece)
+    where = f"a call of {function_name(fn)}"
+    try:
+        for piece in _pieces(("call", fn, list(args), dict(kwargs)), where, ()):
+            hasher.update(b"%d:" % len(piece))
+            hasher.update(piece)
+    except RecursionError:
+        raise Unidentified(f"{where} holds something that is nested too deeply to be told from others") from None
     return hasher.hexdigest()
 
 
@@ -52,9 +56,19 @@ def function_identity(fn: Callable[..., Any]) -> str:
     return call_digest(fn, (), {})
 
 
-def _pieces(value: Any, where: str) -> Iterator[bytes]:
-    """The value in pieces that no other value has; types count, the order of dicts and sets does not."""
+def _pieces(value: Any, where: str, above: tuple[int, ...]) -> Iterator[bytes]:
+    """The value in pieces that no other value has; types count, the order of dicts and sets does not.
+
+    Args:
+        value: The value.
+        where: What it is part of, for errors.
+        above: Ids of what it stands in, outermost first: what holds itself is known by how far up that is.
+    """
     kind = type(value)
+    if id(value) in above:
+        yield f"circle {len(above) - above.index(id(value))}".encode()
+        return
+    within = (*above, id(value))
     if value is None or kind in (bool, int, float, complex, str):
         yield f"{kind.__name__} {value!r}".encode("utf-8", "surrogatepass")
     elif kind in (bytes, bytearray):
@@ -65,29 +79,29 @@ def _pieces(value: Any, where: str) -> Iterator[bytes]:
     elif kind in (list, tuple):
         yield f"{kind.__name__} {len(value)}".encode()
         for item in value:
-            yield from _pieces(item, where)
+            yield from _pieces(item, where, within)
     elif kind in (set, frozenset, dict):
         yield f"{kind.__name__} {len(value)}".encode()
-        yield from sorted(_joined(item, where) for item in (value.items() if kind is dict else value))
+        yield from sorted(_joined(item, where, within) for item in (value.items() if kind is dict else value))
     elif isinstance(value, type):
         yield f"type {_name_of_type(value)}".encode()
     elif isinstance(value, _TEXT_TYPES):
         yield f"{_name_of_type(kind)} {value!r}".encode()
     elif callable(value) and (parts := _function_parts(value)) is not None:
         yield b"function"
-        yield from _pieces(parts, where)
+        yield from _pieces(parts, where, within)
     elif dataclasses.is_dataclass(value):
         yield f"dataclass {_name_of_type(kind)}".encode()
         for field in dataclasses.fields(value):
             if field.name == MARK:
                 continue
-            yield from _pieces((field.name, getattr(value, field.name, None)), where)
+            yield from _pieces((field.name, getattr(value, field.name, None)), where, within)
     else:
         yield _pickled(value, where)
 
 
-def _joined(value: Any, where: str) -> bytes:
-    return b"".join(b"%d:%b" % (len(piece), piece) for piece in _pieces(value, where))
+def _joined(value: Any, where: str, above: tuple[int, ...]) -> bytes:
+    return b"".join(b"%d:%b" % (len(piece), piece) for piece in _pieces(value, where, above))
 
 
 def _function_parts(fn: Any) -> tuple[Any, ...] | None:
@@ -101,12 +115,10 @@ def _function_parts(fn: Any) -> tuple[Any, ...] | None:
     if isinstance(fn, types.FunctionType):
         plain = fn.__wrapped__ if hasattr(fn, "__wrapped__") else None
         if plain is not None and callable(plain):
-            return _function_parts(plain)
+            parts = _function_parts(plain)
+            return parts if parts is None or _is_of_its_module(fn) else ("wrapper", *parts, *_inner_parts(fn))
         name = _function_place(fn)
-        if "<" not in fn.__qualname__:
-            return (name,)
-        cells = [cell.cell_contents if _is_filled(cell) else None for cell in fn.__closure__ or ()]
-        return (name, _code_parts(fn.__code__), cells, fn.__defaults__, fn.__kwdefaults__)
+        return (name,) if "<" not in fn.__qualname__ else (name, *_inner_parts(fn))
     if isinstance(fn, (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)):
         owner = getattr(fn, "__self__", None)
         bound = None if owner is None or isinstance(owner, types.ModuleType) else owner
@@ -114,6 +126,24 @@ def _function_parts(fn: Any) -> tuple[Any, ...] | None:
     if hasattr(fn, "remote") and hasattr(fn, "options"):
         return (function_name(fn),)  # a Ray remote function
     return None
+
+
+def _inner_parts(fn: types.FunctionType) -> tuple[Any, ...]:
+    """What tells a function from others that were made at the same place: its code, and what it holds."""
+    cells = [cell.cell_contents if _is_filled(cell) else None for cell in fn.__closure__ or ()]
+    return (_code_parts(fn.__code__), cells, fn.__defaults__, fn.__kwdefaults__)
+
+
+def _is_of_its_module(fn: types.FunctionType) -> bool:
+    """Whether a decorated function is what its module has under its name, perhaps decorated once more."""
+    found: Any = sys.modules.get(fn.__module__)
+    for part in fn.__qualname__.split("."):
+        found = getattr(found, part, None)
+    seen: set[int] = set()
+    while found is not None and found is not fn and id(found) not in seen:
+        seen.add(id(found))
+        found = found.fn if isinstance(found, RemoteCallable) else getattr(found, "__wrapped__", None)
+    return found is fn
 
 
 def _function_place(fn: types.FunctionType) -> str:

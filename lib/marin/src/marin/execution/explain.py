@@ -23,7 +23,7 @@ from marin.execution.executor_step_status import (
 )
 from marin.execution.info import STEP_INFO_FILE, ExecutorStepInfo
 from marin.execution.pipeline import Executor
-from marin.execution.provenance import parse_info, provenance_differences
+from marin.execution.provenance import parse_info, provenance_differences, tell_merged
 from marin.execution.step import ExecutorStep
 from marin.execution.version import HASH_DIGITS
 from marin.execution.version_diff import Difference, differences
@@ -103,6 +103,7 @@ def explain_steps(
     for step in wanted:
         executor.compute_version(step)
     chosen = chosen_steps(executor.plan, wanted, run_only)
+    tell_merged(executor.plan.merged_among(chosen), strict=False)
     if show is not None:
         chosen = matching_steps(chosen, [show], "--step")
     paths = [executor.output_paths[step] for step in chosen]

@@ -9,6 +9,7 @@ import datetime
 import decimal
 import fractions
 import functools
+import gc
 import pathlib
 import re
 import sys
@@ -34,7 +35,6 @@ _INERT_TYPES: Final = (
     range,
     collections.UserString,
     array.array,
-    Enum,
     type,
     types.ModuleType,
     types.FunctionType,
@@ -59,11 +59,17 @@ def is_inert(kind: type[Any]) -> bool:
     return issubclass(kind, _INERT_TYPES)
 
 
-def find_inside(obj: Any, wanted: Callable[[Any], bool]) -> tuple[str, Any] | None:
+def is_iterator(kind: type[Any]) -> bool:
+    """Whether instances of a class are generators or iterators of Python's own, which can be read only once."""
+    return kind.__module__ in ("builtins", "itertools") and issubclass(kind, Iterator)
+
+
+def find_inside(obj: Any, wanted: Callable[[Any], bool], closed: tuple[type[Any], ...] = ()) -> tuple[str, Any] | None:
     """The first object for which `wanted` holds: `obj`, or what it holds at any depth.
 
     Attributes (`__dict__` and slots), members of collections, arguments of partials and exceptions, the objects of
-    methods, arrays and tables of objects are looked at; properties are not called, and closures not opened.
+    methods, values of enums, what iterators go through, arrays and tables of objects are looked at; properties are not
+    called, iterators not advanced, and closures not opened; nor are instances of the types in `closed`.
 
     Returns:
         Where it is, as one would write it after the object's name, and the object; None when there is none.
@@ -77,7 +83,7 @@ def find_inside(obj: Any, wanted: Callable[[Any], bool]) -> tuple[str, Any] | No
             raise InvalidRequest(f"an object of type {type(obj).__name__} is nested too deeply to look into")
         if wanted(item):
             return where, item
-        if is_inert(type(item)) or id(item) in seen:
+        if is_inert(type(item)) or id(item) in seen or isinstance(item, closed):
             continue
         seen.add(id(item))
         kept.append(item)
@@ -86,6 +92,12 @@ def find_inside(obj: Any, wanted: Callable[[Any], bool]) -> tuple[str, Any] | No
 
 
 def _inside(obj: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(obj, Enum):
+        yield ".value", obj.value
+        return
+    if is_iterator(type(obj)):
+        yield from (("[...]", value) for value in gc.get_referents(obj))
+        return
     yield from _attributes(obj)
     if isinstance(obj, functools.partial):
         yield ".func", obj.func
@@ -99,7 +111,8 @@ def _inside(obj: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(obj, BaseException):
         yield from ((f".args[{index}]", value) for index, value in enumerate(obj.args))
     elif _is_object_array(obj):
-        yield from ((f".flat[{index}]", value) for index, value in enumerate(obj.flat))
+        values = obj.flat if obj.dtype.names is None else obj.ravel().tolist()
+        yield from ((f".flat[{index}]", value) for index, value in enumerate(values))
     else:
         yield from _members(obj)
 

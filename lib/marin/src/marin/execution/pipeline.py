@@ -29,7 +29,7 @@ from marin.execution.leasing import DEFAULT_TERMS, LeaseTerms
 from marin.execution.observers import default_observers
 from marin.execution.placement import LiveJobs, bind, check_function, check_job_region, remote_function
 from marin.execution.plan import Plan, StepsByVersionText, VersionTexts
-from marin.execution.provenance import compared, refuse_differences
+from marin.execution.provenance import compared, refuse_differences, tell_merged
 from marin.execution.run_events import RunEnded, RunObserver, RunStarted, notify
 from marin.execution.runner import Outcome, StepResult, StepRun, StepTask, check_max_concurrent, describe_error
 from marin.execution.standing import read_standings, statuses_of
@@ -132,8 +132,8 @@ class Executor:
             run_only: Run only the steps whose name matches one of these regexes (`re.search`), with what they need.
             force_run_failed: Whether steps that failed in an earlier run are tried again.
             max_concurrent: Steps at work at once; None for every ready one.
-            strict: Refuse outputs that are there but were made with other unversioned values or by other code, which
-                is otherwise only said.
+            strict: Refuse outputs that are there but were made with other unversioned values or by other code, and
+                steps of one version that differ in these; otherwise it is only said.
 
         Returns:
             The output path of every step, dependencies included.
@@ -152,6 +152,7 @@ class Executor:
             for step in wanted:
                 self.compute_version(step, is_pseudo_dep=False)
         chosen = chosen_steps(self.plan, wanted, run_only)
+        tell_merged(self.plan.merged_among(chosen), strict)
         # A script that runs its Executor itself must not run it when it is only asked to explain.
         if dry_run or explain_request() is not None:
             self._print_plan(chosen)

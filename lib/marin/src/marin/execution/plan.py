@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from marin.execution.call_identity import Unidentified, function_identity
 from marin.execution.collision import check_same_version, describe
 from marin.execution.function_source import FunctionSources
 from marin.execution.graph import dependencies_first
-from marin.execution.info import ExecutorStepInfo, bounded_version
+from marin.execution.hidden import find_inside
+from marin.execution.info import ExecutorStepInfo, bounded_version, strict
 from marin.execution.instantiate import instantiate_config
 from marin.execution.paths import output_path_for
-from marin.execution.remote import function_name
+from marin.execution.provenance import source_differences
+from marin.execution.redacted import redacted
+from marin.execution.remote import RemoteCallable, function_name
+from marin.execution.step import PLACEHOLDERS
+from marin.execution.step_spec import ExecutorStepFunction, StepSpec, StepSpecFunction
 from marin.execution.unversioned import unversioned_part
 from marin.execution.version import Step, StepVersion, VersionBook
-from rigging.errors import Conflict, NotFound
+from marin.execution.version_diff import Difference, value_differences
+from rigging.errors import Conflict, InvalidRequest, NotFound
 
 
 class Plan:
@@ -23,6 +29,10 @@ class Plan:
 
     Args:
         prefix: The storage root of every output path.
+
+    Attributes:
+        merged: By output path: what other steps of the same version differ in that the version does not count, so that
+            what they would have made is not made.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -33,6 +43,7 @@ class Plan:
         self.hashed_versions: dict[Step, str] = {}
         self.output_paths: dict[Step, str] = {}
         self.is_pseudo_dep: dict[Step, bool] = {}
+        self.merged: dict[str, list[Difference]] = {}
         self._book = VersionBook()
         self._sources = FunctionSources()
         self._canonical: dict[str, Step] = {}
@@ -45,7 +56,8 @@ class Plan:
             is_pseudo_dep: Whether it is only named, so that it need not run; a step that is also needed stays needed.
 
         Raises:
-            InvalidRequest: A config cannot be versioned, or steps depend on each other in a circle.
+            InvalidRequest: A config cannot be versioned, a placeholder is bound to a function, or steps depend on each
+                other in a circle.
             Conflict: Two different versions have one output path, or two functions one name and version.
         """
         # Versions first: they find a cycle before anything else follows it.
@@ -88,6 +100,11 @@ class Plan:
             raise NotFound(f"step {step.name!r} is not part of this run; give it to run() or compute_version() first")
         return self._canonical[path]
 
+    def merged_among(self, steps: Iterable[Step]) -> dict[str, list[Difference]]:
+        """`merged` of some steps."""
+        paths = [self.output_paths[step] for step in steps]
+        return {path: self.merged[path] for path in paths if path in self.merged}
+
     def info(self, step: Step) -> ExecutorStepInfo:
         """What is written down about a step."""
         return ExecutorStepInfo(
@@ -115,17 +132,29 @@ class Plan:
         )
 
     def _add_one(self, step: Step, version: StepVersion) -> None:
+        _check_bound(step)
         path = output_path_for(step, version, self.prefix)
         canonical = self._canonical.setdefault(path, step)
         if canonical is not step:
             check_same_version(canonical, self._book.version_of(canonical), step, version, path)
             _check_same_function(canonical, step, version)
+            self._note_merged(path, canonical, step)
         self.output_paths[step] = path
         self.is_pseudo_dep[step] = True
         self.versions[step] = version.version
         self.hashed_versions[step] = version.hash_id
         self.dependencies[step] = [self.canonicalize(dependency) for dependency in version.dependencies]
         self.configs[step] = instantiate_config(step.config, path, self.output_paths, self.prefix)
+
+    def _note_merged(self, path: str, first: Step, second: Step) -> None:
+        found: list[Difference] = []
+        if first.config is not second.config:
+            parts = (strict(redacted(unversioned_part(step.config))) for step in (first, second))
+            found += value_differences(*parts)
+        if first.fn is not second.fn:
+            found += source_differences({"source": self._sources.of(first.fn)}, self._sources.of(second.fn))
+        if found:
+            self.merged.setdefault(path, []).extend(found)
 
 
 def _references(version: StepVersion) -> tuple[Step, ...]:
@@ -138,13 +167,25 @@ def _check_same_function(first: Step, second: Step, version: StepVersion) -> Non
     one, other = function_name(first.fn), function_name(second.fn)
     if one == other and _is_same_function(first.fn, second.fn):
         return
-    if one != other and (second.override_output_path is not None or first.override_output_path is not None):
-        return
     what = f"different functions, {one} and {other}" if one != other else f"{one} with different values bound to it"
     raise Conflict(
         f"two steps {first.name!r} have one version ({describe(version)}) but {what}; give one of them another name, "
         "or a versioned value that tells them apart"
     )
+
+
+def _check_bound(step: Step) -> None:
+    """Refuse a function that holds a placeholder: it would get it in place of its value."""
+    fn = step.fn
+    while isinstance(fn, (RemoteCallable, StepSpecFunction, ExecutorStepFunction)):
+        fn = fn.fn if isinstance(fn, RemoteCallable) else fn.__wrapped__
+    closed = (StepSpec, StepSpecFunction, ExecutorStepFunction)
+    found = find_inside(fn, lambda item: isinstance(item, PLACEHOLDERS), closed)
+    if found is not None:
+        raise InvalidRequest(
+            f"step {step.name!r}: its function {function_name(fn)} holds {found[1]!r} at {found[0]}, where it would "
+            "neither count in the version nor be replaced by its value; give it in the step's config"
+        )
 
 
 def _is_same_function(first: Callable[..., Any], second: Callable[..., Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from marin.execution.redacted import redacted
 from marin.execution.standing import read_infos
 from marin.execution.version_diff import Difference, value_differences
 from rigging.errors import Conflict
+
+logger = logging.getLogger(__name__)
 
 _SHOWN_STEPS = 20
 
@@ -79,6 +82,27 @@ def compared(output_path: str, info: ExecutorStepInfo, strict: bool) -> list[Dif
 def in_words(found: Sequence[Difference]) -> str:
     """Differences in one line: `k: 10 -> 99; source of train: 0a1b -> 2c3d`."""
     return "; ".join(str(difference) for difference in found)
+
+
+def tell_merged(merged: Mapping[str, Sequence[Difference]], strict: bool) -> None:
+    """Say which outputs several steps of a run would make, though not of the same: only the first of them runs.
+
+    Args:
+        merged: What they differ in, by output path.
+        strict: Whether that is an error.
+
+    Raises:
+        Conflict: `strict` is on, and there are some; nothing has run.
+    """
+    lines = [
+        f"{path}: several steps of this run have this version but differ in what does not count ({in_words(found)}), "
+        "so only the first of them is run; version what counts (versioned()), or give them other names"
+        for path, found in merged.items()
+    ]
+    if strict and lines:
+        raise Conflict("strict: nothing has run: " + "\n".join(lines[:_SHOWN_STEPS]))
+    for line in lines[:_SHOWN_STEPS]:
+        logger.warning("%s", line)
 
 
 def refuse_differences(found: Mapping[str, Sequence[Difference]]) -> None:

@@ -206,6 +206,8 @@ class MirroredValue(Described, Generic[T_co]):
     marin_placeholder: str = mark("a mirrored path")
 
     def __post_init__(self) -> None:
+        if isinstance(self.value, MirroredValue):
+            raise InvalidRequest(f"mirrored({self.value!r}): the value is mirrored already; give it one budget")
         if not 0 <= self.budget_gb < math.inf:
             raise InvalidRequest(f"mirrored({self.value!r}): budget_gb={self.budget_gb}: must be 0 or more, and finite")
 
@@ -239,6 +241,6 @@ def mirrored(value: T, budget_gb: float = DEFAULT_MIRROR_BUDGET_GB) -> T:
         budget_gb: The most that one step may copy between regions, in 2^30 bytes. Not part of the version.
 
     Raises:
-        InvalidRequest: `budget_gb` is below 0, or not finite.
+        InvalidRequest: `value` is mirrored already, or `budget_gb` is below 0, or not finite.
     """
     return cast(T, MirroredValue(value, budget_gb))

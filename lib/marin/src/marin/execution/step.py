@@ -83,6 +83,8 @@ class ExecutorStep(NotText, Generic[ConfigT]):
     def __post_init__(self) -> None:
         check_relative_name(self.name, "step name")
         override = self.override_output_path
+        if override is not None and not isinstance(override, str):
+            raise InvalidRequest(f"step {self.name!r}: override_output_path {override!r} is not a path's text")
         if override is not None and not is_absolute(override):
             check_relative_name(override, f"step {self.name!r}: override_output_path")
 

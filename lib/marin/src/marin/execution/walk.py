@@ -18,7 +18,7 @@ from marin.execution.encode import (
     reference_order,
     refuse_description,
 )
-from marin.execution.hidden import find_inside, is_inert
+from marin.execution.hidden import find_inside, is_inert, is_iterator
 from marin.execution.refs import MARK, InputName, MirroredValue, OutputName, VersionedValue, may_hold_description
 from marin.execution.shapes import Shape, shape_of
 from marin.execution.step import PLACEHOLDERS, ExecutorStep
@@ -142,7 +142,7 @@ def _walker_of(kind: type[Any]) -> _Walker:
     if issubclass(kind, OutputName):
         return lambda obj, prefix, visitor: visitor.on_output(prefix, obj)
     if issubclass(kind, (Enum, type)):
-        return _walk_nothing
+        return _walk_opaque
     if dataclasses.is_dataclass(kind):
         return _walk_dataclass
     walker = _walker_of_builtin(kind)
@@ -215,8 +215,7 @@ def is_constructed_again(kind: type[Any]) -> bool:
 
 
 def _needs_init_only_values(kind: type[Any]) -> bool:
-    """Whether the class takes an `InitVar`, whose value no instance keeps, so that it cannot be constructed again."""
-    # dataclasses.fields() leaves InitVars out; this attribute is where PEP 557 keeps them.
+    """Whether it takes an `InitVar`, which `fields()` leaves out and no instance keeps: it cannot be made again."""
     every_field: Mapping[str, Any] = kind.__dataclass_fields__
     return len(every_field) > len(dataclass_field_names(kind)) and any(
         "InitVar" in str(field.type) for field in every_field.values()
@@ -266,11 +265,16 @@ def _walk_shape(shape: Shape, obj: Any, prefix: str, visitor: _Visitor) -> None:
 
 def _walk_opaque(obj: Any, prefix: str, visitor: _Visitor) -> None:
     del visitor
+    if is_iterator(type(obj)):
+        raise InvalidRequest(
+            f"field {prefix or '(config)'!r}: a {type(obj).__name__} can be read only once, so what it gives could "
+            "neither count in the version nor be replaced; use a list"
+        )
     _refuse_placeholder_in(obj, prefix, f"an object of type {type(obj).__name__}")
 
 
 def _refuse_placeholder_in(obj: Any, prefix: str, what: str) -> None:
-    found = find_inside(obj, _is_placeholder)
+    found = find_inside(obj, lambda item: isinstance(item, PLACEHOLDERS))
     if found is None:
         return
     where, placeholder = found
@@ -279,10 +283,6 @@ def _refuse_placeholder_in(obj: Any, prefix: str, what: str) -> None:
         "would neither count in the version nor be replaced by its value; configs are made of dataclasses, pydantic "
         "models, attrs classes, mappings with string keys, and sequences"
     )
-
-
-def _is_placeholder(obj: Any) -> bool:
-    return isinstance(obj, PLACEHOLDERS)
 
 
 def check_resolved(config: Any) -> None:
