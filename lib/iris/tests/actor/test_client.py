@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from iris.actor.caller import Caller
 from iris.actor.gate import Gate
 from iris.actor.loop import actor_loop, run
 from iris.actor.pending import PendingCall
-from rigging.errors import Conflict, Denied, InvalidRequest, MarinError
+from rigging.errors import Conflict, Denied, InvalidRequest, MarinError, NotFound
 from rigging.testing import eventually
 
 WAIT_S = 20.0
@@ -304,3 +305,44 @@ def test_calls_of_a_process_that_ends_arrive_by_a_slow_road_too(
     subprocess.run([sys.executable, "-c", script], check=True, timeout=WAIT_S)
     eventually(lambda: len(bench.seen) >= count, "all ran", instead=lambda: bench.seen)
     assert bench.seen == [size] * count, "each once and whole"
+
+
+def test_of_the_loops_own_messages_only_faults_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """gRPC wakes every loop of a process, and all but one find nothing to read: at each message."""
+    loop = actor_loop()
+    for text, error in (("nothing to read", BlockingIOError()), ("a fault", ValueError("x"))):
+        loop.call_soon_threadsafe(loop.call_exception_handler, {"message": text, "exception": error})
+    eventually(lambda: "a fault" in caplog.text, "it is logged")
+    assert "nothing to read" not in caplog.text
+
+
+def test_inside_a_job_a_leaf_means_the_latest_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    answers = [SimpleNamespace(name="/ann/a/counter"), SimpleNamespace(name="/ann/a/b/counter")]
+
+    def resolve(name: str) -> list[Any]:
+        asked.append(name)
+        return answers
+
+    def place(connection: str, name: str) -> None:
+        asked.append((connection, name))
+        raise Conflict("no further")
+
+    def key(_: Any, user: str) -> bytes:
+        asked.append(user)
+        return KEY
+
+    cluster = SimpleNamespace(connection="connection", resolver=SimpleNamespace(resolve=resolve))
+    monkeypatch.setattr("iris.actor.client.get_iris_ctx", lambda: SimpleNamespace(client=cluster))
+    monkeypatch.setattr("iris.actor.client.NamedPlace", place)
+    monkeypatch.setattr("iris.actor.client.actor_key", key)
+    for name in ("counter", "/bob/x/counter"):
+        with pytest.raises(Conflict, match="no further"):
+            ActorClient(name).echo.remote()
+    assert asked == [
+        "counter", "ann", ("connection", "/ann/a/b/counter"),
+        "bob", ("connection", "/bob/x/counter"),
+    ]  # fmt: skip
+    answers.clear()
+    with pytest.raises(NotFound, match="no endpoint 'counter' in this job or in those above it"):
+        ActorClient("counter")

@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -169,6 +170,24 @@ def test_output_that_ended_early_is_told_and_does_not_change_the_code(followed: 
         0,
         ["the output ended early: the log is damaged; all of it: `iris job logs /ann/a`", "job /ann/a succeeded"],
     )
+
+
+def test_output_that_does_not_come_is_not_waited_for_for_ever(
+    followed: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_OUTPUT_PATIENCE_SECONDS", 0.01)
+    client, held = Client(job(JobState.SUCCEEDED)), threading.Event()
+
+    def never(job_id: str, **options: Any) -> Iterator[LogLine]:
+        held.wait(20)
+        yield from ()
+
+    client.fetch_task_logs = never
+    try:
+        missing = "some output may be missing here; all of it: `iris job logs /ann/a`"
+        assert followed(client) == (0, [missing, "job /ann/a succeeded"])
+    finally:
+        held.set()
 
 
 def test_the_whole_of_a_long_error_is_in_the_output() -> None:

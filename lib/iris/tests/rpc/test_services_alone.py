@@ -1,0 +1,114 @@
+"""What services do in moments that a running controller hardly ever has."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from iris.controller.client_sessions import ClientSession, ClientSessions, Stopped
+from iris.controller.parts import Exit
+from iris.domain.ids import JobId
+from iris.rpc import endpoints_pb2, services_clients
+from iris.rpc import iris_pb2 as pb
+from iris.rpc.auth import Principal, PrincipalKind
+from iris.rpc.services_clients import ClientService
+from iris.rpc.services_cluster import ClusterService
+from iris.rpc.services_endpoints import EndpointService
+from iris.sched.testing import InMemoryCluster
+from rigging.errors import InvalidRequest
+
+
+def test_a_shutdown_goes_on_when_who_asked_for_it_has_left() -> None:
+    exits: list[Exit] = []
+    waits: list[Any] = []
+    waited = asyncio.Event()
+
+    async def wait(job_ids: list[JobId], any_of_them: bool, timeout_s: float) -> None:
+        waits.append((job_ids, any_of_them, timeout_s))
+        waited.set()
+        await asyncio.Event().wait()
+
+    def begin_stop(job_id: JobId, reason: str) -> "asyncio.Future[Stopped]":
+        assert reason == "the cluster was shut down"
+        found: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
+        found.set_result(Stopped((job_id,), None))
+        return found
+
+    async def test() -> None:
+        service = ClusterService(
+            SimpleNamespace(
+                view=SimpleNamespace(live_jobs={JobId("/ann/a"): None}),
+                begin_stop=begin_stop,
+                waiters=SimpleNamespace(wait=wait),
+                config=SimpleNamespace(stop_grace_s=1.0),
+                request_exit=exits.append,
+            )
+        )
+        asking = asyncio.create_task(service.Shutdown(pb.ShutdownRequest(stop_jobs=True), None))
+        await asyncio.wait_for(waited.wait(), 10)
+        assert waits == [(["/ann/a"], False, 6.0)]
+        assert exits == [], "what runs is stopped first"
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert exits == [Exit("shut down on request", workers_exit=True)]
+
+    asyncio.run(asyncio.wait_for(test(), 10))
+
+
+@pytest.mark.parametrize("given", [{}, {"name": "s", "prefix": "/ann/"}])
+def test_endpoints_are_asked_for_by_name_or_by_prefix(given: dict[str, str]) -> None:
+    service = EndpointService(SimpleNamespace())
+
+    async def watch() -> None:
+        await anext(aiter(service.Watch(endpoints_pb2.WatchEndpointsRequest(**given), None)))
+
+    async def rest() -> None:
+        name = endpoints_pb2.ResolveEndpointRequest()
+        await (service.Resolve(name, None) if not given else watch())
+
+    for ask in (watch, rest):
+        with pytest.raises(InvalidRequest, match="by name or by prefix, one of the two"):
+            asyncio.run(ask())
+
+
+def test_of_an_end_that_is_no_more_to_be_had_a_client_is_told_so_and_of_a_live_job_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between the end and its telling the history may be removed, or the name be used again."""
+    monkeypatch.setattr(services_clients, "current_principal", lambda: Principal(PrincipalKind.USER, "ann"))
+
+    async def nothing() -> AsyncIterator[pb.ClientMessage]:
+        await asyncio.Event().wait()
+        yield pb.ClientMessage()
+
+    async def test() -> None:
+        cluster, opened = InMemoryCluster(), list[ClientSession]()
+        cluster.submit("/ann/live")
+        clients = ClientSessions(cluster.view)
+        begin = clients.open
+
+        def note() -> ClientSession:
+            opened.append(begin())
+            return opened[-1]
+
+        monkeypatch.setattr(clients, "open", note)
+        news = ClientService(SimpleNamespace(view=cluster.view, clients=clients)).Session(nothing(), None)
+        telling = asyncio.create_task(anext(news))
+        await asyncio.sleep(0)  # it begins
+        (session,) = opened
+        session.waiting = True
+        session.ended(JobId("/ann/gone"))
+        session.ended(JobId("/ann/live"))
+        told = await telling
+        assert [(item.job_id, item.error.message) for item in told.refused] == [
+            ("/ann/gone", "job /ann/gone has ended, and its history was removed")
+        ]
+        assert not told.ended
+        assert clients.is_watched(JobId("/ann/live")), "its own end is still to come"
+        await news.aclose()
+        assert len(clients) == 0
+
+    asyncio.run(asyncio.wait_for(test(), 10))
