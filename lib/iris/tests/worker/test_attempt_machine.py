@@ -125,6 +125,7 @@ def test_failed_preparation_says_whose_fault_it_was(kind: FailureKind, state: Ta
 
 def test_a_command_that_cannot_start() -> None:
     life, instructions = play(Accepted(False), Handed(), SpawnFailed(FailureKind.START, "not found"))
+    assert life.exit_code == 0, "unless it has one, as a shell would give it"
     assert (life.state, life.failure, life.error) == (TaskState.FAILED, FailureKind.START, "not found")
     assert instructions == [Act.SPAWN, Act.REPORT]
 

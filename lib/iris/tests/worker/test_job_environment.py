@@ -112,6 +112,15 @@ def test_what_a_job_asks_for_and_does_not_have_is_refused(bench: Bench) -> None:
     assert "with a uv.lock" in bench.refused(PLAIN, without, packages=PackageSource.LOCK)
     assert bench.refused(packages=PackageSource.REQUIREMENTS) == "the job's workspace has no requirements.txt"
     assert "no requirements.txt" in bench.refused(PLAIN, without, packages=PackageSource.REQUIREMENTS)
+    assert without.project is not None
+    (without.project / "requirements.txt").touch()
+    for less in ({"bundle": None}, {"project": None}):
+        assert "no requirements.txt" in bench.refused(
+            PLAIN, replace(without, **less), packages=PackageSource.REQUIREMENTS
+        )
+    for less in ({"bundle": None}, {"workspace": None}):
+        told = bench.refused(PLAIN, replace(bench.sources(), **less), packages=PackageSource.LOCK)
+        assert told == "the job's workspace has no pyproject.toml with a uv.lock"
     extras = replace(PLAIN, extras=("gpu", "tpu"))
     for packages in (PackageSource.UNSPECIFIED, PackageSource.SUBMITTER, PackageSource.REQUIREMENTS):
         assert bench.refused(extras, without, packages=packages).startswith("extras gpu, tpu were asked for, but")
@@ -169,6 +178,23 @@ class TestTheSubmitters:
         assert (Path(found.bin_dir).parent, found.virtual_env) == (bench.paths.envs, "")
         assert bench.find(**runtime) == found
         assert len(list(bench.paths.envs.iterdir())) == 1
+
+    def test_where_another_attempt_makes_it_at_the_same_time_theirs_is_used(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        prefix = self.prefix(bench, "bin/python3.12")
+        program = f"{prefix}/bin/python3.12"
+        rename = Path.rename
+
+        def too_late(path: Path, target: Path) -> Path:
+            target.mkdir()
+            (target / "python").symlink_to(program)
+            return rename(path, target)
+
+        monkeypatch.setattr(Path, "rename", too_late)
+        found = bench.find(packages=PackageSource.SUBMITTER, environment_path=prefix, interpreter=program)
+        assert (Path(found.bin_dir) / "python").readlink() == Path(program)
+        assert [str(path) for path in bench.paths.envs.iterdir()] == [found.bin_dir], "nothing is left of the other"
 
     @pytest.mark.parametrize("interpreter", ["", "/nowhere/python3"])
     def test_one_that_is_gone_is_named(self, bench: Bench, interpreter: str) -> None:

@@ -197,3 +197,54 @@ def test_a_great_many_observations_go_in_several_messages(within: Within, outbox
     assert sum(sizes) == 4500
     assert len(sizes) > 1
     assert max(sizes) <= 2000
+
+
+def test_a_log_that_is_gone_holds_up_no_other(outbox: Outbox, write: Write, logs: Logs) -> None:
+    for name in "abc":
+        write(name, 100)
+    del logs["a"], logs["b"]
+    assert [chunk.attempt_id for chunk in outbox.take().logs] == ["c"]
+    assert not outbox.take()
+
+
+class TestPatience:
+    """While the worker has more to begin, ends go together, which costs the controller less."""
+
+    @pytest.fixture(autouse=True)
+    def company(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("iris.worker.outbox.COMPANY_S", 0.02)
+
+    def test_patient_news_come_together_after_a_moment(self, within: Within, logs: Logs) -> None:
+        outbox = Outbox(logs.get, lambda: True)
+
+        async def observed() -> None:
+            for name in "ab":
+                outbox.observe(seen(name, TaskState.SUCCEEDED))
+
+        async def not_yet() -> None:
+            async with asyncio.timeout(0):
+                await outbox.wait()
+
+        assert within(observed)
+        assert not within(not_yet)
+        assert within(outbox.wait, 10)
+        assert [item.attempt_id for item in outbox.take().observations] == ["a", "b"]
+        assert within(observed)
+        assert within(outbox.wait, 10), "the next wait for theirs"
+
+    def test_with_the_first_that_is_not_patient_all_go_at_once(
+        self, within: Within, logs: Logs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        patient = [True, False]
+        outbox = Outbox(logs.get, lambda: patient.pop(0))
+
+        async def observed() -> None:
+            outbox.observe(seen("a", TaskState.SUCCEEDED))
+            outbox.observe(seen("b", TaskState.SUCCEEDED))
+            outbox.observe(seen("c", TaskState.SUCCEEDED))  # it is told of already: nobody is asked
+            async with asyncio.timeout(0):
+                await outbox.wait()
+
+        assert within(observed, 10)
+        assert len(outbox.take().observations) == 3
+        assert not within(outbox.wait), "nothing comes after that"

@@ -177,6 +177,18 @@ def test_one_of_another_owner_is_not_used_again(bench: Bench, monkeypatch: pytes
     assert bench.discarded == [os.path.basename(slot.path)]
 
 
+def test_one_that_cannot_be_looked_into_is_not_used_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    slot = bench.slots.take()
+
+    def closed(path: str) -> list[str]:
+        raise PermissionError(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", closed)
+        bench.slots.give(slot)
+    assert bench.slots.take() is not slot
+
+
 @pytest.mark.parametrize(
     ("names", "kept"),
     [(["user.mine"], False), (["security.selinux", "user.mine"], False), (["security.selinux"], True), (None, True)],

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from iris.domain.resources import Resources
+from iris.domain.runtime import TaskRuntime
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc.logformat import decode_all
 from iris.worker.attempt import adopted, free_ports
@@ -209,7 +210,7 @@ def test_the_life_of_an_attempt_is_told_step_by_step(play: Play) -> None:
         command = await bench.run()
         (running,) = bench.said()
         assert (running.state, running.pid, running.at_ms) == (TaskState.RUNNING, 4711, 100_000)
-        assert running.started_at_ms == 100_000
+        assert running.started_at_ms == bench.supervisor.now_ms() == 100_000, "by the clock that a session tells of"
         assert bench.supervisor.live_count == 1
         bench.now = 101.0
         command.listener.on_exit(Exit(3, 0, at_ms=100_500))
@@ -440,6 +441,24 @@ class TestPreparing:
             assert not is_there(bench.paths.log("/u/job/0:0"))
 
         play(scenario)
+
+
+def test_why_one_cannot_start_is_in_its_log_where_that_is_its_jobs_matter(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        bundle = bench.paths.bundles / "b1"
+        bundle.mkdir()
+        (bundle / "notes").touch()
+        bench.preparer.known = Ground(bin_dirs=("/env/bin",), bundle_dir=bundle)
+        bench.ask(launch=replace(BUNDLE, runtime=TaskRuntime(working_dir="notes")))
+        await bench.settle()
+        batch = bench.supervisor.outbox.take()
+        (ended,) = batch.observations or bench.said()
+        assert (ended.state, ended.failure) == (TaskState.FAILED, FailureKind.START)
+        ((record,),) = [list(decode_all(chunk.data)) for chunk in batch.logs]
+        assert record.data.decode() == ended.error == "the working directory 'notes' is a file of the workspace"
+        assert bench.runtime.commands == {}
+
+    play(scenario)
 
 
 class TestTurns:

@@ -66,6 +66,13 @@ def test_all_that_a_launch_says_is_understood() -> None:
     assert (called.argv, called.payload_digest, called.has_accelerator, called.exclusive) == ((), "p1", False, False)
 
 
+def test_where_it_runs_is_what_was_said() -> None:
+    message = pb.Launch(runtime=pb.Runtime(working_dir="a/b", project_dir="a", python="3.12", interpreter="/bin/p"))
+    runtime = launch_from_wire(message).runtime
+    assert (runtime.working_dir, runtime.project_dir, runtime.python) == ("a/b", "a", "3.12")
+    assert runtime.interpreter == "/bin/p"
+
+
 @pytest.mark.parametrize(("kind", "has_one"), [("", False), ("cpu", False), ("gpu", True), ("tpu", True)])
 def test_a_cpu_is_no_accelerator(kind: str, has_one: bool) -> None:
     launch = pb.Launch(resources=pb.Resources(device=pb.Device(kind=kind)))

@@ -100,7 +100,6 @@ class Attempt:
     def cancel_timer(self) -> None:
         if self.report_timer is not None:
             self.report_timer.cancel()
-            self.report_timer = None
 
     def note(self) -> dict[str, Any]:
         """State for the next worker process: see `adopted`."""

@@ -283,6 +283,25 @@ class TestFailures:
         assert "a: some descendants do not die; reporting the end without them" in caplog.text
 
 
+def test_once_it_has_ended_a_call_without_cause_does_nothing(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop may make one, and the number of the process may be another's by then."""
+    seen = Seen()
+    process = bench.runtime.start(ProcessSpec("a", ("/bin/sh", "-c", "echo words"), {}, str(tmp_path)), seen)
+    bench.until(lambda: seen.exit is not None)
+    calls, signals = list(bench.calls), []
+    for name in ("kill", "killpg"):
+        monkeypatch.setattr(os, name, lambda *what: signals.append(what))
+    process.check_exit()
+    process.read_stdout()
+    process.read_stderr()
+    process.terminate()
+    process.kill()
+    assert (process.outputs(), signals, bench.calls) == ([], [], calls)
+    assert seen.output == b"words\n"
+
+
 class TestWhatItIsStartedWith:
     @pytest.mark.parametrize("own_cwd", ["/", None])
     def test_a_task_is_told_which_pipes_are_its_log(

@@ -293,6 +293,22 @@ class TestNews:
         worker.say({"do": [["forget", "a"]]})
         assert bench.guardian.asked == [("forget", "a")]
 
+    def test_the_next_worker_is_told_all_although_the_last_one_did_not_listen(self, bench: Bench) -> None:
+        """It may have the descriptor of the last one, which was waited for to have room."""
+        words = "x" * 3_000_000
+        descriptors = []
+        for _ in range(2):
+            worker = bench.peer().hello()
+            worker.hear()
+            descriptors.append(max(map(int, os.listdir("/proc/self/fd"))))
+            bench.guardian.news, bench.guardian.news_due = [[words, 1]], time.monotonic() - 1
+            bench.server.send_news()
+            if len(descriptors) == 1:
+                worker.stream.close()
+                bench.turn()
+        assert descriptors[0] == descriptors[1]
+        assert worker.hear() == [{"news": [[words, 1]]}]
+
 
 def test_its_end_ends_all_connections(bench: Bench) -> None:
     worker, looks = bench.peer().hello(), bench.peer().hello("control")

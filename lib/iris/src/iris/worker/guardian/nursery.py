@@ -144,7 +144,8 @@ class Nursery:
         if helper.forks == forks:
             self._drop(kind)
             return
-        self._host.call_later(_IDLE_S, lambda: self._look_after(kind, helper, helper.forks))
+        by_now = helper.forks
+        self._host.call_later(_IDLE_S, lambda: self._look_after(kind, helper, by_now))
 
     def _drop(self, kind: Kind) -> None:
         helper = self._helpers.pop(kind, None)

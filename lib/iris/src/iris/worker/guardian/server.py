@@ -60,27 +60,27 @@ class Connection:
             self.write()
         self.read()
 
-    def read(self) -> bool:
-        """Handle what is there; False when the connection is over."""
+    def read(self) -> None:
+        """Handle what is there; the server hears when the connection is over."""
         while True:
             try:
                 data = self.stream.recv(_READ_BYTES)
             except BlockingIOError:
-                return True
+                return
             except OSError:
                 data = b""
             if not data:
                 self._server.lost(self)
-                return False
+                return
             try:
                 for message in self._reader.feed(data):
                     self._server.received(self, message)
             except ProtocolError as error:
                 logger.error("%s: %s", self.peer or "a peer that did not say who it is", error)
                 self._server.lost(self)
-                return False
+                return
             if len(data) < _READ_BYTES:
-                return True
+                return
 
     def write(self) -> None:
         try:

@@ -1,0 +1,235 @@
+"""Which starts get a warm interpreter, what it is told, and when it goes; the host and the helpers are played."""
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from iris.worker.guardian.nursery import Nursery
+from iris.worker.isolation.plan import Mount
+
+ENV = {"A": "1", "IRIS_WORK_DIR": "/work", "IRIS_TASK_ID": "/u/j/0", "TMPDIR": "/tmp/a"}
+MOUNTS = (Mount("/b", "/b"),)
+
+
+class Helper:
+    """One that was spawned, as its process has it: the test says what it answers, ahead of what it is asked."""
+
+    def __init__(self, pid: int, executable: str, argv: tuple[str, ...], env: Mapping[str, str], descriptor: int):
+        self.pid, self.executable, self.argv, self.env = pid, executable, argv, dict(env)
+        self.stream = socket.socket(fileno=os.dup(descriptor))
+        self.stream.settimeout(20)
+        self.ended: Callable[[], None] = lambda: None
+
+    def ready(self, *pids: int) -> "Helper":
+        self.stream.sendall(b"R" + b"".join(struct.pack("!i", pid) for pid in pids))
+        return self
+
+    def request(self) -> tuple[list[bytes], list[int]]:
+        """The words of the next request, and its descriptors."""
+        header, descriptors, _, _ = socket.recv_fds(self.stream, 4, 4)
+        (size,) = struct.unpack("!I", header)
+        return self.stream.recv(size, socket.MSG_WAITALL).split(b"\0"), descriptors
+
+
+class Host:
+    def __init__(self) -> None:
+        self.helpers: list[Helper] = []
+        self.adopted: list[int] = []
+        self.later: list[tuple[float, Callable[[], None]]] = []
+        self.error: OSError | None = None
+        self.namespaces: list[int] = []
+        self.nursery = Nursery(self)
+
+    def spawn_helper(self, executable: str, argv: tuple[str, ...], env: Mapping[str, str], descriptor: int) -> int:
+        if self.error is not None:
+            raise self.error
+        self.helpers.append(Helper(1000 + len(self.helpers), executable, argv, env, descriptor))
+        return self.helpers[-1].pid
+
+    def namespace(self, mounts: Sequence[Mount]) -> int | None:
+        if not mounts:
+            return None
+        self.namespaces.append(os.open(os.devnull, os.O_RDONLY))
+        return self.namespaces[-1]
+
+    def adopt(self, pid: int) -> None:
+        self.adopted.append(pid)
+
+    def watch_helper(self, pid: int, ended: Callable[[], None]) -> None:
+        next(helper for helper in self.helpers if helper.pid == pid).ended = ended
+
+    def call_later(self, seconds: float, work: Callable[[], None]) -> None:
+        self.later.append((seconds, work))
+
+    def start(self, sharer: str = "ann", payload: str = "/p", mounts: Sequence[Mount] = (), **env: str) -> int | None:
+        argv = ("/bin/python", "-P", "main.py", payload)
+        with open(os.devnull) as out:
+            return self.nursery.start(sharer, "/bin/python", argv, {**ENV, **env}, "/cwd", out.fileno(), 2, mounts)
+
+    def warm(self, sharer: str, *pids: int) -> Helper:
+        """A helper that has started."""
+        assert [self.start(sharer), self.start(sharer)] == [None, None]
+        return self.helpers[-1].ready(*pids)
+
+    def passes(self) -> None:
+        """The next time at which something was to be done has come."""
+        works, self.later = self.later, []
+        for _, work in works:
+            work()
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: found.append((pid, number)))
+    return found
+
+
+@pytest.fixture
+def host(killed: list[tuple[int, int]]) -> Iterator[Host]:
+    made = Host()
+    yield made
+    made.nursery.close()
+    for helper in made.helpers:
+        helper.stream.close()
+
+
+def test_the_second_of_a_kind_starts_a_helper_and_the_next_come_from_it_once_it_is_ready(host: Host) -> None:
+    assert host.start() is None
+    assert host.helpers == [], "one alone is not worth it"
+    assert host.start(payload="/q", IRIS_TASK_ID="/u/j/1", TMPDIR="/tmp/b") is None
+    (helper,) = host.helpers
+    assert (helper.executable, helper.argv[1:]) == ("/bin/python", ("-P", "main.py", "--serve", "3"))
+    assert helper.env == {"A": "1", "IRIS_WORK_DIR": "/work"}, "nothing of the one attempt"
+    assert host.start() is None, "it has not begun yet: nobody waits for it"
+    helper.ready(501, 502)
+    assert [host.start(payload="/q"), host.start(mounts=MOUNTS)] == [501, 502]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(host.namespaces[0])
+    assert host.adopted == [501, 502]
+    words, descriptors = helper.request()
+    assert words == [b"/q", b"/cwd", b"IRIS_TASK_ID=/u/j/0", b"TMPDIR=/tmp/a"]
+    assert len(descriptors) == 3
+    assert os.read(descriptors[0], 2) == b"g", "only then it begins"
+    _, more = helper.request()
+    assert len(more) == 4, "the last is the namespace"
+    for descriptor in (*descriptors, *more):
+        os.close(descriptor)
+
+
+def test_those_that_would_start_otherwise_have_helpers_of_their_own(host: Host) -> None:
+    host.warm("ann", 501)
+    assert [host.start("bob"), host.start(A="2"), host.start(IRIS_WORK_DIR="/other")] == [None] * 3
+    assert len(host.helpers) == 1
+    assert host.start() == 501
+
+
+@pytest.mark.parametrize("answer", [b"", b"E", b"R12"])
+def test_one_that_fails_is_given_up_and_the_next_begins_from_the_start(
+    host: Host, killed: list[tuple[int, int]], caplog: pytest.LogCaptureFixture, answer: bytes
+) -> None:
+    host.start()
+    host.start()
+    (helper,) = host.helpers
+    helper.stream.sendall(answer)
+    helper.stream.shutdown(socket.SHUT_WR)
+    assert host.start(mounts=MOUNTS) is None
+    assert "a warm interpreter of ann does not answer" in caplog.text
+    assert (killed, host.adopted) == ([(1000, signal.SIGKILL)], [])
+    for descriptor in host.namespaces:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+    assert host.start() is None
+    assert len(host.helpers) == 1, "it must be wanted again"
+    assert host.start() is None
+    assert len(host.helpers) == 2
+
+
+def test_a_fork_that_cannot_be_adopted_does_not_begin(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int) -> None:
+        raise OSError("no such process")
+
+    helper = host.warm("ann", 501)
+    monkeypatch.setattr(host, "adopt", refuse)
+    assert host.start() is None
+    _, (gate, *rest) = helper.request()
+    assert os.read(gate, 2) == b""
+    for descriptor in (gate, *rest):
+        os.close(descriptor)
+
+
+def test_a_helper_that_cannot_start_costs_nothing_but_a_line(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    host.error = OSError("no memory")
+    before = set(os.listdir("/proc/self/fd"))
+    assert [host.start() for _ in range(3)] == [None] * 3
+    assert set(os.listdir("/proc/self/fd")) <= before
+    assert "cannot start a warm interpreter: no memory" in caplog.text
+    assert host.later == []
+
+
+def test_of_more_than_three_the_one_goes_that_was_not_used_for_longest(
+    host: Host, killed: list[tuple[int, int]]
+) -> None:
+    ann = host.warm("ann", 501, 502)
+    bob = host.warm("bob")
+    host.warm("cid")
+    assert host.start("ann") == 501
+    assert killed == []
+    host.warm("dan")
+    assert killed == [(bob.pid, signal.SIGKILL)]
+    with contextlib.suppress(ConnectionResetError):
+        assert bob.stream.recv(1) == b"", "it is hung up on"
+    assert host.start("ann") == 502
+    assert ann.pid == 1000
+
+
+def test_one_that_nobody_wants_for_a_minute_goes(host: Host, killed: list[tuple[int, int]]) -> None:
+    helper = host.warm("ann", 501, 502)
+    assert [seconds for seconds, _ in host.later] == [60.0]
+    assert host.start() == 501
+    host.passes()
+    assert host.start() == 502
+    host.passes()
+    assert (killed, len(host.later)) == ([], 1)
+    host.passes()
+    assert killed == [(helper.pid, signal.SIGKILL)]
+    host.warm("ann")
+    host.passes()
+    assert len(killed) == 2, "nobody wanted the second either"
+
+
+def test_the_look_after_one_that_is_gone_is_not_for_its_successor(host: Host, killed: list[Any]) -> None:
+    host.warm("ann").ended()
+    second = host.warm("ann", 501)
+    (_, first_look), _ = host.later
+    first_look()
+    assert host.start() == 501
+    assert second.pid == 1001
+    assert killed == []
+
+
+def test_one_that_has_ended_by_itself_is_not_killed_as_its_number_may_be_anothers(
+    host: Host, killed: list[tuple[int, int]]
+) -> None:
+    helper = host.warm("ann")
+    helper.ended()
+    host.nursery.close()
+    assert killed == []
+    other = host.warm("bob")
+    host.nursery.close()
+    assert killed == [(other.pid, signal.SIGKILL)]
+    other.ended()
+    assert host.start("bob") is None
+
+
+def test_kinds_that_came_once_are_not_remembered_for_ever(host: Host) -> None:
+    for number in range(1001):
+        host.start(f"user{number}")
+    host.start("user7")
+    assert host.helpers == []
