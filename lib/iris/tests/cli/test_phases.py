@@ -36,3 +36,16 @@ def test_a_reason_to_wait_is_said_again_after_the_job_ran_in_between():
 def test_tasks_that_still_wait_are_what_counts_while_others_build():
     teller = PhaseTeller()
     assert teller.tell(status(JobState.BUILDING, "no memory"), 0.0) == "waiting: no memory"
+
+
+def test_each_phase_is_said_anew_when_another_was_in_between():
+    teller = PhaseTeller()
+    assert teller.tell(status(JobState.PENDING, "no cpu"), 0.0) == "waiting: no cpu"
+    assert teller.tell(status(JobState.BUILDING), 1.0).startswith("building: ")
+    assert teller.tell(status(JobState.PENDING, "no cpu"), 2.0) == "waiting: no cpu"
+    assert teller.tell(status(JobState.BUILDING), 50.0).startswith("building: ")
+    assert teller.tell(status(JobState.RUNNING), 60.0) == "running (built in 10.0 s)"
+    assert teller.tell(status(JobState.RUNNING), 61.0) == ""
+    assert teller.tell(status(JobState.RUNNING, "no cpu"), 62.0) == "waiting: no cpu"
+    assert teller.tell(status(JobState.PENDING), 63.0) == ""
+    assert teller.tell(status(JobState.RUNNING, "no cpu"), 64.0) == ""

@@ -44,6 +44,8 @@ def test_what_the_worker_lacks_comes_from_loaded_files_and_cells(script: Path) -
     expected = ["ValueError: 1", frame(script), "    raise ValueError(1)", *there, frame(CELL), "    work()"]
     assert error_with_source(status) == "\n".join(expected)
     assert str(JobFailedError(status)).endswith("\n    work()")
+    at_once = failed(frame(script), submitted_at_ms=1_000_000)
+    assert error_with_source(at_once).endswith("    raise ValueError(1)"), "written and submitted in one moment"
 
 
 def test_other_files_later_ones_and_other_text_stay_as_they_are(script: Path, tmp_path: Path) -> None:
