@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from iris.controller.log_files import shed
+from iris.controller.log_files import LogFiles, LogLimits, exception_file_name, file_name, parse_file_name, shed
 from iris.controller.logs import LogStore
 from iris.rpc.logformat import RECORD_OVERHEAD, Record, decode_all, encode
 
 T = 1_790_000_000_000
 KEY = ("/ann/a", 0, 0)
+LINE = encode(False, T, b"x")
+ROOM = LogLimits(2**30, lambda count: True)
 
 
 def written(store: LogStore, log: bytes, rng: random.Random) -> list[Record]:
@@ -147,3 +149,111 @@ def test_what_is_shed_is_counted(tmp_path: Path) -> None:
     assert again.size(KEY) == size
     assert [record.hole for record in again.read(KEY, 0)] == [size]
     assert [record.data for record in again.read(("/ann/b", 0, 0), 0)] == [b"short"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "file_bytes"),
+    [(1, 65_536), (2**20, 65_536), (2**20 + 16, 65_537), (2**24 - 16, 2**20 - 1), (2**24, 2**20), (2**40, 2**20)],
+)
+def test_a_log_is_a_few_files_neither_tiny_nor_huge(limit: int, file_bytes: int) -> None:
+    assert LogLimits(limit, lambda count: True).file_bytes == file_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("~3.1.log", (3, 1, 0)),
+        ("~3.1.77.log", (3, 1, 77)),
+        ("~3.log", None),
+        ("~3.1.7.7.log", None),
+        ("~3.x.log", None),
+        ("~3.-1.log", None),
+        ("3.1.log", None),
+        ("~3.1.exception", None),
+    ],
+)
+def test_the_name_of_a_file_says_whose_it_is_and_where_it_begins(name: str, found: tuple[int, ...] | None) -> None:
+    assert parse_file_name(name) == found
+    if found is not None:
+        assert file_name(*found) == name
+
+
+class TestPieces:
+    """A log whose middle was dropped: three lines, a hole as long as one, and two lines."""
+
+    @pytest.fixture
+    def log(self, tmp_path: Path) -> LogFiles:
+        log = LogFiles(tmp_path / "logs", 0, 0)
+        for number in (1, 2, 3, None, 5, 6):
+            if number is None:
+                log.drop(len(LINE))
+            else:
+                log.append(memoryview(encode(False, T + number, b"x")), ROOM)
+        return log
+
+    def test_what_is_told_from_anywhere_on(self, log: LogFiles) -> None:
+        assert (log.size, log.stored, log.complete_size()) == (6 * len(LINE), 5 * len(LINE), 6 * len(LINE))
+        for reader in (log, LogFiles.found(log.directory, 0, 0, [0, 4 * len(LINE)])):
+            told = [
+                [record.hole or record.at_ms - T for record in reader.read(begin * len(LINE), 0)] for begin in range(7)
+            ]
+            gap = len(LINE)
+            assert told[:4] == [[1, 2, 3, gap, 5, 6], [2, 3, gap, 5, 6], [3, gap, 5, 6], [gap, 5, 6]]
+            assert told[4:] == [[5, 6], [6], []]
+
+    def test_the_hole_is_told_to_those_who_ask_for_what_came_after_it(self, log: LogFiles) -> None:
+        def told(since: int) -> list[int]:
+            return [record.hole or record.at_ms - T for record in log.read(0, T + since)]
+
+        assert told(3) == [3, len(LINE), 5, 6]
+        assert told(4) == [len(LINE), 5, 6]
+        assert told(5) == [len(LINE), 5, 6]
+        assert told(6) == [6]
+        assert [record.at_ms - T for record in log.read(0, T + 4)] == [4, 5, 6], "it is no older than was asked for"
+
+    def test_the_end_of_it(self, log: LogFiles) -> None:
+        def told(lines: int, since: int = 0) -> list[int]:
+            return [record.hole or record.at_ms - T for record in log.tail(lines, T + since)]
+
+        assert told(1) == [6]
+        assert told(2) == [5, 6]
+        assert told(3) == [len(LINE), 5, 6]
+        assert told(4) == [3, len(LINE), 5, 6]
+        assert told(0) == [1, 2, 3, len(LINE), 5, 6]
+        assert told(0, 6) == [6]
+
+    def test_an_empty_file_says_how_long_it_is_until_the_log_goes_on(self, log: LogFiles) -> None:
+        log.drop(10)
+        log.drop(20)
+        names = {path.name for path in log.directory.iterdir()}
+        end = 6 * len(LINE) + 30
+        assert names == {"~0.0.log", f"~0.0.{4 * len(LINE)}.log", f"~0.0.{end}.log"}, "one for both"
+        assert LogFiles.found(log.directory, 0, 0, [end, 0, 4 * len(LINE)]).size == end
+        log.append(memoryview(LINE), ROOM)
+        assert (log.directory / f"~0.0.{end}.log").read_bytes() == LINE
+        assert [record.hole for record in log.read(6 * len(LINE), 0)] == [30, 0]
+
+    def test_all_of_it_goes(self, log: LogFiles) -> None:
+        (log.directory / exception_file_name(0, 0)).touch()
+        (log.directory / "~0.1.log").touch()
+        log.remove()
+        assert [path.name for path in log.directory.iterdir()] == ["~0.1.log"]
+        log.remove()
+        assert log.files == []
+
+    def test_on_a_full_disk_the_newest_takes_the_place_of_older_files_but_the_first(self, log: LogFiles) -> None:
+        log.drop(5)
+        log.append(memoryview(LINE), ROOM)
+        log.append(memoryview(LINE), LogLimits(2**30, lambda count: False))
+        assert [size // len(LINE) for _, size in log.files] == [3, 2], "what was in the middle made room"
+        assert not (log.directory / f"~0.0.{4 * len(LINE)}.log").exists()
+        assert log.stored == 5 * len(LINE)
+        log.append(memoryview(LINE), LogLimits(2**30, lambda count: False))
+        assert (log.stored, log.size) == (5 * len(LINE), 9 * len(LINE) + 5), "now it is the new that is dropped"
+
+    @pytest.mark.parametrize(("is_note", "kept"), [(True, True), (False, False)])
+    def test_a_note_is_worth_a_few_bytes_of_the_reserve(self, log: LogFiles, is_note: bool, kept: bool) -> None:
+        asked: list[bool] = []
+        data = encode(False, T, b"lost", note=True) if is_note else LINE
+        log.append(memoryview(data), LogLimits(2**30, lambda count: False, lambda: asked.append(True) is None))
+        assert (log.stored > 5 * len(LINE), bool(asked)) == (kept, kept)

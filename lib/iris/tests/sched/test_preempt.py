@@ -6,6 +6,8 @@ from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.events import Preempted
 from iris.domain.ids import AttemptId
 from iris.domain.states import JobState, PriorityBand, TaskState
+from iris.sched.plan import plan_round
+from iris.sched.preempt import Victims
 from iris.sched.testing import resources
 
 PRODUCTION, INTERACTIVE, BATCH = PriorityBand
@@ -183,3 +185,44 @@ def test_of_those_that_were_taken_first_who_turns_out_to_be_spared_is_spared(clu
     found = victims(cluster.schedule())
     assert len(found) == 2
     assert "/low/c/0:0" in found
+
+
+def count_calls(monkeypatch, name: str) -> list[object]:
+    """What is looked for in the rounds from now on."""
+    asked: list[object] = []
+    original = getattr(Victims, name)
+    monkeypatch.setattr(Victims, name, lambda self, *args: (asked.append(args), original(self, *args))[1])
+    return asked
+
+
+def test_of_many_gangs_that_wait_equal_ones_are_tried_once_and_others_as_far_as_there_is_time(cluster, monkeypatch):
+    """Each search looks at every host; a round must stay short however many gangs wait."""
+    for name in ("a1", "a2"):
+        cluster.connect(name, resources(2, 16), pool="a")
+    cluster.submit("/low/work", resources(2), replicas=2, band=BATCH)
+    cluster.schedule()
+    for number in range(5):
+        cluster.submit(f"/u/same{number}", resources(2), replicas=3, coscheduling_group_by="pool")
+    asked = count_calls(monkeypatch, "for_gang")
+    plan_round(cluster.view, cluster.now_ms)
+    assert len(asked) == 1
+    for number in range(20):
+        cluster.submit(f"/u/gang{number}", resources(2, 1 + number / 64), replicas=3, coscheduling_group_by="pool")
+    asked.clear()
+    plan = plan_round(cluster.view, cluster.now_ms)
+    assert len(asked) == 16
+    assert len(plan.reasons) == 25, "all are told why they wait"
+
+
+def test_where_nothing_less_urgent_runs_nothing_is_looked_for(cluster, monkeypatch):
+    cluster.connect("w", resources(2, 16))
+    cluster.submit("/u/first", resources(2))
+    cluster.schedule()
+    asked = count_calls(monkeypatch, "for_task")
+    cluster.submit("/u/second", resources(2))
+    cluster.submit("/low/third", resources(2), band=BATCH)
+    assert plan_round(cluster.view, cluster.now_ms).preemptions == []
+    assert asked == []
+    cluster.submit("/u/urgent", resources(2), band=PRODUCTION)
+    assert victims(plan_round(cluster.view, cluster.now_ms)) == ["/u/first/0:0"]
+    assert len(asked) == 1

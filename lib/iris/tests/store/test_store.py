@@ -1,6 +1,8 @@
 import sqlite3
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,10 +19,12 @@ from iris.domain.entities import (
     UserBudget,
     Worker,
 )
+from iris.domain.errors import StorageUnavailable
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, task_id
 from iris.domain.resources import Device, Resources
 from iris.domain.runtime import PackageSource, TaskRuntime
 from iris.domain.states import JobState, PriorityBand, TaskState
+from iris.store.damage import DatabaseDamaged
 from iris.store.db import DATABASE_NAME, SchemaTooNew, migrations
 from iris.store.store import Store
 from rigging.errors import Conflict, MarinError
@@ -171,6 +175,41 @@ def test_a_new_database_is_there_after_a_power_failure(names_survive: bool, tmp_
     left = disk.after_power_loss(tmp_path / "left", names_survive=names_survive)
     disk.close()
     assert (left / DATABASE_NAME).exists()
+
+
+def test_a_start_writes_nothing_that_need_not_be(tmp_path: Path) -> None:
+    """On a full disk it could not."""
+    Store.open(tmp_path).close()
+    store = Store.open(tmp_path)
+    wal = tmp_path / f"{DATABASE_NAME}-wal"
+    assert not wal.exists() or wal.stat().st_size == 0
+    store.close()
+
+
+def test_a_disk_that_does_not_answer_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.open(tmp_path)
+
+    def refuse(code: int) -> Callable[..., None]:
+        def execute(*args: object) -> None:
+            error = sqlite3.OperationalError("what it says may be secret")
+            error.sqlite_errorcode = code
+            raise error
+
+        return execute
+
+    for code, kind in (
+        (sqlite3.SQLITE_IOERR, StorageUnavailable),
+        (sqlite3.SQLITE_IOERR_READ, StorageUnavailable),
+        (sqlite3.SQLITE_ERROR, DatabaseDamaged),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "_connection", SimpleNamespace(execute=refuse(code)))
+            with pytest.raises(kind) as refused:
+                store.tasks_of(JobId("/ann/a"))
+            with pytest.raises(kind):
+                store.load()
+        assert ("secret" in str(refused.value)) is (kind is StorageUnavailable)
+    store.close()
 
 
 def test_a_second_controller_on_the_same_directory_is_refused(tmp_path: Path) -> None:

@@ -237,11 +237,8 @@ class _Round:
 
     def _preempt_for_task(self, job: Job, demand: Demand, band: PriorityBand) -> Host | None:
         victims = self._victims_for(band)
-        if victims is None or (demand, band) in self._hopeless:
-            return None
-        room = victims.for_task(demand, band, self._pools.of(demand))
-        if room is None:
-            self._hopeless.add((demand, band))
+        room = victims.for_task(demand, band, self._pools.of(demand)) if victims is not None else None
+        if victims is None or room is None:
             return None
         self._preempt(victims, room, job)
         return room.hosts[0]

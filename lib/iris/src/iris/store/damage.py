@@ -2,6 +2,7 @@
 
 import shlex
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -48,11 +49,8 @@ def database_damage(database: Path) -> str:
     found = file_damage(database)
     if found:
         return found
-    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
-    try:
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         return content_damage(connection, database)
-    finally:
-        connection.close()
 
 
 def file_damage(database: Path) -> str:

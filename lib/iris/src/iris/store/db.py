@@ -3,11 +3,13 @@
 import fcntl
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from iris.store.damage import DATABASE_NAME, DatabaseDamaged, content_damage, file_damage, is_corruption
 from rigging.errors import Conflict, MarinError
+from rigging.filesystem.atomic import sync_names
 
 __all__ = ["DATABASE_NAME", "SchemaTooNew", "connect", "lock", "migrate_to", "migrations", "schema_version"]
 
@@ -21,7 +23,7 @@ class SchemaTooNew(Conflict):
 
 def migrations() -> list[tuple[int, Path]]:
     """The numbered scripts (`0001_what.sql`), in the order in which they are applied."""
-    found = sorted((int(path.name.split("_", 1)[0]), path) for path in _MIGRATIONS.glob("*.sql"))
+    found = sorted((int(path.name.partition("_")[0]), path) for path in _MIGRATIONS.glob("*.sql"))
     if [number for number, _ in found] != list(range(1, len(found) + 1)):
         raise MarinError(f"the migrations in {_MIGRATIONS} are not numbered 1, 2, 3, ...: {[p.name for _, p in found]}")
     return found
@@ -81,19 +83,13 @@ def _make(path: Path) -> None:
     fresh.unlink(missing_ok=True)
     # Created here, as SQLite would follow the umask; its -wal file takes over the mode of the main file.
     os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    connection = sqlite3.connect(fresh, isolation_level=None)
     try:
-        migrate_to(connection, len(migrations()))
+        with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
+            migrate_to(connection, len(migrations()))
     except sqlite3.Error as error:
         raise MarinError(f"cannot make the database {path}: {error}") from error
-    finally:
-        connection.close()
     os.replace(fresh, path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_names(path)
 
 
 def schema_version(connection: sqlite3.Connection) -> int:

@@ -23,6 +23,7 @@ from iris.store.salvage_rules import mend
 from iris.store.store import Store
 from iris.store.wal_recovery import apply_pages, recover_pages
 from rigging.errors import Conflict, MarinError
+from rigging.filesystem.atomic import sync_names
 
 _SUFFIXES: Final = ("", "-wal", "-shm")
 _WORK: Final = "iris.db.salvaging"
@@ -122,7 +123,7 @@ def salvage(state_dir: Path, now_s: float | None = None) -> Salvaged:
                 os.replace(path, place / path.name)
         move_logs(state_dir / "logs", leftovers.unknown, place / "logs")
         os.replace(fresh, database)
-        _sync(state_dir)
+        sync_names(database)
         return Salvaged(damage, rows, notes, place, is_whole=not notes)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -133,13 +134,10 @@ def _damage(state_dir: Path) -> str:
     if not (state_dir / DATABASE_NAME).exists() and not file_damage(state_dir / DATABASE_NAME):
         return ""
     try:
-        connection = connect(state_dir)
-        try:
+        with contextlib.closing(connect(state_dir)) as connection:
             store = Store(connection, -1, state_dir / DATABASE_NAME)
             store.load()
             store.load(lean=True)
-        finally:
-            connection.close()
     except DatabaseDamaged as error:
         return error.what
     return ""
@@ -207,16 +205,14 @@ def _replace_first_page(copy: Path, work: Path) -> None:
 
 def _fresh(path: Path) -> Path:
     if not path.exists():
-        connection = sqlite3.connect(path, isolation_level=None)
-        migrate_to(connection, len(migrations()))
-        connection.close()
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            migrate_to(connection, len(migrations()))
     return path
 
 
 def _read(copy: Path) -> _Try:
-    connection = sqlite3.connect(copy, isolation_level=None)
-    connection.text_factory = lambda data: data.decode(errors="surrogateescape")
-    try:
+    with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+        connection.text_factory = lambda data: data.decode(errors="surrogateescape")
         connection.execute("PRAGMA cell_size_check=1")
         try:
             (version,) = connection.execute("SELECT max(version) FROM schema_version").fetchone()
@@ -229,8 +225,6 @@ def _read(copy: Path) -> _Try:
                 found.tables[name] = _read_table(connection, name)
         _fill_by_key(connection, found)
         return found
-    finally:
-        connection.close()
 
 
 def _read_table(connection: sqlite3.Connection, name: str) -> Table:
@@ -251,10 +245,10 @@ def _read_table(connection: sqlite3.Connection, name: str) -> Table:
     return Table(columns, intact, whole and len(intact) == len(rows))
 
 
-def _scan(connection: sqlite3.Connection, query: str) -> tuple[list[Row], bool]:
+def _scan(connection: sqlite3.Connection, query: str, *values: object) -> tuple[list[Row], bool]:
     rows: list[Row] = []
     try:
-        for row in connection.execute(query):
+        for row in connection.execute(query, values):
             rows.append(row)
     except sqlite3.Error:
         return rows, False
@@ -275,19 +269,9 @@ def _fill_by_key(connection: sqlite3.Connection, found: _Try) -> None:
             continue
         rows = dict.fromkeys(table.rows)
         for job_id in ids:
-            more, _ = _scan_key(connection, name, job_id)
+            more, _ = _scan(connection, f"SELECT * FROM {name} WHERE job_id = ?", job_id)
             rows |= dict.fromkeys(row for row in more if _is_text_whole(row))
         found.tables[name] = Table(table.columns, tuple(rows), False)
-
-
-def _scan_key(connection: sqlite3.Connection, name: str, job_id: object) -> tuple[list[Row], bool]:
-    rows: list[Row] = []
-    try:
-        for row in connection.execute(f"SELECT * FROM {name} WHERE job_id = ?", (job_id,)):
-            rows.append(row)
-    except sqlite3.Error:
-        return rows, False
-    return rows, True
 
 
 def _is_text_whole(row: Row) -> bool:
@@ -303,8 +287,7 @@ def _is_text_whole(row: Row) -> bool:
 def _write(fresh: Path, found: _Try, now_ms: int, leftovers: Leftovers) -> tuple[str, ...]:
     """Make the new database; returns what is to be told."""
     os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    connection = sqlite3.connect(fresh, isolation_level=None)
-    try:
+    with contextlib.closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
         version = found.version if 0 < found.version <= len(migrations()) else len(migrations())
         migrate_to(connection, version)
         connection.execute("BEGIN")
@@ -316,11 +299,10 @@ def _write(fresh: Path, found: _Try, now_ms: int, leftovers: Leftovers) -> tuple
         migrate_to(connection, len(migrations()))
         damaged = frozenset(name for name in _TABLES if name in found.tables and not found.tables[name].whole)
         older = f"{found.lost_pages} pages of its newest commits cannot be read" if found.lost_pages else ""
-        return mend(connection, damaged, now_ms, older, leftovers)
-    finally:
-        connection.close()
-        with fresh.open("rb") as file:
-            os.fsync(file.fileno())
+        notes = mend(connection, damaged, now_ms, older, leftovers)
+    with fresh.open("rb") as file:
+        os.fsync(file.fileno())
+    return notes
 
 
 def _insert(connection: sqlite3.Connection, name: str, table: Table) -> None:
@@ -337,19 +319,8 @@ def _insert(connection: sqlite3.Connection, name: str, table: Table) -> None:
 
 
 def _count(database: Path) -> dict[str, int]:
-    connection = sqlite3.connect(database)
-    try:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
         return {
             name: int(connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0])
             for name in ("jobs", "tasks", "workers", "budgets", "endpoints")
         }
-    finally:
-        connection.close()
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -77,35 +77,24 @@ def _writes(changes: Changes, fresh: Sequence[Job], specs: SpecWriter) -> list[O
         rows["job_env_vars"] = [(job_id, env_vars) for job_id, _, env_vars in texts if env_vars]
     rows["jobs"] = [job_row(job) for job in changes.jobs.values()]
     rows["tasks"] = [task_row(task) for task in changes.tasks.values()]
-    # Most commits have none of the others, and there are as many commits as jobs.
-    if changes.workers:
-        rows["workers"] = [worker_row(worker) for worker in changes.workers.values()]
-    if changes.budgets:
-        rows["budgets"] = [budget_row(budget) for budget in changes.budgets.values()]
-    if changes.endpoints:
-        rows["endpoints"] = [endpoint_row(endpoint) for endpoint in changes.endpoints.values() if endpoint is not None]
-    if changes.stopping:
-        rows["stopping"] = [stopping_row(name, found) for name, found in changes.stopping.items() if found is not None]
-    if changes.lost:
-        rows["lost_attempts"] = [lost_row(name, found) for name, found in changes.lost.items() if found is not None]
+    rows["workers"] = [worker_row(worker) for worker in changes.workers.values()]
+    rows["budgets"] = [budget_row(budget) for budget in changes.budgets.values()]
+    rows["endpoints"] = [endpoint_row(endpoint) for endpoint in changes.endpoints.values() if endpoint is not None]
+    rows["stopping"] = [stopping_row(name, found) for name, found in changes.stopping.items() if found is not None]
+    rows["lost_attempts"] = [lost_row(name, found) for name, found in changes.lost.items() if found is not None]
     return [upsert(table, found) for table, found in rows.items() if found]
 
 
 def _removals(changes: Changes, replaced: Sequence[JobId]) -> list[Op]:
-    names: list[tuple[str, Sequence[str]]] = []
-    if changes.forgotten_jobs:
-        forgotten = sorted(changes.forgotten_jobs)
-        names += ((table, forgotten) for table in ("tasks", "job_env_vars", "job_specs", "jobs"))
-    if changes.forgotten_workers:
-        names.append(("workers", sorted(changes.forgotten_workers)))
-    if replaced:
-        names += ((table, replaced) for table in ("tasks", "job_env_vars"))
-    if changes.endpoints:
-        names.append(("endpoints", [name for name, endpoint in changes.endpoints.items() if endpoint is None]))
-    if changes.stopping:
-        names.append(("stopping", [name for name, attempt in changes.stopping.items() if attempt is None]))
-    if changes.lost:
-        names.append(("lost_attempts", [name for name, attempt in changes.lost.items() if attempt is None]))
+    forgotten = sorted(changes.forgotten_jobs)
+    names: list[tuple[str, Sequence[str]]] = [
+        *((table, forgotten) for table in ("tasks", "job_env_vars", "job_specs", "jobs")),
+        ("workers", sorted(changes.forgotten_workers)),
+        *((table, replaced) for table in ("tasks", "job_env_vars")),
+        ("endpoints", [name for name, endpoint in changes.endpoints.items() if endpoint is None]),
+        ("stopping", [name for name, attempt in changes.stopping.items() if attempt is None]),
+        ("lost_attempts", [name for name, attempt in changes.lost.items() if attempt is None]),
+    ]
     return [Delete(table, gone) for table, gone in names if gone]
 
 

@@ -19,7 +19,7 @@ def test_names_are_read_back_and_strange_ones_ignored() -> None:
         "journal/1-2-3",
     ]
     strange += ["generations/1", "snapshots/1-2-3-4.db.gz", "journal/1-2-3-4-5.gz", "other/1-2", "other/1-2-3-4"]
-    found = listing_of([*(item.name for item in items), *strange])
+    found = listing_of([*strange, *(item.name for item in items)])
     assert [*found.generations, *found.snapshots, *found.segments] == items
 
 

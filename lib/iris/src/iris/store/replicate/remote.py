@@ -1,6 +1,7 @@
 """Reading and writing the remote state directory."""
 
 import gzip
+import shutil
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -70,8 +71,7 @@ class RemoteState:
                 atomic_write(f"{self.url}/{snapshot.name}") as target,
                 gzip.GzipFile(fileobj=target, mode="wb", compresslevel=_FAST, mtime=0) as packed,
             ):
-                while chunk := source.read(2**20):
-                    packed.write(chunk)
+                shutil.copyfileobj(source, packed)
             return snapshot
         finally:
             scratch.unlink(missing_ok=True)
@@ -81,8 +81,7 @@ class RemoteState:
         filesystem, path = url_to_fs(f"{self.url}/{snapshot.name}")
         target.touch(mode=0o600)
         with filesystem.open(path, "rb") as source, gzip.GzipFile(fileobj=source) as packed, target.open("wb") as file:
-            while chunk := packed.read(2**20):
-                file.write(chunk)
+            shutil.copyfileobj(packed, file)
 
     def remove(self, names: Sequence[str]) -> None:
         filesystem, root = url_to_fs(self.url)

@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,13 +40,10 @@ def rewind(url: str, state_dir: Path, at_ms: int | None, lease_timeout_s: float 
         generation = max(lease.fencing_token, listing.newest_generation + 1)
         moved_to = _make_room(state_dir)
         sequence = restore(remote, state_dir, at_ms)
-        connection = sqlite3.connect(state_dir / DATABASE_NAME, isolation_level=None)
-        try:
+        with closing(sqlite3.connect(state_dir / DATABASE_NAME, isolation_level=None)) as connection:
             # This database is the new generation's, so a controller that starts on it keeps it.
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("UPDATE replication SET generation = ?", (generation,))
-        finally:
-            connection.close()
         remote.put_generation(Generation(generation, sequence))
         return Rewound(sequence, moved_to)
     finally:
