@@ -51,3 +51,13 @@ def test_rebasing() -> None:
     ):
         with pytest.raises(InvalidRequest, match=reason):
             rebase_file_path(*arguments)
+
+
+def test_a_size_that_is_not_told_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sizeless:
+        def size(self, path: str) -> None:
+            return None
+
+    monkeypatch.setattr("marin.utils.url_to_fs", lambda path: (Sizeless(), path))
+    with pytest.raises(InvalidRequest, match=r"x://a: the .* filesystem does not tell its size"):
+        fsspec_size("x://a")

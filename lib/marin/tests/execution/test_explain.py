@@ -210,3 +210,16 @@ def test_a_script_that_is_not_there(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "nothing.py" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_pinned_path_is_told_from_a_new_version(
+    make_step: MakeStep, make_executor: MakeExecutor, explain: Explain
+) -> None:
+    (made,) = make_executor().run([make_step("a", versioned(1))]).values()
+    pinned = make_step("a", versioned(1), override_output_path="pinned/a")
+    found = explain(pinned)["a"]
+    assert found.fate is Fate.RUN
+    assert found.reason == f"its output path is pinned; {made} has the same version"
+    other = explain(make_step("a", versioned(2), override_output_path="pinned/a"))["a"]
+    assert other.reason == "no output of this version is there yet"
+    assert other.differences == [Difference("x", "1", "2")]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fray.types import ResourceConfig
+from marin.execution import spec_stream
 from marin.execution.artifact import Artifact
 from marin.execution.executor_step_status import (
     STATUS_DEP_FAILED,
@@ -20,8 +21,8 @@ from marin.execution.executor_step_status import (
     StatusFile,
 )
 from marin.execution.function_source import function_source
-from marin.execution.leasing import step_lease
-from marin.execution.run_events import RunEnded, RunEvent, RunStarted, StepEnd, StepEnded
+from marin.execution.leasing import open_step_lease, step_lease
+from marin.execution.run_events import RunEnded, RunEvent, RunStarted, StepEnd, StepEnded, StepQueued
 from marin.execution.spec_stream import LOOKING_THREADS, READ_AHEAD
 from marin.execution.step_runner import StepRunner, check_cache, run_step
 from marin.execution.step_spec import StepSpec
@@ -309,3 +310,80 @@ def test_the_job_of_a_spec_that_fails_is_named(make_spec: MakeSpec, prefix: str,
     [end] = [event for event in recorder.events if isinstance(event, StepEnded)]
     assert end.log is not None
     assert end.log.startswith("job ")
+
+
+def test_of_many_failures_some_are_named_and_the_rest_is_counted(
+    runner: StepRunner, make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spec_stream, "LISTED_FAILURES", 2)
+    specs = [make_spec(f"s{number}", fn=fail) for number in range(5)]
+    with pytest.raises(StepFailed) as failed:
+        runner.run([*specs, make_spec("after", specs[0])])
+    head, one, other, rest, left_out = str(failed.value).splitlines()
+    assert head == "5 step(s) failed:"
+    assert one.endswith("ValueError: bad")
+    assert other.endswith("ValueError: bad")
+    assert rest == "  and 3 more"
+    assert left_out == "not run, because a dependency failed: 1 step(s)"
+
+
+def test_what_hangs_on_a_failure_in_two_ways_ends_once(
+    runner: StepRunner, make_spec: MakeSpec, recorder: Recorder
+) -> None:
+    a = make_spec("a", fn=fail)
+    b, c = make_spec("b", a), make_spec("c", a)
+    d = make_spec("d", b, c)
+    with pytest.raises(StepFailed, match="1 step"):
+        runner.run([d])
+    ended = sorted(event.name for event in recorder.events if isinstance(event, StepEnded))
+    assert ended == ["a", "b", "c", "d"]
+    assert recorder.ends()["d"] is StepEnd.DEP_FAILED
+
+
+def test_a_status_that_cannot_be_read_fails_its_step_only(
+    runner: StepRunner, make_spec: MakeSpec, recorder: Recorder, journal: list[str]
+) -> None:
+    broken, fine = make_spec("broken"), make_spec("fine")
+    Path(broken.output_path, ".executor_status").mkdir(parents=True)
+    with pytest.raises(StepFailed, match="IsADirectoryError"):
+        runner.run([broken, fine])
+    assert recorder.ends() == {"broken": StepEnd.FAILED, "fine": StepEnd.SUCCEEDED}
+    assert journal == ["fine"]
+
+
+def test_outputs_that_are_not_remembered_any_more_are_looked_at_again(
+    runner: StepRunner, make_spec: MakeSpec, journal: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spec_stream, "REMEMBERED_OUTPUTS", 1)
+    a = make_spec("a")
+    b = make_spec("b", a)
+    runner.run([a, b, make_spec("c", a), make_spec("d", a, b)])
+    assert sorted(journal) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("end", ["it is made", "the run ends first"])
+def test_who_waits_for_another_run_goes_on_when_that_has_ended(
+    runner: StepRunner, make_spec: MakeSpec, recorder: Recorder, journal: list[str], end: str
+) -> None:
+    spec = make_spec("a")
+    other = open_step_lease(spec.output_path, "a")
+    assert other.begin(force_run_failed=True)
+
+    def specs() -> Iterator[StepSpec]:
+        yield spec
+        eventually(lambda: any(isinstance(event, StepQueued) for event in recorder.events), "the step is known")
+        if end == "it is made":
+            threading.Timer(0.05, other.end, [STATUS_SUCCESS]).start()
+            return
+        eventually(lambda: any(thread.name == "marin-lease-keeper" for thread in threading.enumerate()), "it waits")
+        raise LookupError("no more specs")
+
+    if end == "it is made":
+        runner.run(specs())
+        assert recorder.ends() == {"a": StepEnd.CACHED}
+    else:
+        with pytest.raises(LookupError, match="no more specs"):
+            runner.run(specs())
+        other.end(STATUS_SUCCESS)
+        assert other.lost is False
+    assert journal == []

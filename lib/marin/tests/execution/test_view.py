@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from marin.execution.run_events import RunEnded, RunStarted, StepEnd, StepEnded, StepQueued, StepStarted
+from marin.execution.run_events import RunEnded, RunStarted, StepEnd, StepEnded, StepJobQueued, StepQueued, StepStarted
 from marin.execution.view import Board, LiveView, clock_text
 
 
@@ -144,3 +144,20 @@ def test_a_terminal_has_a_view_and_a_file_has_lines(tmp_path: Path, is_terminal:
     assert ("0 running, 0 waiting, 1 done, 0 cached, 0 failed" in text) == is_terminal
     assert ("step a: done in" in text) != is_terminal
     assert ("\x1b[" in text) == is_terminal
+
+
+def test_a_step_whose_job_waits_is_queued_until_it_starts() -> None:
+    found = Board()
+    found.take(RunStarted(100.0, 1))
+    found.take(StepQueued(100.0, "s", "/p/s"))
+    found.take(StepJobQueued(101.0, "s", "/p/s", "no TPU is free"))
+    line, summary = found.lines(now=101.0, width=80, height=20)
+    assert line.startswith("  s  ")
+    assert "no TPU is free" in line
+    assert line.endswith("/p/s")
+    assert "0 running, 1 queued, 0 waiting" in summary
+    found.take(StepStarted(102.0, "s", "/p/s"))
+    assert "1 running, 0 waiting" in found.summary(102.0)
+    found.take(StepJobQueued(103.0, "t", "/p/t", "no TPU is free"))
+    found.take(StepEnded(103.0, "t", "/p/t", StepEnd.FAILED, error="bad"))
+    assert "1 running, 0 waiting" in found.summary(103.0)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from marin.run.auth_token import find_token
-from marin.run.cluster_target import DEFAULT_ADDRESS, find_target
+from marin.run.cluster_target import DEFAULT_ADDRESS, find_target, read_cluster_file
 from rigging.errors import Denied, InvalidRequest, NotFound
 
 FILE = "cluster_name: marin\nprovider: {type: local, head_ip: 127.0.0.1}\n"
@@ -91,3 +91,21 @@ def test_the_users_token(tmp_path: Path) -> None:
     assert "mine" not in repr(found)
     with pytest.raises(Denied, match=r"RAY_AUTH_TOKEN_PATH: the token file .*none"):
         find_token({"RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "cannot be read"),
+        ("a: [", "cannot be read"),
+        ("- a", "is no Ray cluster file"),
+        ("provider: {type: gcp}", "is no Ray cluster file"),
+        ("cluster_name: a\nprovider: gcp", "is no Ray cluster file"),
+    ],
+)
+def test_a_file_that_describes_no_cluster_is_named(tmp_path: Path, content: str | None, said: str) -> None:
+    file = tmp_path / "c.yaml"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(InvalidRequest, match=f"{file} {said}"):
+        read_cluster_file(file)

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
 
 from marin.run import connection, run_job
@@ -303,3 +304,22 @@ def test_a_job_is_followed_to_its_end_when_nobody_reads_its_output(at: JobsServe
     os.close(writing)
     assert done.returncode == 5
     assert "output is not shown: Broken pipe" in done.stderr
+
+
+def test_without_ray_the_package_to_install_is_named(
+    project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "marin.run.run_job", None)
+    assert main(COMMAND) == 5
+    assert "jobs on Ray need `pip install 'marin[ray]'`" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("raised", "code"), [(click.Abort, 130), (KeyboardInterrupt, 130)])
+def test_a_command_that_is_interrupted_ends_as_shells_expect(
+    project: Path, monkeypatch: pytest.MonkeyPatch, raised: type[BaseException], code: int
+) -> None:
+    def interrupt(*_: object) -> int:
+        raise raised
+
+    monkeypatch.setattr("marin.run.ray_run.run", interrupt)
+    assert main(COMMAND) == code

@@ -171,3 +171,22 @@ def test_the_clusters_own_ray_is_kept(project: Path) -> None:
     assert prepared.submission.pip == ("fsspec>=2025.3", "tokenizers>=0.20", "transformers>=4.50", "six")
     without = prepare(RunOptions(("true",), pip_deps=("six",), project_dependencies=False), {})
     assert without.submission.pip == ("six",)
+
+
+def test_what_cannot_be_packed_is_named_and_what_is_gone_is_not_missed(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "gone.py").write_text("")
+    (project / "a\\b.py").write_text("")
+    listing = list_working_directory(project, {})
+    (project / "gone.py").unlink()
+    package = pack(project, listing)
+    assert package.file_count == len(listing.files) - 2
+    assert any("has a backslash in its name, which Ray refuses; it is left out" in said for said in package.warnings)
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(InvalidRequest, match="of the working directory cannot be read: Permission denied"):
+        pack(project, listing)

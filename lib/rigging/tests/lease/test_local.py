@@ -137,3 +137,23 @@ def test_on_a_full_disk_a_lease_stays_as_it_was(tmp_path: Path, monkeypatch: pyt
     monkeypatch.undo()
     assert (tmp_path / "x.lock").read_bytes() == before
     lock.refresh()
+
+
+def test_a_child_that_was_forked_within_a_turn_does_not_keep_others_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_BUSY_LIMIT_SECONDS", 0.01)
+    of_child: list[int] = []
+    store = LocalLeaseStore(str(tmp_path / "x.lock"))
+    flock = fcntl.flock
+
+    def forked(descriptor: int, operation: int) -> None:
+        flock(descriptor, operation)
+        if not of_child:
+            of_child.append(os.dup(descriptor))  # as a fork has it: one open file, one lock
+
+    monkeypatch.setattr(fcntl, "flock", forked)
+    with store.exclusive(create=True):
+        pass
+    assert create_lock(str(tmp_path / "x.lock")).try_acquire()
+    os.close(of_child[0])

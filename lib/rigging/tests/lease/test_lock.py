@@ -21,6 +21,7 @@ from rigging.distributed_lock import (
 from rigging.errors import InvalidRequest, LeaseLost
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
 from rigging.lease import best_effort
+from rigging.lease.base import fence_from_bytes
 from rigging.testing import FakeClock
 
 MakeLock = Callable[..., LeaseLock]
@@ -353,3 +354,24 @@ def test_a_holders_name_that_no_lock_file_could_hold_is_refused(lock: MakeLock) 
     assert not lock("another").try_acquire()
     with pytest.raises(InvalidRequest, match=r"'aaa.*has 70000 characters; .*at most 4096"):
         lock("a" * 70_000)
+
+
+def test_only_who_takes_a_lease_from_another_says_so(
+    lock: MakeLock, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, again, other = lock("one"), lock("one"), lock("two")
+    assert first.try_acquire()
+    assert again.try_acquire()
+    assert not other.try_acquire()
+    assert "took it over" not in caplog.text
+    clock.advance(90)
+    assert other.try_acquire()
+    assert "two took it over from one" in caplog.text
+
+
+def test_a_fencing_number_ends_where_its_holder_begins() -> None:
+    assert fence_from_bytes(b"", "x") == 0
+    assert fence_from_bytes(b"00000000000000000007", "x") == 7
+    assert fence_from_bytes(b"00000000000000000007 host-1 \t ", "x") == 7
+    for unreadable in (b"seven", b"   ", b"7host"):
+        assert fence_from_bytes(unreadable, "x") > 10**12

@@ -201,3 +201,44 @@ def test_a_part_that_is_there_already_is_looked_at_closer(tmp_path: Path) -> Non
     Path(final).write_bytes(b"published meanwhile")
     assert create_part(final, "v") is None
     assert os.listdir(tmp_path) == ["x"]
+
+
+def test_a_child_that_was_forked_meanwhile_does_not_keep_the_claim(tmp_path: Path) -> None:
+    """It has the descriptors of its parent, and may live on for hours."""
+    final = str(tmp_path / "x")
+    first = claim_part(final, "v", 60)
+    assert first is not None
+    path, of_child = first.path, os.dup(first.descriptor)  # as a fork has it: one open file, one lock
+    first.append(b"12")
+    first.close()
+    first.close()
+    second = claim_part(final, "v", 60)
+    assert second is not None
+    assert (second.path, second.size) == (path, 2)
+    second.restart()
+    second.append(b"3")
+    assert second.publish(final)
+    second.close()
+    os.close(of_child)
+    assert Path(final).read_bytes() == b"3"
+
+
+def test_who_is_late_waits_as_long_as_the_copy_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    final = str(tmp_path / "x")
+    first = claim_part(final, "v", 60)
+    assert first is not None
+    times, looks = iter(range(0, 1000, 9)), []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) < 9:
+            first.append(b"1")
+
+    monkeypatch.setattr(part_module.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(part_module.time, "sleep", sleep)
+    other = claim_part(final, "v", 10)
+    assert other is not None
+    assert len(looks) == 10, "nine seconds apart, and the copy grew but for the last two looks"
+    assert max(looks) <= 0.02
+    other.close()
+    first.close()

@@ -58,6 +58,7 @@ def folder(path: Path, settings: str = SETTINGS, template: str = TEMPLATE) -> Pa
         ('default = "one"', 'default = "two"', "default 'two' is none of the clusters one"),
         ('default = "one"', 'default = "one"\nclutsers = 1', "unknown key 'clutsers'; did you mean 'clusters'?"),
         ("workers = [", "workers = 3 # [", "workers 3 is no list"),
+        ("[clusters.one]", "[clusters]\none = 7\n[clusters.two]", "7 is no table"),
         ("workers = [", "workers = [] # [", "cluster one: it has no workers"),
         ("min = 1, max = 2 }", 'max = 2 }, { tpu = "v4-8", max = 1}', "two workers have one TPU type and capacity"),
         ("default =", "default", "cannot be read"),
@@ -161,3 +162,18 @@ def test_a_rename_is_warned_of_when_it_is_made(tmp_path: Path, capsys: pytest.Ca
 def test_a_folder_without_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "--dir", str(tmp_path)]) == 4
     assert "has no clusters.toml" in capsys.readouterr().err
+
+
+def test_files_that_nothing_makes_any_more_and_a_missing_template_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = folder(tmp_path)
+    assert main(["generate", "--dir", str(where)]) == 0
+    (where / "marin-old.yaml").write_text("cluster_name: marin-old\n")
+    assert main(["generate", "--dir", str(where)]) == 0
+    said = capsys.readouterr().err
+    assert "marin-old.yaml: no cluster makes this file any more; bring its cluster down before you remove it" in said
+    assert (where / "marin-old.yaml").exists(), "nothing is removed"
+    (where / "marin-cluster-template.yaml").unlink()
+    assert main(["generate", "--dir", str(where)]) == 3
+    assert "marin-cluster-template.yaml cannot be read" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """The driver of `map_files` as workers and queues end; queue and jobs are played."""
 
+import pickle
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ from fray import Client, Entrypoint, JobHandle, JobRequest, JobStatus
 from fray.errors import ActorLost
 from marin.run.mapping import map_run
 from marin.run.mapping.map_run import MapRun
-from marin.run.mapping.result import MapFilesResult
+from marin.run.mapping.result import MapFilesResult, failure_of
 from marin.run.mapping.state import EndedWorker, FileStatus, FileTask, FinishedFile, QueueRules, QueueUpdate
 from rigging.errors import JobFailed
 
@@ -155,3 +156,10 @@ def test_at_the_end_those_that_wait_are_ended_and_those_that_work_end_by_themsel
     bench.run.stop(at_once)
     assert [min(handle.terminated, 1) for handle in (waiting, working)] == terminated
     assert not bench.run.workers
+
+
+def test_failures_come_whole_through_pickle() -> None:
+    result = MapFilesResult(total=2, failed=1, manifest="m.jsonl")
+    sent: Any = pickle.loads(pickle.dumps(failure_of(result)))
+    assert str(sent) == str(failure_of(result))
+    assert (sent.result.total, sent.result.failed) == (2, 1)
