@@ -165,6 +165,21 @@ class TestRemoval:
         bench.directories.remove(NAME)
         assert not former.exists(), "where former releases had them"
 
+    def test_one_that_had_nothing_of_its_own_may_begin_anew_with_a_copy(self, make: Make) -> None:
+        """What it was made ready for is gone, and other ground was prepared."""
+        bench = make(IsolationMode.BIND)
+        plain = own_ground()
+        bench.directories.make(NAME, plain)
+        assert bench.directories.mounts(NAME, plain) == ()
+        bench.directories.remove(NAME)
+        ground = bench.copied()
+        bench.directories.make(NAME, ground)
+        assert bench.directories.mounts(NAME, ground)
+        copy = Path(bench.paths.layer(NAME))
+        assert copy.exists()
+        bench.directories.remove(NAME)
+        assert not copy.exists()
+
     def test_layers_in_which_nothing_was_written_are_given_to_the_next_with_the_same_mounts(self, make: Make) -> None:
         bench = make(IsolationMode.OVERLAY)
 

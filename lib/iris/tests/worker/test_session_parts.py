@@ -14,6 +14,7 @@ from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.worker.agent import Agent, AgentEnd, Connection
+from iris.worker.disk_offer import Offer
 from iris.worker.outbox import Outbox
 from iris.worker.session import ControllerLink, Incompatible, Session, SessionEnd, WorkerIdentity
 from iris.worker.socket_call import SocketCall
@@ -22,6 +23,7 @@ from rigging.errors import Conflict, NotFound, Unavailable
 from rigging.timing import ExponentialBackoff
 
 IDENTITY = WorkerIdentity("w1", "i1", Resources(4000, 1, 2), {"zone": "a"})
+MB = 2**20
 SEEN = Observation("/u/job/0:0", TaskState.RUNNING, 7)
 
 
@@ -261,6 +263,30 @@ def test_trouble_is_told_with_a_beat_once_and_again_when_it_is_over() -> None:
             message = await bench.next_sent(number + 2)
             told.append(message.trouble if message.HasField("trouble") else None)
         assert told == ["no guardian", None, "", None]
+        bench.call.say(GOODBYE)
+        await task
+
+    play(scenario)
+
+
+def test_what_is_offered_is_told_at_the_beginning_and_with_a_beat_once_it_is_another() -> None:
+    async def scenario(bench: Bench) -> None:
+        free = [100 * MB]
+        offer = Offer(Resources(4000, 1, 50 * MB), lambda: free[0])
+        bench.session = Session(bench.call, IDENTITY, bench.supervisor, lambda: bench.now, offer)  # type: ignore[arg-type]
+        task = bench.begin(heartbeat_interval_ms=600_000)
+        await bench.supervisor.is_resumed.wait()
+        assert bench.call.sent[0].hello.capacity.disk_bytes == 100 * MB
+        told = []
+        # What attempts were promised may be what is lacking: then nothing is known to have changed.
+        steps = ((300, 100, 0), (0, 200, 0), (300, 200, 0), (300, 60, 150), (300, 60, 0))
+        for number, (seconds, now_free, reserved) in enumerate(steps):
+            free[0], bench.supervisor.reserved_disk = now_free * MB, reserved * MB
+            bench.now += seconds * 1000
+            bench.supervisor.outbox.observe(SEEN)
+            message = await bench.next_sent(number + 2)
+            told.append(message.capacity.disk_bytes // MB if message.HasField("capacity") else None)
+        assert told == [None, None, 200, None, 60]
         bench.call.say(GOODBYE)
         await task
 

@@ -60,6 +60,11 @@ class Kernel:
         else:
             shutil.copytree(lower, target, dirs_exist_ok=True)
         # In a fork, which ends with this try.
+        if "shared file" in self.flaws:
+            os.unlink(f"{target}/changed")
+            os.link(f"{lower}/changed", f"{target}/changed")
+        if "shared folder" in self.flaws:
+            self._patch.setattr(shutil, "rmtree", lambda path: (_emptied(path), _emptied(f"{lower}/folder", False)))
         if "kept" in self.flaws:
             self._patch.setattr(Path, "write_text", lambda *_: None)
         if "there" in self.flaws:
@@ -73,6 +78,13 @@ class Kernel:
             raise OSError(errno.EPERM, "no bind")
         if os.getpid() != self.main and read_only and "writable" not in self.flaws:
             self._patch.setattr(Path, "touch", _read_only)
+
+
+def _emptied(folder: str | Path, and_removed: bool = True) -> None:
+    for name in os.listdir(folder):
+        os.unlink(f"{folder}/{name}")
+    if and_removed:
+        os.rmdir(folder)
 
 
 def _read_only(path: Path) -> None:
@@ -103,6 +115,8 @@ class TestAbility:
             (("redirect_dir",), (), OVERLAY, "", ("redirect_dir=on': [Errno 22] no redirect_dir",)),
             (("lowerdir",), (), BIND, "", ("no overlay with options '': [Errno 22] no lowerdir",)),
             ((), ("shared",), BIND, "", ("what a task changes reaches the shared directory",)),
+            ((), ("shared file",), BIND, "", ("what a task changes reaches the shared directory",)),
+            ((), ("shared folder",), BIND, "", ("what a task changes reaches the shared directory",)),
             ((), ("kept",), BIND, "", ("what a task changes does not stay changed",)),
             ((), ("there",), BIND, "", ("what a task changes does not stay changed",)),
             ((), ("filled",), BIND, "", ("what a task changes does not stay changed",)),
