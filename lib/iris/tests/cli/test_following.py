@@ -190,6 +190,49 @@ def test_output_that_does_not_come_is_not_waited_for_for_ever(
         held.set()
 
 
+class Output:
+    """What prints a job's output; notes how it is ended."""
+
+    error = None
+    unwritten = ""
+
+    def __init__(self) -> None:
+        self.ended: list[Any] = []
+
+    def join(self, timeout: float) -> bool:
+        self.ended.append(timeout)
+        return True
+
+    def stop(self) -> None:
+        self.ended.append("stopped")
+
+
+SILENT = SilentAttempt("/ann/a/0:0", "w", 9)
+
+
+@pytest.mark.parametrize(
+    ("answer", "stopped", "stops", "ended"),
+    [
+        (job(JobState.SUCCEEDED), None, True, [15.0]),
+        (ControllerUnreachable("it is gone", was_connected=True), None, True, ["stopped"]),
+        (Interrupted(signal.SIGINT), None, False, ["stopped"]),
+        (Interrupted(signal.SIGINT), Stopped((JOB,)), True, [15.0]),
+        (Interrupted(signal.SIGINT), Stopped((JOB,), (SILENT,)), True, [0.0]),
+        (Interrupted(signal.SIGINT), Unavailable("no route"), True, ["stopped"]),
+        (Interrupted(signal.SIGINT), Interrupted(signal.SIGINT), True, ["stopped"]),
+    ],
+)
+def test_output_is_waited_for_where_it_comes_and_ended_where_nobody_looks(
+    followed: Follow, monkeypatch: pytest.MonkeyPatch, answer: Any, stopped: Any, stops: bool, ended: list[Any]
+) -> None:
+    output, client = Output(), Client(answer)
+    monkeypatch.setattr(follow, "LogThread", lambda *given: output)
+    if stopped is not None:
+        client.stopped = stopped
+    followed(client, stops=stops)
+    assert output.ended == ended
+
+
 def test_the_whole_of_a_long_error_is_in_the_output() -> None:
     failed = job(
         JobState.FAILED, error="ValueError: x\n  at line 3", deciding_task_id="/ann/a/0", started_at_ms=0, replicas=1

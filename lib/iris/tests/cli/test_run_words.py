@@ -75,6 +75,15 @@ def test_devices():
         ("/bin/true", "true"),
         ("./run me.sh", "run"),
         ("...", "job"),
+        ("uv sync --locked", "sync"),
+        ("uv run", "uv"),
+        ("nohup", "nohup"),
+        ("time /bin/ls -l", "ls"),
+        ("A=1", "A=1"),
+        ("python -m", "python"),
+        ("python3", "python3"),
+        ("python -u x.py -c", "python"),
+        ("x" * 100, "x" * 80),
     ],
 )
 def test_a_job_is_named_after_what_it_runs(command, name):

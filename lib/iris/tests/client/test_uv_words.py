@@ -34,6 +34,12 @@ from iris.uv_words import cause_of
             "error: Failed to parse: `click=8.0`\n  cause: no such comparison operator\n         click=8.0\n",
             "Failed to parse: `click=8.0`: no such comparison operator click=8.0",
         ),
+        (
+            "error: Failed\n  cause: it was built\n  [stderr]\n  no compiler\n  cause: exit status 1,\n  as told\n"
+            "hint: x\n  cause: of something else\n",
+            "Failed: it was built: exit status 1, as told: no compiler",
+        ),
+        ("error: one thing\n  more about it\n  cause: another:\n  cause: another:\n", "one thing: another"),
         ("Using CPython 3.11\nsomething else\n\n", "something else"),
         ("", ""),
     ],
@@ -44,3 +50,4 @@ def test_the_cause_without_the_progress(output: str, cause: str) -> None:
 
 def test_it_is_never_longer_than_a_line_may_be() -> None:
     assert len(cause_of("error: " + "x" * 5000)) == 600
+    assert len(cause_of("x" * 5000)) == 600
