@@ -10,6 +10,8 @@ from typing import Any, cast
 
 import pytest
 
+from fray.errors import JobFailed
+from fray.remote_errors import RemoteTraceback
 from marin.execution import Executor, ExecutorStep, versioned
 from marin.execution.choosing import NoSuchStep, check_patterns, checked_steps, chosen_steps, matching_steps
 from marin.execution.error_text import end_without_traceback, log_failure, own_traceback
@@ -204,6 +206,56 @@ def test_errors_that_lead_back_to_each_other_are_told_once(make_step: MakeStep) 
     text = own_traceback(error)
     assert (text.count("ValueError: bad"), text.count("ValueError: cause")) == (1, 1)
     assert "1 frames of the executor left out" in text
+
+
+JOBS_FRAMES = """Traceback (most recent call last):
+  File "/w/site-packages/fray/backends/local_child.py", line 34, in main
+    call_to_end(fn, *args, **kwargs)
+  File "/w/lib/rigging/src/rigging/calls.py", line 33, in call_to_end
+    value = fn(*args, **kwargs)
+            ^^^^^^^^^^^^^^^^^^^
+"""
+OWN_FRAMES = """  File "/w/train.py", line 11, in train
+    rigging.wait()
+  File "/w/site-packages/rigging/waiting.py", line 3, in wait
+    raise ValueError("bad")
+ValueError: bad
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "left_out"),
+    [
+        (JOBS_FRAMES + OWN_FRAMES, f"Traceback (most recent call last):\n{OWN_FRAMES}", 2),
+        (JOBS_FRAMES + "ValueError: bad", JOBS_FRAMES + "ValueError: bad\n", 0),
+        (
+            f"{JOBS_FRAMES}{OWN_FRAMES}\nDuring handling:\n\n{JOBS_FRAMES}{OWN_FRAMES}",
+            f"Traceback (most recent call last):\n{OWN_FRAMES}\nDuring handling:\n\n"
+            f"Traceback (most recent call last):\n{OWN_FRAMES}",
+            4,
+        ),
+        ("ValueError: bad", "ValueError: bad\n", 0),
+        ("something else", "something else\nValueError: bad\n", 0),
+    ],
+)
+def test_of_an_error_in_a_job_the_frames_there_are_told_once(text: str, told: str, left_out: int) -> None:
+    error = ValueError("bad")
+    error.__cause__ = RemoteTraceback(text)
+    note = f"({left_out} frames of the executor left out; -v shows them)" if left_out else ""
+    assert own_traceback(error) == (told + note).rstrip("\n")
+    failed = JobFailed("job /u/j failed")
+    failed.__cause__ = error
+    assert own_traceback(failed).startswith(told.removesuffix("else\nValueError: bad\n"))
+    assert "JobFailed: job /u/j failed" in own_traceback(failed)
+
+
+def test_code_that_waits_for_a_job_itself_is_told_too() -> None:
+    with pytest.raises(ValueError, match="bad") as raised:
+        failing()
+    raised.value.__cause__ = RemoteTraceback(JOBS_FRAMES + OWN_FRAMES)
+    text = own_traceback(raised.value)
+    assert "in failing" in text
+    assert "in train" in text
 
 
 def test_an_error_of_the_executor_keeps_its_frames() -> None:

@@ -15,6 +15,7 @@ from fray.local_backend import LocalClient
 from marin.execution import Executor, ExecutorStep, job_output
 from marin.execution.job_output import JobLines, shown_output
 from marin.execution.remote import remote
+from rigging.errors import StepFailed
 
 MakeStep = Callable[..., ExecutorStep[Any]]
 MakeExecutor = Callable[[], Executor]
@@ -147,6 +148,21 @@ def test_the_last_output_of_a_far_job_that_failed_is_shown_before_the_error(caps
 def speak(config: Any) -> None:
     print("in the job")
     subprocess.run([sys.executable, "-c", "print('its child')"], check=True)
+
+
+def fail_in_the_job(config: Any) -> None:
+    raise LookupError("no such word")
+
+
+def test_a_failure_in_a_process_of_its_own_is_told_with_the_frames_of_the_steps_code(
+    make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    with LocalClient(processes=True) as client, set_current_client(client), pytest.raises(StepFailed):
+        make_executor().run([make_step("bad", fn=remote(fail_in_the_job))])
+    [told] = [record.getMessage() for record in caplog.records if "Traceback" in record.getMessage()]
+    assert told.count("Traceback (most recent call last)") == told.count("in fail_in_the_job") == 1
+    assert "step_call.py" not in told
+    assert "runner.py" not in told
 
 
 def test_what_a_step_in_a_process_of_its_own_prints_is_shown(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import os
+import re
 import sys
 import threading
 import traceback
@@ -24,6 +25,12 @@ _CARRIERS: Final = (
     os.path.dirname(os.path.abspath(concurrent.futures.__file__)) + os.sep,
     os.path.abspath(threading.__file__),
 )
+# The same in another process, whose packages may lie elsewhere.
+_OURS_ELSEWHERE: Final = re.compile(
+    r"/(?:src|site-packages)/(?:fray|iris|rigging|ray|marin/execution)/|/concurrent/futures/[^/]+$|/threading\.py$"
+)
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_FRAME: Final = re.compile(r'  File "(?P<file>[^"]+)", line \d+')
 
 
 def log_failure(name: str, output_path: str, error: BaseException) -> None:
@@ -37,12 +44,64 @@ def log_failure(name: str, output_path: str, error: BaseException) -> None:
 def own_traceback(error: BaseException) -> str:
     """The traceback of an error without the frames of the executor that led to the code which failed.
 
-    What that code called is shown to its end. Errors that have no other frames than the executor's keep them.
+    What that code called is shown to its end. Errors that have no other frames than the executor's keep them. Of an
+    error in a step's job it is the traceback there.
     """
-    told = traceback.TracebackException.from_exception(error)
-    left_out = _leave_out(told)
-    text = "".join(told.format()).rstrip("\n")
+    there = _text_of_its_process(error)
+    if there is not None:
+        text, left_out = _without_ours(there)
+        left_out += len(traceback.extract_tb(error.__traceback__))
+        said = traceback.format_exception_only(error)[0].strip()
+        text = text.rstrip("\n") if said in text else f"{text.rstrip()}\n{said}"
+    else:
+        told = traceback.TracebackException.from_exception(error)
+        left_out = _leave_out(told)
+        text = "".join(told.format()).rstrip("\n")
     return f"{text}\n({left_out} frames of the executor left out; -v shows them)" if left_out else text
+
+
+def _text_of_its_process(error: BaseException) -> str | None:
+    """The traceback of an error that came from another process, where it was only waited for by the executor."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        text = getattr(link, "text", None)
+        if type(link).__name__ == "RemoteTraceback" and isinstance(text, str):  # fray's, which need not be there
+            return text
+        if not all(_is_ours(frame.filename) for frame in traceback.extract_tb(link.__traceback__)):
+            return None
+        link = link.__cause__
+    return None
+
+
+def _without_ours(text: str) -> tuple[str, int]:
+    """A traceback as text without the frames that led to the code which failed, and how many these were."""
+    kept: list[str] = []
+    leading: list[str] | None = None  # of the traceback that is being read, until a frame is another's
+    left_out = count = 0
+    for line in text.splitlines():
+        frame = _FRAME.match(line)
+        if line == _TRACEBACK:
+            leading, count = [], 0
+            kept.append(line)
+        elif leading is None or (frame is None and line.startswith(" ")):
+            (kept if leading is None else leading).append(line)
+        elif frame is not None and _is_ours_elsewhere(frame["file"]):
+            leading.append(line)
+            count += 1
+        else:
+            if frame is None:  # no other frames: they stay
+                kept += leading
+            else:
+                left_out += count
+            leading = None
+            kept.append(line)
+    return "\n".join(kept + (leading or [])), left_out
+
+
+def _is_ours_elsewhere(filename: str) -> bool:
+    return _is_ours(filename) or _OURS_ELSEWHERE.search(filename) is not None
 
 
 def _leave_out(told: traceback.TracebackException | None) -> int:
