@@ -82,7 +82,7 @@ def test_what_arrives_together_is_one_commit_and_is_scheduled_in_it() -> None:
     with_rig(test)
 
 
-def test_a_refused_event_leaves_the_rest_of_its_batch_whole() -> None:
+def test_a_refused_event_leaves_the_rest_of_its_batch_whole(caplog: pytest.LogCaptureFixture) -> None:
     async def test(rig: Rig) -> None:
         good = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
         bad = asyncio.ensure_future(rig.engine.submit(StopRequested(JobId("/ann/none"))))
@@ -91,6 +91,9 @@ def test_a_refused_event_leaves_the_rest_of_its_batch_whole() -> None:
         with pytest.raises(NotFound, match="job /ann/none does not exist"):
             await bad
         assert rig.store.commits == [(1, 1, 0)]
+        dropped = [record.getMessage() for record in caplog.records if "dropped" in record.getMessage()]
+        assert len(dropped) == 1, "who asked is told; what nobody asked for is in the log"
+        assert "nobody asks" in dropped[0]
 
     with_rig(test)
 

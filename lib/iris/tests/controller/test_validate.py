@@ -1,13 +1,16 @@
 """What a submitted job must be like: each refusal names the field, the value and what is allowed."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
+from iris.controller import admission
+from iris.controller.admission import Admission
 from iris.controller.validate import MAX_REPLICAS, MAX_TEXT_LENGTH, validate_fence, validate_place, validate_spec
 from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.entities import MAX_FENCE_AFTER_MS, CallableEntrypoint, CommandEntrypoint, JobSpec
-from iris.domain.ids import JobId
+from iris.domain.ids import JobId, WorkerId
 from iris.domain.resources import Device, Resources
 from iris.domain.runtime import TaskRuntime
 from iris.domain.scale_groups import ScaleGroup
@@ -119,3 +122,29 @@ def test_a_job_that_no_worker_could_ever_run() -> None:
     validate_place(spec(resources=Resources(1000)), [], (group,))
     with pytest.raises(InvalidRequest, match="job /ann/a can never run: "):
         validate_place(spec(resources=Resources(2000)), [], (group,))
+
+
+def test_jobs_that_differ_in_their_names_only_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of them come in a row."""
+    looked: list[str] = []
+    monkeypatch.setattr(admission, "validate_spec", lambda job: looked.append(f"spec {job.job_id}"))
+    monkeypatch.setattr(admission, "validate_place", lambda job, *_: looked.append(f"place {job.job_id}"))
+    gate = Admission(heartbeat_interval_s=5)
+    offers = [(WorkerId("w"), Resources(1000), {})]
+    for name in "abc":
+        gate.check(spec(job_id=JobId(f"/ann/{name}")))
+        gate.check_place(spec(job_id=JobId(f"/ann/{name}")), list(offers))
+    assert looked == ["spec /ann/a", "place /ann/a"]
+    other = spec(job_id=JobId("/ann/d"), resources=Resources(2000))
+    gate.check(other)
+    gate.check_place(other, offers)
+    gate.check_place(other, [])
+    assert looked[2:] == ["spec /ann/d", "place /ann/d", "place /ann/d"]
+
+
+@pytest.mark.parametrize(("fence_after_ms", "is_good"), [(20_000, True), (19_999, False)])
+def test_a_fence_is_at_least_four_heartbeats(fence_after_ms: int, is_good: bool) -> None:
+    gate = Admission(heartbeat_interval_s=5)
+    for _ in range(2):  # what was refused is not found good afterwards
+        with nullcontext() if is_good else pytest.raises(InvalidRequest, match="it must be at least 20 s here"):
+            gate.check(spec(exclusive=True, fence_after_ms=fence_after_ms))

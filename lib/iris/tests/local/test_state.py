@@ -19,7 +19,7 @@ from iris.local.state import (
     wait_unlocked,
     write_record,
 )
-from rigging.errors import InvalidRequest, Unavailable
+from rigging.errors import Denied, InvalidRequest, Unavailable
 
 RECORD = ClusterRecord(7, "127.0.0.1:1", "u:ann:secret", "w:local:secret", 1, "0.1.0", 1, 900.0, True)
 
@@ -59,6 +59,14 @@ def test_a_directory_open_to_others_is_closed(paths):
     paths.root.mkdir(mode=0o755)
     paths.make()
     assert paths.root.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_directory_of_somebody_else_is_refused(paths, monkeypatch):
+    paths.root.mkdir(mode=0o755)
+    monkeypatch.setattr(os, "getuid", lambda: paths.root.stat().st_uid + 1)
+    with pytest.raises(Denied, match=r"belongs to uid \d+; set IRIS_STATE_DIR"):
+        paths.make()
+    assert paths.root.stat().st_mode & 0o777 == 0o755, "it is not ours to change"
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path):

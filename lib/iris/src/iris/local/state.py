@@ -80,8 +80,7 @@ class LocalPaths:
             info = self.root.stat()
             if info.st_uid != os.getuid():
                 raise Denied(f"the state directory {self.root} belongs to uid {info.st_uid}; set {STATE_DIR_ENV}")
-            if info.st_mode & 0o077:
-                self.root.chmod(0o700)
+            self.root.chmod(0o700)
         except OSError as error:
             if isinstance(error, MarinError):
                 raise
