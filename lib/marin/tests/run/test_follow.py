@@ -249,3 +249,31 @@ def test_a_head_that_was_started_anew_knows_the_job_no_more(server: JobsServer, 
     watched.reactions["line 29\n"] = lambda: server.jobs.clear()
     assert watched.run() == GONE
     assert "does not know job j any more" in watched.said[-1]
+
+
+def test_a_job_that_does_not_stop_is_told_of_once_and_waited_for(server: JobsServer, quick: Times) -> None:
+    job = Job({}, log=LINES)
+    server.on_stop = lambda job: None
+    watched = Watched(server, replace(quick, stopping=0.02), job)
+    watched.reactions["line 29\n"] = interrupt(signal.SIGINT)
+    watched.reactions["and still runs"] = lambda: threading.Timer(0.1, lambda: job.end("SUCCEEDED", 0)).start()
+    assert watched.run() == 0
+    assert [line for line in watched.said if "still runs" in line] == [
+        "job j was asked to stop 0.02 s ago and still runs"
+    ]
+
+
+def test_a_log_of_which_the_end_cannot_be_had_is_said_to_be_so(server: JobsServer, quick: Times) -> None:
+    server.tail_limits = [(45, "stall")]
+    job = Job({}, log=LINES)
+    watched = Watched(server, replace(quick, grace=0.05), job)
+
+    def end() -> None:
+        server.failing["/logs"] = 500
+        job.end("SUCCEEDED", 0)
+
+    watched.reactions["line 4\n"] = end
+    assert watched.run() == 0
+    (said,) = [line for line in watched.said if "may end before its last line" in line]
+    assert "answers 500" in said
+    assert f"`ray job logs --address {server.address} j`" in said

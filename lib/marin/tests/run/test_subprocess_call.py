@@ -124,3 +124,11 @@ def test_what_cannot_be_run_apart_is_refused() -> None:
 
     with pytest.raises(InvalidRequest, match=r"what .*give returned cannot be sent"):
         give()
+
+
+def test_what_ray_has_wrapped_already_is_refused() -> None:
+    def work() -> None: ...
+
+    work.remote = work  # type: ignore[attr-defined]
+    with pytest.raises(InvalidRequest, match=r"put it below @ray\.remote, so that .*work runs where Ray starts it"):
+        in_subprocess(work)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -158,3 +159,11 @@ def test_over_a_remote_function_it_keeps_what_ray_was_told() -> None:
     assert decorated.remote.__name__ == "work"
     with pytest.raises(InvalidRequest, match="is a class"):
         remove_tpu_lockfile_on_exit(ray.remote(type("Model", (), {})))
+
+
+def test_a_remote_function_that_does_not_tell_its_options_is_refused() -> None:
+    def remote() -> None: ...
+
+    remote.__wrapped__ = remote  # type: ignore[attr-defined]
+    with pytest.raises(InvalidRequest, match=r"does not tell a remote function's options; put it below @ray\.remote"):
+        remove_tpu_lockfile_on_exit(SimpleNamespace(remote=remote))

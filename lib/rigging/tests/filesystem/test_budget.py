@@ -2,6 +2,7 @@ import asyncio
 import concurrent.futures
 import os
 import pickle
+import signal
 import threading
 
 import pytest
@@ -338,3 +339,17 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MARIN_PREFIX", "gs://marin-us-central2")
     with pytest.raises(TransferBudgetExceeded, match="marin-eu-west4"):
         record_transfer(11, "gs://marin-eu-west4/x", budget=TransferBudget(10))
+
+
+def test_a_fork_in_the_middle_of_counting_counts_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that has the locks does not exist in the child, which would wait for ever."""
+    monkeypatch.setenv("MARIN_MIRROR_BUDGET_GB", "1")
+    own = TransferBudget(10)
+    with budget_module._counting, budget_module._making_process_budget:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)  # its default action ends it, and that is seen
+            os.environ["MARIN_MIRROR_BUDGET_GB"] = "2"
+            own.record(1, "x")
+            os._exit(0 if own.bytes_used == 1 and current_budget().limit_bytes == 2 * GB else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -190,3 +190,38 @@ def test_where_directories_cannot_be_locked_files_are_claimed_one_by_one(regions
     assert copy_batch()[0] == []
     mirror_prefetch("d")
     assert {path: regions.has(0, path) for path in regions.files(0)} == FILES
+
+
+def test_a_child_that_was_forked_meanwhile_keeps_no_lock(regions: Any, monkeypatch: pytest.MonkeyPatch):
+    flock, of_child = fcntl.flock, list[int]()
+
+    def forked(descriptor: int, how: int) -> None:
+        flock(descriptor, how)
+        if how & (fcntl.LOCK_SH | fcntl.LOCK_EX):
+            of_child.append(os.dup(descriptor))  # as a fork has it: one open file, one lock
+
+    monkeypatch.setattr(fcntl, "flock", forked)
+    copy_batch()
+    directory = f"{regions.prefixes[0]}/d/0"
+    with no_batch_in(directory, 60):
+        pass
+    monkeypatch.undo()
+    assert len(of_child) > 1
+    descriptor = os.open(directory, os.O_RDONLY)
+    flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    for each in (descriptor, *of_child):
+        os.close(each)
+
+
+def test_a_lock_that_fails_for_another_reason_is_no_lock(regions: Any, monkeypatch: pytest.MonkeyPatch):
+    directory = f"{regions.prefixes[0]}/d"
+    os.makedirs(directory, exist_ok=True)
+    before = len(os.listdir("/proc/self/fd"))
+
+    def fail(descriptor: int, how: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with pytest.raises(OSError, match="Input/output"), no_batch_in(directory, 60):
+        pass
+    assert len(os.listdir("/proc/self/fd")) == before

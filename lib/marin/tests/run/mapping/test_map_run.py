@@ -2,6 +2,8 @@
 
 import pickle
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,9 +11,20 @@ import pytest
 from fray import Client, Entrypoint, JobHandle, JobRequest, JobStatus
 from fray.errors import ActorLost
 from marin.run.mapping import map_run
+from marin.run.mapping.hosted_queue import HostedQueue
 from marin.run.mapping.map_run import MapRun
 from marin.run.mapping.result import MapFilesResult, failure_of
-from marin.run.mapping.state import EndedWorker, FileStatus, FileTask, FinishedFile, QueueRules, QueueUpdate
+from marin.run.mapping.state import (
+    Assignment,
+    EndedWorker,
+    FileReport,
+    FileStatus,
+    FileTask,
+    FinishedFile,
+    QueueRules,
+    QueueUpdate,
+)
+from marin.run.mapping.worker import WorkerOptions, run_worker
 from rigging.errors import JobFailed
 
 TASKS = [FileTask(number, f"in{number}", f"out{number}") for number in range(4)]
@@ -163,3 +176,98 @@ def test_failures_come_whole_through_pickle() -> None:
     sent: Any = pickle.loads(pickle.dumps(failure_of(result)))
     assert str(sent) == str(failure_of(result))
     assert (sent.result.total, sent.result.failed) == (2, 1)
+
+
+def test_workers_that_are_taken_away_before_they_ask_end_it_with_their_names() -> None:
+    bench = Bench([JobStatus.STOPPED] * 9, workers=1)
+    with pytest.raises(JobFailed, match="worker job 2 ended before it did anything"):
+        bench.run.work()
+
+
+def test_a_file_that_is_told_twice_counts_once() -> None:
+    bench = Bench()
+    Queue.answers = [done(0), done(0, 1), done(1, 2, 3)]
+    bench.run.work()
+    assert (bench.run.result.succeeded, bench.run.result.total) == (4, 4)
+
+
+class Host:
+    """The process of a queue: it answers with what the test has put into `answers`, else with nothing."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def remote(*given: Any) -> Any:
+            self.calls.append((name, *given))
+            return SimpleNamespace(result=lambda: self._answer(name))
+
+        return SimpleNamespace(remote=remote)
+
+    def _answer(self, name: str) -> Any:
+        answer = self.answers.get(name)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Backend:
+    def __init__(self) -> None:
+        self.hosts: list[Host] = []
+
+    def host_actor(self, kind: type, name: str) -> Host:
+        self.hosts.append(Host())
+        return self.hosts[-1]
+
+
+def test_queues_share_a_process_until_it_is_lost() -> None:
+    backend: Any = Backend()
+    rules = QueueRules(1, 0, 0)
+    one, two = HostedQueue(backend, "one", rules), HostedQueue(backend, "two", rules)
+    (host,) = backend.hosts
+    assert host.calls == [("open", "one", rules), ("open", "two", rules)]
+    host.answers = {"sync": QueueUpdate((), 1, 0, ()), "close": ("w1", "w1")}
+    assert two.sync(TASKS, True, []).wanted == 1
+    assert host.calls[-1] == ("sync", "two", TASKS, True, [])
+    assert two.close() == {"w1"}
+    host.answers = {"sync": None}
+    with pytest.raises(ActorLost, match="the queue one is gone: its process was started again"):
+        one.sync([], True, [])
+    HostedQueue(backend, "three", rules)
+    assert len(backend.hosts) == 1, "the process is there"
+    host.answers = dict.fromkeys(("sync", "close"), ActorLost("its node is gone"))
+    with pytest.raises(ActorLost, match="its node is gone"):
+        one.sync([], True, [])
+    HostedQueue(backend, "four", rules)
+    assert len(backend.hosts) == 2
+    assert two.close() == frozenset(), "there is nothing to end"
+    HostedQueue(backend, "five", rules)
+    assert len(backend.hosts) == 2, "who finds out late does not forget the new one"
+
+
+class Worked:
+    """A queue, for a worker, that gives these batches and then says stop."""
+
+    def __init__(self, *batches: list[FileTask]) -> None:
+        self.batches = list(batches)
+        self.reports: list[list[int]] = []
+        self.lives: set[str] = set()
+
+    def exchange(self, queue: str, worker: str, life: str, reports: Sequence[FileReport], seconds: float) -> Assignment:
+        assert (queue, worker) == ("q", "w")
+        self.lives.add(life)
+        self.reports.append([report.number for report in reports])
+        return Assignment(tuple(self.batches.pop(0))) if self.batches else Assignment(stop=True)
+
+
+def test_a_worker_gives_back_what_it_has_not_begun_in_time(tmp_path: Path) -> None:
+    def write(source: str, path: str) -> None:
+        Path(path).write_text(source)
+
+    tasks = [FileTask(number, f"in{number}", f"{tmp_path}/{number}") for number in range(3)]
+    for seconds, reports in ((-1.0, [[], [0], [], [2]]), (60.0, [[], [0, 1], [], [2]])):
+        queue: Any = Worked(tasks[:2], [], tasks[2:])
+        run_worker(queue, WorkerOptions("q", "w", seconds), write)
+        assert queue.reports == reports
+        assert len(queue.lives) == 1
