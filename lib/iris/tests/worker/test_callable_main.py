@@ -4,7 +4,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import cloudpickle
@@ -148,14 +148,17 @@ def test_forks_of_the_warm_interpreter_are_whole_processes_and_its_parents_child
     assert (done.stdout, done.stderr) == ("True 9 (True, True, [False], 'child')\n", "")
 
 
+SERVE = (callable_main.__file__, "--serve")
+
+
 class Helper:
     """A warm interpreter, and this process in the place of the guardian that asks it."""
 
-    def __init__(self, place: Path, **variables: str) -> None:
+    def __init__(self, place: Path, program: Sequence[str] = SERVE, **variables: str) -> None:
         self.place = place
         self.connection, theirs = socket.socketpair()
         self.connection.settimeout(60)
-        command = [sys.executable, "-P", callable_main.__file__, "--serve", str(theirs.fileno())]
+        command = [sys.executable, "-P", *program, str(theirs.fileno())]
         self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env={**os.environ, **variables}, cwd="/")
         theirs.close()
         assert self.connection.recv(10) == b"R"
@@ -223,6 +226,32 @@ def test_a_warm_interpreter_forks_for_each_call_and_keeps_nothing_of_it(helper: 
 def test_a_fork_that_is_not_told_to_begin_runs_nothing(helper: Helper) -> None:
     assert helper.fork("print('begun')", word=b"") == (75, "")
     assert helper.fork("print('next')") == (0, "next\n"), "the helper goes on"
+
+
+REFUSED = """
+import sys
+from iris.worker import callable_main
+
+def sibling_fork():
+    tries = iter([True])
+    def fork():
+        next(tries)  # once is enough to know it
+        raise OSError("clone3 was refused")
+    return fork
+
+callable_main._sibling_fork = sibling_fork
+callable_main.main_forked(callable_main.serve(int(sys.argv[1])))
+"""
+
+
+def test_where_the_kernel_refuses_siblings_orphans_are_forked_from_then_on(tmp_path: Path) -> None:
+    become_subreaper()
+    helper = Helper(tmp_path, ("-c", REFUSED))
+    try:
+        assert [helper.fork(f"print({number})") for number in range(3)] == [(0, "0\n"), (0, "1\n"), (0, "2\n")]
+    finally:
+        helper.connection.close()
+        assert helper.process.wait(60) == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a namespace")

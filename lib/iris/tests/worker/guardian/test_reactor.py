@@ -97,6 +97,7 @@ def test_a_turn_waits_for_the_next_timer_and_no_longer_than_it_was_told() -> Non
 
 def test_what_its_handlers_hold_is_let_go_with_it(pipe: tuple[int, int]) -> None:
     """What they belong to mostly knows the reactor, too: such a circle would keep descriptors open."""
+    before = set(os.listdir("/proc/self/fd"))
     reactor = Reactor()
     clients = [Clock() for _ in range(3)]
     reactor.watch(pipe[0], clients[0].__call__)  # type: ignore[arg-type]
@@ -107,6 +108,7 @@ def test_what_its_handlers_hold_is_let_go_with_it(pipe: tuple[int, int]) -> None
     assert None not in [client() for client in held]
     reactor.close()
     assert [client() for client in held] == [None] * 3
+    assert set(os.listdir("/proc/self/fd")) <= before, "its own, too"
 
 
 def test_a_handler_is_called_while_there_is_something_to_read(reactor: Reactor, pipe: tuple[int, int]) -> None:
