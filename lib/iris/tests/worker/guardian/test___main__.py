@@ -59,6 +59,7 @@ class Played:
         self.dispositions: dict[int, Any] = {}
         self.wakeup = -1
         self.runtime_options: dict[str, Any] = {}
+        self.orphans: object = None
 
     def wait_s(self) -> float | None:
         return self.due
@@ -86,7 +87,7 @@ class Played:
         return self.part(wait_s=self.wait_s, send_news=self.call("news"), close=self.call("close server"))
 
     def runtime(self, reactor: object, orphans: object, **options: Any) -> object:
-        self.runtime_options = options
+        self.orphans, self.runtime_options = orphans, options
         return SimpleNamespace(close=self.call("close runtime"))
 
     def part(self, **own: Any) -> object:
@@ -114,6 +115,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     monkeypatch.setattr(program, "open_views", lambda root, isolation: no_views())
     monkeypatch.setattr(program, "Reactor", lambda: reactor)
     monkeypatch.setattr(program, "ProcessRuntime", made.runtime)
+    monkeypatch.setattr(program, "Marks", lambda root: f"marks of {root.name}")
+    monkeypatch.setattr(program, "OrphanReaper", lambda marks, **options: (marks, options))
     monkeypatch.setattr(program, "Guardian", listen)
     monkeypatch.setattr(program, "Server", made.server)
     monkeypatch.setattr(program.gc, "freeze", made.call("freeze"))
@@ -214,6 +217,11 @@ class TestServing:
         assert (options["own_cwd"], options["warm"], options["views"].mode) == ("/", True, IsolationMode.COPY)
         # Thousands of attempts come and go: the collector is not to walk all that was imported again and again.
         assert played.calls.index("freeze") < played.calls.index(("threshold", 20_000, 20, 20))
+
+    def test_whatever_becomes_its_child_was_an_attempts(self, played: Played, tmp_path: Path) -> None:
+        """It has no others: what wiped every trace of its attempt is killed when none lives that it can be of."""
+        play(played, tmp_path)
+        assert played.orphans == (f"marks of {tmp_path.name}", {"adopt_unmarked": True})
 
     def test_only_sigterm_ends_it_and_it_ignores_nothing_that_tasks_would_inherit(
         self, played: Played, tmp_path: Path
