@@ -86,3 +86,33 @@ def test_a_refusal_and_a_broken_stream_are_errors(tmp_path: Path) -> None:
 def test_where_nobody_listens_there_is_no_stream(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         asyncio.run(SocketCall.connect(str(tmp_path / "s"), "token"))
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [(b"\xff" * 64, "at most .* are allowed|a frame of kind"), (b"", "the connection to the controller broke")],
+)
+def test_one_that_speaks_something_else_or_nothing_is_hung_up_on(tmp_path: Path, sent: bytes, words: str) -> None:
+    hung_up = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(sent)
+        if not sent:
+            writer.close()
+        while await reader.read(65536):
+            pass
+        hung_up.set()
+        writer.close()
+
+    async def main() -> None:
+        async with asyncio.timeout(20), await asyncio.start_unix_server(serve, tmp_path / "s"):
+            call = await SocketCall.connect(str(tmp_path / "s"), "token")
+            with pytest.raises(Unavailable, match=words):
+                await call.read()
+            assert await call.code() is grpc.StatusCode.UNAVAILABLE
+            if sent:
+                await hung_up.wait()
+            call.cancel()
+
+    asyncio.run(main())
