@@ -69,6 +69,17 @@ def test_the_first_that_has_room_begins_in_the_place_of_one_that_has_ended() -> 
     play(scenario)
 
 
+def test_one_that_waits_has_no_place_yet_and_one_whose_turn_has_come_has() -> None:
+    async def scenario() -> None:
+        bench = Bench()
+        (attempt,) = bench.add(0)
+        assert attempt.observation().state is TaskState.ASSIGNED
+        bench.queue.remove(attempt)
+        assert attempt.observation().state is TaskState.BUILDING
+
+    play(scenario)
+
+
 @pytest.mark.parametrize(
     "life",
     [

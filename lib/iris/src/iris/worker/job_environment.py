@@ -109,7 +109,7 @@ class JobEnvironments:
         own_bin = os.path.join(prefix, "bin")
         if os.path.exists(os.path.join(own_bin, "python")):
             return JobEnvironment(own_bin, prefix if os.path.exists(os.path.join(prefix, "pyvenv.cfg")) else "")
-        if runtime.interpreter and os.path.isdir(prefix) and os.path.exists(runtime.interpreter):
+        if os.path.isdir(prefix) and os.path.exists(runtime.interpreter):
             return JobEnvironment(self._named_python(runtime.interpreter), "")
         raise PreparationFailed(
             FailureKind.ENVIRONMENT,

@@ -317,6 +317,11 @@ class TestWhatItIsStartedWith:
         bench.runtime.close()
         bench.reactor.close()
 
+    def test_after_each_start_this_process_is_at_home_again(self, bench: Bench, tmp_path: Path) -> None:
+        for _ in range(2):
+            assert bench.run("pwd", tmp_path) == f"{tmp_path}\n"
+            assert os.getcwd() == "/"
+
     def test_it_has_a_mark_and_what_is_started_otherwise_has_none(self, bench: Bench, tmp_path: Path) -> None:
         bench.run("true", tmp_path)
         assert bench.named("expect", "mark on", "mark off")[:3] == ["expect", "mark on", "mark off"]
