@@ -19,11 +19,13 @@ from iris.actor.caller import Caller
 from iris.actor.gate import Gate
 from iris.actor.loop import actor_loop, run
 from iris.actor.pending import PendingCall
+from iris.actor.places import FixedPlace, Place
 from rigging.errors import Conflict, Denied, InvalidRequest, MarinError, NotFound
 from rigging.testing import eventually
 
 WAIT_S = 20.0
 KEY = b"k" * 32
+PLACE = Place("127.0.0.1:1", "", "x")
 
 
 @pytest.mark.parametrize("timeout", [float("inf"), 1e18, 1e300])
@@ -123,10 +125,17 @@ def test_a_callback_may_wait_for_room(
 
 def test_nobody_waits_for_the_loop_in_the_loop() -> None:
     full = Gate(0)
+    asked: list[str] = []
+
+    def key() -> bytes:
+        asked.append("the controller")
+        return KEY
+
+    unused, at_once = ActorClient.at("127.0.0.1:1", "x", key=KEY), ActorClient.to(FixedPlace("x", PLACE), key)
 
     async def inside() -> list[str]:
         said = []
-        for wait in (lambda: run(asyncio.sleep(0)), full.enter, ActorClient.at("127.0.0.1:1", "x", key=KEY).close):
+        for wait in (lambda: run(asyncio.sleep(0)), full.enter, unused.close, at_once.echo.remote):
             with pytest.raises(Conflict, match="do it in a thread of your own") as refused:
                 wait()
             said.append(str(refused.value))
@@ -134,6 +143,8 @@ def test_nobody_waits_for_the_loop_in_the_loop() -> None:
 
     said = asyncio.run_coroutine_threadsafe(inside(), actor_loop()).result(WAIT_S)
     assert "this call waits until another one ends" in said[1]
+    assert said[3].startswith("the first call of an ActorClient waits for its connection")
+    assert asked == [], "nor for what is needed before there is one"
 
 
 # ---- what is kept ----
