@@ -8,6 +8,7 @@ from iris.worker.attempt_machine import (
     Event,
     Exited,
     Handed,
+    HandedBack,
     IllegalEvent,
     Instruction,
     Life,
@@ -218,3 +219,11 @@ def test_each_event_can_happen_in_some_phases_only(phase: Phase, name: str) -> N
     else:
         with pytest.raises(IllegalEvent, match=f"cannot happen to an attempt that is {phase.value}"):
             advance(life, EVENTS[name])
+
+
+def test_one_whose_turn_did_not_come_is_somebody_elses() -> None:
+    life, instructions = play(HandedBack("too late"))
+    assert (life.phase, life.state, life.error) == (Phase.ENDED, TaskState.PENDING, "too late")
+    assert instructions == [Act.REPORT]
+    with pytest.raises(IllegalEvent):
+        play(Accepted(True), HandedBack("too late"))

@@ -381,6 +381,18 @@ class TestAgents:
         told = [record.getMessage() for record in caplog.records if "no session" in record.getMessage()]
         assert told == ["no session with the controller: away", "no session with the controller: gone"]
 
+    def test_after_a_session_it_comes_again_soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """However long it has waited before: many controllers are away for a moment only."""
+        waited: list[str] = []
+        monkeypatch.setattr(ExponentialBackoff, "reset", lambda backoff: waited.append("from the start"))
+        monkeypatch.setattr(ExponentialBackoff, "next_interval", lambda backoff: waited.append("longer") or 0.0)
+
+        async def scenario() -> None:
+            assert await Agents(*[Unavailable("away")] * 2, [welcome(), GOODBYE], [welcome(), EXIT]).run()
+
+        asyncio.run(scenario())
+        assert waited == ["longer", "longer", "from the start", "longer"]
+
     def test_without_a_socket_none_is_tried(self, monkeypatch: pytest.MonkeyPatch) -> None:
         tried: list[str] = []
 

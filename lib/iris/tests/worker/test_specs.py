@@ -1,5 +1,6 @@
 """What attempts have in common is one object, so that the guardian is told it once; what they have not is their own."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,3 +71,10 @@ def test_no_more_is_remembered_than_guardians_remember(tmp_path: Path) -> None:
     for number in range(130):
         spec = bench.spec(replace(LAUNCH, job_id=f"/ann/{number}", argv=("echo", str(number))))
         assert spec.whole().argv == ("echo", str(number))
+
+
+def test_a_directory_of_the_worker_that_a_task_has_removed_is_made_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.spec(LAUNCH)
+    shutil.rmtree(tmp_path / "slots")
+    assert Path(bench.spec(LAUNCH, 1).cwd).is_dir()

@@ -59,3 +59,5 @@ def test_a_job_that_came_back_with_another_token_has_it_written(tmp_path: Path) 
     tokens.release(request)  # of one that nobody holds
     tokens.hold(request)
     assert Path(tokens.path(request)).read_text() == TOKEN, "what was removed is written again"
+    tokens.release(request)
+    assert not list(paths.tokens.iterdir()), "who had it before does not count"

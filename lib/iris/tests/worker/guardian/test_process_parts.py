@@ -152,6 +152,25 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 VIEWS = ("enter", "leave", "outside", "inside")
 
 
+def test_what_it_holds_open_is_closed_with_it() -> None:
+    before = descriptors()
+    bench = Bench()
+    bench.runtime.close()
+    bench.reactor.close()
+    assert descriptors() - before == Counter()
+
+
+def test_a_pipe_that_a_process_has_closed_is_not_looked_after_any_more(bench: Bench, tmp_path: Path) -> None:
+    before, seen = descriptors(), Seen()
+    script = "echo words; exec >&- 2>&-; exec sleep 1000"
+    process = bench.runtime.start(ProcessSpec("a", ("/bin/sh", "-c", script), {}, str(tmp_path)), seen)
+    bench.until(lambda: not process.outputs())
+    assert [name for name in descriptors() - before if name.startswith("pipe:")] == []
+    process.kill()
+    bench.until(lambda: seen.exit is not None)
+    assert seen.output == b"words\n"
+
+
 class TestViews:
     def test_an_attempt_starts_in_its_own(self, bench: Bench, tmp_path: Path) -> None:
         bench.run("true", tmp_path, MOUNTS)
