@@ -30,3 +30,14 @@ def test_extras_of_this_project() -> None:
     groups = split_dependency_groups(["rl", "tokenize_train", "quality_dedup_consolidate", "google-cloud-logging"])
     assert groups.pip_packages == ["google-cloud-logging"]
     assert groups.extras == ["rl", "tokenize_train", "quality_dedup_consolidate"]
+
+
+def test_outside_of_a_workspace_the_nearest_project_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = tmp_path / "inner" / "deep"
+    inner.mkdir(parents=True)
+    for folder, extra in ((tmp_path, "outer_extra"), (inner.parent, "inner_extra")):
+        (folder / "pyproject.toml").write_text(f"[project.optional-dependencies]\n{extra} = []\n")
+    monkeypatch.chdir(inner)
+    groups = split_dependency_groups(["inner_extra", "outer_extra"])
+    assert groups == DependencyGroups(["inner_extra"], ["outer_extra"])
+    assert split_dependency_groups([]) == DependencyGroups([], [])

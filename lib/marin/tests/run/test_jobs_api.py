@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from marin.run import run_job
 from marin.run.auth_token import AuthToken
 from marin.run.jobs_api import JobsApi, NotReady, TailBroken, stop_quietly
 from rigging.errors import Conflict, Denied, InvalidRequest, MarinError, NotFound, Unavailable
@@ -130,3 +131,36 @@ def test_a_log_that_cannot_be_followed_is_not_one_that_was_silent() -> None:
     with pytest.raises(TailBroken) as broken:
         ask(follow, 404, "")
     assert not broken.value.silent
+
+
+class Interrupted:
+    """A cluster where a submission was interrupted: it answers each request to stop the job in its turn."""
+
+    shown_address = "http://h:1"
+
+    def __init__(self, *answers: MarinError | None) -> None:
+        self.answers = list(answers)
+
+    async def stop(self, job_id: str) -> bool:
+        answer = self.answers.pop(0) if self.answers else NotFound("unknown")
+        if answer is not None:
+            raise answer
+        return True
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ([None], "job j is stopped"),
+        ([NotFound("unknown"), None], "job j is stopped"),
+        ([], "nothing was submitted"),
+        ([Unavailable("away")], "job j may run (away): `ray job stop --address http://h:1 j` stops it"),
+    ],
+)
+def test_a_submission_that_was_interrupted_is_taken_back_as_far_as_can_be_known(
+    monkeypatch: pytest.MonkeyPatch, answers: list[MarinError | None], told: str
+) -> None:
+    monkeypatch.setattr(run_job, "_LOOK_SECONDS", 0.0)
+    api: Any = Interrupted(*answers)
+    assert asyncio.run(run_job._take_back(api, "j")) == told
+    assert api.answers == []

@@ -1,14 +1,17 @@
 import os
+import platform
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from rigging.distributed_lock import create_lock
 from rigging.lease import identity
 from rigging.lease.identity import HolderState, acquisition_id, give_up, holder_state
+from rigging.testing import eventually
 
 
 @pytest.fixture
@@ -152,3 +155,27 @@ def test_a_dead_processs_lease_is_free_at_once_and_said_to_be(
     assert heir.try_acquire()
     assert heir.fencing_token == 2
     assert f"the process of {dead_id} has ended" in caplog.text
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="system calls have other numbers elsewhere")
+def test_a_process_whose_main_thread_alone_has_ended_is_alive() -> None:
+    """Its other threads may be at work: /proc shows the process as a zombie all the same."""
+    program = (
+        "import ctypes, threading, time\n"
+        "from rigging.lease.identity import acquisition_id\n"
+        "threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "print(acquisition_id(), flush=True)\n"
+        "ctypes.CDLL(None).syscall(60, 0)\n"  # exit of this thread only
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        holder = process.stdout.readline().strip()
+        stat = Path(f"/proc/{process.pid}/stat")
+        eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", "the main thread has ended")
+        assert holder_state(holder) is HolderState.ALIVE
+        process.kill()
+        eventually(lambda: holder_state(holder) is HolderState.GONE, "all threads have ended")
+    finally:
+        process.kill()
+        process.communicate()
