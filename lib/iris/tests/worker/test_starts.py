@@ -107,6 +107,27 @@ def test_so_many_at_a_time_that_the_loop_looks_after_other_things_in_between() -
     play(scenario)
 
 
+@pytest.mark.parametrize(("count", "turns"), [(1, 1), (50, 1), (51, 2)])
+def test_no_turn_is_taken_for_nothing(monkeypatch: pytest.MonkeyPatch, count: int, turns: int) -> None:
+    async def scenario(bench: Bench) -> None:
+        loop, taken = asyncio.get_running_loop(), 0
+        call_soon = loop.call_soon
+
+        def counted(work: Callable[..., object], *words: Any, **options: Any) -> asyncio.Handle:
+            nonlocal taken
+            taken += getattr(work, "__self__", None) is bench.queue
+            return call_soon(work, *words, **options)
+
+        monkeypatch.setattr(loop, "call_soon", counted)
+        for task in range(count):
+            bench.queue.put(bench.attempt(task))
+        for _ in range(4):
+            await turn()
+        assert (len(bench.started), taken) == (count, turns)
+
+    play(scenario)
+
+
 def test_what_has_no_room_waits_for_an_end() -> None:
     async def scenario(bench: Bench) -> None:
         bench.most_live = 2

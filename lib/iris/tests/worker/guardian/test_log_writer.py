@@ -106,6 +106,16 @@ def test_no_output_makes_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_finished_log_is_not_kept_open(tmp_path: Path) -> None:
+    """Its attempt may be held for long after its end."""
+    before = set(os.listdir("/proc/self/fd"))
+    log = LogWriter(tmp_path / "log")
+    log.feed(False, b"line\n", 1)
+    assert not set(os.listdir("/proc/self/fd")) <= before
+    log.finish(2)
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
 def texts(path: Path) -> list[tuple[bytes, bool]]:
     return [(record.data, record.note) for record in decode_all(path.read_bytes())]
 
