@@ -382,6 +382,24 @@ def test_who_wants_nothing_for_long_lets_go_and_begins_anew(play: Play, monkeypa
     play(scenario)
 
 
+def test_a_connection_is_left_for_good_only_when_nothing_is_asked_for(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        calls = [bench.call("a")]
+        link = await bench.connected()
+        assert not bench.caller.leaving()
+        calls.append(bench.call("b"))
+        await turns()
+        assert link.sent == ["a", "b"], "it is used on"
+        for call in calls:
+            settle(link, call)
+        assert bench.caller.leaving()
+        bench.call("c")
+        await turns()
+        assert link.sent == ["a", "b"], "what is called from here on needs a new one"
+
+    play(scenario)
+
+
 def test_a_connection_on_which_the_server_speaks_is_kept(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caller_module, "IDLE_S", 0.01)
 
