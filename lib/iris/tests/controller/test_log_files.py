@@ -1,6 +1,7 @@
 """Caps, full disks and damage in the controller's log files: what is gone is counted, what is there is read."""
 
 import errno
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -232,6 +233,15 @@ class TestPieces:
         log.append(memoryview(LINE), ROOM)
         assert (log.directory / f"~0.0.{end}.log").read_bytes() == LINE
         assert [record.hole for record in log.read(6 * len(LINE), 0)] == [30, 0]
+
+    def test_nothing_of_it_stays_open(self, log: LogFiles) -> None:
+        before = len(os.listdir("/proc/self/fd"))
+        log.append(memoryview(LINE), ROOM)
+        log.drop(10)
+        assert len(list(log.read(0, 0))) == 8
+        assert len(log.tail(100, 0)) == 8
+        assert log.complete_size() == log.size
+        assert len(os.listdir("/proc/self/fd")) == before
 
     def test_all_of_it_goes(self, log: LogFiles) -> None:
         (log.directory / exception_file_name(0, 0)).touch()

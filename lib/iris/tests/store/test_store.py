@@ -1,3 +1,4 @@
+import os
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
@@ -218,6 +219,29 @@ def test_a_second_controller_on_the_same_directory_is_refused(tmp_path: Path) ->
         Store.open(tmp_path)
     store.close()
     Store.open(tmp_path).close()
+
+
+@pytest.mark.parametrize("trouble", ["in use", "newer", "no database", "head", "content"])
+def test_what_cannot_be_opened_is_let_go_at_once(trouble: str, tmp_path: Path) -> None:
+    """Else who moves it away and tries again is refused by what was left open."""
+    Store.open(tmp_path).close()
+    path = tmp_path / DATABASE_NAME
+    held = Store.open(tmp_path) if trouble == "in use" else None
+    if trouble == "newer":
+        connection = sqlite3.connect(path)
+        connection.execute("INSERT INTO schema_version VALUES (999)")
+        connection.commit()
+        connection.close()
+    elif trouble != "in use":
+        content = path.read_bytes()
+        begin = {"no database": 0, "head": 18, "content": 4096}[trouble]
+        path.write_bytes(content[:begin] + b"?" * 80 + content[begin + 80 :])
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(Conflict) as refused:
+        Store.open(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) == before, str(refused.value)
+    if held is not None:
+        held.close()
 
 
 def test_a_database_of_a_newer_release_is_refused_naming_both_versions(tmp_path: Path) -> None:

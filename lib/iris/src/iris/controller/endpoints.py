@@ -83,7 +83,7 @@ class EndpointWatchers:
         changed.set()
         self._watches.setdefault(query, set()).add(changed)
         known: dict[EndpointId, Endpoint] = {}
-        ended, first = False, True
+        ended: bool | None = None  # nothing was told yet
         try:
             while True:
                 await changed.wait()
@@ -95,9 +95,9 @@ class EndpointWatchers:
                 added = tuple(endpoint for name, endpoint in found.items() if known.get(name) != endpoint)
                 removed = tuple(endpoint for name, endpoint in known.items() if name not in found)
                 reason = self._why_ended(query.namespace)
-                if first or added or removed or bool(reason) != ended:
+                if added or removed or bool(reason) != ended:
                     yield EndpointsUpdate(added, removed, bool(reason), reason)
-                known, ended, first = found, bool(reason), False
+                known, ended = found, bool(reason)
         finally:
             self._leave(query, changed)
 

@@ -108,7 +108,7 @@ class Controller:
         """
         return self.engine.begin(lambda turn: _stop(turn, job_id, reason, keep_children))
 
-    async def stop_job(self, job_id: JobId, reason: str, keep_children: bool = False) -> Stopped:
+    async def stop_job(self, job_id: JobId, reason: str, keep_children: bool) -> Stopped:
         """End a job and (unless told not to) those below it. Raises NotFound."""
         return await self.engine.decide(lambda turn: _stop(turn, job_id, reason, keep_children))
 

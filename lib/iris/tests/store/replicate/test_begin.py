@@ -121,8 +121,9 @@ def test_a_refusal_gives_the_lease_back_at_once(url: str, state: Path, tmp_path:
     assert not needs_snapshot(url, state)
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / DATABASE_NAME).write_bytes(b"no database" * 1000)
-    with pytest.raises(DatabaseDamaged):
+    with pytest.raises(DatabaseDamaged, match="is damaged: its beginning is not that of a database") as refused:
         begin(url, tmp_path / "damaged", 100.0)
+    assert url in str(refused.value), "the command that gets it back"
     assert not needs_snapshot(url, state)
 
 
