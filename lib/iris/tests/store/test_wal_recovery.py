@@ -100,6 +100,20 @@ def test_one_flipped_byte_anywhere_loses_nothing(made: tuple[Path, Stored], tmp_
         shutil.rmtree(place)
 
 
+def test_a_frame_of_which_nothing_is_left_is_counted(made: tuple[Path, Stored], tmp_path: Path) -> None:
+    place = damaged(made, tmp_path / "state", zeros=(32 + FRAME, 32 + 2 * FRAME))
+    assert recover_pages(place / DATABASE_NAME).lost == 1
+
+
+def test_a_log_that_is_whole_has_lost_nothing_where_the_index_is_gone(
+    made: tuple[Path, Stored], tmp_path: Path
+) -> None:
+    whole = recover_pages(made[0] / DATABASE_NAME)
+    place = damaged(made, tmp_path / "state")
+    (place / f"{DATABASE_NAME}-shm").unlink()
+    assert recover_pages(place / DATABASE_NAME) == whole
+
+
 def test_a_flip_that_could_be_at_several_places_is_repaired_or_left_and_never_guessed(
     made: tuple[Path, Stored], tmp_path: Path
 ) -> None:
