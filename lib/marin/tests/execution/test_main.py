@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
-from marin.execution import ExecutorMainConfig, ExecutorStep, executor_main
+from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, executor_main, mirrored
 from marin.execution.main import parse_command_line
+from marin.execution.run_prefix import prefix_in_force
 from rigging.errors import StepFailed
+from rigging.filesystem import open_url
 
 MakeStep = Callable[..., ExecutorStep[Any]]
+MakeExecutor = Callable[[], Executor]
 
 
 @pytest.mark.parametrize(
@@ -100,6 +103,57 @@ def test_a_notebook_has_no_command_line(make_step: MakeStep, prefix: str, monkey
     sys.modules["__main__"].__file__ = "script.py"
     with pytest.raises(SystemExit):
         executor_main(steps=[step])
+
+
+@pytest.mark.parametrize("before", [None, "/elsewhere"])
+def test_the_runs_prefix_is_that_of_its_functions_meanwhile(
+    before: str | None, make_step: MakeStep, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in jobs: `mirrored("raw/x")` is below the run's prefix, whatever the process's own one holds."""
+    monkeypatch.delenv("MARIN_PREFIX", raising=False)
+    if before is not None:
+        monkeypatch.setenv("MARIN_PREFIX", before)
+    Path(prefix, "raw").mkdir(parents=True)
+    Path(prefix, "raw/x").write_text("the run's")
+    seen: list[str] = []
+
+    def read(config: Any) -> None:
+        with open_url(config.x, "r") as file:
+            seen.append(file.read())
+
+    executor_main(ExecutorMainConfig(prefix=prefix), steps=[make_step("a", mirrored("raw/x"), fn=read)])
+    assert seen == ["the run's"]
+    assert os.environ.get("MARIN_PREFIX") == before
+
+
+def test_of_two_prefixes_at_once_the_first_is_in_force(
+    prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("MARIN_PREFIX", raising=False)
+    with prefix_in_force(prefix), prefix_in_force(prefix):
+        assert not caplog.messages
+        with prefix_in_force("/other"):
+            assert os.environ["MARIN_PREFIX"] == prefix
+        assert f"another run of this process has the prefix {prefix}" in caplog.text
+        assert os.environ["MARIN_PREFIX"] == prefix
+    assert "MARIN_PREFIX" not in os.environ
+    with prefix_in_force("/other"):
+        assert os.environ["MARIN_PREFIX"] == "/other"
+
+
+def test_an_executor_says_that_its_steps_read_below_another_prefix(
+    make_step: MakeStep, make_executor: MakeExecutor, prefix: str,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("MARIN_PREFIX", "/elsewhere")
+    make_executor().run([make_step("plain"), make_step("a", mirrored("raw/x"))])
+    assert f"steps a read mirror:// paths, which this process looks for below /elsewhere, not below {prefix}" in (
+        caplog.text.replace("the run's prefix ", "")
+    )
+    caplog.clear()
+    monkeypatch.setenv("MARIN_PREFIX", prefix)
+    make_executor().run([make_step("b", mirrored("raw/x"))])
+    assert "mirror://" not in caplog.text
 
 
 def test_the_keyword_wins_over_the_option(make_step: MakeStep, prefix: str) -> None:

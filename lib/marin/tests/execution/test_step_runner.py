@@ -264,6 +264,29 @@ def test_an_interrupt_leaves_true_statuses(runner: StepRunner, make_spec: MakeSp
     assert StatusFile(spec.output_path).status == STATUS_FAILED
 
 
+@pytest.mark.parametrize("comes_late", [False, True])
+def test_of_two_specs_at_one_output_path_the_second_fails(
+    comes_late: bool, runner: StepRunner, make_spec: MakeSpec, journal: list[str], prefix: str
+) -> None:
+    first = make_spec("a")
+
+    def elsewhere(name: str, fn: Callable[[str], object] | None = first.fn) -> StepSpec:
+        place = {"output_path_prefix": prefix, "override_output_path": first.output_path}
+        return StepSpec(name=name, hash_attrs={"n": 1}, fn=fn, **place)  # type: ignore[arg-type]
+
+    def stream() -> Iterator[StepSpec]:
+        yield first
+        if comes_late:
+            eventually(lambda: runner.check_cache(first), "the first is there")
+        yield from (elsewhere("a"), elsewhere("a", None), elsewhere("b"), elsewhere("a", fail))
+        yield make_spec("c", first)
+
+    with pytest.raises(StepFailed, match=r"2 step\(s\) failed:\n  b -> .*/a_\w+: Conflict: another step(.|\n)*  a -> "):
+        runner.run(stream())
+    assert sorted(journal) == ["a", "c"]
+    assert check_cache(first)
+
+
 def test_what_is_no_spec_is_refused(runner: StepRunner) -> None:
     with pytest.raises(InvalidRequest, match="'text' is a str, not a StepSpec"):
         runner.run(["text"])  # type: ignore[list-item]

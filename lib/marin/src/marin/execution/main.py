@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -24,6 +24,7 @@ from marin.execution.explain_mode import ExplainRequest, explain_request
 from marin.execution.paths import prefix_or_default
 from marin.execution.pipeline import Executor
 from marin.execution.provenance import in_words
+from marin.execution.run_prefix import prefix_in_force
 from marin.execution.runner import Outcome, StepResult, describe_error
 from marin.execution.step import ExecutorStep
 from rigging.errors import MarinError
@@ -91,7 +92,8 @@ def _run_or_explain(
         _explain(executor, steps, options, request)
         return dict(executor.output_paths)
     try:
-        with exit_on_signals():
+        # As in jobs: what is read through the mirror, or by the process's own prefix, is below the run's.
+        with exit_on_signals(), nullcontext() if options.prefix is None else prefix_in_force(executor.prefix):
             return executor.run(
                 steps,
                 dry_run=options.dry_run,

@@ -31,6 +31,7 @@ from marin.execution.placement import LiveJobs, bind, check_function, check_job_
 from marin.execution.plan import Plan, StepsByVersionText, VersionTexts
 from marin.execution.provenance import compared, refuse_differences, tell_merged
 from marin.execution.run_events import RunEnded, RunObserver, RunStarted, notify
+from marin.execution.run_prefix import warn_of_other_mirror
 from marin.execution.runner import Outcome, StepResult, StepRun, StepTask, check_max_concurrent, describe_error
 from marin.execution.standing import read_standings, statuses_of
 from marin.execution.step import ExecutorStep
@@ -196,6 +197,7 @@ class Executor:
             for step in chosen
             if standings[self.output_paths[step]].status != STATUS_SUCCESS and remote_function(step) is None
         ]
+        warn_of_other_mirror(here, self.prefix)
         try:
             with step_output(is_parallel=max_concurrent != 1 and len(here) > 1):
                 self.results = run.run()

@@ -27,6 +27,7 @@ from marin.execution.executor_step_status import (
 from marin.execution.interruption import end_work
 from marin.execution.lease_keeper import LeaseKeeper
 from marin.execution.placement import LiveJobs
+from marin.execution.remote import function_name
 from marin.execution.run_events import (
     RunEnded,
     RunEvent,
@@ -42,7 +43,7 @@ from marin.execution.spec_attempt import Attempt, AttemptResult, spec_difference
 from marin.execution.step_output import step_output
 from marin.execution.step_spec import StepSpec
 from marin.execution.version_diff import Difference
-from rigging.errors import MarinError, StepFailed
+from rigging.errors import Conflict, MarinError, StepFailed
 
 logger = logging.getLogger(__name__)
 
@@ -125,8 +126,10 @@ class SpecStream:
         self._threads = 0
         self._growth = 1
         self._calls_under_way = 0
-        self._outputs: OrderedDict[str, None] = OrderedDict()
-        self._failed: set[str] = set()
+        # Paths with what was to be made there, in a number: see `_identity`.
+        self._outputs: OrderedDict[str, int | None] = OrderedDict()
+        self._failed: dict[str, int | None] = {}
+        self._refused = 0
         self._listed: list[str] = []
         self._left_out = 0
         self._first_error: BaseException | None = None
@@ -198,11 +201,31 @@ class SpecStream:
         """Take a spec in, unless it is known; whether it was."""
         path = spec.output_path
         if path in self._nodes or path in self._failed or path in self._outputs:
+            self._check_same(spec, path)
             return False
         self._nodes[path] = _Node(spec, path, was_asked_for)
         self._tell(StepQueued(time.time(), spec.name, path))
         self._call(lambda: _look(spec, path))
         return True
+
+    def _check_same(self, spec: StepSpec, path: str) -> None:
+        """Count a spec as failed when another one of this run has its output path: it would never be run."""
+        node = self._nodes.get(path)
+        if node is not None:
+            there = None if node.spec is spec else _identity(node.spec)
+        else:
+            there = self._outputs[path] if path in self._outputs else self._failed[path]
+        if there is None or _identity(spec) in (None, there):
+            return
+        error = Conflict("another step of this run has this output path, with another name, attributes or function")
+        logger.error("step %s: not run: %s", spec.name, error)
+        self._refused += 1
+        self._list_failure(spec.name, path, error)
+
+    def _list_failure(self, name: str, path: str, error: BaseException | None, log: str | None = None) -> None:
+        self._first_error = self._first_error or error
+        if len(self._listed) < LISTED_FAILURES:
+            self._listed.append(f"  {name} -> {path}: {describe_error(error)}{f'  [{log}]' if log else ''}")
 
     def _on_looked(self, looked: _Looked) -> None:
         node = self._nodes[looked.path]
@@ -264,19 +287,16 @@ class SpecStream:
 
     def _book(self, node: _Node, result: AttemptResult, log: str | None) -> None:
         if result.ok:
-            self._outputs[node.path] = None
+            self._outputs[node.path] = _identity(node.spec)
             if len(self._outputs) > REMEMBERED_OUTPUTS:
                 self._outputs.popitem(last=False)
         else:
-            self._failed.add(node.path)
+            self._failed[node.path] = _identity(node.spec)
             if result.end is StepEnd.DEP_FAILED:
                 self._left_out += 1
                 _mark(node.path)
             else:
-                self._first_error = self._first_error or result.error
-                if len(self._listed) < LISTED_FAILURES:
-                    where = f"  [{log}]" if log else ""
-                    self._listed.append(f"  {node.spec.name} -> {node.path}: {describe_error(result.error)}{where}")
+                self._list_failure(node.spec.name, node.path, result.error, log)
         error = None if result.error is None else describe_error(result.error)
         ended = StepEnded(
             time.time(),
@@ -341,7 +361,7 @@ class SpecStream:
         notify(self._observers, event)
 
     def _raise_failures(self) -> None:
-        failed = len(self._failed) - self._left_out
+        failed = len(self._failed) - self._left_out + self._refused
         if not failed:
             return
         lines = [f"{failed} step(s) failed:", *self._listed]
@@ -359,6 +379,11 @@ def _look(spec: StepSpec, path: str) -> _Looked:
     # Whatever a storage library raises is for the step that it concerns.
     except Exception as error:
         return _Looked(path, None, error)
+
+
+def _identity(spec: StepSpec) -> int | None:
+    """A number that tells specs of one output path apart by names, attributes and functions' names; None for any."""
+    return None if spec.fn is None else hash((spec.name_with_hash, function_name(spec.fn)))
 
 
 def _dependency_error(dep: StepSpec) -> StepFailed:
