@@ -180,6 +180,8 @@ def test_nothing_is_assigned_ahead_where_cpu_was_lent(cluster: InMemoryCluster) 
 
 
 def test_one_that_waits_for_its_children_has_begun(cluster: InMemoryCluster) -> None:
+    cluster.do(LendCpu(AHEAD, on=False))
+    assert cluster.view.bookings[AHEAD].ahead, "the end of a wait that nobody knows of says nothing"
     cluster.do(LendCpu(AHEAD, on=True))
     assert not cluster.view.bookings[AHEAD].ahead
 

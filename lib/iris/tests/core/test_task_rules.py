@@ -4,7 +4,7 @@ import pytest
 
 from iris.domain.effects import ForgetAttempt, StartAttempt, StopAttempt
 from iris.domain.errors import IllegalTransition
-from iris.domain.events import Assigned, AttemptMissing, WorkerDisconnected
+from iris.domain.events import Assigned, AttemptMissing, WorkerDisconnected, WorkerTroubled
 from iris.domain.ids import TaskId, WorkerId
 from iris.domain.resources import NOTHING
 from iris.domain.states import FailureKind, JobState, TaskState
@@ -206,3 +206,20 @@ def test_the_story_of_a_much_retried_task_keeps_its_beginning_and_its_end(cluste
     assert causes[19].startswith("attempt 19 on w")
     assert causes[20].startswith("attempt 70 on w")
     assert causes[-1].startswith("attempt 149 on w")
+
+
+def test_nothing_is_assigned_to_a_worker_in_trouble(cluster):
+    cluster.connect("w", resources(4))
+    cluster.submit()
+    cluster.do(WorkerTroubled(WorkerId("w"), "a", "its guardian sleeps"))
+    with pytest.raises(Conflict, match="nothing can be assigned to worker w at present: its guardian sleeps"):
+        cluster.do(Assigned(TaskId("/u/job/0"), WorkerId("w")))
+
+
+def test_a_job_that_lives_has_not_ended(cluster):
+    cluster.connect("w", resources(4))
+    cluster.submit()
+    cluster.schedule()
+    for state in (TaskState.BUILDING, TaskState.RUNNING):
+        cluster.observe("/u/job/0:0", state)
+        assert cluster.job().finished_at_ms == 0
