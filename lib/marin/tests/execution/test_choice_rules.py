@@ -249,6 +249,20 @@ def test_of_an_error_in_a_job_the_frames_there_are_told_once(text: str, told: st
     assert "JobFailed: job /u/j failed" in own_traceback(failed)
 
 
+def test_the_failure_of_a_job_is_told_in_its_own_words() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        checked_steps(named("a")[0])
+    waiting = refused.value.__traceback__
+    assert waiting is not None
+    failed = JobFailed("job /u/j failed: task 0 failed: Odd: hello").with_traceback(waiting.tb_next)
+    failed.__cause__ = ValueError("hello")
+    assert own_traceback(failed) == (
+        "fray.errors.JobFailed: job /u/j failed: task 0 failed: Odd: hello\n"
+        "(1 frames of the executor left out; -v shows them)"
+    )
+    assert "checked_steps" in own_traceback(failed.with_traceback(waiting)), "somebody else has waited for it"
+
+
 def test_code_that_waits_for_a_job_itself_is_told_too() -> None:
     with pytest.raises(ValueError, match="bad") as raised:
         failing()

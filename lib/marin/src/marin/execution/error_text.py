@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Final
 
@@ -45,7 +46,7 @@ def own_traceback(error: BaseException) -> str:
     """The traceback of an error without the frames of the executor that led to the code which failed.
 
     What that code called is shown to its end. Errors that have no other frames than the executor's keep them. Of an
-    error in a step's job it is the traceback there.
+    error in a step's job it is the traceback there, or what the failure of the job says.
     """
     there = _text_of_its_process(error)
     if there is not None:
@@ -53,6 +54,9 @@ def own_traceback(error: BaseException) -> str:
         left_out += len(traceback.extract_tb(error.__traceback__))
         said = traceback.format_exception_only(error)[0].strip()
         text = text.rstrip("\n") if said in text else f"{text.rstrip()}\n{said}"
+    elif type(error).__name__ == "JobFailed" and _was_only_waited_for(error):
+        text = "".join(traceback.format_exception_only(error)).rstrip("\n")
+        left_out = len(traceback.extract_tb(error.__traceback__))
     else:
         told = traceback.TracebackException.from_exception(error)
         left_out = _leave_out(told)
@@ -62,17 +66,29 @@ def own_traceback(error: BaseException) -> str:
 
 def _text_of_its_process(error: BaseException) -> str | None:
     """The traceback of an error that came from another process, where it was only waited for by the executor."""
-    seen: set[int] = set()
-    link: BaseException | None = error
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
+    for link in _causes(error):
         text = getattr(link, "text", None)
         if type(link).__name__ == "RemoteTraceback" and isinstance(text, str):  # fray's, which need not be there
             return text
-        if not all(_is_ours(frame.filename) for frame in traceback.extract_tb(link.__traceback__)):
+        if not _has_our_frames_only(link):
             return None
-        link = link.__cause__
     return None
+
+
+def _was_only_waited_for(error: BaseException) -> bool:
+    return all(map(_has_our_frames_only, _causes(error)))
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__
+
+
+def _has_our_frames_only(error: BaseException) -> bool:
+    return all(_is_ours(frame.filename) for frame in traceback.extract_tb(error.__traceback__))
 
 
 def _without_ours(text: str) -> tuple[str, int]:
