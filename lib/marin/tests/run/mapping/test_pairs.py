@@ -28,6 +28,7 @@ def test_local_outputs_become_absolute_and_others_stay(tmp_path: Path, monkeypat
         (["a", "b"], ["/o/x"], r"1 outputs; input 'b' \(number 1\) has none"),
         (["a"], ["/o/x", "/o/y"], r"1 inputs; output '/o/y' \(number 1\) has none"),
         (["/i/a"], ["file:///i/a"], "'/i/a' is its own output"),
+        (["gcs://i/a"], ["gs://i/a"], "'gcs://i/a' is its own output"),
         (["a"], ["gs://bucket/folder/"], "names no file"),
         (["a"], [""], "output '' of input 'a' is not a path"),
         ([3], ["/o/x"], "input 3 is not a path"),
@@ -46,3 +47,27 @@ def test_inputs_that_come_one_by_one_are_checked_as_they_come() -> None:
     assert [next(tasks).input, next(tasks).input] == ["a", "b"]
     with pytest.raises(InvalidRequest, match="number 2"):
         next(tasks)
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "manifest", "reason"),
+    [
+        ("/i/a", "/o/a", "/i/a", "input '/i/a' is where the manifest is written"),
+        ("/i/a", "/o/a", Path("/o/./a"), "output '/o/a' is where the manifest"),
+        ("/i/a.partial", "/o/a", "/i/a", "input '/i/a.partial' is where"),
+        ("gs://i/a", "/o/a", "gcs://i/a", "input 'gs://i/a' is where"),
+    ],
+)
+def test_the_manifest_takes_no_file_s_place(source: str, output: str, manifest: str | Path, reason: str) -> None:
+    # It would be written over the input, or over the output, at the end of a run that says all is well.
+    with pytest.raises(InvalidRequest, match=reason):
+        file_tasks([source], [output], manifest)
+    with pytest.raises(InvalidRequest, match=reason):
+        next(file_tasks(iter([source]), lambda _: output, manifest))
+
+
+def test_a_manifest_behind_a_link_takes_no_file_s_place_either(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    with pytest.raises(InvalidRequest, match="is where the manifest is written"):
+        file_tasks([tmp_path / "real" / "a"], ["/o/a"], tmp_path / "link" / "a")

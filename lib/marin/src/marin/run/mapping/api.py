@@ -63,15 +63,15 @@ def map_files(
         raise_on_failure: Raise FilesFailed at the end when files have failed, instead of returning the result.
 
     Raises:
-        InvalidRequest: An output is that of two inputs, or cannot be one; those of lists are checked before anything is
-            started. So are the other arguments.
+        InvalidRequest: An output is that of two inputs, or cannot be one; an input or output is the manifest; those of
+            lists are checked before anything is started. So are the other arguments.
         Conflict: Another run writes this manifest.
         FilesFailed: Files have failed for good, after all others were tried; it names inputs and errors.
         JobFailed: The workers do not come up.
     """
     rules = QueueRules(max_workers, max_retries_failure, max_retries_preemption, batch_seconds)
     _check(rules, fn)
-    tasks = file_tasks(inputs, outputs)
+    tasks = file_tasks(inputs, outputs, manifest)
     request = JobRequest(
         name, Entrypoint.from_callable(fn, ["", ""]), resources, environment, 1, 0, max_retries_preemption
     )

@@ -13,6 +13,9 @@ from marin.run.mapping.state import FinishedFile
 from rigging.errors import Conflict, InvalidRequest
 from rigging.filesystem import local_path, upload_file, url_to_fs
 
+UNFINISHED = ".partial"
+"""What the name of a manifest ends with until all its files are finished."""
+
 _UPLOAD_SECONDS = 30.0
 _UPLOAD_SHARE = 20
 
@@ -43,7 +46,7 @@ class Manifest:
                 raise InvalidRequest(f"map_files: manifest {self.url!r} cannot be written: {cause}") from error
         else:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)
-            self._stream = _open_alone(self._path + ".partial", self.url)
+            self._stream = _open_alone(self._path + UNFINISHED, self.url)
 
     def add(self, files: tuple[FinishedFile, ...]) -> None:
         """Write the lines of these files."""
@@ -58,10 +61,10 @@ class Manifest:
         """Put the whole manifest in its place."""
         self._stream.flush()
         if self._path is not None:
-            os.replace(self._path + ".partial", self._path)
+            os.replace(self._path + UNFINISHED, self._path)
         else:
             upload_file(self._stream.name, self.url)
-            fs, partial = url_to_fs(self.url + ".partial")
+            fs, partial = url_to_fs(self.url + UNFINISHED)
             if fs.exists(partial):
                 fs.rm_file(partial)
         self._stream.close()
@@ -76,7 +79,7 @@ class Manifest:
 
     def _send(self) -> None:
         began = time.monotonic()
-        upload_file(self._stream.name, self.url + ".partial")
+        upload_file(self._stream.name, self.url + UNFINISHED)
         self._sent_at = time.monotonic()
         self._interval = max(_UPLOAD_SECONDS, _UPLOAD_SHARE * (self._sent_at - began))
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 
+from marin.run.mapping.manifest import UNFINISHED
 from marin.run.mapping.state import FileTask
 from rigging.errors import InvalidRequest
 from rigging.filesystem import local_path, url_scheme
@@ -16,26 +17,29 @@ OutputPaths = Paths | Callable[[str], str | os.PathLike[str]]
 _MISSING = object()
 
 
-def file_tasks(inputs: Paths, outputs: OutputPaths) -> Iterator[FileTask]:
+def file_tasks(
+    inputs: Paths, outputs: OutputPaths, manifest: str | os.PathLike[str] | None = None
+) -> Iterator[FileTask]:
     """The files to make, in order, one by one.
 
     What is given as sequences is checked at once, before the first is yielded.
 
     Raises:
-        InvalidRequest: An output is not a path, is the output of two inputs, or is its own input; or there are more of
-            the one than of the other.
+        InvalidRequest: An output is not a path, is the output of two inputs, or is its own input; an input or output is
+            the manifest, which would take its place; or there are more of the one than of the other.
     """
     for name, value in (("inputs", inputs), ("outputs", outputs)):
         if isinstance(value, (str, bytes)) or not (isinstance(value, Iterable) or callable(value)):
             raise InvalidRequest(f"map_files: {name} must be paths, not {value!r}")
     if isinstance(inputs, Sequence) and (callable(outputs) or isinstance(outputs, Sequence)):
-        for _ in _checked(inputs, outputs):
+        for _ in _checked(inputs, outputs, manifest):
             pass
-    return _checked(inputs, outputs)
+    return _checked(inputs, outputs, manifest)
 
 
-def _checked(inputs: Paths, outputs: OutputPaths) -> Iterator[FileTask]:
+def _checked(inputs: Paths, outputs: OutputPaths, manifest: str | os.PathLike[str] | None) -> Iterator[FileTask]:
     seen = _Seen()
+    manifests = _written_for(manifest)
     for number, (source, output) in enumerate(_pairs(inputs, outputs)):
         path = _path("output", output, source)
         place = local_path(path)
@@ -43,8 +47,12 @@ def _checked(inputs: Paths, outputs: OutputPaths) -> Iterator[FileTask]:
         target = path if place is None else place
         if target.endswith("/") or not os.path.basename(target):
             raise InvalidRequest(f"map_files: output {path!r} of input {source!r} names no file")
-        if target == (source if (local := local_path(source)) is None else local):
+        origin = source if (local := local_path(source)) is None else local
+        if _normal(target) == _normal(origin):
             raise InvalidRequest(f"map_files: input {source!r} is its own output; it would be taken for done")
+        for what, given, at in (("input", source, origin), ("output", path, target)):
+            if _normal(at) in manifests:
+                raise InvalidRequest(f"map_files: {what} {given!r} is where the manifest is written")
         if not seen.add(_normal(target)):
             raise InvalidRequest(
                 f"map_files: output {path!r} of input {source!r} (number {number}) is another input's output, too"
@@ -78,6 +86,16 @@ def _path(what: str, value: object, source: str | None = None) -> str:
     if not isinstance(value, str) or not value:
         raise InvalidRequest(f"map_files: {what} {value!r}{of} is not a path")
     return value
+
+
+def _written_for(manifest: str | os.PathLike[str] | None) -> frozenset[str]:
+    """The files that the manifest takes; one reached over links goes by both of its names."""
+    if not isinstance(manifest, str | os.PathLike) or not os.fspath(manifest):
+        return frozenset()
+    url = os.fspath(manifest)
+    place = local_path(url)
+    names = [url] if place is None else [place, os.path.realpath(place)]
+    return frozenset(_normal(name + end) for name in names for end in ("", UNFINISHED))
 
 
 def _normal(path: str) -> str:
