@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from rigging.errors import InvalidRequest
-from rigging.project_needs import group_requirements, normalized, project_needs, read_pyprojects, split_requirements
+from rigging.project_needs import (
+    check_requirement,
+    group_requirements,
+    normalized,
+    project_needs,
+    read_pyprojects,
+    split_requirements,
+)
 
 ROOT = """
 [project]
@@ -135,6 +142,31 @@ def test_a_dependency_by_its_path_inside_is_imported_from_there(path: str) -> No
 )
 def test_requirements_in_one_word(text: str, parts: list[str]) -> None:
     assert split_requirements(text) == parts
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a",
+        "b[x, y]",
+        "a>=1, <2",
+        "a (>=1,<2)",
+        "a == 1.*; python_version < '4'",
+        "a @ git+https://x/y.git@main",
+        "a; sys_platform=='linux'",
+        "./wheels/a.whl",
+        "a-1-py3-none-any.whl",
+        "--pre",
+    ],
+)
+def test_what_pip_takes_is_a_requirement(text: str) -> None:
+    check_requirement(text)
+
+
+@pytest.mark.parametrize("text", ["", "!!", "a b", "a=1", "a>=", "a[x", "a>1 <2", "a @ "])
+def test_what_is_none_is_told_before_pip_finds_out_on_a_node(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="is no package for pip"):
+        check_requirement(text)
 
 
 def test_names_of_groups_and_packages_are_compared_as_packaging_does() -> None:

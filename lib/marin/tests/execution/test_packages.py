@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from marin.execution.packages import DependencyGroups, split_dependency_groups
+from rigging.errors import InvalidRequest
 
 
 @pytest.fixture
@@ -41,3 +42,8 @@ def test_outside_of_a_workspace_the_nearest_project_counts(tmp_path: Path, monke
     groups = split_dependency_groups(["inner_extra", "outer_extra"])
     assert groups == DependencyGroups(["inner_extra"], ["outer_extra"])
     assert split_dependency_groups([]) == DependencyGroups([], [])
+
+
+def test_what_is_neither_is_refused_by_name() -> None:
+    with pytest.raises(InvalidRequest, match="'numpy pandas' is no package for pip"):
+        split_dependency_groups(["rl", "numpy pandas"])

@@ -134,6 +134,12 @@ def test_a_dry_run_shows_the_request_and_sends_nothing(at: JobsServer, capfd: py
         (["--entrypoint-num-cpus", "-1", *COMMAND], "from 0"),
         (["--working-dir", "none", *COMMAND], "no such folder"),
         (["--cluster", "a", "--address", "b", *COMMAND], "not both"),
+        # Ray takes it, and its API finds the job by no address: it could be neither followed nor stopped.
+        (["--submission-id", "a/b", *COMMAND], "--submission-id 'a/b': an id has letters"),
+        (["--submission-id", "", *COMMAND], "--submission-id ''"),
+        (["--submission-id", "a b?", *COMMAND], "--submission-id 'a b?'"),
+        (["--pip_deps", "numpy,?x", *COMMAND], "'?x' is no package for pip"),
+        (["--pip_deps", "numpy torch", *COMMAND], "'numpy torch' is no package"),
     ],
 )
 def test_a_wrong_option_is_named_before_anything_is_done(
@@ -221,6 +227,32 @@ def test_an_interrupt_while_it_is_submitted_stops_what_has_come_of_it(
     (job_id,) = at.jobs
     assert at.stops == [job_id]
     assert f"job {job_id} is stopped" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_with_auto_stop_other_signals_do_so_too(
+    at: JobsServer, capfd: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    at.on_submit, at.submit_seconds = lambda _: os.kill(os.getpid(), number), 60
+    assert main(["--auto-stop", *COMMAND]) == 128 + number
+    (job_id,) = at.jobs
+    assert at.stops == [job_id]
+    assert f"job {job_id} is stopped" in capfd.readouterr().err
+
+
+def test_without_it_they_name_the_job_that_may_run(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:
+    at.on_submit, at.submit_seconds = lambda _: os.kill(os.getpid(), signal.SIGTERM), 60
+    assert main(["--submission-id", "mine", *COMMAND]) == 143
+    assert at.stops == []
+    err = capfd.readouterr().err
+    assert f"job mine may have been submitted, and may run: `ray job stop --address {at.address} mine`" in err
+
+
+def test_before_the_submission_they_say_that_there_is_none(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:
+    at.on_package, at.submit_seconds = lambda: os.kill(os.getpid(), signal.SIGTERM), 60
+    assert main(["--auto-stop", *COMMAND]) == 143
+    assert "nothing was submitted" in capfd.readouterr().err
+    assert (at.jobs, at.stops) == ({}, [])
 
 
 def test_whether_a_job_was_submitted_may_be_unknown(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:

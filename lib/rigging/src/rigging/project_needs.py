@@ -11,6 +11,10 @@ from typing import Any, Final
 from rigging.errors import InvalidRequest
 
 _REQUIREMENT: Final = re.compile(r"\s*(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[(?P<extras>[^\]]*)\])?(?P<rest>.*)")
+_VERSION: Final = r"(?:===?|~=|!=|<=?|>=?)\s*[^\s,;()<>=!~][^\s,;()]*"
+_AFTER_NAME: Final = re.compile(
+    rf"\s*(?:@\s*\S.*|\(?\s*(?:{_VERSION}(?:\s*,\s*{_VERSION})*)?\s*,?\s*\)?\s*(?:;.*)?)", re.DOTALL
+)
 _SUBMODULES: Final = "submodules"
 
 
@@ -91,6 +95,15 @@ def requirement_name(requirement: str) -> str:
     """The normalized name of what a requirement asks for; empty for one that has none, such as a path."""
     found = _REQUIREMENT.match(requirement)
     return normalized(found["name"]) if found else ""
+
+
+def check_requirement(text: str) -> None:
+    """Raise InvalidRequest for a text that pip could take for no package; options, paths and URLs pass."""
+    if text.startswith("-") or "/" in text or text.endswith((".whl", ".zip", ".tar.gz")):
+        return
+    found = _REQUIREMENT.fullmatch(text)
+    if found is None or not _AFTER_NAME.fullmatch(found["rest"]):
+        raise InvalidRequest(f"{text!r} is no package for pip; write e.g. 'name', 'name[extra]' or 'name>=1.2'")
 
 
 def normalized(name: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigging.project_needs import normalized
+from rigging.project_needs import check_requirement, normalized
 
 _DISTRIBUTION = "marin"
 
@@ -27,6 +27,9 @@ def split_dependency_groups(groups: Sequence[str], root: Path | None = None) -> 
             requirement as pip takes it.
         root: The project's root; by default the nearest directory above the current one that holds a uv workspace, or
             else any pyproject.toml.
+
+    Raises:
+        InvalidRequest: One is neither.
     """
     if not groups:
         return DependencyGroups([], [])
@@ -37,6 +40,7 @@ def split_dependency_groups(groups: Sequence[str], root: Path | None = None) -> 
         if extra is not None:
             extras.append(extra)
         else:
+            check_requirement(group)
             pip_packages.append(group)
     return DependencyGroups(extras, pip_packages)
 

@@ -19,7 +19,8 @@ GONE: Final = 6
 _LARGEST_CHECKED: Final = 32 << 20
 _MOST_SILENCE: Final = 600.0
 _LONGEST_RECONNECT: Final = 15.0
-_BY_SIGNAL: Final = 128
+BY_SIGNAL: Final = 128
+"""Exit codes of what a signal has ended begin above it."""
 # What Ray says of a job that it remembers and whose process it does not find, and of one that went under its eyes.
 _LOST: Final = ("failed to get job supervisor", "Job supervisor actor died")
 
@@ -98,7 +99,7 @@ class Follower:
                 raise
             still = "has ended" if self._ended else f"may still run: {self.stop_line} stops it"
             self._say(f"left; job {self._job_id} {still}")
-            return _BY_SIGNAL + self._signal
+            return BY_SIGNAL + self._signal
         finally:
             tail.cancel()
 
@@ -248,9 +249,9 @@ def exit_code(info: JobInfo, stopped_by: int = 0) -> int:
     if info.status == "SUCCEEDED":
         return 0
     if info.status == "STOPPED":
-        return _BY_SIGNAL + stopped_by if stopped_by else 1
+        return BY_SIGNAL + stopped_by if stopped_by else 1
     if info.exit_code:
-        return info.exit_code if info.exit_code > 0 else _BY_SIGNAL - info.exit_code
+        return info.exit_code if info.exit_code > 0 else BY_SIGNAL - info.exit_code
     return 1
 
 
@@ -258,8 +259,8 @@ def _describe_code(code: int) -> str:
     if code < 0:
         return f"was killed by {_signal_name(-code)}"
     # As shells tell it, and Ray has one start the command.
-    known = code > _BY_SIGNAL and code - _BY_SIGNAL in {each.value for each in signal.Signals}
-    return f"exit code {code} ({_BY_SIGNAL} + {_signal_name(code - _BY_SIGNAL)})" if known else f"exit code {code}"
+    known = code > BY_SIGNAL and code - BY_SIGNAL in {each.value for each in signal.Signals}
+    return f"exit code {code} ({BY_SIGNAL} + {_signal_name(code - BY_SIGNAL)})" if known else f"exit code {code}"
 
 
 def _signal_name(number: int) -> str:

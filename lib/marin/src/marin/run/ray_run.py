@@ -8,6 +8,7 @@ that -e names; its code is imported from the directory itself, from the workspac
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ from rigging.interrupts import unwrapped_interrupts
 
 ENV_OPTION: Final = "--env-assignment"
 _EXAMPLE: Final = "python -m marin.run.ray_run -- python experiments/hello_world.py"
+_SUBMISSION_ID: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.:=@+~]{0,199}")
 _EXIT_CODES: Final[tuple[tuple[type[MarinError], int], ...]] = (
     (NotFound, 4),
     (Unavailable, 5),
@@ -155,14 +157,14 @@ def _options(command: Sequence[str], given: Mapping[str, Any]) -> RunOptions:
         command=tuple(command),
         env=dict(assignment.split("=", 1) for assignment in given["env"]),
         extras=tuple(name.strip() for text in given["extras"] for name in text.split(",") if name.strip()),
-        pip_deps=tuple(name for text in given["pip_deps"] for name in split_requirements(text)),
+        pip_deps=tuple(_requirement(name) for text in given["pip_deps"] for name in split_requirements(text)),
         project_dependencies=given["project_deps"],
         cluster=given["cluster"] or _as_url(given["address"]),
         working_dir=working_dir,
         wait=not given["no_wait"],
         auto_stop=given["auto_stop"],
         dry_run=given["dry_run"],
-        submission_id=given["submission_id"],
+        submission_id=_submission_id(given["submission_id"]),
         num_cpus=_not_negative(given["entrypoint_num_cpus"], "--entrypoint-num-cpus"),
         num_gpus=_not_negative(given["entrypoint_num_gpus"], "--entrypoint-num-gpus"),
         memory=_memory(given["entrypoint_memory"]),
@@ -172,6 +174,26 @@ def _options(command: Sequence[str], given: Mapping[str, Any]) -> RunOptions:
 
 def _as_url(address: str | None) -> str | None:
     return f"http://{address}" if address and "://" not in address else address
+
+
+def _submission_id(text: str | None) -> str | None:
+    # It becomes part of URLs and of names of files on the head; Ray takes any, and finds some never again.
+    if text is not None and not _SUBMISSION_ID.fullmatch(text):
+        raise click.UsageError(
+            f"--submission-id {text!r}: an id has letters, digits and - _ . : = @ + ~, begins with a letter or digit, "
+            "and has 200 characters at most"
+        )
+    return text
+
+
+def _requirement(text: str) -> str:
+    from rigging.project_needs import check_requirement
+
+    try:
+        check_requirement(text)
+    except InvalidRequest as error:
+        raise click.UsageError(f"--pip-deps {error}") from None
+    return text
 
 
 def _not_negative(number: float | None, option: str) -> float | None:

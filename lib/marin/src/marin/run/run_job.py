@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Final
 
 from marin.run.auth_token import AuthToken, find_token
 from marin.run.cluster_target import DEFAULT_ADDRESS, ClusterTarget, find_target
-from marin.run.follow import Follower, say
+from marin.run.follow import BY_SIGNAL, Follower, say
 from marin.run.jobs_api import JobsApi, NotReady
 from marin.run.options import FORWARDED, RunOptions, new_submission_id
 from marin.run.submission import EntrypointResources, Submission
@@ -117,7 +118,10 @@ def describe(options: RunOptions, prepared: Prepared, target: ClusterTarget) -> 
         },
         "request": prepared.submission.shown_body(),
         "ray_command": prepared.submission.ray_command(
-            target.address or DEFAULT_ADDRESS, str(options.working_dir), wait=options.wait
+            target.address or DEFAULT_ADDRESS,
+            str(options.working_dir),
+            wait=options.wait,
+            named=options.submission_id is not None,
         ),
     }
     return json.dumps(shown, indent=2, ensure_ascii=False)
@@ -129,33 +133,82 @@ def _requirements(options: RunOptions, needs: ProjectNeeds) -> tuple[str, ...]:
     return tuple(requirement for requirement in wanted if requirement_name(requirement) != _RAY)
 
 
+class _EarlyEnd:
+    """SIGTERM and SIGHUP before the job is followed, which then sees to them itself: they cancel this task."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self.submitting = False
+        self._main = asyncio.current_task()
+
+    def listen(self) -> None:
+        """Hear them; what is ignored stays ignored, as `nohup` relies on it."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: int) -> None:
+        if not self.signal:
+            self.signal = number
+            assert self._main is not None
+            self._main.cancel()
+
+
 async def _run(options: RunOptions, prepared: Prepared, address: str, target: ClusterTarget, token: AuthToken) -> int:
     # The tunnel to a cluster that is known by its file ends with this command; later ones are Ray's usual.
     later = DEFAULT_ADDRESS if target.file is not None else ""
     async with JobsApi(address, target.origin, token, later_address=later) as api:
         await api.check()
-        job_id = await _submit(api, prepared)
-        shown = api.shown_address
-        say(f"job {job_id} submitted")
-        if target.file is not None:
-            say(f"this command's own connection ends with it; the lines below need `ray dashboard {target.file}`")
-        say(f"dashboard: {shown}/#/jobs/{job_id}")
-        say(
-            "the same by Ray's own command: "
-            + prepared.submission.ray_command(shown, str(options.working_dir), wait=options.wait)
-        )
-        if not options.wait:
-            say(f"its log: `ray job logs --address {shown} --follow {job_id}`")
-            print(job_id)
-            return 0
-        return await Follower(api, job_id, write=_write, say=_say_plainly, auto_stop=options.auto_stop).run()
+        early = _EarlyEnd()
+        try:
+            return await _submit_and_follow(options, prepared, api, target, early)
+        except asyncio.CancelledError:
+            # By Ctrl-C, or one of the signals that are heard until the job is followed.
+            await _end_early(api, prepared.submission.submission_id, early, options.auto_stop or not early.signal)
+            if not early.signal:
+                raise
+            return BY_SIGNAL + early.signal
 
 
-async def _submit(api: JobsApi, prepared: Prepared) -> str:
+async def _submit_and_follow(
+    options: RunOptions, prepared: Prepared, api: JobsApi, target: ClusterTarget, early: _EarlyEnd
+) -> int:
+    early.listen()
+    job_id = await _submit(api, prepared, early)
+    shown = api.shown_address
+    say(f"job {job_id} submitted")
+    if target.file is not None:
+        say(f"this command's own connection ends with it; the lines below need `ray dashboard {target.file}`")
+    say(f"dashboard: {shown}/#/jobs/{job_id}")
+    say(
+        "the same by Ray's own command: "
+        + prepared.submission.ray_command(shown, str(options.working_dir), wait=options.wait)
+    )
+    if not options.wait:
+        say(f"its log: `ray job logs --address {shown} --follow {job_id}`")
+        print(job_id)
+        return 0
+    return await Follower(api, job_id, write=_write, say=_say_plainly, auto_stop=options.auto_stop).run()
+
+
+async def _end_early(api: JobsApi, job_id: str, early: _EarlyEnd, stop: bool) -> None:
+    """Stop what may have come of a submission that was interrupted, or say how that is done."""
+    if not early.submitting:
+        say("nothing was submitted")
+    elif stop:
+        say(await _take_back(api, job_id))
+    else:
+        line = f"`ray job stop --address {api.shown_address} {job_id}`"
+        say(f"left; job {job_id} may have been submitted, and may run: {line} stops it")
+
+
+async def _submit(api: JobsApi, prepared: Prepared, early: _EarlyEnd) -> str:
     submission, package = prepared.submission, prepared.package
     if not await api.has_package(package.name):
         say(f"sending {package.file_count} files ({format_size(len(package.data))} packed)")
         await api.upload_package(package.name, package.data)
+    early.submitting = True
     try:
         return await _submit_when_ready(api, submission)
     except NotReady:
@@ -165,9 +218,6 @@ async def _submit(api: JobsApi, prepared: Prepared) -> str:
             f"{error}\nwhether job {submission.submission_id} was submitted is not known: "
             f"`ray job status --address {api.shown_address} {submission.submission_id}` tells"
         ) from None
-    except asyncio.CancelledError:
-        say(await _take_back(api, submission.submission_id))
-        raise
 
 
 async def _submit_when_ready(api: JobsApi, submission: Submission) -> str:

@@ -81,8 +81,12 @@ class Submission:
         body["runtime_env"] = _shown_env(body["runtime_env"])
         return body
 
-    def ray_command(self, address: str, working_dir: str, *, wait: bool) -> str:
-        """The `ray job submit` line that does the same, for people: secrets are left out of it."""
+    def ray_command(self, address: str, working_dir: str, *, wait: bool, named: bool = False) -> str:
+        """The `ray job submit` line that does the same, for people: secrets are left out of it.
+
+        Args:
+            named: Whether the job is to have the same id; the cluster refuses one that it has had.
+        """
         words = ["ray", "job", "submit", "--address", redact_string(address), "--working-dir", working_dir]
         runtime_env = _shown_env(self.runtime_env())
         runtime_env.pop("working_dir", None)
@@ -93,6 +97,7 @@ class Submission:
             words += [f"--entrypoint-{option}", f"{value:g}"] if value is not None else []
         words += ["--entrypoint-memory", str(resources.memory)] if resources.memory is not None else []
         words += ["--entrypoint-resources", json.dumps(dict(resources.resources))] if resources.resources else []
+        words += ["--submission-id", self.submission_id] if named else []
         words += [] if wait else ["--no-wait"]
         command = " ".join(shlex.quote(word) for word in words)
         return f"{command} -- {redact_string(shlex.join(self.command))}"

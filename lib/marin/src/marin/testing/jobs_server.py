@@ -32,15 +32,17 @@ class JobsServer:
     Args:
         token: What it wants to be sent; empty: nothing.
         on_submit: Called with each new job.
+        on_package: Called when a package is sent.
         tail_limits: For each connection to a log in its turn, after how many characters and how it breaks off: "cut"
             (without a word), "close" (in good order), "stall" (nothing more comes); later ones work.
         failing: Status codes to answer with, by how a path ends; 0: the connection is cut.
         unready: How many submissions come before the cluster can start jobs.
-        submit_seconds: How long it takes to answer that a job was submitted.
+        submit_seconds: How long it takes to answer that a job, or a package, has come.
     """
 
     token: str = ""
     on_submit: Callable[[Job], None] = lambda _job: None
+    on_package: Callable[[], None] = lambda: None
     tail_limits: list[tuple[int, str]] = field(default_factory=list)
     jobs: dict[str, Job] = field(default_factory=dict)
     packages: dict[str, bytes] = field(default_factory=dict)
@@ -123,6 +125,8 @@ class JobsServer:
 
     async def _put_package(self, request: web.Request) -> web.Response:
         self.packages[request.match_info["name"]] = await request.read()
+        self.on_package()
+        await asyncio.sleep(self.submit_seconds)
         return web.Response()
 
     async def _submit(self, request: web.Request) -> web.Response:
