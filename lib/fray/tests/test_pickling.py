@@ -38,7 +38,7 @@ def own_module(tmp_path: Path) -> Iterator[ModuleType]:
 
 
 def called_elsewhere(payload: bytes, tmp_path: Path, path: str = "") -> str:
-    """What the pickled function returns in a new process."""
+    """The pickled function's result in a new process."""
     file = tmp_path / "payload"
     file.write_bytes(payload)
     code = f"import pickle, sys; {path}; print(pickle.load(open({str(file)!r}, 'rb'))('you'))"

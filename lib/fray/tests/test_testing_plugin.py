@@ -1,4 +1,4 @@
-"""What users of `fray.testing` see: fixtures, the option, a backend of their own held to the contract."""
+"""The users' view of `fray.testing`: fixtures, the option, a backend of their own held to the contract."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What backends may do differently, each difference with a name.
+"""Permitted differences between backends, each with a name.
 
 Everything that is not named here is the same on every backend, and `fray.testing.contract` holds them to it.
 """

@@ -1,4 +1,4 @@
-"""What callers give, checked where they give it: each refusal names the thing, the value and what is allowed."""
+"""Checks of arguments, made where they are given: each error names the thing, the value and what is allowed."""
 
 import math
 import os

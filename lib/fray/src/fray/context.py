@@ -1,22 +1,18 @@
-"""Which client code means when it does not say."""
-
-from __future__ import annotations
+"""The client that code uses when it names none."""
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from fray.protocols import Client
 from fray.registry import connect
-
-if TYPE_CHECKING:
-    from fray.client import Client, JobHandle
 
 CLIENT_ENV = "FRAY_CLIENT"
 
-C = TypeVar("C", bound="Client")
+C = TypeVar("C", bound=Client)
 
 # Ray sets the one in its workers, the other in the driver of a submitted job.
 _SET_INSIDE_RAY = ("RAY_JOB_ID", "RAY_JOB_CONFIG_JSON_ENV_VAR")
@@ -62,36 +58,6 @@ def _renew_lock_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_lock_after_fork)
-
-
-_block: ContextVar[Callable[[Sequence[JobHandle], float | None], None] | None] = ContextVar("fray_block", default=None)
-
-
-def wait_through(block: Callable[[Sequence[JobHandle], float | None], None] | None) -> None:
-    """For backends whose jobs lend what they hold only while they wait in a way of the backend's own.
-
-    Args:
-        block: Returns when one of the jobs may have ended, or after so many seconds (None: whenever it likes).
-    """
-    _block.set(block)
-
-
-_within: ContextVar[Callable[[], AbstractContextManager[None]]] = ContextVar("fray_within", default=nullcontext)
-
-
-def wait_within(bracket: Callable[[], AbstractContextManager[None]]) -> None:
-    """For backends whose jobs lend what they hold while they wait: what `wait_all` is to wait within."""
-    _within.set(bracket)
-
-
-def waiting() -> AbstractContextManager[None]:
-    """What a wait in this context is to be done in."""
-    return _within.get()()
-
-
-def blocking() -> Callable[[Sequence[JobHandle], float | None], None] | None:
-    """What was given to `wait_through` here, if anything."""
-    return _block.get()
 
 
 def default_spec(environ: Mapping[str, str]) -> str:

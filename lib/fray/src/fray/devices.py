@@ -1,4 +1,4 @@
-"""What a job runs on: the device configurations and the published peak rates of their chips.
+"""Devices of jobs: the configurations and the published peak rates of their chips.
 
 Field names, order and defaults are part of stored versions (a device config inside a versioned value is
 encoded as its fields), so a new field must keep its default out of the encoding.

@@ -1,4 +1,4 @@
-"""What goes wrong with jobs, whatever backend ran them."""
+"""Errors of jobs and actors, the same for every backend."""
 
 from rigging.errors import AlreadyExists, Unavailable
 from rigging.errors import JobFailed as AnyJobFailed

@@ -1,4 +1,4 @@
-"""What is new in a text that grows, and of which only the end may be kept."""
+"""Find what is new in a text that grows, and of which only the end may be kept."""
 
 SKIPPED = "\n[output skipped]\n"
 _KNOWN_CHARACTERS = 4096
@@ -9,7 +9,7 @@ _HALF_A_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 class GrowingText:
     """Finds what a text has more than when it was last looked at.
 
-    Whoever keeps it may keep only the end when it is long: what is new is found by the last characters that were seen.
+    Only the end of a long text may be kept: new text is found by the last characters that were seen.
     """
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class GrowingText:
         self._last = ""
 
     def take_new(self, text: str, *, ended: bool = False) -> str:
-        """What is new; a character of which only a part is there waits for its rest until the text has `ended`."""
+        """Return what is new; a half character at the end waits for its rest until the text has `ended`."""
         if not ended:
             text = text.rstrip(_HALF_A_CHARACTER)
         if len(text) < self._shown and text.startswith(self._first[: len(text)]):

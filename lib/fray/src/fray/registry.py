@@ -4,18 +4,14 @@ Other packages add backends by an entry point of the group `fray.backends`: its 
 module with `connect(address: str | None) -> Client`.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import ModuleType
 
+from fray.protocols import Client
 from rigging.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from fray.client import Client
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +85,13 @@ def connect(spec: str) -> Client:
         ) from error
     client: Client = module.connect(address or None)
     return client
+
+
+def load_backend(name: str) -> ModuleType:
+    """Import the module of one of our own backends."""
+    backend = _find(name, BACKENDS)
+    assert backend is not None, f"{name!r} is a backend of ours"
+    return importlib.import_module(backend.module)
 
 
 def _find(name: str, backends: Sequence[Backend]) -> Backend | None:

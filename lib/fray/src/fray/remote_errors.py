@@ -48,7 +48,7 @@ def unpack_error(packed: bytes, where: str) -> BaseException:
     if parts.pickled is not None:
         try:
             error = pickle.loads(parts.pickled)  # noqa: S301
-        except Exception:  # whatever a stranger's class does when it is made again
+        except Exception:  # a user's class may raise anything when it is unpickled
             error = None
     if not isinstance(error, BaseException):
         error = JobFailed(f"{where}: {parts.summary}")
@@ -70,7 +70,7 @@ def pickle_error(error: BaseException, dumps: Callable[[object], bytes] | None =
         dumps = cloudpickle.dumps
     try:
         pickled = dumps(error)
-    except Exception:  # whatever a stranger's class does when it is pickled
+    except Exception:  # a user's class may raise anything when it is pickled
         return None
     plain = _made_again(pickled)
     if plain is not None and _tells_as(plain, error):
@@ -106,7 +106,7 @@ class _ByParts:
 def _made_again(pickled: bytes) -> BaseException | None:
     try:
         again = pickle.loads(pickled)  # noqa: S301 - of our own making
-    except Exception:  # whatever a stranger's class does when it is made again
+    except Exception:  # a user's class may raise anything when it is unpickled
         return None
     return again if isinstance(again, BaseException) else None
 
@@ -124,5 +124,13 @@ def _tells_as(again: BaseException, error: BaseException) -> bool:
             pairs = itertools.zip_longest(again.exceptions, error.exceptions)
             return all(_tells_as(*pair) for pair in pairs)
         return repr(again) == repr(error)
-    except Exception:  # a stranger's `__str__`
+    except Exception:  # a user's `__str__` may raise anything
         return False
+
+
+def title_of(error: BaseException) -> str:
+    """An exception's type and text, also where its class cannot give a text."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # its class's own `__str__` may fail
+        return type(error).__name__

@@ -1,4 +1,4 @@
-"""What a job is: its entry point, resources, environment and request. Pure values, no backend behind them."""
+"""The description of a job: its entry point, resources, environment and request. Pure values, without a backend."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -68,7 +68,7 @@ class JobStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResourceConfig:
-    """What each replica of a job needs.
+    """The resources of each replica of a job.
 
     Args:
         cpu: Processors of one replica; fractions are allowed.
@@ -172,7 +172,7 @@ def _describe(shape: TpuTopologyInfo, variant: str) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EnvironmentConfig:
-    """What a job's process finds around it; its code is either a `workspace` directory or inside a `docker_image`.
+    """The surroundings of a job's process; its code is a `workspace` directory or inside a `docker_image`.
 
     The repr shows the names of `env_vars` but not their values, which are often credentials.
     """
@@ -200,7 +200,7 @@ class EnvironmentConfig:
 
 
 DEFAULT_ENV_VARS: Mapping[str, str] = MappingProxyType({"TOKENIZERS_PARALLELISM": "false"})
-"""What `create_environment` sets for jobs unless it is told otherwise; nobody has asked for it."""
+"""Variables that `create_environment` sets for every job, unless `env_vars` says otherwise."""
 
 
 def create_environment(
@@ -265,7 +265,7 @@ class BinaryEntrypoint:
 
 @dataclass(frozen=True, slots=True)
 class Entrypoint:
-    """What a job runs: a callable or a program, exactly one of them."""
+    """The code of a job: a callable or a program, exactly one of them."""
 
     callable_entrypoint: CallableEntrypoint | None = None
     binary_entrypoint: BinaryEntrypoint | None = None

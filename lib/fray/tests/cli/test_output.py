@@ -18,7 +18,7 @@ class Logged:
 
 
 def shown(texts: Sequence[str]) -> str:
-    """What has been shown after looks at these logs, the last after the job's end."""
+    """The output shown after looks at these logs, the last after the job's end."""
     job: Any = Logged(texts)
     to = io.StringIO()
     follower = LogFollower(job, to)

@@ -112,7 +112,7 @@ def run(
 
 
 class _Signalled(KeyboardInterrupt):
-    """What SIGTERM and SIGHUP are turned into, so that they do as Ctrl-C."""
+    """Raised for SIGTERM and SIGHUP, so that they do as Ctrl-C."""
 
     def __init__(self, number: int) -> None:
         super().__init__()

@@ -12,8 +12,8 @@ To hold a backend of your own to the contract, write a `BackendHarness` and a te
 Nothing here imports pytest except the plugin and the contract.
 """
 
+from fray.testing.fixture import LONG, BackendFixture
 from fray.testing.harness import BackendHarness, load_harness
 from fray.testing.signals import Flag, eventually
-from fray.testing.stage import LONG, Stage
 
-__all__ = ["LONG", "BackendHarness", "Flag", "Stage", "eventually", "load_harness"]
+__all__ = ["LONG", "BackendFixture", "BackendHarness", "Flag", "eventually", "load_harness"]

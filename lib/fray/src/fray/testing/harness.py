@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from fray.capabilities import BackendCapabilities
-from fray.client import Client
+from fray.protocols import Client
 from rigging.errors import InvalidRequest
 
 __all__ = ["HARNESSES", "BackendHarness", "load_harness"]
@@ -45,12 +45,12 @@ class BackendHarness(ABC):
 
     @abstractmethod
     def make_client(self) -> Client:
-        """Make a client; whoever asks for it shuts it down."""
+        """Make a client; the caller shuts it down."""
 
     @property
     @abstractmethod
     def spec(self) -> str:
-        """What FRAY_CLIENT is to say for `current_client()` to reach this backend."""
+        """The value of FRAY_CLIENT with which `current_client()` reaches this backend."""
 
     @property
     def cpus(self) -> int:
@@ -59,7 +59,7 @@ class BackendHarness(ABC):
 
     @abstractmethod
     def leftovers(self) -> Sequence[str]:
-        """What clients that were shut down have left behind (jobs, actors, processes, threads, files), for people."""
+        """Name the remains of clients that were shut down (jobs, actors, processes, threads, files), for people."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -67,7 +67,7 @@ class BackendHarness(ABC):
 
 
 def unknown_backend(name: str) -> str:
-    """What to say to people who ask for a backend that there is not."""
+    """The error text for an unknown backend."""
     return f"fray backend {name!r} is not known; known: {', '.join(HARNESSES)}, or package.module:Class"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fray.backends import iris
-from fray.client import Client
+from fray.protocols import Client
 from fray.testing.harness import BackendHarness
 from iris.client import IrisClient
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fray.backends import local
-from fray.client import Client
+from fray.backends.local import client as local
+from fray.protocols import Client
 from fray.replica import REPLICA_ENV
 from fray.testing.harness import BackendHarness
 

@@ -1,4 +1,4 @@
-"""A pytest plugin: the fixtures `fray_client`, `fray_harness` and `fray_stage`, and the option `--fray-backend`.
+"""A pytest plugin: the fixtures `fray_client`, `fray_harness` and `fray_backend`, and the option `--fray-backend`.
 
 A test that takes one of the fixtures runs once for every chosen backend: those of `--fray-backend`, else those that its
 module lists in `FRAY_BACKENDS` (names, or `pytest.param` with a name and marks), else `local`.
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fray.client import Client
 from fray.context import set_current_client
+from fray.protocols import Client
+from fray.testing.fixture import BackendFixture
 from fray.testing.harness import HARNESSES, BackendHarness, load_harness, unknown_backend
-from fray.testing.stage import Stage
 
 pytest.register_assert_rewrite("fray.testing.contract")
 
@@ -85,15 +85,15 @@ def fray_workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def fray_stage(
+def fray_backend(
     fray_harness: BackendHarness,
     fray_client: Client,
     fray_workspace: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Stage]:
-    """What the contract's tests work with; the workspace is the current directory, which actors take along."""
+) -> Iterator[BackendFixture]:
+    """Give a contract test its tools; the workspace is the current directory, which actors take along."""
     monkeypatch.chdir(fray_workspace)
-    stage = Stage(fray_harness, fray_client, tmp_path, fray_workspace)
-    yield stage
-    stage.stop_jobs()
+    backend = BackendFixture(fray_harness, fray_client, tmp_path, fray_workspace)
+    yield backend
+    backend.stop_jobs()

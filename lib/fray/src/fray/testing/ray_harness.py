@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from fray.backends.ray_capabilities import CAPABILITIES
-from fray.client import Client
+from fray.backends.ray.capabilities import CAPABILITIES
+from fray.protocols import Client
 from fray.testing.harness import BackendHarness
 from fray.testing.ray_node_start import limit_dashboard, wait_for_slow_nodes
 from fray.testing.ray_ports import LOOPBACK, free_ports, is_free, not_tested, worker_ports
@@ -282,7 +282,7 @@ class RayHarness(BackendHarness):
         from ray.util import list_named_actors
         from ray.util.placement_group import placement_group_table
 
-        from fray.backends import ray_cluster
+        from fray.backends.ray import cluster as ray_cluster
 
         actors = [f"actor {actor['name']}" for actor in list_named_actors(all_namespaces=True)]
         groups = [

@@ -25,7 +25,7 @@ class Flag:
         return os.path.exists(self.path)
 
     def text(self) -> str:
-        """What it was raised with."""
+        """The text it was raised with."""
         with open(self.path, encoding="utf-8") as file:
             return file.read()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, ParamSpec, TypeVar
 
-from fray.backends import lifeline
+from fray.backends.common import lifeline
 from fray.errors import JobFailed
 from fray.pickling import dumps
 from fray.remote_errors import pack_error, unpack_error

@@ -1,4 +1,4 @@
-"""What every backend promises, as tests: import the classes into a test module and list backends in FRAY_BACKENDS.
+"""The promises of every backend, as tests: import the classes into a test module and list backends in FRAY_BACKENDS.
 
 Each declared difference (`fray.capabilities`) is tested too: what happens instead of the promise.
 """

@@ -7,8 +7,8 @@ import pytest
 
 from fray.errors import ActorLost
 from fray.testing.contract.actors import ActorTests, Counter, create
+from fray.testing.fixture import LONG, SMALL, BackendFixture
 from fray.testing.signals import Tally, eventually
-from fray.testing.stage import LONG, SMALL, Stage
 from fray.types import ActorConfig
 from rigging.errors import Conflict
 
@@ -33,10 +33,12 @@ class Mortal(Counter):
 class TestActorLifetimes(ActorTests):
     """ActorConfig.max_restarts, max_task_retries, and ActorGroup.shutdown."""
 
-    def test_shutdown_ends_waiting_calls_and_refuses_new_ones(self, fray_stage: Stage) -> None:
-        group = fray_stage.client.create_actor_group(Counter, name=fray_stage.name("ends"), count=1, resources=SMALL)
+    def test_shutdown_ends_waiting_calls_and_refuses_new_ones(self, fray_backend: BackendFixture) -> None:
+        group = fray_backend.client.create_actor_group(
+            Counter, name=fray_backend.name("ends"), count=1, resources=SMALL
+        )
         (counter,) = group.wait_ready(timeout=LONG)
-        begun, end = fray_stage.flag("begun"), fray_stage.flag("end")
+        begun, end = fray_backend.flag("begun"), fray_backend.flag("end")
         running = counter.wait_for.remote(end, begun)
         queued = counter.add.remote(1)
         begun.wait()
@@ -52,8 +54,8 @@ class TestActorLifetimes(ActorTests):
         eventually(group.is_done, "the group has ended")
         group.shutdown()
 
-    def test_the_clients_shutdown_ends_its_actors(self, fray_stage: Stage) -> None:
-        client, name = fray_stage.harness.make_client(), fray_stage.name("ends")
+    def test_the_clients_shutdown_ends_its_actors(self, fray_backend: BackendFixture) -> None:
+        client, name = fray_backend.harness.make_client(), fray_backend.name("ends")
         counter = client.create_actor(Counter, name=name, resources=SMALL)
         assert counter.add(1) == 1
         client.shutdown()
@@ -67,13 +69,13 @@ class TestActorLifetimes(ActorTests):
 
         eventually(refused, "calls are refused")
         # Its name is free, and the new actor is not taken for the old one.
-        assert create(fray_stage, Counter, 5, name=name).add(1) == 6
+        assert create(fray_backend, Counter, 5, name=name).add(1) == 6
 
-    def test_one_that_crashed_is_started_again(self, fray_stage: Stage) -> None:
-        lives = fray_stage.tally("lives")
-        mortal = create(fray_stage, Mortal, lives, actor_config=ActorConfig(max_restarts=1))
+    def test_one_that_crashed_is_started_again(self, fray_backend: BackendFixture) -> None:
+        lives = fray_backend.tally("lives")
+        mortal = create(fray_backend, Mortal, lives, actor_config=ActorConfig(max_restarts=1))
         assert mortal.add(1) == 101
-        if not fray_stage.capabilities.actor_restarts:
+        if not fray_backend.capabilities.actor_restarts:
             # It lives where the test does: its process is the one that asks.
             assert mortal.apply(lambda _: os.getpid()) == os.getpid()
             return
@@ -87,12 +89,12 @@ class TestActorLifetimes(ActorTests):
         eventually(lambda: answers(mortal.add, 1) is None, "its lives are used up")
         assert lives.count() == 2
 
-    def test_one_without_restarts_is_gone_for_good(self, fray_stage: Stage) -> None:
-        if not fray_stage.capabilities.actor_restarts:
+    def test_one_without_restarts_is_gone_for_good(self, fray_backend: BackendFixture) -> None:
+        if not fray_backend.capabilities.actor_restarts:
             return
-        lives = fray_stage.tally("lives")
-        group = fray_stage.client.create_actor_group(
-            Mortal, lives, name=fray_stage.name("mortal"), count=1, resources=SMALL
+        lives = fray_backend.tally("lives")
+        group = fray_backend.client.create_actor_group(
+            Mortal, lives, name=fray_backend.name("mortal"), count=1, resources=SMALL
         )
         (mortal,) = group.wait_ready(timeout=LONG)
         with pytest.raises(ActorLost, match="mortal"):
@@ -103,18 +105,18 @@ class TestActorLifetimes(ActorTests):
         assert group.ready_count == 0
         assert lives.count() == 1
 
-    def test_a_call_is_repeated_after_a_crash_where_that_is_asked_for(self, fray_stage: Stage) -> None:
-        lives, deaths = fray_stage.tally("lives"), fray_stage.tally("deaths")
-        if not fray_stage.capabilities.actor_restarts:
+    def test_a_call_is_repeated_after_a_crash_where_that_is_asked_for(self, fray_backend: BackendFixture) -> None:
+        lives, deaths = fray_backend.tally("lives"), fray_backend.tally("deaths")
+        if not fray_backend.capabilities.actor_restarts:
             deaths.add()
         config = ActorConfig(max_restarts=1, max_task_retries=1)
-        mortal = create(fray_stage, Mortal, lives, actor_config=config)
+        mortal = create(fray_backend, Mortal, lives, actor_config=config)
         assert mortal.die_once(deaths) == "survived"
         assert deaths.count() == 2
 
 
 def answers(method: object, *args: object) -> object:
-    """What the method returns, or None when the actor is lost."""
+    """Return the method's result, or None when the actor is lost."""
     assert callable(method)
     try:
         return method(*args)

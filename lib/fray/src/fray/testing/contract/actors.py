@@ -15,8 +15,8 @@ from fray.context import current_client
 from fray.errors import JobAlreadyExists, JobFailed
 from fray.testing.contract.callables import Unpicklable, fail_deeply
 from fray.testing.contract.clients import in_forked_child
+from fray.testing.fixture import LONG, SMALL, BackendFixture
 from fray.testing.signals import Flag, eventually
-from fray.testing.stage import LONG, SMALL, Stage
 from fray.types import ActorConfig, Entrypoint, JobStatus
 from rigging.errors import DeadlineExceeded, InvalidRequest
 
@@ -136,38 +136,38 @@ class Caller:
         return int(self.other.add(n))
 
 
-def create(stage: Stage, cls: type[Any], *args: Any, **options: Any) -> ActorHandle:
+def create(backend: BackendFixture, cls: type[Any], *args: Any, **options: Any) -> ActorHandle:
     """A small actor with a name of its own."""
-    name = options.pop("name", None) or stage.name("actor")
-    return stage.client.create_actor(cls, *args, name=name, resources=SMALL, **options)
+    name = options.pop("name", None) or backend.name("actor")
+    return backend.client.create_actor(cls, *args, name=name, resources=SMALL, **options)
 
 
 class ActorTests:
     """Base of the actors' part of the contract, which is left out where actors are not offered."""
 
     @pytest.fixture(autouse=True)
-    def offered(self, fray_stage: Stage) -> None:
+    def offered(self, fray_backend: BackendFixture) -> None:
         """Check the refusal instead, once for each test that cannot run."""
-        if fray_stage.capabilities.actors:
+        if fray_backend.capabilities.actors:
             return
         with pytest.raises(InvalidRequest, match="actor"):
-            fray_stage.client.create_actor(Counter, name=fray_stage.name("refused"))
+            fray_backend.client.create_actor(Counter, name=fray_backend.name("refused"))
         pytest.skip("declared: actors are not offered")
 
 
 class TestActors(ActorTests):
     """Client.create_actor, host_actor, and handles."""
 
-    def test_calls_return_values_and_state_stays(self, fray_stage: Stage) -> None:
-        counter = create(fray_stage, Counter, 10)
+    def test_calls_return_values_and_state_stays(self, fray_backend: BackendFixture) -> None:
+        counter = create(fray_backend, Counter, 10)
         assert counter.add(1) == 11
         assert counter.add.remote(n=2).result(LONG) == 13
         assert counter.add.submit(3).result(LONG) == 16
         assert assert_type(typed_method(counter, Counter.add)(4), int) == 20
         assert assert_type(typed_method(counter, Counter.add).remote(n=5).result(LONG), int) == 25
 
-    def test_an_exception_comes_back_as_itself_with_its_remote_traceback(self, fray_stage: Stage) -> None:
-        counter = create(fray_stage, Counter, 5)
+    def test_an_exception_comes_back_as_itself_with_its_remote_traceback(self, fray_backend: BackendFixture) -> None:
+        counter = create(fray_backend, Counter, 5)
         with pytest.raises(LookupError) as caught:
             counter.fail("the bucket")
         assert "no shards in the bucket" in str(caught.value)
@@ -178,7 +178,7 @@ class TestActors(ActorTests):
                 future.result(LONG)
         assert counter.add(0) == 5
 
-    def test_an_exception_of_the_callers_own_class_with_its_cause(self, fray_stage: Stage) -> None:
+    def test_an_exception_of_the_callers_own_class_with_its_cause(self, fray_backend: BackendFixture) -> None:
         class Mistake(Exception):
             pass
 
@@ -190,34 +190,34 @@ class TestActors(ActorTests):
                     raise Mistake("nobody was there") from error
 
         with pytest.raises(Mistake, match="nobody was there") as caught:
-            create(fray_stage, Mistaken).fail()
+            create(fray_backend, Mistaken).fail()
         assert "no shards in the cellar" in "".join(traceback.format_exception(caught.value))
 
-    def test_an_exception_that_cannot_travel_is_told_all_the_same(self, fray_stage: Stage) -> None:
-        counter = create(fray_stage, Counter, 5)
+    def test_an_exception_that_cannot_travel_is_told_all_the_same(self, fray_backend: BackendFixture) -> None:
+        counter = create(fray_backend, Counter, 5)
         with pytest.raises((Unpicklable, JobFailed), match="the device is on fire"):
             counter.fail_strangely()
         assert counter.add(0) == 5
 
-    def test_calls_run_in_the_order_they_were_made(self, fray_stage: Stage) -> None:
-        log = create(fray_stage, Log)
+    def test_calls_run_in_the_order_they_were_made(self, fray_backend: BackendFixture) -> None:
+        log = create(fray_backend, Log)
         for n in range(200):
             log.note.remote(n, b"." * (8 << 20) if n % 60 == 0 else b"")
         assert log.all() == list(range(200))
 
-    def test_one_at_a_time_unless_more_are_allowed(self, fray_stage: Stage) -> None:
-        alone = create(fray_stage, Meeting, 2)
+    def test_one_at_a_time_unless_more_are_allowed(self, fray_backend: BackendFixture) -> None:
+        alone = create(fray_backend, Meeting, 2)
         visits = [alone.visit.remote() for _ in range(10)]
         assert {visit.result(LONG) for visit in visits} == {1}
 
-    def test_as_many_at_once_as_are_allowed(self, fray_stage: Stage) -> None:
-        together = create(fray_stage, Meeting, 3, actor_config=ActorConfig(max_concurrency=3))
+    def test_as_many_at_once_as_are_allowed(self, fray_backend: BackendFixture) -> None:
+        together = create(fray_backend, Meeting, 3, actor_config=ActorConfig(max_concurrency=3))
         assert sorted(future.result(LONG) for future in [together.meet.remote(LONG) for _ in range(3)]) == [0, 1, 2]
         visits = [together.visit.remote() for _ in range(20)]
         assert max(visit.result(LONG) for visit in visits) <= 3
 
-    def test_a_result_that_does_not_come_in_time(self, fray_stage: Stage) -> None:
-        counter, flag = create(fray_stage, Counter), fray_stage.flag("end")
+    def test_a_result_that_does_not_come_in_time(self, fray_backend: BackendFixture) -> None:
+        counter, flag = create(fray_backend, Counter), fray_backend.flag("end")
         future = counter.wait_for.remote(flag)
         assert not future.done()
         with pytest.raises(DeadlineExceeded, match="wait_for"):
@@ -227,29 +227,29 @@ class TestActors(ActorTests):
         assert future.result(LONG) is True
         assert future.done()
 
-    def test_a_constructor_that_fails_is_told_and_frees_the_name(self, fray_stage: Stage) -> None:
-        name = fray_stage.name("broken")
+    def test_a_constructor_that_fails_is_told_and_frees_the_name(self, fray_backend: BackendFixture) -> None:
+        name = fray_backend.name("broken")
         with pytest.raises((OSError, JobFailed)) as caught:
-            create(fray_stage, Broken, name=name)
+            create(fray_backend, Broken, name=name)
         assert "no checkpoint to start from" in "".join(traceback.format_exception(caught.value))
-        assert create(fray_stage, Counter, name=name).add(1) == 1
+        assert create(fray_backend, Counter, name=name).add(1) == 1
 
-    def test_wrong_and_private_methods_are_refused_before_any_call(self, fray_stage: Stage) -> None:
-        counter = create(fray_stage, Counter)
+    def test_wrong_and_private_methods_are_refused_before_any_call(self, fray_backend: BackendFixture) -> None:
+        counter = create(fray_backend, Counter)
         with pytest.raises(AttributeError, match="subtract"):
             _ = counter.subtract
         with pytest.raises(AttributeError, match="_hidden"):
             _ = counter._hidden
 
-    def test_wrong_arguments_are_the_callers_mistake(self, fray_stage: Stage) -> None:
-        counter = create(fray_stage, Counter)
+    def test_wrong_arguments_are_the_callers_mistake(self, fray_backend: BackendFixture) -> None:
+        counter = create(fray_backend, Counter)
         with pytest.raises(TypeError, match="add"):
             counter.add(1, 2, 3)
         assert counter.add(1) == 1
 
-    def test_arguments_and_results_that_cannot_be_sent(self, fray_stage: Stage) -> None:
-        counter, lock = create(fray_stage, Counter), threading.Lock()
-        if fray_stage.capabilities.actor_restarts:
+    def test_arguments_and_results_that_cannot_be_sent(self, fray_backend: BackendFixture) -> None:
+        counter, lock = create(fray_backend, Counter), threading.Lock()
+        if fray_backend.capabilities.actor_restarts:
             with pytest.raises(InvalidRequest, match=r"(?s)'apply' of actor.*pickle"):
                 counter.apply(lambda _: lock)
             with pytest.raises(JobFailed, match=r"(?s)'apply' of actor.*pickle"):
@@ -259,9 +259,9 @@ class TestActors(ActorTests):
             assert counter.apply(lambda _: lock) is lock
         assert counter.add(1) == 1
 
-    def test_it_knows_itself_and_gives_itself_away(self, fray_stage: Stage) -> None:
-        name = fray_stage.name("self")
-        counter = create(fray_stage, Counter, name=name)
+    def test_it_knows_itself_and_gives_itself_away(self, fray_backend: BackendFixture) -> None:
+        name = fray_backend.name("self")
+        counter = create(fray_backend, Counter, name=name)
         assert tuple(counter.who_am_i()) == (name, 0)
         assert counter.my_handle().add(2) == 2
         counter.add_later(3)
@@ -269,81 +269,81 @@ class TestActors(ActorTests):
         assert counter.my_handle().add(0) in (2, 5)
         assert counter.add(0) == 5
 
-    def test_handles_as_arguments_of_jobs(self, fray_stage: Stage) -> None:
-        counter = create(fray_stage, Counter)
+    def test_handles_as_arguments_of_jobs(self, fray_backend: BackendFixture) -> None:
+        counter = create(fray_backend, Counter)
 
         def work(handle: ActorHandle, n: int) -> None:
             handle.add(n)
 
-        for job in [fray_stage.call(work, counter, n) for n in range(4)]:
+        for job in [fray_backend.call(work, counter, n) for n in range(4)]:
             assert job.wait(LONG) is JobStatus.SUCCEEDED
         assert counter.add(0) == 6
 
-    def test_handles_that_jobs_give_away(self, fray_stage: Stage) -> None:
-        given, end = fray_stage.flag("given"), fray_stage.flag("end")
+    def test_handles_that_jobs_give_away(self, fray_backend: BackendFixture) -> None:
+        given, end = fray_backend.flag("given"), fray_backend.flag("end")
 
         def work() -> None:
             counter = current_client().create_actor(Counter, 5, name="the-jobs-own", resources=SMALL)
             given.set(cloudpickle.dumps(counter).hex())
             end.wait(LONG)
 
-        job = fray_stage.call(work)
+        job = fray_backend.call(work)
         given.wait()
-        # Unpickled here as whoever is given it would: an actor lives as long as the job that made it, at the least.
+        # Unpickled here as its receiver would: an actor lives as long as the job that made it, at the least.
         counter = pickle.loads(bytes.fromhex(given.text()))  # noqa: S301
         assert counter.add(1) == 6
         end.set()
         assert job.wait(LONG) is JobStatus.SUCCEEDED
 
-    def test_handles_in_a_forked_child(self, fray_stage: Stage) -> None:
-        counter = create(fray_stage, Counter)
+    def test_handles_in_a_forked_child(self, fray_backend: BackendFixture) -> None:
+        counter = create(fray_backend, Counter)
         assert counter.add(1) == 1
-        told = in_forked_child(lambda: str(counter.add.remote(1).result(LONG)), fray_stage.flag("answer"))
+        told = in_forked_child(lambda: str(counter.add.remote(1).result(LONG)), fray_backend.flag("answer"))
         assert told.startswith("Conflict: ")
         assert "fork" in told
         assert counter.add(1) == 2
 
-    def test_handles_as_arguments_of_actors(self, fray_stage: Stage) -> None:
-        counter = create(fray_stage, Counter)
-        caller = create(fray_stage, Caller, counter)
+    def test_handles_as_arguments_of_actors(self, fray_backend: BackendFixture) -> None:
+        counter = create(fray_backend, Counter)
+        caller = create(fray_backend, Caller, counter)
         assert caller.forward(7) == 7
         assert counter.add(0) == 7
 
-    def test_what_is_no_argument_of_frays_goes_to_the_constructor(self, fray_stage: Stage) -> None:
-        assert create(fray_stage, Namesakes, count=5).all() == {"count": 5}
-        name = fray_stage.name("hosted")
-        hosted = fray_stage.client.host_actor(Namesakes, name=name, resources="mine", count=5)
+    def test_what_is_no_argument_of_frays_goes_to_the_constructor(self, fray_backend: BackendFixture) -> None:
+        assert create(fray_backend, Namesakes, count=5).all() == {"count": 5}
+        name = fray_backend.name("hosted")
+        hosted = fray_backend.client.host_actor(Namesakes, name=name, resources="mine", count=5)
         assert hosted.all() == {"resources": "mine", "count": 5}
 
-    def test_an_actor_in_the_process_of_the_one_who_asks(self, fray_stage: Stage) -> None:
-        name = fray_stage.name("hosted")
-        counter = fray_stage.client.host_actor(Counter, 1, name=name)
+    def test_an_actor_in_the_process_of_the_one_who_asks(self, fray_backend: BackendFixture) -> None:
+        name = fray_backend.name("hosted")
+        counter = fray_backend.client.host_actor(Counter, 1, name=name)
         assert counter.add(1) == 2
-        here = fray_stage.capabilities.hosted_in_process
+        here = fray_backend.capabilities.hosted_in_process
         assert (counter.apply(lambda _: os.getpid()) == os.getpid()) is here
         with pytest.raises(JobAlreadyExists, match=name):
-            fray_stage.client.host_actor(Counter, name=name)
+            fray_backend.client.host_actor(Counter, name=name)
         with pytest.raises(JobAlreadyExists, match=name):
-            fray_stage.client.create_actor(Counter, name=name, resources=SMALL)
+            fray_backend.client.create_actor(Counter, name=name, resources=SMALL)
 
         def work(handle: ActorHandle) -> None:
             handle.add(40)
 
-        fray_stage.call(work, counter).wait(LONG)
+        fray_backend.call(work, counter).wait(LONG)
         assert counter.add(0) == 42
 
-    def test_a_hosted_actor_takes_no_name_of_another(self, fray_stage: Stage) -> None:
-        name = fray_stage.name("created")
-        group = fray_stage.client.create_actor_group(Counter, name=name, count=1, resources=SMALL)
+    def test_a_hosted_actor_takes_no_name_of_another(self, fray_backend: BackendFixture) -> None:
+        name = fray_backend.name("created")
+        group = fray_backend.client.create_actor_group(Counter, name=name, count=1, resources=SMALL)
         group.wait_ready()
         with pytest.raises(JobAlreadyExists, match=name):
-            fray_stage.client.host_actor(Counter, name=name)
+            fray_backend.client.host_actor(Counter, name=name)
         group.shutdown()
         eventually(group.is_done, "its end")
-        assert fray_stage.client.host_actor(Counter, 3, name=name).add(1) == 4
+        assert fray_backend.client.host_actor(Counter, 3, name=name).add(1) == 4
 
-    def test_many_callers(self, fray_stage: Stage) -> None:
-        counter = create(fray_stage, Counter)
+    def test_many_callers(self, fray_backend: BackendFixture) -> None:
+        counter = create(fray_backend, Counter)
         threads = [threading.Thread(target=lambda: [counter.add(1) for _ in range(25)]) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -351,17 +351,17 @@ class TestActors(ActorTests):
             thread.join(LONG)
         assert counter.add(0) == 100
 
-    def test_big_arguments_and_results(self, fray_stage: Stage) -> None:
+    def test_big_arguments_and_results(self, fray_backend: BackendFixture) -> None:
         data = os.urandom(1 << 20) * 64 + b"end!"
-        counter = create(fray_stage, Counter, data)
+        counter = create(fray_backend, Counter, data)
         assert tuple(counter.measure(data)) == (len(data), b"end!".hex())
         assert counter.apply(bytes) == data
 
-    def test_functions_as_arguments(self, fray_stage: Stage) -> None:
+    def test_functions_as_arguments(self, fray_backend: BackendFixture) -> None:
         captured = 3
-        assert create(fray_stage, Counter, 4).apply(lambda value: value * captured) == 12
+        assert create(fray_backend, Counter, 4).apply(lambda value: value * captured) == 12
 
-    def test_it_submits_jobs(self, fray_stage: Stage) -> None:
+    def test_it_submits_jobs(self, fray_backend: BackendFixture) -> None:
         class Spawner:
             def spawn(self, flag: Flag) -> str:
                 from fray import Entrypoint, JobRequest, current_client
@@ -369,14 +369,14 @@ class TestActors(ActorTests):
                 request = JobRequest("spawned", Entrypoint.from_callable(flag.set), SMALL)
                 return str(current_client().submit(request).wait(LONG))
 
-        flag = fray_stage.flag("spawned")
-        assert create(fray_stage, Spawner).spawn(flag) == "succeeded"
+        flag = fray_backend.flag("spawned")
+        assert create(fray_backend, Spawner).spawn(flag) == "succeeded"
         assert flag.is_set()
 
 
 if TYPE_CHECKING:
 
     def _mistakes(handle: ActorHandle) -> None:
-        """What type checkers are to refuse; where they do not, mypy reports an ignore that is not needed."""
+        """Mistakes that type checkers refuse; where they do not, mypy reports an ignore that is not needed."""
         typed_method(handle, Counter.add)("one")  # type: ignore[arg-type]
         Entrypoint.from_callable(fail_deeply)  # type: ignore[arg-type]

@@ -12,10 +12,10 @@ from types import ModuleType
 
 import pytest
 
-from fray.client import JobHandle
 from fray.errors import JobFailed
+from fray.protocols import JobHandle
+from fray.testing.fixture import LONG, BackendFixture
 from fray.testing.signals import Flag, eventually
-from fray.testing.stage import LONG, Stage
 from fray.types import Entrypoint, JobStatus
 from rigging.errors import InvalidRequest
 
@@ -54,7 +54,7 @@ class NotMadeAgain(Exception):
 
 
 def raised_by(job: JobHandle) -> BaseException:
-    """What `wait` raises."""
+    """Return the exception that `wait` raises."""
     with pytest.raises(Exception) as caught:  # noqa: PT011 - the callers look at what it is
         job.wait(LONG)
     return caught.value
@@ -76,15 +76,15 @@ def module_of_the_submitter_alone(directory: Path) -> ModuleType:
 class TestCallables:
     """Entrypoint.from_callable."""
 
-    def test_arguments(self, fray_stage: Stage) -> None:
-        flag = fray_stage.flag("called")
+    def test_arguments(self, fray_backend: BackendFixture) -> None:
+        flag = fray_backend.flag("called")
         entrypoint = Entrypoint.from_callable(write_repr, [flag, 1, "b", None], {"deep": {"c": [3, (4,)]}})
-        assert fray_stage.submit(fray_stage.request(entrypoint)).wait(LONG) is JobStatus.SUCCEEDED
+        assert fray_backend.submit(fray_backend.request(entrypoint)).wait(LONG) is JobStatus.SUCCEEDED
         assert flag.text() == "((1, 'b', None), {'deep': {'c': [3, (4,)]}})"
 
-    def test_closures_lambdas_partials_and_bound_methods(self, fray_stage: Stage) -> None:
+    def test_closures_lambdas_partials_and_bound_methods(self, fray_backend: BackendFixture) -> None:
         captured = {"shards": [1, 2, 3]}
-        flags = [fray_stage.flag(f"kind-{i}") for i in range(4)]
+        flags = [fray_backend.flag(f"kind-{i}") for i in range(4)]
 
         def closure() -> None:
             flags[0].set(str(sum(captured["shards"])))
@@ -95,33 +95,33 @@ class TestCallables:
             functools.partial(flags[2].set, "partial"),
             flags[3].set,
         ]
-        for job in [fray_stage.call(kind) for kind in kinds]:
+        for job in [fray_backend.call(kind) for kind in kinds]:
             assert job.wait(LONG) is JobStatus.SUCCEEDED
         assert [flag.text() for flag in flags] == ["6", "1", "partial", ""]
 
-    def test_a_function_of_a_module_that_only_the_submitter_has(self, fray_stage: Stage) -> None:
-        module = module_of_the_submitter_alone(fray_stage.directory)
+    def test_a_function_of_a_module_that_only_the_submitter_has(self, fray_backend: BackendFixture) -> None:
+        module = module_of_the_submitter_alone(fray_backend.directory)
         try:
-            flag = fray_stage.flag("shouted")
-            fray_stage.call(module.shout, flag, "hear").wait(LONG)
+            flag = fray_backend.flag("shouted")
+            fray_backend.call(module.shout, flag, "hear").wait(LONG)
             assert flag.text() == "HEAR!"
         finally:
             del sys.modules["submitters_own"]
 
-    def test_a_payload_of_many_megabytes(self, fray_stage: Stage) -> None:
+    def test_a_payload_of_many_megabytes(self, fray_backend: BackendFixture) -> None:
         payload = os.urandom(1 << 20) * 80
-        flag = fray_stage.flag("size")
+        flag = fray_backend.flag("size")
 
         def measure(data: bytes) -> None:
             flag.set(f"{len(data)} {data[:4].hex()} {data[-4:].hex()}")
 
-        fray_stage.call(measure, payload).wait(LONG)
+        fray_backend.call(measure, payload).wait(LONG)
         assert flag.text() == f"{len(payload)} {payload[:4].hex()} {payload[-4:].hex()}"
 
-    def test_an_exception_comes_back_with_its_remote_traceback(self, fray_stage: Stage) -> None:
-        job = fray_stage.call(fail_deeply, "the bucket")
+    def test_an_exception_comes_back_with_its_remote_traceback(self, fray_backend: BackendFixture) -> None:
+        job = fray_backend.call(fail_deeply, "the bucket")
         error = raised_by(job)
-        if fray_stage.capabilities.raises_own_exceptions:
+        if fray_backend.capabilities.raises_own_exceptions:
             assert type(error) is LookupError
         else:
             assert isinstance(error, JobFailed)
@@ -135,43 +135,43 @@ class TestCallables:
 
     @pytest.mark.parametrize("kind", [Unpicklable, NotMadeAgain])
     def test_an_exception_that_cannot_travel_is_told_all_the_same(
-        self, fray_stage: Stage, kind: type[Unpicklable] | type[NotMadeAgain]
+        self, fray_backend: BackendFixture, kind: type[Unpicklable] | type[NotMadeAgain]
     ) -> None:
         def fail() -> None:
             raise kind("device", "on fire")
 
-        error = raised_by(fray_stage.call(fail))
+        error = raised_by(fray_backend.call(fail))
         assert isinstance(error, (kind, JobFailed))
         assert "the device is on fire" in str(error)
         assert kind.__name__ in "".join(traceback.format_exception(error))
 
-    def test_an_exception_whose_constructor_takes_other_arguments(self, fray_stage: Stage) -> None:
+    def test_an_exception_whose_constructor_takes_other_arguments(self, fray_backend: BackendFixture) -> None:
         def fail() -> None:
             raise NotMadeAgain("device", "on fire")
 
-        error = raised_by(fray_stage.call(fail))
-        own = error if fray_stage.capabilities.raises_own_exceptions else error.__cause__
+        error = raised_by(fray_backend.call(fail))
+        own = error if fray_backend.capabilities.raises_own_exceptions else error.__cause__
         assert isinstance(own, NotMadeAgain)
         assert (str(own), own.device) == ("the device is on fire", "device")
 
-    def test_what_cannot_be_sent_is_refused_at_submission(self, fray_stage: Stage) -> None:
-        lock, name = threading.Lock(), fray_stage.name("stays-here")
+    def test_what_cannot_be_sent_is_refused_at_submission(self, fray_backend: BackendFixture) -> None:
+        lock, name = threading.Lock(), fray_backend.name("stays-here")
 
         def use() -> None:
             with lock:
                 pass
 
-        if fray_stage.capabilities.separate_processes:
+        if fray_backend.capabilities.separate_processes:
             with pytest.raises(InvalidRequest, match=f"{name}.*lock"):
-                fray_stage.call(use, name=name)
+                fray_backend.call(use, name=name)
         else:
-            assert fray_stage.call(use, name=name).wait(LONG) is JobStatus.SUCCEEDED
+            assert fray_backend.call(use, name=name).wait(LONG) is JobStatus.SUCCEEDED
 
     @pytest.mark.parametrize(("code", "exit_code"), [(0, 0), (None, 0), (3, 3), ("no shards", 1)])
     def test_sys_exit_ends_the_job_and_not_the_one_who_waits(
-        self, fray_stage: Stage, code: object, exit_code: int
+        self, fray_backend: BackendFixture, code: object, exit_code: int
     ) -> None:
-        job = fray_stage.call(sys.exit, code)
+        job = fray_backend.call(sys.exit, code)
         status = JobStatus.FAILED if exit_code else JobStatus.SUCCEEDED
         assert job.wait(LONG, raise_on_failure=False) is status
         if exit_code:
@@ -179,47 +179,47 @@ class TestCallables:
             assert isinstance(error, JobFailed)
             assert error.exit_code == exit_code
 
-    def test_a_crash_is_the_jobs_alone(self, fray_stage: Stage) -> None:
-        if not fray_stage.capabilities.separate_processes:
+    def test_a_crash_is_the_jobs_alone(self, fray_backend: BackendFixture) -> None:
+        if not fray_backend.capabilities.separate_processes:
             # A crash would be the test's own: see that it would be, by where the callable runs.
-            flag = fray_stage.flag("process")
-            fray_stage.call(lambda: flag.set(str(os.getpid()))).wait(LONG)
+            flag = fray_backend.flag("process")
+            fray_backend.call(lambda: flag.set(str(os.getpid()))).wait(LONG)
             assert flag.text() == str(os.getpid())
             return
-        job = fray_stage.call(os._exit, 9)
+        job = fray_backend.call(os._exit, 9)
         error = raised_by(job)
         assert isinstance(error, JobFailed)
-        assert error.exit_code == (9 if fray_stage.capabilities.crash_codes else None)
-        assert ("9" if fray_stage.capabilities.crash_codes else "process ended") in str(error)
-        assert fray_stage.call(os.getpid).wait(LONG) is JobStatus.SUCCEEDED
+        assert error.exit_code == (9 if fray_backend.capabilities.crash_codes else None)
+        assert ("9" if fray_backend.capabilities.crash_codes else "process ended") in str(error)
+        assert fray_backend.call(os.getpid).wait(LONG) is JobStatus.SUCCEEDED
 
-    def test_what_it_prints(self, fray_stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_what_it_prints(self, fray_backend: BackendFixture, capfd: pytest.CaptureFixture[str]) -> None:
         def speak() -> None:
             print("first line", flush=True)
             os.system("echo from a child process")
             print("gr\u00fc\u00dfe an alle", file=sys.stderr, flush=True)
 
-        job = fray_stage.call(speak)
+        job = fray_backend.call(speak)
         job.wait(LONG)
-        if fray_stage.capabilities.callable_logs:
+        if fray_backend.capabilities.callable_logs:
             assert job.logs() == "first line\nfrom a child process\ngr\u00fc\u00dfe an alle\n"
         else:
             assert job.logs() == ""
             assert "first line\nfrom a child process\n" in capfd.readouterr().out
 
-    def test_what_it_prints_while_it_runs(self, fray_stage: Stage) -> None:
-        go_on = fray_stage.flag("go-on")
+    def test_what_it_prints_while_it_runs(self, fray_backend: BackendFixture) -> None:
+        go_on = fray_backend.flag("go-on")
 
         def speak() -> None:
             print("begun", flush=True)
             go_on.wait(LONG)
             print("done")
 
-        job = fray_stage.call(speak)
-        expected = "begun\n" if fray_stage.capabilities.callable_logs else ""
+        job = fray_backend.call(speak)
+        expected = "begun\n" if fray_backend.capabilities.callable_logs else ""
         eventually(
             lambda: job.status() is JobStatus.RUNNING and job.logs() == expected, "the running job's log has its line"
         )
         go_on.set()
         job.wait(LONG)
-        assert job.logs() == ("begun\ndone\n" if fray_stage.capabilities.callable_logs else "")
+        assert job.logs() == ("begun\ndone\n" if fray_backend.capabilities.callable_logs else "")

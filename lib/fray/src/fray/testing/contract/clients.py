@@ -13,12 +13,13 @@ from functools import partial
 import cloudpickle
 import pytest
 
-from fray.client import Client, wait_all
 from fray.context import CLIENT_ENV, current_client, set_current_client
+from fray.protocols import Client
 from fray.testing.contract.lifecycle import HOLD_LOCK, is_held
+from fray.testing.fixture import LONG, BackendFixture
 from fray.testing.signals import Flag, eventually
-from fray.testing.stage import LONG, Stage
 from fray.types import Entrypoint, JobStatus
+from fray.waiting import wait_all
 from rigging.errors import Conflict, InvalidRequest, MarinError
 from rigging.testing.forks import exit_code_of
 
@@ -34,7 +35,7 @@ def in_forked_child(work: Callable[[], str], answer: Flag) -> str:
                 text = work()
             except MarinError as error:
                 text = f"{type(error).__name__}: {error}"
-            except BaseException:  # nobody else would ever hear of it
+            except BaseException:  # it would be lost otherwise
                 text = traceback.format_exc()
             answer.set(text)
         finally:
@@ -45,9 +46,9 @@ def in_forked_child(work: Callable[[], str], answer: Flag) -> str:
 
 
 @contextlib.contextmanager
-def another_client(stage: Stage) -> Iterator[Client]:
+def another_client(backend: BackendFixture) -> Iterator[Client]:
     """A client that the test may close."""
-    client = stage.harness.make_client()
+    client = backend.harness.make_client()
     try:
         yield client
     finally:
@@ -57,18 +58,18 @@ def another_client(stage: Stage) -> Iterator[Client]:
 class TestClients:
     """Client.shutdown, current_client, threads and forks."""
 
-    def test_it_says_what_it_offers(self, fray_stage: Stage) -> None:
-        assert fray_stage.client.capabilities == fray_stage.capabilities
+    def test_it_says_what_it_offers(self, fray_backend: BackendFixture) -> None:
+        assert fray_backend.client.capabilities == fray_backend.capabilities
 
-    def test_it_is_the_current_one_where_it_is_set(self, fray_stage: Stage) -> None:
-        assert current_client() is fray_stage.client
-        with another_client(fray_stage) as other:
+    def test_it_is_the_current_one_where_it_is_set(self, fray_backend: BackendFixture) -> None:
+        assert current_client() is fray_backend.client
+        with another_client(fray_backend) as other:
             with set_current_client(other):
                 assert current_client() is other
-            assert current_client() is fray_stage.client
+            assert current_client() is fray_backend.client
 
-    def test_fray_client_names_the_backend(self, fray_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(CLIENT_ENV, fray_stage.harness.spec)
+    def test_fray_client_names_the_backend(self, fray_backend: BackendFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(CLIENT_ENV, fray_backend.harness.spec)
         found: list[Client] = []
 
         # A new thread has none set.
@@ -82,24 +83,24 @@ class TestClients:
         client = found[0]
         assert found[1] is client
         try:
-            assert type(client) is type(fray_stage.client)
-            assert client.submit(fray_stage.request(SUCCEED)).wait(LONG) is JobStatus.SUCCEEDED
+            assert type(client) is type(fray_backend.client)
+            assert client.submit(fray_backend.request(SUCCEED)).wait(LONG) is JobStatus.SUCCEEDED
         finally:
             client.shutdown()
 
-    def test_a_closed_client_refuses_work_and_may_be_closed_again(self, fray_stage: Stage) -> None:
-        with another_client(fray_stage) as client:
+    def test_a_closed_client_refuses_work_and_may_be_closed_again(self, fray_backend: BackendFixture) -> None:
+        with another_client(fray_backend) as client:
             before = client.closed
-            job = client.submit(fray_stage.request(Entrypoint.from_binary("echo", ["well"])))
+            job = client.submit(fray_backend.request(Entrypoint.from_binary("echo", ["well"])))
             client.shutdown()
             assert (before, client.closed) == (False, True)
             with pytest.raises(Conflict, match="shut down"):
-                client.submit(fray_stage.request(SUCCEED))
-            if fray_stage.capabilities.actors:
+                client.submit(fray_backend.request(SUCCEED))
+            if fray_backend.capabilities.actors:
                 for make in (client.host_actor, client.create_actor, partial(client.create_actor_group, count=1)):
                     with pytest.raises(Conflict, match="shut down"):
                         make(list, name="too-late")
-            if fray_stage.capabilities.jobs_outlive_client:
+            if fray_backend.capabilities.jobs_outlive_client:
                 for ask in (job.status, job.wait, job.logs, job.terminate):
                     with pytest.raises(Conflict, match="shut down"):
                         ask()
@@ -108,70 +109,70 @@ class TestClients:
             client.shutdown()
             client.shutdown(wait=False)
 
-    def test_shutdown_waits_for_jobs(self, fray_stage: Stage) -> None:
-        flag, tally = fray_stage.flag("end"), fray_stage.tally("ended")
+    def test_shutdown_waits_for_jobs(self, fray_backend: BackendFixture) -> None:
+        flag, tally = fray_backend.flag("end"), fray_backend.tally("ended")
         script = 'while ! [ -e "$1" ]; do sleep 0.02; done; printf x >> "$2"'
         program = Entrypoint.from_binary("sh", ["-c", script, "sh", flag.path, tally.path])
-        with another_client(fray_stage) as client:
+        with another_client(fray_backend) as client:
             for _ in range(4):
-                client.submit(fray_stage.request(program))
+                client.submit(fray_backend.request(program))
             closing = threading.Thread(target=client.shutdown)
             closing.start()
             eventually(lambda: client.closed, "the client refuses new work")
-            if fray_stage.capabilities.jobs_outlive_client:
+            if fray_backend.capabilities.jobs_outlive_client:
                 closing.join(LONG)
                 assert not closing.is_alive()
             flag.set()
             closing.join(LONG)
             assert not closing.is_alive()
-            if fray_stage.capabilities.jobs_outlive_client:
+            if fray_backend.capabilities.jobs_outlive_client:
                 eventually(lambda: tally.count() == 4, "the jobs go on without the client")
             assert tally.count() == 4
 
-    def test_shutdown_without_waiting(self, fray_stage: Stage) -> None:
-        flag = fray_stage.flag("holds")
-        request = fray_stage.request(Entrypoint.from_binary("sh", ["-c", HOLD_LOCK, "sh", flag.path]))
-        with another_client(fray_stage) as client:
+    def test_shutdown_without_waiting(self, fray_backend: BackendFixture) -> None:
+        flag = fray_backend.flag("holds")
+        request = fray_backend.request(Entrypoint.from_binary("sh", ["-c", HOLD_LOCK, "sh", flag.path]))
+        with another_client(fray_backend) as client:
             client.submit(request)
             flag.wait()
-        if fray_stage.capabilities.jobs_outlive_client:
+        if fray_backend.capabilities.jobs_outlive_client:
             assert is_held(flag)
-            found = fray_stage.submit(request)  # adopted by its name
+            found = fray_backend.submit(request)  # adopted by its name
             found.terminate()
         eventually(lambda: not is_held(flag), "the job is gone")
 
-    def test_nothing_is_left_behind(self, fray_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_nothing_is_left_behind(self, fray_backend: BackendFixture, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail() -> None:
             raise LookupError("as it happens")
 
         # Short, as some of what is made there are sockets.
         with tempfile.TemporaryDirectory() as temporary:
             monkeypatch.setattr(tempfile, "tempdir", temporary)
-            with another_client(fray_stage) as client:
-                good = client.submit(fray_stage.request(Entrypoint.from_binary("echo", ["well"])))
-                bad = client.submit(fray_stage.request(Entrypoint.from_callable(fail)))
-                stopped = client.submit(fray_stage.request(fray_stage.waiter(fray_stage.flag("never"))))
-                if fray_stage.capabilities.actors:
-                    group = client.create_actor_group(list, name=fray_stage.name("lists"), count=2)
+            with another_client(fray_backend) as client:
+                good = client.submit(fray_backend.request(Entrypoint.from_binary("echo", ["well"])))
+                bad = client.submit(fray_backend.request(Entrypoint.from_callable(fail)))
+                stopped = client.submit(fray_backend.request(fray_backend.waiter(fray_backend.flag("never"))))
+                if fray_backend.capabilities.actors:
+                    group = client.create_actor_group(list, name=fray_backend.name("lists"), count=2)
                     cloudpickle.dumps(group.wait_ready(timeout=LONG))  # given to others, who could reach it
                 stopped.terminate()
                 wait_all([good, bad, stopped], LONG, raise_on_failure=False)
                 client.shutdown()
-            fray_stage.client.shutdown()
-            leftovers = fray_stage.harness.leftovers
+            fray_backend.client.shutdown()
+            leftovers = fray_backend.harness.leftovers
             eventually(lambda: not leftovers(), "nothing is left", instead=leftovers)
             # What they have written is there as long as they can be asked for it.
             del good, bad, stopped, client
             gc.collect()
             assert os.listdir(temporary) == []
 
-    def test_threads_share_a_client(self, fray_stage: Stage) -> None:
-        tally = fray_stage.tally("ran")
+    def test_threads_share_a_client(self, fray_backend: BackendFixture) -> None:
+        tally = fray_backend.tally("ran")
         problems: list[BaseException] = []
 
         def work() -> None:
             try:
-                wait_all([fray_stage.call(tally.add) for _ in range(5)], LONG)
+                wait_all([fray_backend.call(tally.add) for _ in range(5)], LONG)
             except BaseException as error:
                 problems.append(error)
 
@@ -183,15 +184,15 @@ class TestClients:
         assert problems == []
         assert tally.count() == 20
 
-    def test_a_forked_child_must_not_use_its_parents_client(self, fray_stage: Stage) -> None:
-        request = fray_stage.request(SUCCEED)
-        told = in_forked_child(lambda: fray_stage.client.submit(request).job_id, fray_stage.flag("answer"))
+    def test_a_forked_child_must_not_use_its_parents_client(self, fray_backend: BackendFixture) -> None:
+        request = fray_backend.request(SUCCEED)
+        told = in_forked_child(lambda: fray_backend.client.submit(request).job_id, fray_backend.flag("answer"))
         assert told.startswith("Conflict: ")
         assert "fork" in told
         assert "current_client()" in told
 
-    def test_a_forked_child_must_not_use_its_parents_jobs(self, fray_stage: Stage) -> None:
-        job = fray_stage.submit(fray_stage.request(fray_stage.waiter(fray_stage.flag("never"))))
+    def test_a_forked_child_must_not_use_its_parents_jobs(self, fray_backend: BackendFixture) -> None:
+        job = fray_backend.submit(fray_backend.request(fray_backend.waiter(fray_backend.flag("never"))))
 
         def stop() -> str:
             job.terminate()
@@ -199,14 +200,16 @@ class TestClients:
 
         asked: list[Callable[[], str]] = [lambda: job.status().value, lambda: job.wait(LONG).value, stop]
         for number, ask in enumerate(asked):
-            told = in_forked_child(ask, fray_stage.flag(f"answer-{number}"))
+            told = in_forked_child(ask, fray_backend.flag(f"answer-{number}"))
             assert told.startswith("Conflict: ")
             assert "fork" in told
         assert not job.status().finished()
 
-    def test_current_client_in_a_forked_child(self, fray_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(CLIENT_ENV, fray_stage.harness.spec)
-        request = fray_stage.request(SUCCEED)
+    def test_current_client_in_a_forked_child(
+        self, fray_backend: BackendFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(CLIENT_ENV, fray_backend.harness.spec)
+        request = fray_backend.request(SUCCEED)
 
         def work() -> str:
             client = current_client()
@@ -216,10 +219,10 @@ class TestClients:
                 client.shutdown()
 
         # A context of its own: the test has set its client in this one.
-        told = in_forked_child(lambda: contextvars.Context().run(work), fray_stage.flag("answer"))
-        if fray_stage.capabilities.forked_client:
+        told = in_forked_child(lambda: contextvars.Context().run(work), fray_backend.flag("answer"))
+        if fray_backend.capabilities.forked_client:
             assert told == "succeeded"
         else:
             assert told.startswith((Conflict.__name__, InvalidRequest.__name__))
             assert "fork" in told
-        assert fray_stage.client.submit(fray_stage.request(SUCCEED)).wait(LONG) is JobStatus.SUCCEEDED
+        assert fray_backend.client.submit(fray_backend.request(SUCCEED)).wait(LONG) is JobStatus.SUCCEEDED

@@ -1,4 +1,4 @@
-"""What a job finds around it: variables, packages, extras, budgets, resources."""
+"""Surroundings of a job: variables, packages, extras, budgets, resources."""
 
 import importlib
 import logging
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fray.client import wait_all
+from fray.testing.fixture import LONG, BackendFixture
 from fray.testing.signals import eventually
-from fray.testing.stage import LONG, Stage
 from fray.types import Entrypoint, JobStatus, ResourceConfig
+from fray.waiting import wait_all
 from rigging.errors import InvalidRequest
 from rigging.filesystem.budget import current_budget, mirror_budget
 
@@ -51,26 +51,26 @@ def make_wheel(directory: Path) -> Path:
 class TestEnvironments:
     """EnvironmentConfig, and resources that matter."""
 
-    def test_variables_reach_programs(self, fray_stage: Stage) -> None:
-        environment = fray_stage.environment({"GREETING": "hi there", "EMPTY": ""})
-        job = fray_stage.shell('echo "[$GREETING][${EMPTY-unset}]"', environment=environment)
+    def test_variables_reach_programs(self, fray_backend: BackendFixture) -> None:
+        environment = fray_backend.environment({"GREETING": "hi there", "EMPTY": ""})
+        job = fray_backend.shell('echo "[$GREETING][${EMPTY-unset}]"', environment=environment)
         job.wait(LONG)
         assert job.logs() == "[hi there][]\n"
 
     def test_variables_and_callables(
-        self, fray_stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+        self, fray_backend: BackendFixture, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("FRAY_CONTRACT_OTHER", raising=False)
         monkeypatch.setenv("FRAY_CONTRACT_SAME", "1")
-        flag = fray_stage.flag("seen")
+        flag = fray_backend.flag("seen")
 
         def look() -> None:
             flag.set(os.environ.get("FRAY_CONTRACT_OTHER", "unset"))
 
-        environment = fray_stage.environment({"FRAY_CONTRACT_OTHER": "2", "FRAY_CONTRACT_SAME": "1"})
+        environment = fray_backend.environment({"FRAY_CONTRACT_OTHER": "2", "FRAY_CONTRACT_SAME": "1"})
         with caplog.at_level(logging.WARNING):
-            fray_stage.call(look, environment=environment).wait(LONG)
-        if fray_stage.capabilities.separate_processes:
+            fray_backend.call(look, environment=environment).wait(LONG)
+        if fray_backend.capabilities.separate_processes:
             assert flag.text() == "2"
         else:
             assert flag.text() == "unset"
@@ -80,47 +80,49 @@ class TestEnvironments:
         assert "FRAY_CONTRACT_OTHER" not in os.environ
 
     def test_callables_and_the_workspace(
-        self, fray_stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, fray_backend: BackendFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        flag = fray_stage.flag("seen")
+        flag = fray_backend.flag("seen")
         monkeypatch.chdir(tmp_path)
         here = os.getcwd()
 
         def look() -> None:
             flag.set(Path("note.txt").read_text() if os.path.exists("note.txt") else os.getcwd())
 
-        fray_stage.call(look).wait(LONG)
-        assert flag.text() == ("from the workspace\n" if fray_stage.capabilities.separate_processes else here)
+        fray_backend.call(look).wait(LONG)
+        assert flag.text() == ("from the workspace\n" if fray_backend.capabilities.separate_processes else here)
 
-    def test_pip_packages(self, fray_stage: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_pip_packages(self, fray_backend: BackendFixture, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         requirement = f"fray-contract-probe @ {make_wheel(tmp_path).as_uri()}"
-        environment = fray_stage.environment(pip_packages=[requirement])
-        self.check_probe(fray_stage, environment=environment, caplog=caplog, named="fray-contract-probe")
+        environment = fray_backend.environment(pip_packages=[requirement])
+        self.check_probe(fray_backend, environment=environment, caplog=caplog, named="fray-contract-probe")
 
-    def test_extras(self, fray_stage: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_extras(self, fray_backend: BackendFixture, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         project = tmp_path / "project"
         project.mkdir()
         (project / "pyproject.toml").write_text(PROJECT.format(url=make_wheel(tmp_path).as_uri()))
         if uv := shutil.which("uv"):
             subprocess.run([uv, "lock", "--quiet", "--offline"], cwd=project, check=True)
-        environment = fray_stage.environment(extras=["probe"], workspace=project)
-        self.check_probe(fray_stage, environment=environment, caplog=caplog, named="probe")
+        environment = fray_backend.environment(extras=["probe"], workspace=project)
+        self.check_probe(fray_backend, environment=environment, caplog=caplog, named="probe")
 
     @staticmethod
-    def check_probe(stage: Stage, *, environment: object, caplog: pytest.LogCaptureFixture, named: str) -> None:
+    def check_probe(
+        backend: BackendFixture, *, environment: object, caplog: pytest.LogCaptureFixture, named: str
+    ) -> None:
         """The package can be imported, or a warning names what is not installed."""
         script = "import fray_contract_probe; print(fray_contract_probe.ANSWER)"
-        request = stage.request(Entrypoint.from_binary("python", ["-c", script]), environment=environment)
+        request = backend.request(Entrypoint.from_binary("python", ["-c", script]), environment=environment)
         # Plain values: a project's environment may be without fray.
-        path = stage.flag("imported").path
+        path = backend.flag("imported").path
 
         def look() -> None:
             Path(path).write_text(str(importlib.import_module("fray_contract_probe").ANSWER))
 
         with caplog.at_level(logging.WARNING):
-            program, called = stage.submit(request), stage.call(look, environment=environment)
+            program, called = backend.submit(request), backend.call(look, environment=environment)
             statuses = wait_all([program, called], LONG, raise_on_failure=False)
-        if stage.capabilities.installs_packages:
+        if backend.capabilities.installs_packages:
             assert statuses == [JobStatus.SUCCEEDED, JobStatus.SUCCEEDED], program.logs() + called.logs()
             assert program.logs().endswith("42\n")
             assert Path(path).read_text() == "42"
@@ -131,41 +133,41 @@ class TestEnvironments:
             assert len(warned) == 2
             assert all(named in warning for warning in warned)
 
-    def test_what_no_machine_could_run(self, fray_stage: Stage) -> None:
+    def test_what_no_machine_could_run(self, fray_backend: BackendFixture) -> None:
         huge = ResourceConfig.with_cpu(cpu=1_000_000, ram="128m", disk="16m")
-        request = fray_stage.request(Entrypoint.from_binary("true"), resources=huge)
-        if fray_stage.capabilities.enforces_resources:
+        request = fray_backend.request(Entrypoint.from_binary("true"), resources=huge)
+        if fray_backend.capabilities.enforces_resources:
             with pytest.raises(InvalidRequest, match=request.name):
-                fray_stage.submit(request)
+                fray_backend.submit(request)
         else:
-            assert fray_stage.submit(request).wait(LONG) is JobStatus.SUCCEEDED
+            assert fray_backend.submit(request).wait(LONG) is JobStatus.SUCCEEDED
 
-    def test_a_job_and_the_processors_that_another_has(self, fray_stage: Stage) -> None:
-        everything = ResourceConfig.with_cpu(cpu=fray_stage.harness.cpus, ram="64m", disk="16m")
-        end, first_ended, second_began = (fray_stage.flag(name) for name in ("end", "first-ended", "second-began"))
+    def test_a_job_and_the_processors_that_another_has(self, fray_backend: BackendFixture) -> None:
+        everything = ResourceConfig.with_cpu(cpu=fray_backend.harness.cpus, ram="64m", disk="16m")
+        end, first_ended, second_began = (fray_backend.flag(name) for name in ("end", "first-ended", "second-began"))
         script = 'while ! [ -e "$1" ]; do sleep 0.02; done; : > "$2"'
-        first = fray_stage.shell(script, end.path, first_ended.path, resources=everything)
+        first = fray_backend.shell(script, end.path, first_ended.path, resources=everything)
         eventually(lambda: first.status() is JobStatus.RUNNING, "the first runs")
         script = 'test -e "$1" && echo after || echo beside; : > "$2"'
-        second = fray_stage.shell(script, first_ended.path, second_began.path, resources=everything)
-        if fray_stage.capabilities.enforces_resources:
+        second = fray_backend.shell(script, first_ended.path, second_began.path, resources=everything)
+        if fray_backend.capabilities.enforces_resources:
             assert second.status() is JobStatus.PENDING
         else:
             second_began.wait()
         end.set()
         assert wait_all([first, second], LONG) == [JobStatus.SUCCEEDED, JobStatus.SUCCEEDED]
-        assert second.logs() == ("after\n" if fray_stage.capabilities.enforces_resources else "beside\n")
+        assert second.logs() == ("after\n" if fray_backend.capabilities.enforces_resources else "beside\n")
 
-    def test_what_is_left_of_a_transfer_budget_goes_along(self, fray_stage: Stage) -> None:
-        flag = fray_stage.flag("left")
+    def test_what_is_left_of_a_transfer_budget_goes_along(self, fray_backend: BackendFixture) -> None:
+        flag = fray_backend.flag("left")
 
         def look() -> None:
             flag.set(str(current_budget().bytes_left))
 
         with mirror_budget(3) as budget:
             budget.record(2**30, "gs://elsewhere/data")
-            called = fray_stage.call(look)
-            program = fray_stage.shell('echo "$MARIN_MIRROR_BUDGET_GB"')
+            called = fray_backend.call(look)
+            program = fray_backend.shell('echo "$MARIN_MIRROR_BUDGET_GB"')
         called.wait(LONG)
         assert flag.text() == str(2 * 2**30)
         program.wait(LONG)

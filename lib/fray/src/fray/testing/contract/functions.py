@@ -12,8 +12,8 @@ import pytest
 from fray.errors import JobFailed
 from fray.testing.contract.actors import ActorTests, create
 from fray.testing.contract.callables import NotMadeAgain, fail_deeply, raised_by
+from fray.testing.fixture import LONG, BackendFixture
 from fray.testing.signals import Flag
-from fray.testing.stage import LONG, Stage
 from fray.types import CallableEntrypoint, Entrypoint, JobStatus
 from rigging.errors import InvalidRequest
 from rigging.testing.forks import exit_code_of
@@ -55,7 +55,7 @@ ENDS: list[tuple[Callable[[], object], int]] = [
     (functools.partial(exit_in_child, 0), 0),
     (functools.partial(exit_in_child, 3), 3),
 ]
-"""What a forked child does before it leaves the function, and its exit status."""
+"""Ways in which a forked child leaves the function, and its exit status."""
 
 
 def fork_and_tell(flag: Flag) -> str:
@@ -102,49 +102,51 @@ class Mixed:
 
 
 class TestFunctions:
-    """What a callable may be, beside a function that returns."""
+    """Callables other than a function that returns."""
 
-    def test_a_coroutine_runs_to_its_end(self, fray_stage: Stage) -> None:
-        flag = fray_stage.flag("later")
+    def test_a_coroutine_runs_to_its_end(self, fray_backend: BackendFixture) -> None:
+        flag = fray_backend.flag("later")
         jobs = [
-            fray_stage.call(set_later, flag, "from a loop"),
-            fray_stage.call(functools.partial(fail_later, "the loop")),
+            fray_backend.call(set_later, flag, "from a loop"),
+            fray_backend.call(functools.partial(fail_later, "the loop")),
         ]
         assert jobs[0].wait(LONG) is JobStatus.SUCCEEDED
         assert flag.text() == "from a loop"
         assert "no shards in the loop" in str(raised_by(jobs[1]))
 
     @pytest.mark.parametrize("fn", [shards, later_shards, functools.partial(shards), Mixed().shards])
-    def test_a_generator_function_is_refused_by_name(self, fray_stage: Stage, fn: Callable[[], object]) -> None:
+    def test_a_generator_function_is_refused_by_name(
+        self, fray_backend: BackendFixture, fn: Callable[[], object]
+    ) -> None:
         with pytest.raises(InvalidRequest, match=rf"shards {NOTHING_RUNS}"):
-            fray_stage.call(fn)
+            fray_backend.call(fn)
         with pytest.raises(InvalidRequest, match=rf"shards {NOTHING_RUNS}"):
-            fray_stage.submit(fray_stage.request(Entrypoint(CallableEntrypoint(fn))))
+            fray_backend.submit(fray_backend.request(Entrypoint(CallableEntrypoint(fn))))
 
-    def test_a_generator_that_comes_out_of_a_function_fails_its_job(self, fray_stage: Stage) -> None:
-        assert NOTHING_RUNS in str(raised_by(fray_stage.call(lambda: shards())))
+    def test_a_generator_that_comes_out_of_a_function_fails_its_job(self, fray_backend: BackendFixture) -> None:
+        assert NOTHING_RUNS in str(raised_by(fray_backend.call(lambda: shards())))
 
     @pytest.mark.parametrize("fn", [fork_and_tell, fork_later])
     def test_a_forked_child_ends_with_the_function_and_says_nothing_of_the_job(
-        self, fray_stage: Stage, fn: Callable[[Flag], object]
+        self, fray_backend: BackendFixture, fn: Callable[[Flag], object]
     ) -> None:
-        flag = fray_stage.flag("children")
-        assert fray_stage.call(fn, flag).wait(LONG) is JobStatus.SUCCEEDED
+        flag = fray_backend.flag("children")
+        assert fray_backend.call(fn, flag).wait(LONG) is JobStatus.SUCCEEDED
         assert flag.text() == repr([status for _, status in ENDS])
 
-    def test_sys_exit_of_what_the_system_would_cut_to_zero_fails(self, fray_stage: Stage) -> None:
-        error = raised_by(fray_stage.call(sys.exit, 256))
+    def test_sys_exit_of_what_the_system_would_cut_to_zero_fails(self, fray_backend: BackendFixture) -> None:
+        error = raised_by(fray_backend.call(sys.exit, 256))
         assert isinstance(error, JobFailed)
         assert error.exit_code == 1
 
-    def test_a_group_of_exceptions_comes_back_with_its_members(self, fray_stage: Stage) -> None:
+    def test_a_group_of_exceptions_comes_back_with_its_members(self, fray_backend: BackendFixture) -> None:
         def fail() -> None:
             odd = NotMadeAgain("device", "on fire")
             odd.add_note("in the cellar")
             raise ExceptionGroup("outer", [odd, ExceptionGroup("inner", [NotMadeAgain("rack", "wet"), KeyError("a")])])
 
-        error = raised_by(fray_stage.call(fail))
-        own = error if fray_stage.capabilities.raises_own_exceptions else error.__cause__
+        error = raised_by(fray_backend.call(fail))
+        own = error if fray_backend.capabilities.raises_own_exceptions else error.__cause__
         assert isinstance(own, ExceptionGroup)
         odd, inner = own.exceptions
         assert isinstance(odd, NotMadeAgain)
@@ -154,20 +156,20 @@ class TestFunctions:
 
 
 class TestActorFunctions(ActorTests):
-    """What a method may be, beside a function that returns."""
+    """Methods other than a function that returns."""
 
-    def test_a_coroutine_is_awaited(self, fray_stage: Stage) -> None:
-        mixed = create(fray_stage, Mixed)
+    def test_a_coroutine_is_awaited(self, fray_backend: BackendFixture) -> None:
+        mixed = create(fray_backend, Mixed)
         assert mixed.later(4) == 8
         assert mixed.later.remote(5).result(LONG) == 10
         with pytest.raises(LookupError, match="no shards in the loop"):
             mixed.fail_later("the loop")
 
-    def test_a_generator_is_for_the_actor_alone(self, fray_stage: Stage) -> None:
-        mixed = create(fray_stage, Mixed)
+    def test_a_generator_is_for_the_actor_alone(self, fray_backend: BackendFixture) -> None:
+        mixed = create(fray_backend, Mixed)
         assert mixed.total() == 1
         with pytest.raises(ValueError, match=rf"Mixed\.shards {NOTHING_RUNS}"):
             mixed.shards()
 
-    def test_a_forked_child_ends_with_the_method(self, fray_stage: Stage) -> None:
-        assert create(fray_stage, Mixed).fork(fray_stage.flag("children")) == repr([status for _, status in ENDS])
+    def test_a_forked_child_ends_with_the_method(self, fray_backend: BackendFixture) -> None:
+        assert create(fray_backend, Mixed).fork(fray_backend.flag("children")) == repr([status for _, status in ENDS])

@@ -9,8 +9,8 @@ import pytest
 from fray.errors import JobFailed
 from fray.replica import replica_index
 from fray.testing.contract.lifecycle import HOLD_LOCK, is_held
+from fray.testing.fixture import LONG, SMALL, BackendFixture
 from fray.testing.signals import eventually
-from fray.testing.stage import LONG, SMALL, Stage
 from fray.types import JobStatus, ResourceConfig
 
 
@@ -30,46 +30,46 @@ class TestReplicas:
     """JobRequest.replicas and ResourceConfig.replicas."""
 
     @pytest.mark.parametrize("given_by", ["request", "resources"])
-    def test_all_run_at_once(self, fray_stage: Stage, given_by: str) -> None:
-        place = fray_stage.directory / "meeting"
+    def test_all_run_at_once(self, fray_backend: BackendFixture, given_by: str) -> None:
+        place = fray_backend.directory / "meeting"
         place.mkdir()
         if given_by == "request":
-            job = fray_stage.call(meet_in_order, place, 3, replicas=3)
+            job = fray_backend.call(meet_in_order, place, 3, replicas=3)
         else:
             small = ResourceConfig.with_cpu(cpu=SMALL.cpu, ram=SMALL.ram, disk=SMALL.disk, replicas=3)
-            job = fray_stage.call(meet_in_order, place, 3, resources=small)
+            job = fray_backend.call(meet_in_order, place, 3, resources=small)
         assert job.wait(LONG) is JobStatus.SUCCEEDED
         assert sorted(os.listdir(place)) == ["0", "1", "2"]
 
-    def test_the_job_runs_until_the_last_of_them_has_ended(self, fray_stage: Stage) -> None:
-        flag, tally = fray_stage.flag("end"), fray_stage.tally("ended")
+    def test_the_job_runs_until_the_last_of_them_has_ended(self, fray_backend: BackendFixture) -> None:
+        flag, tally = fray_backend.flag("end"), fray_backend.tally("ended")
         script = 'if mkdir "$1.first" 2>/dev/null; then while ! [ -e "$1" ]; do sleep 0.02; done; fi; printf x >> "$2"'
-        job = fray_stage.shell(script, flag.path, tally.path, replicas=3)
+        job = fray_backend.shell(script, flag.path, tally.path, replicas=3)
         eventually(lambda: tally.count() == 2, "two of three have ended")
         eventually(lambda: job.status() is JobStatus.RUNNING, "the job still runs")
         flag.set()
         assert job.wait(LONG) is JobStatus.SUCCEEDED
         assert tally.count() == 3
 
-    def test_one_that_fails_ends_the_others(self, fray_stage: Stage) -> None:
-        flag = fray_stage.flag("others")
+    def test_one_that_fails_ends_the_others(self, fray_backend: BackendFixture) -> None:
+        flag = fray_backend.flag("others")
         # The one that fails waits until the other holds its lock, which it does before it raises the flag.
         script = (
             'if mkdir "$1.first" 2>/dev/null; then while ! [ -e "$1" ]; do sleep 0.02; done; exit 5; fi; ' + HOLD_LOCK
         )
-        job = fray_stage.shell(script, flag.path, replicas=2)
+        job = fray_backend.shell(script, flag.path, replicas=2)
         with pytest.raises(JobFailed) as caught:
             job.wait(LONG)
         assert caught.value.exit_code == 5
         eventually(lambda: not is_held(flag), "the other replica is gone")
 
-    def test_what_is_retried_when_one_fails(self, fray_stage: Stage) -> None:
-        together = fray_stage.capabilities.replicas_retried_together
-        first = fray_stage.directory / "first"
-        second = fray_stage.directory / "second"
+    def test_what_is_retried_when_one_fails(self, fray_backend: BackendFixture) -> None:
+        together = fray_backend.capabilities.replicas_retried_together
+        first = fray_backend.directory / "first"
+        second = fray_backend.directory / "second"
         first.mkdir()
         second.mkdir()
-        failed = fray_stage.flag("failed-once")
+        failed = fray_backend.flag("failed-once")
 
         def work() -> None:
             if failed.is_set():
@@ -84,15 +84,15 @@ class TestReplicas:
             failed.set()
             raise OSError("lost a host")
 
-        job = fray_stage.call(work, replicas=3, max_retries_failure=1)
+        job = fray_backend.call(work, replicas=3, max_retries_failure=1)
         assert job.wait(LONG) is JobStatus.SUCCEEDED
         # Those that had ended well came back too, where the second meeting needed all three.
         assert len(os.listdir(second)) == (3 if together else 1)
 
-    def test_stopping_the_job_stops_all(self, fray_stage: Stage) -> None:
-        flags = [fray_stage.flag(f"replica-{i}") for i in range(2)]
+    def test_stopping_the_job_stops_all(self, fray_backend: BackendFixture) -> None:
+        flags = [fray_backend.flag(f"replica-{i}") for i in range(2)]
         script = f'for f in "$@"; do if mkdir "$f.mine" 2>/dev/null; then set -- "$f"; {HOLD_LOCK}; fi; done'
-        job = fray_stage.shell(script, *[flag.path for flag in flags], replicas=2)
+        job = fray_backend.shell(script, *[flag.path for flag in flags], replicas=2)
         for flag in flags:
             flag.wait()
         job.terminate()

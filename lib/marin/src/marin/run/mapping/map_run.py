@@ -12,8 +12,8 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 
 from fray import Client, Entrypoint, JobHandle, JobRequest, JobStatus
-from fray.context import blocking, waiting
 from fray.errors import ActorLost
+from fray.waiting import wait_context, wait_hook
 from marin.run.mapping.hosted_queue import HostedQueue
 from marin.run.mapping.manifest import Manifest
 from marin.run.mapping.result import MapFilesResult
@@ -165,8 +165,8 @@ class MapRun:
     def _wait(self) -> None:
         """Until a worker's job ends, or a little longer each time; children get what this job holds meanwhile."""
         self.pause = min(1.5 * self.pause, _LONGEST_WAIT)
-        block = blocking()
-        with waiting():
+        block = wait_hook()
+        with wait_context():
             if block is not None:
                 block(list(self.workers.values()), self.pause)
                 return

@@ -1,0 +1,244 @@
+"""Programs of local jobs: each in its own process group, with its output in a file."""
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from io import FileIO
+from typing import Protocol
+
+KILL_AFTER_SECONDS = 5.0
+_TAIL_BYTES = 8192
+_SMALL_BYTES = 64 << 10
+_READ_BYTES = 16 << 20
+_LIFELINE = os.path.join(os.path.dirname(__file__), "lifeline.py")
+
+
+def with_own_python(path: str | None) -> str:
+    """A PATH on which `python`, and the programs installed beside it, are those of this interpreter.
+
+    Args:
+        path: What comes after them; None for the system's default.
+    """
+    own = os.path.dirname(sys.executable)
+    folders = (os.defpath if path is None else path).split(os.pathsep)
+    return os.pathsep.join([own, *(folder for folder in folders if folder != own)])
+
+
+class OutputFile:
+    """A file that takes the stdout and stderr of a job's programs.
+
+    The file is made when it is first opened, and has no name: nothing of it is left, even when this process is killed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._file: FileIO | None = None
+        self._settled = b""
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def open(self) -> int:
+        """A descriptor to append with, which the caller closes."""
+        with self._lock:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="fray-", buffering=0)  # noqa: SIM115 - closed by settle()
+                # All who write share one position: each write has to go to the end.
+                fcntl.fcntl(self._file, fcntl.F_SETFL, fcntl.fcntl(self._file, fcntl.F_GETFL) | os.O_APPEND)
+            return os.dup(self._file.fileno())
+
+    def settle(self) -> None:
+        """Nothing is to be written any more: a small output costs no descriptor from here on."""
+        with self._lock:
+            if self._file is not None and self._size() <= _SMALL_BYTES:
+                self._settled = self._read_from(0)
+                self._file.close()
+                self._file = None
+
+    def read(self) -> str:
+        """All of it."""
+        return self.read_from(0).decode("utf-8", errors="replace")
+
+    def size(self) -> int:
+        """How many bytes were written so far."""
+        with self._lock:
+            return self._size()
+
+    def read_from(self, offset: int) -> bytes:
+        """Return everything after the first `offset` bytes."""
+        with self._lock:
+            return self._read_from(offset)
+
+    def tail(self, lines: int) -> str:
+        """The last lines."""
+        with self._lock:
+            text = self._read_from(max(0, self._size() - _TAIL_BYTES)).decode("utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+    def _size(self) -> int:
+        return len(self._settled) if self._file is None else os.fstat(self._file.fileno()).st_size
+
+    def _read_from(self, offset: int) -> bytes:
+        if self._file is None:
+            return self._settled[offset:]
+        parts = []
+        # Not by the file's position, which belongs to those that write.
+        while part := os.pread(self._file.fileno(), _READ_BYTES, offset):
+            parts.append(part)
+            offset += len(part)
+        return b"".join(parts)
+
+
+class Leader(Protocol):
+    """The first process of a process group."""
+
+    pid: int
+
+    def await_end(self) -> None:
+        """Wait for its end, but keep its process id, and so the group's, from being used again, where that can be."""
+        ...
+
+    def reap(self) -> int:
+        """Its exit code, or minus the signal's number. ChildProcessError when that is not known."""
+        ...
+
+
+class _Child:
+    """A leader that is a child of this process."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+        self.pid = process.pid
+        self._taken = False
+
+    def await_end(self) -> None:
+        if not hasattr(os, "waitid"):
+            self._process.wait()
+            return
+        try:
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:
+            self._taken = True
+
+    def reap(self) -> int:
+        code = self._process.wait()
+        if self._taken:
+            raise ChildProcessError(errno.ECHILD, "this process ignores SIGCHLD, or something in it reaps all children")
+        return code
+
+
+class ProcessTree:
+    """A program and all that it starts in its process group; none of it outlives `wait`.
+
+    Args:
+        leader: The group's leader.
+        lifeline: The writing end of a pipe; the group is killed when it closes, as it does when this process dies.
+    """
+
+    def __init__(self, leader: Leader, lifeline: int | None = None) -> None:
+        self._leader = leader
+        self._lifeline = lifeline
+        self._lock = threading.Lock()
+        self._killer: threading.Timer | None = None
+        self._gone = False
+
+    @staticmethod
+    def start(
+        argv: Sequence[str], env: Mapping[str, str], cwd: str | None, output: OutputFile, with_lifeline: bool = False
+    ) -> "ProcessTree":
+        """Start a program; OSError when it cannot be.
+
+        Args:
+            argv: The program and its arguments.
+            env: Its whole environment.
+            cwd: Its directory; None for ours.
+            output: Where its stdout and stderr go.
+            with_lifeline: Let nothing of it outlive this process, even when this is killed. A program that cannot be
+                started then says so in `output` and ends with 127, instead of raising OSError.
+        """
+        descriptor = output.open()
+        kept: int | None = None
+        passed: list[int] = []
+        command = list(argv)
+        if with_lifeline:
+            read, kept = os.pipe()
+            passed = [read]
+            command = [sys.executable, "-I", "-S", _LIFELINE, str(read), *argv]
+        try:
+            process = subprocess.Popen(
+                command,
+                env=env,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=descriptor,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=passed,
+            )
+        except BaseException:
+            if kept is not None:
+                os.close(kept)
+            raise
+        finally:
+            for each in (descriptor, *passed):
+                os.close(each)
+        return ProcessTree(_Child(process), kept)
+
+    @property
+    def group(self) -> int:
+        """The id of its process group."""
+        return self._leader.pid
+
+    def wait(self) -> int:
+        """Wait for the program, kill what it left behind, and return its exit code, or minus the signal's number.
+
+        ChildProcessError when the program has ended and its exit code is not known, as when something else took it.
+        """
+        # Not reaped yet, the leader keeps its process group's id from being used again until the group is killed.
+        self._leader.await_end()
+        with self._lock:
+            self._gone = True
+            if self._killer is not None:
+                self._killer.cancel()
+            self._signal(signal.SIGKILL)
+            if self._lifeline is not None:
+                os.close(self._lifeline)
+                self._lifeline = None
+        return self._leader.reap()
+
+    def terminate(self, kill_after: float = KILL_AFTER_SECONDS) -> None:
+        """Ask the group to end (SIGTERM), and kill it after so many seconds; at once when that is 0."""
+        with self._lock:
+            if self._gone:
+                return
+            if kill_after <= 0:
+                self._signal(signal.SIGKILL)
+            elif self._killer is None:
+                self._signal(signal.SIGTERM)
+                self._killer = threading.Timer(kill_after, self.terminate, (0,))
+                self._killer.daemon = True
+                self._killer.start()
+
+    def _signal(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self._leader.pid, number)
+        except (ProcessLookupError, PermissionError):
+            # The group is empty, or (macOS) holds only the unreaped leader.
+            return
+
+
+def describe_exit(code: int) -> str:
+    """An exit code of `ProcessTree.wait` in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"signal {-code}"

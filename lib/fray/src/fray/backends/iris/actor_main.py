@@ -1,0 +1,56 @@
+"""Serve an actor in its task on Iris."""
+
+import contextvars
+import os
+import signal
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from fray.actor import ActorContext, enter_actor
+from fray.backends.iris.actor_handle import ActorRef, handle_of, reach_within
+from iris.actor import ActorServer
+from iris.client import iris_ctx
+from rigging.calls import call_to_end
+
+LEAF: Final = "actor-"
+"""Endpoints of a group's members are named by this and their index, in the namespace of the group's job."""
+
+_GRACE_S: Final = 4.0
+
+
+def serve_actor(
+    ref: ActorRef, cls: type[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], max_concurrency: int
+) -> None:
+    """Make the actor of this task and answer its calls until the task is told to end.
+
+    Args:
+        ref: Of the group; index and name are this task's.
+    """
+    task = iris_ctx()
+    index = int(task.task_id.rpartition("/")[2])
+    own = replace(ref, controller=task.job.controller_address, name=f"{task.job_id}/{LEAF}{index}", index=index)
+    told_to_end = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: told_to_end.set())
+    contextvars.copy_context().run(_serve, own, cls, args, kwargs, max_concurrency, told_to_end)
+    # Threads of the actor's own must not keep a task that was told to end.
+    os._exit(0)
+
+
+def _serve(
+    ref: ActorRef,
+    cls: type[Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    max_concurrency: int,
+    told_to_end: threading.Event,
+) -> None:
+    enter_actor(ActorContext(handle_of(ref), ref.index, ref.group))
+    server = ActorServer()
+    server.start()
+    instance = call_to_end(cls, *args, **kwargs)
+    server.register(f"{LEAF}{ref.index}", instance, max_concurrency=max_concurrency)
+    reach_within(ref, server.own_client(f"{LEAF}{ref.index}"))
+    told_to_end.wait()
+    server.stop(_GRACE_S)

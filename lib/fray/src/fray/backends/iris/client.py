@@ -1,0 +1,310 @@
+"""Jobs on an Iris cluster."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fray.actor import ActorGroup, ActorHandle
+from fray.backends.iris.actor_main import serve_actor
+from fray.backends.iris.actors import ACTOR_JOB_PREFIX, IrisActorGroup, IrisActors
+from fray.backends.iris.convert import to_fray_status, to_iris_request
+from fray.backends.iris.output import NewLines
+from fray.backends.iris.watch import JobWatcher
+from fray.capabilities import BackendCapabilities
+from fray.errors import JobAlreadyExists, JobFailed
+from fray.process_owner import ProcessOwner
+from fray.protocols import Client, JobHandle
+from fray.types import ActorConfig, Entrypoint, JobRequest, JobStatus, ResourceConfig, create_environment
+from iris.client import IrisClient, Job, error_with_source, find_workspace, use_grpc
+from iris.client import JobAlreadyExists as IrisJobAlreadyExists
+from iris.cluster.types import JobState
+from rigging.errors import Conflict, InvalidRequest, Unavailable
+
+_POLL_SECONDS = 30.0
+
+DEFAULT_ACTOR_RESOURCES = ResourceConfig.with_cpu(cpu=0.5, ram="1g")
+"""Of an actor that asks for nothing: most coordinate and count."""
+
+T = TypeVar("T")
+
+CAPABILITIES = BackendCapabilities(
+    separate_processes=True,
+    crash_codes=True,
+    callable_logs=True,
+    raises_own_exceptions=False,
+    installs_packages=True,
+    enforces_resources=True,
+    replicas_retried_together=False,
+    free_names=False,
+    shared_names=True,
+    children_end_with_parent=True,
+    jobs_outlive_client=True,
+    forked_client=False,
+    actors=True,
+    hosted_in_process=True,
+    actor_restarts=True,
+)
+
+
+def connect(address: str | None) -> Client:
+    """The registry's way in.
+
+    Args:
+        address: "host:port" of a controller; None for the cluster of the job this runs in, else the one that the
+            `iris` command would use.
+
+    Raises:
+        Conflict: This is a fork of a process that has asked for such a client.
+    """
+    use_grpc("no Iris client can be made here")
+    here = os.environ.get("IRIS_CONTROLLER_ADDRESS") if os.environ.get("IRIS_JOB_ID") else None
+    target = address or here
+    if target is None:
+        return IrisBackend(IrisClient.connect())
+    return IrisBackend(IrisClient.remote(target), inside_job=here is not None and _bare(target) == _bare(here))
+
+
+def _bare(address: str) -> str:
+    return address.rpartition("://")[2]
+
+
+class IrisBackend:
+    """Submits jobs and actors to an Iris cluster; inside an Iris job they become child jobs of that job.
+
+    Callables are shipped by cloudpickle, and what a failed one raised comes back as the text of JobFailed. The
+    workspace of a request (by default the current directory) goes along with it; inside a job, that job's own does.
+    What is left of the transfer budget in force goes along too. Images are not offered.
+
+    Args:
+        client: How the cluster is reached; shut down with this client.
+        inside_job: Whether this process is a job of that cluster.
+    """
+
+    def __init__(self, client: IrisClient, *, inside_job: bool = False) -> None:
+        self._owner = ProcessOwner()
+        self._client = client
+        self._inside_job = inside_job
+        self._lock = threading.Lock()
+        self._by_workspace: dict[str, IrisClient] = {}
+        self._watcher = JobWatcher(self._poll_ended)
+        self._actors = IrisActors(client)
+        self._closed = False
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        return CAPABILITIES
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
+        """Submit a job (see `Client.submit`); when this returns the cluster has stored it."""
+        job = self._submit(request, adopt_existing)
+        # Following a job shows the output of its child jobs too.
+        kind = IrisJobHandle if self._inside_job else OuterIrisJobHandle
+        return kind(self._client, job.job_id, self._watcher, self._check_open)
+
+    def host_actor(
+        self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
+    ) -> ActorHandle:
+        """Make an actor in this process (see `Client.host_actor`).
+
+        Other machines reach it when IRIS_ACTOR_HOST names an address of this one; by default only this one does.
+        """
+        self._check_open(f"actor {name!r}")
+        return self._actors.host(cls, args, kwargs, name, actor_config or ActorConfig())
+
+    def create_actor(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        resources: ResourceConfig | None = None,
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> ActorHandle:
+        """Start an actor as a job and wait until it is ready (see `Client.create_actor`). Raises JobFailed."""
+        group = self._start_group(cls, args, kwargs, name, 1, resources, actor_config)
+        return group.only_member()
+
+    def create_actor_group(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        count: int,
+        resources: ResourceConfig | None = None,
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> ActorGroup:
+        """Start `count` actors as the tasks of one job (see `Client.create_actor_group`)."""
+        return self._start_group(cls, args, kwargs, name, count, resources, actor_config)
+
+    def shutdown(self, wait: bool = True) -> None:  # noqa: ARG002
+        """Stop the actors and let go of the cluster. Jobs go on, whatever `wait` says: stop them by their handles."""
+        self._owner.check("shutdown()")
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._actors.close()
+        self._client.shutdown()
+
+    def _start_group(
+        self,
+        cls: type[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str,
+        count: int,
+        resources: ResourceConfig | None,
+        config: ActorConfig | None,
+    ) -> IrisActorGroup:
+        if count < 1:
+            raise InvalidRequest(f"actor group {name!r}: count must be at least 1, not {count}")
+        self._check_open(f"actor {name!r}")
+        config = config or ActorConfig()
+        self._actors.refuse_hosted(name)
+        ref = self._actors.ref(cls, name, config)
+        request = JobRequest(
+            f"{ACTOR_JOB_PREFIX}{name}",
+            Entrypoint.from_callable(serve_actor, (ref, cls, args, kwargs, config.max_concurrency)),
+            resources=resources or DEFAULT_ACTOR_RESOURCES,
+            replicas=count,
+            max_retries_failure=config.max_restarts or 0,
+        )
+        # One that fails for good leaves the others alone.
+        job = self._submit(request, adopt_existing=False, max_task_failures=count - 1)
+        return self._actors.follow(job.job_id, ref, count)
+
+    def _submit(self, request: JobRequest, adopt_existing: bool, max_task_failures: int = 0) -> Job:
+        self._check_open(f"job {request.name!r}")
+        environment = request.environment or create_environment()
+        iris = to_iris_request(request, environment)
+        try:
+            return self._client_for(environment.workspace).submit(
+                iris.entrypoint,
+                iris.name,
+                iris.resources,
+                iris.environment,
+                constraints=iris.constraints,
+                coscheduling=iris.coscheduling,
+                replicas=iris.replicas,
+                max_retries_failure=iris.max_retries_failure,
+                max_retries_preemption=iris.max_retries_preemption,
+                adopt_existing=adopt_existing,
+                max_task_failures=max_task_failures,
+            )
+        except IrisJobAlreadyExists as error:
+            raise JobAlreadyExists(str(error)) from None
+
+    def _check_open(self, what: str) -> None:
+        self._owner.check(what)
+        if self._closed:
+            raise Conflict(f"{what}: this Iris client has been shut down; make a new one")
+
+    def _client_for(self, workspace: str | None) -> IrisClient:
+        """The client whose jobs come with this workspace; all share one connection."""
+        if self._inside_job or workspace is None:
+            return self._client
+        path = os.path.abspath(workspace)
+        with contextlib.suppress(FileNotFoundError):  # the current directory may have been removed
+            if path == os.getcwd():
+                # As `iris job run` does: the project that lies around it, where what it needs is said.
+                path = str(find_workspace(Path(path)))
+        with self._lock:
+            if path not in self._by_workspace:
+                self._by_workspace[path] = self._client.with_workspace(path)
+            return self._by_workspace[path]
+
+    def _poll_ended(self, job_ids: Sequence[str]) -> Mapping[str, bool]:
+        statuses, _ = self._client.poll_jobs(job_ids, any=True, seconds=_POLL_SECONDS)
+        return {status.job_id: status.state is JobState.SUCCEEDED for status in statuses if status.is_terminal}
+
+
+class IrisJobHandle:
+    """A job on an Iris cluster, asked through the client that submitted it.
+
+    Args:
+        check: Raises Conflict, which begins with its argument, when that client was shut down or this is a fork.
+    """
+
+    def __init__(self, client: IrisClient, job_id: str, watcher: JobWatcher, check: Callable[[str], None]) -> None:
+        self._client = client
+        self._job_id = job_id
+        self._watcher = watcher
+        self._check = check
+        # Of one that succeeded nothing is left to wait for, so the next question need not go to the cluster. Kept here
+        # and not by id: a name, and so an id, that is free again may be another job's.
+        self._succeeded = False
+
+    @property
+    def job_id(self) -> str:
+        return self._job_id
+
+    def status(self) -> JobStatus:
+        if self._succeeded:
+            return JobStatus.SUCCEEDED
+        self._check(f"job {self._job_id}")
+        return to_fray_status(self._client.status(self._job_id).state)
+
+    def pending_reason(self) -> str:
+        """Why its first pending task is not placed."""
+        self._check(f"job {self._job_id}")
+        return self._client.status(self._job_id).pending_reason
+
+    def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
+        """Wait for the end (see `JobHandle.wait`); inside a job its cpu is lent to others meanwhile."""
+        if self._succeeded:
+            return JobStatus.SUCCEEDED
+        self._check(f"job {self._job_id}")
+        try:
+            (ended,) = self._client.wait_jobs([self._job_id], timeout=timeout)
+        except Unavailable:
+            self._check(f"job {self._job_id}")  # shut down meanwhile, which closes the channel under the call
+            raise
+        status = to_fray_status(ended.state)
+        if raise_on_failure and status is not JobStatus.SUCCEEDED:
+            error = f": {error_with_source(ended)}" if ended.error else ""
+            raise JobFailed(
+                f"job {self._job_id} {ended.state.word} (its log: iris job logs {self._job_id}){error}",
+                job_id=self._job_id,
+                exit_code=-ended.exit_signal if ended.exit_signal else ended.exit_code,
+            ) from self._client.exception(ended)
+        return status
+
+    def terminate(self) -> None:
+        """Stop the job and its children; the decision is final when this returns."""
+        self._check(f"job {self._job_id}")
+        self._client.terminate(self._job_id)
+
+    def logs(self) -> str:
+        """Return the output of all tasks so far, in the order of the cluster's log."""
+        self._check(f"job {self._job_id}")
+        lines = self._client.fetch_task_logs(self._job_id)
+        return "".join(line.text if line.partial else line.text + "\n" for line in lines)
+
+    def add_done_callback(self, callback: Callable[[JobHandle], object]) -> None:
+        def told(succeeded: bool) -> None:
+            self._succeeded = self._succeeded or succeeded
+            callback(self)
+
+        self._check(f"job {self._job_id}")
+        self._watcher.watch(self._job_id, told)
+
+
+class OuterIrisJobHandle(IrisJobHandle):
+    """A job that was submitted from outside of any job, where no process shows its output."""
+
+    def __init__(self, client: IrisClient, job_id: str, watcher: JobWatcher, check: Callable[[str], None]) -> None:
+        super().__init__(client, job_id, watcher, check)
+        self._lines = NewLines(client, job_id)
+
+    def new_output(self, *, ended: bool = False) -> Mapping[int | None, str]:
+        """Return the output since the last call (see `fray.client.GivesNewOutput`)."""
+        self._check(f"job {self._job_id}")
+        return self._lines.take(ended=ended)

@@ -1,0 +1,190 @@
+"""fray's words for jobs as iris's words: the only place where the two meet."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fray.backends.iris import slices
+from fray.pickling import dumps
+from fray.types import (
+    DEFAULT_DISK,
+    CpuConfig,
+    EnvironmentConfig,
+    GpuConfig,
+    JobRequest,
+    JobStatus,
+    ResourceConfig,
+    TpuConfig,
+)
+from fray.types import Entrypoint as FrayEntrypoint
+from iris.cluster.constraints import (
+    Constraint,
+    ConstraintOp,
+    WellKnownAttribute,
+    region_constraint,
+    zone_constraint,
+)
+from iris.cluster.types import (
+    CoschedulingConfig,
+    DeviceSpec,
+    Entrypoint,
+    EnvironmentSpec,
+    JobState,
+    ResourceSpec,
+    gpu_device,
+    tpu_device,
+)
+from rigging.errors import InvalidRequest
+from rigging.topology import get_tpu_topology
+
+_STATUS: Final[Mapping[JobState, JobStatus]] = {
+    JobState.PENDING: JobStatus.PENDING,
+    JobState.BUILDING: JobStatus.PENDING,
+    JobState.RUNNING: JobStatus.RUNNING,
+    JobState.SUCCEEDED: JobStatus.SUCCEEDED,
+    JobState.FAILED: JobStatus.FAILED,
+    JobState.KILLED: JobStatus.STOPPED,
+    JobState.WORKER_FAILED: JobStatus.FAILED,
+    JobState.UNSCHEDULABLE: JobStatus.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class IrisRequest:
+    """The arguments of `IrisClient.submit` for a fray request."""
+
+    entrypoint: Entrypoint
+    name: str
+    resources: ResourceSpec
+    environment: EnvironmentSpec
+    constraints: tuple[Constraint, ...]
+    coscheduling: CoschedulingConfig | None
+    replicas: int
+    max_retries_failure: int
+    max_retries_preemption: int
+
+
+def to_iris_request(request: JobRequest, environment: EnvironmentConfig) -> IrisRequest:
+    """Say a request in iris's words.
+
+    Raises:
+        InvalidRequest: It asks for what Iris jobs cannot have; the message names it.
+    """
+    if environment.docker_image is not None or request.resources.image is not None:
+        image = environment.docker_image or request.resources.image
+        raise InvalidRequest(
+            f"job {request.name!r} asks for the image {image!r}; Iris jobs run from a workspace, without images"
+        )
+    hosts = slice_hosts(request)
+    several = hosts if hosts is not None and request.replica_count > hosts else None
+    return IrisRequest(
+        entrypoint=to_iris_entrypoint(request.entrypoint, f"job {request.name!r}", environment.workspace, several),
+        name=request.name,
+        resources=to_iris_resources(request.resources),
+        environment=to_iris_environment(environment, request.resources),
+        constraints=to_iris_constraints(request.resources),
+        coscheduling=None if hosts is None else CoschedulingConfig(group_by=WellKnownAttribute.TPU_NAME),
+        replicas=request.replica_count,
+        max_retries_failure=request.max_retries_failure,
+        max_retries_preemption=request.max_retries_preemption,
+    )
+
+
+def to_iris_entrypoint(
+    entrypoint: FrayEntrypoint, what: str, workspace: str | None, slice_hosts: int | None = None
+) -> Entrypoint:
+    """A callable as a pickle, by value where its module is not in the workspace or installed; a program as a command.
+
+    Args:
+        slice_hosts: For a job on several TPU slices: the hosts of each.
+
+    Raises:
+        InvalidRequest: It cannot be pickled; `what` names it.
+    """
+    if entrypoint.binary_entrypoint is not None:
+        argv = (entrypoint.binary_entrypoint.command, *entrypoint.binary_entrypoint.args)
+        if slice_hosts is not None:
+            argv = ("python", "-m", slices.__name__, str(slice_hosts), *argv)
+        return Entrypoint.from_command(*argv)
+    entry = entrypoint.callable_entrypoint
+    assert entry is not None
+    call: tuple[Any, ...] = (entry.callable, tuple(entry.args), dict(entry.kwargs))
+    if slice_hosts is not None:
+        call = (slices.call_on_slices, (slice_hosts, *call), {})
+    roots = () if workspace is None else (os.path.realpath(workspace),)
+    return Entrypoint.from_pickle(dumps(call, what, roots), Entrypoint(fn=entry.callable).display)
+
+
+def to_iris_resources(resources: ResourceConfig) -> ResourceSpec:
+    """Resources of one task. Disk is reserved only when it was asked for: small disks would take few tasks, or none."""
+    disk = None if resources.disk == DEFAULT_DISK else resources.disk
+    return ResourceSpec(cpu=resources.cpu, memory=resources.ram, disk=disk, device=to_iris_device(resources))
+
+
+def to_iris_device(resources: ResourceConfig) -> DeviceSpec | None:
+    """The accelerators of one task: a TPU host's chips, GPUs, or none."""
+    device, alternatives = resources.device, tuple(resources.device_alternatives or ())
+    match device:
+        case CpuConfig():
+            return None
+        case GpuConfig():
+            return dataclasses.replace(gpu_device(device.variant, device.count), alternatives=alternatives)
+        case TpuConfig():
+            if device.topology is not None:
+                raise InvalidRequest(
+                    f"TPU {device.variant} with topology {device.topology!r}: Iris chooses slices by type only; leave "
+                    "topology out"
+                )
+            return tpu_device([device.variant, *alternatives])
+
+
+def to_iris_environment(environment: EnvironmentConfig, resources: ResourceConfig) -> EnvironmentSpec:
+    """Packages, extras and variables: what is left of the transfer budget, the device's own, the environment's."""
+    # Not at the top: the storage libraries behind it are heavy, and a process that only waits for jobs needs none.
+    from rigging.filesystem.budget import budget_environment
+
+    return EnvironmentSpec(
+        pip_packages=tuple(environment.pip_packages),
+        env_vars={**budget_environment(), **resources.device.default_env_vars(), **environment.env_vars},
+        extras=tuple(environment.extras),
+    )
+
+
+def to_iris_constraints(resources: ResourceConfig) -> tuple[Constraint, ...]:
+    """Where it may run. `preemptible=True` allows preemptible capacity; it does not ask for it."""
+    constraints = []
+    if not resources.preemptible:
+        # Not preemptible_constraint(False): machines of one's own do not say whether they can be taken away.
+        constraints.append(Constraint(WellKnownAttribute.PREEMPTIBLE, ConstraintOp.NE, ("true",)))
+    if resources.regions:
+        constraints.append(region_constraint(list(resources.regions)))
+    if resources.zone is not None:
+        constraints.append(zone_constraint(resources.zone))
+    return tuple(constraints)
+
+
+def slice_hosts(request: JobRequest) -> int | None:
+    """The hosts of one slice, for a job that is a gang on whole TPU slices; None when it is placed task by task.
+
+    Raises:
+        InvalidRequest: Its replicas do not fill its slices.
+    """
+    device = request.resources.device
+    if not isinstance(device, TpuConfig):
+        return None
+    hosts = get_tpu_topology(device.variant).vm_count
+    if hosts == 1 and request.resources.replicas == 1:
+        return None  # whatever has copies of it, such as a group of actors: each is for itself
+    if request.replica_count % hosts:
+        raise InvalidRequest(
+            f"job {request.name!r} asks for {request.replica_count} hosts of TPU {device.variant}, whose slices have "
+            f"{hosts}; replicas must be a multiple of that (ResourceConfig.with_tpu sets them by slice_count)"
+        )
+    return hosts if request.replica_count > 1 else None
+
+
+def to_fray_status(state: JobState) -> JobStatus:
+    """A job's state in fray's words."""
+    return _STATUS[state]

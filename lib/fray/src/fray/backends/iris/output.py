@@ -1,0 +1,76 @@
+"""Read the log of an Iris job in pieces, from time to time."""
+
+import contextlib
+from collections import deque
+from collections.abc import Generator, Iterator
+from typing import Final, Protocol, cast
+
+from iris.client import LogLine
+
+_MOST_BYTES: Final = 1024 * 1024
+_MARGIN_MS: Final = 5000
+"""So far may the clocks of the hosts of one job differ."""
+
+
+class ReadsLogs(Protocol):
+    """The part of `IrisClient` that is needed here."""
+
+    def fetch_task_logs(self, task_id: str, *, since: float) -> Iterator[LogLine]: ...
+
+
+class NewLines:
+    """Finds what is new in the log of a job, with one call for each look.
+
+    What was read of the last seconds is asked for again, and skipped by its number: a log only grows.
+    """
+
+    def __init__(self, client: ReadsLogs, job_id: str) -> None:
+        self._client = client
+        self._job_id = job_id
+        self._since_ms = 0
+        self._read: dict[tuple[str, int], deque[int]] = {}
+
+    def take(self, *, ended: bool = False) -> dict[int | None, str]:
+        """Return the output since the last call, by replica; a lot of it in several calls.
+
+        Args:
+            ended: This is the last call: what is left out is told.
+        """
+        texts: dict[int | None, list[str]] = {}
+        skipped: dict[tuple[str, int], int] = {}
+        room = _MOST_BYTES
+        lines = self._client.fetch_task_logs(self._job_id, since=self._since_ms / 1000)
+        with contextlib.closing(cast(Generator[LogLine], lines)):
+            for line in lines:
+                key = (line.task_id, line.attempt)
+                read = self._read.setdefault(key, deque())
+                if skipped.get(key, 0) < len(read):
+                    skipped[key] = skipped.get(key, 0) + 1
+                    continue
+                room -= len(line.data) + 1
+                if room < 0:
+                    break
+                texts.setdefault(_replica(line.task_id), []).append(_text(line))
+                read.append(line.at_ms)
+                skipped[key] = len(read)
+        if room >= 0 or len(self._read) == 1:
+            self._forget_old()
+        if room < 0 and ended:
+            texts.setdefault(None, []).append(f"[there is more of it: iris job logs {self._job_id}]\n")
+        return {replica: "".join(pieces) for replica, pieces in texts.items()}
+
+    def _forget_old(self) -> None:
+        newest = max((read[-1] for read in self._read.values() if read), default=0)
+        self._since_ms = max(self._since_ms, newest - _MARGIN_MS)
+        for key, read in self._read.items():
+            self._read[key] = deque(at_ms for at_ms in read if at_ms >= self._since_ms)
+
+
+def _replica(task_id: str) -> int:
+    return int(task_id.rpartition("/")[2])
+
+
+def _text(line: LogLine) -> str:
+    if line.note:
+        return f"iris: {line.text}\n"
+    return line.text if line.partial else f"{line.text}\n"

@@ -1,0 +1,329 @@
+"""Calls of local actors from other processes of this machine, over sockets that only this user can open.
+
+A handle that is pickled becomes the address of its actor, which listens from then on. Unpickled in the actor's own
+process it is the ordinary handle again; elsewhere a `RemoteHandle`, with one connection for each process and actor.
+Every message is a length and a pickle: (number, pickled (method, args, kwargs)) one way, (number, pickled value) or
+(number, packed error) the other. What is pickled apart may fail to be made again without harm to other calls.
+"""
+
+import itertools
+import logging
+import os
+import pickle
+import socket
+import threading
+import weakref
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+from fray import pickling
+from fray.actor import ActorHandle
+from fray.backends.local.future import LocalActorFuture
+from fray.errors import ActorLost
+from fray.process_owner import ProcessOwner
+from fray.remote_errors import pack_error, unpack_error
+from rigging.errors import Conflict
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ActorAddress:
+    """Where an actor listens, and what is known of it without asking."""
+
+    path: str
+    label: str
+    class_name: str
+    methods: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    number: int
+    value: bytes = b""
+    error: bytes | None = None
+
+
+class Callee(Protocol):
+    """An actor that takes calls."""
+
+    def call_future(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "Future[Any]":
+        """Queue a call."""
+        ...
+
+
+class ActorServer:
+    """Takes calls of one actor from other processes until it is closed."""
+
+    def __init__(self, actor: Callee, path: str) -> None:
+        self._actor = actor
+        self._owner = ProcessOwner()
+        self._lock = threading.Lock()
+        self._connections: set[Connection] = set()
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+        self._path = path
+        self._listener = socket.socket(socket.AF_UNIX)
+        try:
+            self._listener.bind(path)
+            self._listener.listen(64)
+        except OSError:
+            self._listener.close()
+            raise
+        self._start(self._accept)
+
+    def close(self) -> None:
+        """Take no more calls and let the callers know."""
+        with self._lock:
+            if self._closed or not self._owner.here:
+                return
+            self._closed = True
+            connections = list(self._connections)
+        # Neither accept nor a read ends by closing its socket from another thread: a last visitor wakes the one, and
+        # a shutdown the others.
+        try:
+            connect(self._path).close()
+        except OSError as error:
+            logger.debug("no thread accepts at %s any more: %s", self._path, error)
+        for connection in connections:
+            _shut(connection)
+
+    def join(self) -> None:
+        """Wait until its threads have ended."""
+        for thread in list(self._threads):
+            thread.join()
+
+    def _start(self, target: Any, *args: Any) -> None:
+        thread = threading.Thread(target=target, args=args, name="fray-actor-server", daemon=True)
+        self._threads = [each for each in self._threads if each.is_alive()]
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        with self._listener:
+            while True:
+                try:
+                    connection = Connection(self._listener.accept()[0].detach())
+                except OSError as error:
+                    logger.warning("an actor's server cannot accept: %s", error)
+                    return
+                with self._lock:
+                    if self._closed:
+                        connection.close()
+                        return
+                    self._connections.add(connection)
+                self._start(self._serve, connection)
+
+    def _serve(self, connection: Connection) -> None:
+        writing = threading.Lock()
+        with connection:
+            while True:
+                try:
+                    message = connection.recv_bytes()
+                except (EOFError, OSError):
+                    break
+                self._call(message, partial(_answer, connection, writing))
+            with self._lock:
+                self._connections.discard(connection)
+
+    def _call(self, message: bytes, answer: Any) -> None:
+        # From processes of this user, as no other user can open the socket's directory.
+        number, call = pickle.loads(message)  # noqa: S301
+        try:
+            method, args, kwargs = pickle.loads(call)  # noqa: S301
+            future = self._actor.call_future(method, args, kwargs)
+        except Exception as error:  # arguments that cannot be made again, or an actor that was shut down: the caller's
+            answer(number, _failed(error))
+            return
+        future.add_done_callback(partial(answer, number))
+
+
+def connect(path: str) -> Connection:
+    """Connect to the process that listens at `path`; OSError when none does."""
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.connect(path)
+        return Connection(opened.detach())
+
+
+def _failed(error: BaseException) -> "Future[Any]":
+    future: Future[Any] = Future()
+    future.set_exception(error)
+    return future
+
+
+def _answer(connection: Connection, writing: Any, number: int, future: "Future[Any]") -> None:
+    data = pickle.dumps(_answer_of(number, future))
+    try:
+        with writing:
+            connection.send_bytes(data)
+    except OSError as gone:
+        logger.debug("the caller of an actor is gone: %s", gone)
+
+
+def _answer_of(number: int, future: "Future[Any]") -> _Answer:
+    if future.cancelled():
+        return _Answer(number, error=pack_error(Conflict("the actor was shut down before the call began")))
+    if (error := future.exception()) is not None:
+        return _Answer(number, error=pack_error(error))
+    try:
+        return _Answer(number, pickling.dumps(future.result(), "the result of an actor's method"))
+    except Exception as unpicklable:  # a user's class may raise anything when it is pickled, and the caller waits
+        return _Answer(number, error=pack_error(unpicklable))
+
+
+class Channel:
+    """This process's connection to one actor of another."""
+
+    def __init__(self, address: ActorAddress) -> None:
+        self._address = address
+        self._lock = threading.Lock()
+        self._pending: dict[int, Future[Any]] = {}
+        self._numbers = itertools.count()
+        self._lost = False
+        try:
+            self._connection = connect(address.path)
+        except OSError as error:
+            raise ActorLost(f"actor {address.label} cannot be reached: {error.strerror or error}") from None
+        threading.Thread(target=self._receive, name="fray-actor-channel", daemon=True).start()
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection has ended."""
+        return self._lost
+
+    def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "Future[Any]":
+        """Send a call; calls of one thread arrive in their order."""
+        call = pickling.dumps((method, args, kwargs), f"a call of {method!r} of actor {self._address.label}")
+        future: Future[Any] = Future()
+        with self._lock:
+            if self._lost:
+                raise self._loss(method)
+            number = next(self._numbers)
+            self._pending[number] = future
+            try:
+                self._connection.send_bytes(pickle.dumps((number, call)))
+            except OSError:
+                del self._pending[number]
+                raise self._loss(method) from None
+        return future
+
+    def _loss(self, method: str) -> ActorLost:
+        return ActorLost(f"actor {self._address.label} is gone: whether {method!r} has run is not known")
+
+    def _receive(self) -> None:
+        with self._connection:
+            while True:
+                try:
+                    answer: _Answer = pickle.loads(self._connection.recv_bytes())  # noqa: S301 - the actor's process
+                except (EOFError, OSError):
+                    break
+                with self._lock:
+                    future = self._pending.pop(answer.number)
+                self._settle(future, answer)
+            with self._lock:
+                self._lost = True
+                pending = list(self._pending.values())
+        for future in pending:
+            future.set_exception(self._loss("the call"))
+
+    def _settle(self, future: "Future[Any]", answer: _Answer) -> None:
+        if answer.error is not None:
+            future.set_exception(unpack_error(answer.error, f"actor {self._address.label}"))
+            return
+        try:
+            value = pickle.loads(answer.value)  # noqa: S301 - as above
+        except Exception as error:  # a user's class may raise anything when it is unpickled: the caller's
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+
+
+_channels: dict[tuple[int, str], Channel] = {}
+_opening = threading.Lock()
+
+
+def _renew_lock_after_fork() -> None:
+    # Another thread of the parent may have held it at the moment of the fork, and does not exist here.
+    global _opening
+    _opening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock_after_fork)
+
+
+def channel_to(address: ActorAddress) -> Channel:
+    """This process's channel to the actor, opened when there is none. Raises ActorLost."""
+    # A fork must not share its parent's connections: hence the process id in the key.
+    key = (os.getpid(), address.path)
+    with _opening:
+        channel = _channels.get(key)
+        if channel is None or channel.lost:
+            channel = _channels[key] = Channel(address)
+        return channel
+
+
+class RemoteMethod:
+    """One method of an actor of another process."""
+
+    def __init__(self, address: ActorAddress, name: str) -> None:
+        self._address = address
+        self._name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.remote(*args, **kwargs).result()
+
+    def remote(self, *args: Any, **kwargs: Any) -> LocalActorFuture:
+        future = channel_to(self._address).call(self._name, args, kwargs)
+        return LocalActorFuture(f"{self._name!r} of actor {self._address.label}", future)
+
+    def submit(self, *args: Any, **kwargs: Any) -> LocalActorFuture:
+        return self.remote(*args, **kwargs)
+
+
+class RemoteHandle:
+    """An actor of another process."""
+
+    def __init__(self, address: ActorAddress) -> None:
+        self._address = address
+
+    def __getattr__(self, name: str) -> RemoteMethod:
+        check_method(self._address, name)
+        return RemoteMethod(self._address, name)
+
+    def __reduce__(self) -> tuple[Any, tuple[ActorAddress]]:
+        return handle_at, (self._address,)
+
+    def __repr__(self) -> str:
+        return f"<actor {self._address.label}>"
+
+
+def check_method(address: ActorAddress, name: str) -> None:
+    """Raise AttributeError unless the actor has a public method of that name."""
+    if name.startswith("_"):
+        raise AttributeError(f"actor {address.label}: {name!r} is not public, so it cannot be called")
+    if name not in address.methods:
+        raise AttributeError(f"actor {address.label}: {address.class_name} has no method {name!r}")
+
+
+_hosted: "weakref.WeakValueDictionary[tuple[int, str], ActorHandle]" = weakref.WeakValueDictionary()
+
+
+def host(address: ActorAddress, handle: ActorHandle) -> None:
+    """Remember the handle that the address means in this process."""
+    _hosted[os.getpid(), address.path] = handle
+
+
+def handle_at(address: ActorAddress) -> ActorHandle:
+    """The handle of the actor at an address: its own where it lives, a remote one elsewhere."""
+    return _hosted.get((os.getpid(), address.path)) or RemoteHandle(address)
+
+
+def _shut(connection: Connection) -> None:
+    try:
+        with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
+            duplicate.shutdown(socket.SHUT_RDWR)
+    except OSError as error:
+        logger.debug("the connection has ended already: %s", error)

@@ -1,0 +1,356 @@
+"""Jobs and actors inside this process: the client for laptops and tests."""
+
+import contextlib
+import itertools
+import logging
+import math
+import os
+import threading
+from collections.abc import Iterator
+from contextvars import ContextVar, copy_context
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from fray.actor import enter_actor
+from fray.backends.local.actor import LocalActor, LocalActorGroup, LocalActorHandle
+from fray.backends.local.forks import ForkServer
+from fray.backends.local.job import LocalJob
+from fray.backends.local.scratch import ScratchFolder
+from fray.backends.local.slots import Slot, SlotPool
+from fray.backends.local.subprocess_call import SubprocessCall
+from fray.capabilities import BackendCapabilities
+from fray.checks import check_count, check_name
+from fray.context import adopt_client
+from fray.errors import JobAlreadyExists
+from fray.process_owner import ProcessOwner
+from fray.protocols import Client, JobHandle
+from fray.types import DEFAULT_ENV_VARS, ActorConfig, CpuConfig, JobRequest, ResourceConfig
+from fray.waiting import set_wait_context
+from rigging.errors import Conflict, InvalidRequest
+from rigging.filesystem.budget import budget_environment
+
+logger = logging.getLogger(__name__)
+
+CAPABILITIES = BackendCapabilities(
+    separate_processes=False,
+    crash_codes=True,
+    callable_logs=False,
+    raises_own_exceptions=True,
+    installs_packages=False,
+    enforces_resources=False,
+    replicas_retried_together=True,
+    free_names=True,
+    shared_names=False,
+    children_end_with_parent=False,
+    jobs_outlive_client=False,
+    forked_client=True,
+    actors=True,
+    hosted_in_process=True,
+    actor_restarts=False,
+)
+PROCESS_CAPABILITIES = replace(CAPABILITIES, separate_processes=True, callable_logs=True)
+
+# The kernel takes 108 or, on macOS, 104.
+_MOST_SOCKET_PATH_BYTES = 100
+
+T = TypeVar("T")
+
+# The slot of the job that this code runs in, if it runs in one.
+_job_slot: ContextVar[Slot | None] = ContextVar("fray_local_job_slot", default=None)
+
+
+def connect(address: str | None) -> Client:
+    """The registry's way in; instead of an address there may be options: "?processes=1&max_threads=4&admission=1"."""
+    if address is None:
+        return LocalClient()
+    from urllib.parse import parse_qsl
+
+    options: dict[str, int] = {}
+    pairs = parse_qsl(address.removeprefix("?"), keep_blank_values=True) if address.startswith("?") else []
+    for name, value in pairs or [(address, "")]:
+        if name not in ("processes", "max_threads", "admission") or not value.isdecimal():
+            raise InvalidRequest(
+                f"fray client 'local://{address}': the local backend takes no address but options, "
+                "processes, max_threads and admission with a number each, as in 'local://?processes=1&max_threads=4'"
+            )
+        options[name] = int(value)
+    return LocalClient(
+        max_threads=options.get("max_threads", 8),
+        admission=bool(options.get("admission")),
+        processes=bool(options.get("processes")),
+    )
+
+
+class LocalClient:
+    """Runs callables in threads of this process, and programs as its subprocesses.
+
+    What differs from a cluster: callables share this process, so `terminate` cannot interrupt one, its output is not
+    captured (`logs()` is empty), and the `env_vars` of its environment are not applied (a warning names those that
+    differ from ours). Programs get their `env_vars`, run in their `workspace`, and are killed with all they started.
+    Nothing is installed: packages, extras and images are ignored. `replicas` copies run side by side in one slot.
+
+    Args:
+        max_threads: Jobs that run at once; later ones wait. A job that waits for others, or has children that have
+            not ended, is not counted.
+        processes: Run callables in processes of their own too, from a pickle made at submission: with their variables,
+            in their workspace, with their output in `logs()`; `terminate` and crashes end them alone. Nothing of a job
+            outlives this process. Actors stay in this process; their handles work from everywhere on this machine.
+        admission: Make a job wait until `resources.cpu` of every replica are free on this machine, and refuse one
+            that could never run here. By default resources are ignored.
+    """
+
+    def __init__(self, max_threads: int = 8, admission: bool = False, *, processes: bool = False) -> None:
+        if max_threads < 1:
+            raise InvalidRequest(f"LocalClient: max_threads must be at least 1, not {max_threads}")
+        self._owner = ProcessOwner()
+        self._processes = processes
+        self._max_threads = max_threads
+        self._scratch = ScratchFolder()
+        self._sockets = ScratchFolder("/tmp")
+        self._forks = ForkServer()
+        self._admission = admission
+        declared = PROCESS_CAPABILITIES if processes else CAPABILITIES
+        self._capabilities = replace(declared, enforces_resources=admission)
+        self._cpus = os.cpu_count() or 1
+        self._pool = SlotPool(max_threads, self._cpus if admission else math.inf)
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._live: dict[str, LocalJob] = {}
+        self._actor_groups: dict[str, LocalActorGroup] = {}
+        self._closed = False
+        self._draining = False
+        # Threads of ours end with the interpreter, but programs would not.
+        self._owner.at_end(self, partial(_kill_jobs, self._live))
+        self._owner.at_end(self, self._pool.dismiss)
+
+    def __enter__(self) -> "LocalClient":
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
+        self.shutdown(wait=exc_type is None)
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        return self._capabilities
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
+        """Start a job (see `Client.submit`); a name is free again as soon as its job has ended."""
+        self._owner.check(f"job {request.name!r}")
+        self._check_admission(request)
+        self._check_open(f"job {request.name!r}")
+        subprocess_call = self._pickled(request)
+        with self._lock:
+            self._check_open(f"job {request.name!r}")
+            existing = self._live.get(request.name)
+            if existing is not None and not existing.status().finished():
+                if not adopt_existing:
+                    raise JobAlreadyExists(
+                        f"job {request.name!r} is {existing.status()} as {existing.job_id}; choose another name, "
+                        "wait for its end, or submit with adopt_existing=True"
+                    )
+                job = existing
+            else:
+                job_id = f"local-{next(self._numbers)}-{request.name}"
+                variables = SubprocessCall.environment(self._max_threads) if self._processes else None
+                job = LocalJob(job_id, request, self._forget, _lent_slot, subprocess_call, variables)
+                self._live[request.name] = job
+        self._count_as_child(job)
+        if job is not existing:
+            self._start(job)
+        return job
+
+    def host_actor(
+        self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
+    ) -> LocalActorHandle:
+        """Make an actor in this process (see `Client.host_actor`); here the same as `create_actor`."""
+        return self._group(cls, args, kwargs, name, 1, actor_config).only_member()
+
+    def create_actor(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        resources: ResourceConfig | None = None,  # noqa: ARG002 - part of the protocol; ignored here as documented
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> LocalActorHandle:
+        """Construct an actor in a thread of its own; what its constructor raises is raised here."""
+        return self._group(cls, args, kwargs, name, 1, actor_config).only_member()
+
+    def create_actor_group(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        count: int,
+        resources: ResourceConfig | None = None,  # noqa: ARG002 - part of the protocol; ignored here as documented
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> LocalActorGroup:
+        """Start `count` actors (see `Client.create_actor_group`); each has `max_concurrency` threads of its own."""
+        return self._group(cls, args, kwargs, name, count, actor_config)
+
+    def _group(
+        self,
+        cls: type[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str,
+        count: int,
+        actor_config: ActorConfig | None,
+    ) -> LocalActorGroup:
+        check_name("actor", name)
+        check_count(f"actor group {name!r}: count", count)
+        self._owner.check(f"actor {name!r}")
+        config = actor_config or ActorConfig()
+        context = copy_context()
+        context.run(self._enter_actor_context)
+        with self._lock:
+            self._check_open(f"actor {name!r}")
+            existing = self._actor_groups.get(name)
+            if existing is not None and not existing.is_done():
+                raise JobAlreadyExists(f"actor {name!r} exists; choose another name or shut it down first")
+            members = [
+                LocalActor(name, index, cls, args, kwargs, config, self._new_actor_path) for index in range(count)
+            ]
+            group = self._actor_groups[name] = LocalActorGroup(name, members)
+        group.start(context)
+        return group
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Refuse new work, let the jobs end (or, without `wait`, kill them), then stop the actors.
+
+        With `wait`, no thread or process of this client is left afterwards, unless a stopped callable never returns:
+        then this does not either. Until the jobs have ended, they may submit more. A job may shut its own client down;
+        its own thread is not waited for.
+        """
+        self._owner.check("shutdown()")
+        with self._lock:
+            # Once closed for all it stays so.
+            self._draining = wait and (self._draining or not self._closed)
+            self._closed = True
+        if wait:
+            self._pool.join()
+            with self._lock:
+                self._draining = False
+        self._pool.dismiss()
+        _kill_jobs(self._live)
+        with self._lock:
+            groups = list(self._actor_groups.values())
+        for group in groups:
+            group.shutdown()
+        if wait:
+            for group in groups:
+                group.join()
+            self._forks.close()
+            self._scratch.remove()
+            self._sockets.remove()
+
+    def _new_actor_path(self) -> str:
+        path = str(self._scratch.new_path("actor"))
+        return path if len(os.fsencode(path)) <= _MOST_SOCKET_PATH_BYTES else str(self._sockets.new_path("actor"))
+
+    def _pickled(self, request: JobRequest) -> SubprocessCall | None:
+        """The request's callable as it is now, where it is to run in a process of its own."""
+        entry = request.entrypoint.callable_entrypoint
+        if entry is None or not self._processes:
+            return None
+        workspace = request.environment.workspace if request.environment else None
+        return SubprocessCall(entry, f"job {request.name!r}", workspace, self._scratch, self._forks)
+
+    def _check_open(self, what: str) -> None:
+        if self._closed and not (self._draining and self._pool.owns(_job_slot.get())):
+            raise Conflict(f"{what}: this LocalClient has been shut down; make a new one")
+
+    def _check_admission(self, request: JobRequest) -> None:
+        if not self._admission:
+            return
+        if not isinstance(request.resources.device, CpuConfig):
+            raise InvalidRequest(
+                f"job {request.name!r} asks for {request.resources.device.variant}; with admission=True a LocalClient "
+                "has processors only"
+            )
+        cpus = request.resources.cpu * request.replica_count
+        if cpus > self._cpus:
+            raise InvalidRequest(
+                f"job {request.name!r} asks for {cpus} CPUs over its replicas; this machine has {self._cpus}"
+            )
+
+    def _count_as_child(self, job: LocalJob) -> None:
+        """Let the submitting job, if there is one, lend its slot until `job` has ended."""
+        parent = _job_slot.get()
+        if parent is not None:
+            parent.lend()
+            job.add_done_callback(lambda _: parent.reclaim())
+
+    def _start(self, job: LocalJob) -> None:
+        context = copy_context()
+
+        def run(slot: Slot) -> None:
+            context.run(self._run_job, job, slot)
+
+        self._warn_of_what_is_ignored(job.request)
+        cpus = job.request.resources.cpu * job.request.replica_count if self._admission else 0
+        self._pool.start(run, cpus)
+
+    def _run_job(self, job: LocalJob, slot: Slot) -> None:
+        _job_slot.set(slot)
+        set_wait_context(_lent_slot)
+        enter_actor(None)
+        adopt_client(self)
+        job.run()
+
+    def _enter_actor_context(self) -> None:
+        # An actor outlives the job that made it, and has threads of its own rather than that job's slot.
+        _job_slot.set(None)
+        adopt_client(self)
+
+    def _warn_of_what_is_ignored(self, request: JobRequest) -> None:
+        environment = request.environment
+        if environment is None:
+            return
+        packages = [*environment.pip_packages, *(f"extra {name}" for name in environment.extras)]
+        if packages:
+            logger.warning(
+                "job %r: not installed, as the local backend installs nothing: %s", request.name, ", ".join(packages)
+            )
+        if request.entrypoint.callable_entrypoint is None or self._processes:
+            return
+        # Not about our own defaults, nor about the budget, which is in force here as it is.
+        asked = environment.env_vars.items() - DEFAULT_ENV_VARS.items() - budget_environment().items()
+        differing = sorted(name for name, value in asked if os.environ.get(name) != value)
+        if differing:
+            logger.warning(
+                "job %r: environment variables are not applied to callables of the local backend, which share this "
+                "process: %s",
+                request.name,
+                ", ".join(differing),
+            )
+
+    def _forget(self, job: LocalJob) -> None:
+        with self._lock:
+            if self._live.get(job.request.name) is job:
+                del self._live[job.request.name]
+
+
+def _kill_jobs(live: dict[str, LocalJob]) -> None:
+    for job in list(live.values()):
+        job.terminate(kill_after=0)
+
+
+@contextlib.contextmanager
+def _lent_slot() -> Iterator[None]:
+    slot = _job_slot.get()
+    if slot is None:
+        yield
+        return
+    slot.lend()
+    try:
+        yield
+    finally:
+        slot.reclaim()

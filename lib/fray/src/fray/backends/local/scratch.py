@@ -1,0 +1,99 @@
+"""Temporary files of a local client, which are removed after it however it ends."""
+
+import contextlib
+import fcntl
+import itertools
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from fray.process_owner import ProcessOwner
+
+PREFIX = "fray-local-"
+
+
+class ScratchFolder:
+    """A client's temporary files; made when the first is needed, gone with the client or the interpreter.
+
+    Of a process that is killed they are removed by the next client on this machine that makes such a folder.
+
+    Args:
+        directory: Where the folder is made; None for the usual place of temporary files.
+    """
+
+    def __init__(self, directory: str | None = None) -> None:
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._owner = ProcessOwner()
+        self._folder: str | None = None
+        self._remove: Callable[[], object] | None = None
+        self._numbers = itertools.count(1)
+
+    def new_path(self, kind: str) -> Path:
+        """A path that nothing uses yet; short, as socket addresses are limited to about a hundred characters."""
+        with self._lock:
+            if self._folder is None:
+                directory = self._directory or tempfile.gettempdir()
+                remove_abandoned(directory)
+                self._folder, held = _make_folder(directory)
+                self._remove = self._owner.at_end(self, partial(_remove_folder, self._folder, held))
+            return Path(self._folder, f"{next(self._numbers)}.{kind}")
+
+    def remove(self) -> None:
+        """Remove all of them; new ones may be made afterwards."""
+        with self._lock:
+            remove, self._remove, self._folder = self._remove, None, None
+        if remove is not None:
+            remove()
+
+
+def remove_abandoned(directory: str) -> None:
+    """Remove this user's scratch folders whose processes are gone: those whose lock is free."""
+    with os.scandir(directory) as entries:
+        found = [entry.path for entry in entries if entry.name.startswith(PREFIX)]
+    for path in found:
+        # Another user's cannot be opened; what cannot be locked is in use, or where there are no locks.
+        with contextlib.suppress(OSError):
+            descriptor = _open_folder(path)
+            try:
+                if os.fstat(descriptor).st_uid == os.getuid():
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def _make_folder(directory: str) -> tuple[str, int]:
+    """A new folder, and the descriptor that holds its lock: the kernel lets go of it when this process ends.
+
+    Forks share the lock, so the folder is safe as long as one of them lives.
+    """
+    while True:
+        path = tempfile.mkdtemp(prefix=PREFIX, dir=directory)
+        try:
+            descriptor = _open_folder(path)
+        except FileNotFoundError:
+            continue  # taken for abandoned by another process, before it could be locked
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            continue  # about to be removed by another process, likewise
+        except OSError:
+            return path, descriptor  # no locks there, so no process can take it for abandoned
+        if os.path.isdir(path):
+            return path, descriptor
+        os.close(descriptor)
+
+
+def _open_folder(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _remove_folder(path: str, descriptor: int) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    os.close(descriptor)

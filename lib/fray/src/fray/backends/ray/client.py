@@ -1,0 +1,399 @@
+"""Jobs and actors on a Ray cluster."""
+
+import contextlib
+import itertools
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from fray.backends.ray import cluster as ray_cluster
+from fray.backends.ray.actor import RayActorGroup, RayActorHandle
+from fray.backends.ray.actor_spec import ActorGroupSpec
+from fray.backends.ray.capabilities import CAPABILITIES
+from fray.backends.ray.hosted import HostedActors
+from fray.backends.ray.jobs.canceller import TaskCanceller
+from fray.backends.ray.jobs.completion import CompletionWatcher
+from fray.backends.ray.jobs.gang import GangJob
+from fray.backends.ray.jobs.job import Plan, RayJob, SingleJob, stop_all
+from fray.backends.ray.jobs.launcher import TaskLauncher
+from fray.backends.ray.jobs.slices import GangPlacer
+from fray.backends.ray.payload import NAMESPACE_ENV, PARENT_ENV, JobEnvironment, TaskPayload, task_name
+from fray.backends.ray.resources import (
+    ResolvedEnvironment,
+    actor_options,
+    host_resources,
+    resolve_environment,
+    shortfall,
+    task_options,
+)
+from fray.backends.ray.session_link import SessionLink
+from fray.backends.ray.worker import entry
+from fray.capabilities import BackendCapabilities
+from fray.errors import JobAlreadyExists
+from fray.pickling import dumps
+from fray.process_owner import ProcessOwner
+from fray.protocols import Client, JobHandle
+from fray.types import ActorConfig, JobRequest, ResourceConfig, TpuConfig
+from rigging.errors import Conflict, InvalidRequest, Unavailable
+from rigging.filesystem.budget import budget_environment
+from rigging.topology import get_tpu_topology
+
+logger = logging.getLogger(__name__)
+
+ELASTIC_ENV = "FRAY_RAY_ELASTIC"
+_LARGE_BYTES = 100_000
+_BLOCK_SECONDS = 1.0
+_SESSION_SECONDS = 120.0
+_CLOSE_SECONDS = 10.0
+
+T = TypeVar("T")
+_connecting = threading.Lock()
+
+
+def connect(address: str | None) -> Client:
+    """Make a client, or find that of the job which runs in this process.
+
+    Args:
+        address: "host:port" of a Ray client server (`ray://host:port`); None for the cluster of the job this runs in,
+            else the one that RAY_ADDRESS names, else one that runs on this machine, else one started for this process.
+    """
+    ray_cluster.refuse_forks("the Ray backend")
+    present = entry.current_job_client()
+    if address is None and present is not None:
+        return present
+    return RayClient(address=None if address is None else f"ray://{address}", namespace=os.environ.get(NAMESPACE_ENV))
+
+
+class RayClient:
+    """Runs jobs as Ray tasks, each replica one, and actors as Ray actors.
+
+    Programs run as subprocesses of such a task. Names belong to a client, and in it to the job that submits: two
+    parents may have children of one name. What a job has written is kept in its owner, and while it runs in a small
+    actor, the client's session.
+
+    Args:
+        address: As for `ray.init`; not used when this process is connected already.
+        namespace: Ray namespace of the session; None for a new one, which is what a client of its own has.
+        elastic: Whether the cluster may get nodes larger than those it has: then a job that no node could run waits,
+            with a warning, and otherwise it is refused. None for what FRAY_RAY_ELASTIC says ("0" or "1"; default 1).
+    """
+
+    def __init__(self, address: str | None = None, namespace: str | None = None, elastic: bool | None = None) -> None:
+        self._owner = ProcessOwner()
+        self._namespace = namespace or f"fray-{uuid.uuid4().hex[:12]}"
+        self._owns_session = namespace is None
+        _ensure_connected(address, self._namespace)
+        self._elastic = os.environ.get(ELASTIC_ENV, "1") != "0" if elastic is None else elastic
+        self._address = ray.get_runtime_context().gcs_address
+        self.completions = CompletionWatcher()
+        self.sessions = SessionLink(self._namespace)
+        self.canceller = TaskCanceller(self.sessions.ask)
+        self.parent = os.environ.get(PARENT_ENV, "")
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._serial = uuid.uuid4().hex[:6]
+        self._live: dict[tuple[str, str], RayJob] = {}
+        self._closed = False
+        self._launcher = TaskLauncher()
+        self._feasible: set[tuple[tuple[str, float], ...]] = set()
+        self._groups: set[str] = set()
+        self._hosted = HostedActors(self._namespace)
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        return CAPABILITIES
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def __enter__(self) -> "RayClient":
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
+        self.shutdown(wait=exc_type is None)
+
+    def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
+        """Start a job (see `Client.submit`); a name is free again as soon as its job has ended."""
+        self._owner.check(f"job {request.name!r}")
+        resources = self._chosen(request.resources)
+        around = resolve_environment(request.environment, resources, budget_environment(), request.name)
+        taken = host_resources(resources)
+        self._check_feasible(request, taken)
+        plan = self._plan(request, resources, taken, around)
+        key = (self.parent, request.name)
+        with self._lock:
+            self._check_open(f"job {request.name!r}")
+            existing = self._live.get(key)
+            if existing is None:
+                job = self._live[key] = self._make(request, resources, plan)
+        if existing is not None:
+            if adopt_existing:
+                return existing
+            raise JobAlreadyExists(
+                f"job {request.name!r} is {existing.status()} as {existing.job_id}; choose another name, "
+                "wait for its end, or submit with adopt_existing=True"
+            )
+        try:
+            job.start()
+        except BaseException as error:
+            job.abandon(error)
+            raise
+        return job
+
+    def host_actor(
+        self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
+    ) -> RayActorHandle:
+        """Make an actor on this process's node (see `Client.host_actor`): in a process of its own, that takes no CPU.
+
+        It ends with this process, or with the client. From outside of the cluster (`ray://`) it is on any node.
+        """
+        spec = self._spec(cls, args, kwargs, name, actor_config)
+        options = actor_options(None, spec.config)
+        if not ray_cluster.is_remote():
+            node = ray.get_runtime_context().get_node_id()
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
+        (payload,) = spec.payloads(1)
+        if self._hosted.has(name) or not self._is_free(name):
+            raise _taken(name)
+        ray_name = self._hosted.start(name, options, payload)
+        return RayActorGroup(self, name, spec.handles([ray_name])).only_member()
+
+    def create_actor(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        resources: ResourceConfig | None = None,
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> RayActorHandle:
+        """Start an actor and wait until it is ready; what its constructor raised is raised here."""
+        return self._group(cls, args, kwargs, name, 1, resources, actor_config).only_member()
+
+    def create_actor_group(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        count: int,
+        resources: ResourceConfig | None = None,
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> RayActorGroup:
+        """Start `count` actors (see `Client.create_actor_group`), each placed by itself.
+
+        Without `resources` they take no CPU. They end with the client that made them, or whose job did.
+        """
+        return self._group(cls, args, kwargs, name, count, resources, actor_config)
+
+    def run_remote_function(self, fn: Any, args: Sequence[Any]) -> Any:
+        """Run a function that is `@ray.remote` already, as its decorator says, and return what it returns.
+
+        For old experiments, whose steps are such functions; it is no job of fray's, with no name and no log. The
+        packages of the job that calls it are installed by Ray itself for it and for the tasks that it starts, on
+        whichever node they run; for that the nodes' Python needs pip.
+        """
+        self._owner.check("run_remote_function()")
+        packages = entry.current_job_packages()
+        if packages:
+            fn = fn.options(runtime_env={"pip": {"packages": list(packages), "pip_check": False}})
+        return ray.get(fn.remote(*args))
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Refuse new work, let the jobs end (or, without `wait`, stop them), then end the actors and the session.
+
+        Without `wait` it takes until the stopped jobs have ended, which for a program that ignores SIGTERM is ten
+        seconds.
+        The process stays connected to Ray, for other clients; `ray.shutdown()` ends that.
+        """
+        self._owner.check("shutdown()")
+        with self._lock:
+            already, self._closed = self._closed, True
+            live = list(self._live.values())
+        if wait:
+            for job in live:
+                job.wait(raise_on_failure=False)
+        else:
+            stop_all(live)
+        if already or not ray.is_initialized():
+            return
+        self.completions.close()
+        self.canceller.close()
+        self._hosted.close()
+        self._end_session()
+
+    def block_on(self, handles: Sequence[JobHandle], timeout: float | None) -> None:
+        """Wait by Ray's own means until one of the jobs may have ended, or about `timeout` seconds.
+
+        Only so does Ray give the CPU of a job that waits for its children to them, and only in its main thread.
+        """
+        jobs = [handle for handle in handles if isinstance(handle, RayJob) and not handle.ended]
+        refs = [ref for job in jobs for ref in job.refs()]
+        left = _BLOCK_SECONDS if timeout is None else min(timeout, _BLOCK_SECONDS)
+        if refs:
+            self.completions.block(refs, left)
+        # What has ended may be about to be settled by another thread, or to be tried again.
+        if jobs:
+            jobs[0].wait_done(0.002 if refs else min(left, 0.02))
+
+    def ask_session_if_up(self, question: Callable[[Any], Any], timeout: float) -> Any:
+        """Ask the session; None when it cannot answer now (see `SessionLink.ask_if_up`)."""
+        if self._closed or not ray.is_initialized():
+            return None
+        return self.sessions.ask_if_up(question, timeout)
+
+    def known_session(self) -> Any:
+        """The session, if any process of this client has started it."""
+        return self.sessions.known() if ray.is_initialized() else None
+
+    def launch(
+        self, job: RayJob, attempt: int, replica: int, options: dict[str, Any], env: Mapping[str, str] | None = None
+    ) -> Any:
+        """Start the Ray task of one replica; for jobs."""
+        payload = job.plan.payload.with_env(env) if env else job.plan.payload
+        return self._launcher.launch(payload, task_name(job.job_id, attempt, replica), options)
+
+    def forget(self, job: RayJob) -> None:
+        """The job has ended: its name is free; for jobs."""
+        with self._lock:
+            if self._live.get(key := (job.parent, job.request.name)) is job:
+                del self._live[key]
+
+    def end_group(self, name: str) -> None:
+        """End the actors of a group; for groups."""
+        self._groups.discard(name)
+        if not self._closed and ray.is_initialized():
+            if self._hosted.end(name):
+                return
+            with contextlib.suppress(ray.exceptions.RayError):
+                self.sessions.ask(lambda session: session.kill.remote(name), _SESSION_SECONDS)
+
+    def _make(self, request: JobRequest, resources: ResourceConfig, plan: Plan) -> RayJob:
+        job_id = f"ray-{self._serial}-{next(self._numbers)}-{request.name}"
+        alone = request.replica_count == 1
+        if alone and (not isinstance(resources.device, TpuConfig) or _hosts(resources) == 1):
+            return SingleJob(self, job_id, request, plan)
+        return GangJob(self, job_id, request, plan, GangPlacer(request.name, resources, request.replica_count))
+
+    def _plan(
+        self, request: JobRequest, resources: ResourceConfig, taken: Mapping[str, float], around: ResolvedEnvironment
+    ) -> Plan:
+        call, program = request.entrypoint.callable_entrypoint, request.entrypoint.binary_entrypoint
+        # As a tuple a call is pickled in two thirds of the time.
+        target = program if call is None else (call.callable, call.args, call.kwargs)
+        payload: Any = dumps(target, f"job {request.name!r}")
+        if len(payload) > _LARGE_BYTES:
+            payload = ray.put(payload)
+        options = task_options(taken)
+        if around.runtime_env is not None:
+            options["runtime_env"] = around.runtime_env
+        uses_tpu = isinstance(resources.device, TpuConfig)
+        environment = JobEnvironment(
+            self._namespace, self._address, around.late_env or {}, around.workspace, around.packages, uses_tpu
+        )
+        return Plan(TaskPayload(environment, payload), options, is_program=program is not None)
+
+    def _chosen(self, resources: ResourceConfig) -> ResourceConfig:
+        """The resources with the first of the device's alternatives that the cluster has."""
+        if not resources.device_alternatives or not isinstance(resources.device, TpuConfig):
+            return resources
+        there = ray_cluster.resources()
+        for variant in (resources.device.variant, *resources.device_alternatives):
+            if f"TPU-{variant}-head" in there:
+                return replace(resources, device=TpuConfig(variant))
+        return resources
+
+    def _check_feasible(self, request: JobRequest, taken: Mapping[str, float]) -> None:
+        shape = tuple(sorted(taken.items()))
+        if shape in self._feasible:
+            return
+        missing = shortfall(taken, ray_cluster.nodes())
+        if missing is None:
+            self._feasible.add(shape)
+        elif self._elastic:
+            logger.warning("job %r waits until a node joins that can hold it: %s", request.name, missing)
+        else:
+            raise InvalidRequest(f"job {request.name!r} fits on no node of the cluster; the nearest: {missing}")
+
+    def _check_open(self, what: str) -> None:
+        if self._closed:
+            raise Conflict(f"{what}: this Ray client has been shut down; make a new one")
+
+    def _end_session(self) -> None:
+        session = self.known_session()
+        if session is None:
+            return
+        with contextlib.suppress(ray.exceptions.RayError):
+            if self._owns_session:
+                ray.get(session.close.remote(), timeout=_CLOSE_SECONDS)
+                ray.kill(session, no_restart=True)
+                self.sessions.forget()
+            else:
+                for name in list(self._groups):
+                    ray.get(session.kill.remote(name), timeout=_CLOSE_SECONDS)
+
+    def _group(
+        self,
+        cls: type[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str,
+        count: int,
+        resources: ResourceConfig | None,
+        actor_config: ActorConfig | None,
+    ) -> RayActorGroup:
+        spec = self._spec(cls, args, kwargs, name, actor_config)
+        options, payloads = actor_options(resources, spec.config), spec.payloads(count)
+        names = self.sessions.ask(lambda session: session.create.remote(name, options, payloads), _SESSION_SECONDS)
+        if names is None:
+            raise _taken(name)
+        self._groups.add(name)
+        return RayActorGroup(self, name, spec.handles(names))
+
+    def _spec(
+        self, cls: type[Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str, config: ActorConfig | None
+    ) -> ActorGroupSpec:
+        self._owner.check(f"actor {name!r}")
+        with self._lock:
+            self._check_open(f"actor {name!r}")
+        return ActorGroupSpec(cls, args, kwargs, name, config or ActorConfig(), self._namespace, self._address)
+
+    def _is_free(self, name: str) -> bool:
+        """Whether no actor of the session's, if there is one, has that name."""
+        if self.known_session() is None:
+            return True
+        return bool(self.sessions.ask(lambda session: session.ended.remote(name), _SESSION_SECONDS))
+
+
+def _taken(name: str) -> JobAlreadyExists:
+    return JobAlreadyExists(f"actor {name!r} exists; choose another name or shut it down first")
+
+
+def _hosts(resources: ResourceConfig) -> int:
+    return get_tpu_topology(resources.device.variant).vm_count if isinstance(resources.device, TpuConfig) else 1
+
+
+def _ensure_connected(address: str | None, namespace: str) -> None:
+    """Connect this process to Ray, unless it is connected."""
+    ray_cluster.refuse_forks("the Ray backend")
+    with _connecting:
+        if not ray.is_initialized():
+            ray_cluster.check_reachable(address)
+            options: dict[str, Any] = {}
+            if address is not None:
+                # The code of a client outside of the cluster has to get there.
+                options["runtime_env"] = {"working_dir": os.getcwd()}
+            try:
+                ray.init(
+                    address=address, namespace=namespace, log_to_driver=False, logging_level=logging.WARNING, **options
+                )
+            except ConnectionError as error:
+                raise Unavailable(f"cannot connect to Ray at {address or 'its default address'}: {error}") from error

@@ -1,0 +1,55 @@
+"""Actors on Ray that a process owns itself, without the client's session."""
+
+import threading
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+
+from fray.backends.ray.lookup import HOSTED_PREFIX, find_hosted
+from fray.backends.ray.session import host_class, keep_this_process
+
+
+class HostedActors:
+    """The actors that this process hosts for one client: each has a process of its own, which ends with this one.
+
+    They need no session, whose start takes a second or two of processor time.
+    """
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self._lock = threading.Lock()
+        self._actors: dict[str, tuple[str, Any]] = {}
+        self._ended: set[str] = set()
+
+    def has(self, name: str) -> bool:
+        """Whether this process, or another of this client, hosts an actor of that name."""
+        return bool(set(find_hosted(self._namespace, name)) - self._ended)
+
+    def start(self, name: str, options: Mapping[str, Any], payload: bytes) -> str:
+        """Start an actor; returns its name in Ray. That `name` is free is for the caller to see to."""
+        keep_this_process()
+        ray_name = f"{HOSTED_PREFIX}/{uuid.uuid4().hex[:8]}/{name}"
+        actor = host_class().options(name=ray_name, namespace=self._namespace, **options).remote(payload, ray_name)
+        with self._lock:
+            self._actors[name] = (ray_name, actor)
+        return ray_name
+
+    def end(self, name: str) -> bool:
+        """Stop an actor; returns whether there was one of that name."""
+        with self._lock:
+            known = self._actors.pop(name, None)
+            if known is None:
+                return False
+            # It may be up for another moment.
+            self._ended.add(known[0])
+        ray.kill(known[1], no_restart=True)
+        return True
+
+    def close(self) -> None:
+        """Stop all of them."""
+        with self._lock:
+            names = list(self._actors)
+        for name in names:
+            self.end(name)

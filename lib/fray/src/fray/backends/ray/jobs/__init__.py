@@ -1,0 +1,1 @@
+"""Jobs on Ray, in the process that submitted them."""

@@ -1,0 +1,56 @@
+"""Classify ends of attempts on Ray by cause: preemption and failure have separate retry budgets."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import ray.exceptions as ray_errors
+
+from fray.backends.ray.payload import TaskResult
+
+
+class AttemptStatus(StrEnum):
+    """How an attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    PREEMPTED = "preempted"
+    STOPPED = "stopped"
+
+
+class AttemptEnd(NamedTuple):
+    """How an attempt ended and why; `outcome` is what the worker said, if it lived to say anything."""
+
+    status: AttemptStatus
+    reason: str = ""
+    outcome: TaskResult | None = None
+
+
+def describe_outcome(outcome: TaskResult | None) -> AttemptEnd:
+    """The end of an attempt whose worker answered; None is the answer of success without output."""
+    if outcome is None or outcome.summary is None:
+        return AttemptEnd(AttemptStatus.SUCCEEDED, outcome=outcome)
+    return AttemptEnd(AttemptStatus.FAILED, outcome.summary, outcome)
+
+
+def describe_error(error: BaseException) -> AttemptEnd:
+    """The end of an attempt whose worker did not answer, from what Ray raises.
+
+    Ray says NodeDiedError when the node is gone, and WorkerCrashedError when the node lives and only the process has
+    died: the first is capacity taken away, the second the job's own doing.
+    """
+    if isinstance(error, ray_errors.TaskCancelledError):
+        return AttemptEnd(AttemptStatus.STOPPED, "it was cancelled")
+    text = " ".join(str(error).split())
+    if isinstance(error, (ray_errors.NodeDiedError, ray_errors.LocalRayletDiedError)):
+        return AttemptEnd(AttemptStatus.PREEMPTED, f"its node is gone: {text}")
+    if isinstance(error, ray_errors.ObjectLostError):
+        return AttemptEnd(AttemptStatus.PREEMPTED, f"an object that it needs was lost with its node: {text}")
+    if isinstance(error, ray_errors.RayActorError) and error.preempted:
+        return AttemptEnd(AttemptStatus.PREEMPTED, f"its node was preempted: {text}")
+    if isinstance(error, ray_errors.WorkerCrashedError):
+        return AttemptEnd(AttemptStatus.FAILED, "its process ended without an answer (a crash, or an exit past Python)")
+    if isinstance(error, ray_errors.OutOfMemoryError):
+        return AttemptEnd(AttemptStatus.FAILED, f"its node ran out of memory and stopped it: {text}")
+    if isinstance(error, ray_errors.RuntimeEnvSetupError):
+        return AttemptEnd(AttemptStatus.FAILED, f"its environment could not be set up: {text}")
+    return AttemptEnd(AttemptStatus.FAILED, f"{type(error).__name__}: {text}")

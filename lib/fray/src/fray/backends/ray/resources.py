@@ -1,0 +1,230 @@
+"""fray's words for resources and environments as Ray's: pure functions, without ray."""
+
+import functools
+import glob
+import hashlib
+import json
+import logging
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fray.sizes import parse_size
+from fray.types import ActorConfig, CpuConfig, EnvironmentConfig, GpuConfig, ResourceConfig, TpuConfig
+from rigging.errors import InvalidRequest
+from rigging.filesystem.budget import MIRROR_BUDGET_ENV
+from rigging.project_needs import group_requirements, read_pyprojects, requirement_name
+from rigging.topology import get_tpu_topology
+
+logger = logging.getLogger(__name__)
+
+PACKAGES_ENV = "FRAY_RAY_PACKAGES"
+PACKAGES_FOLDER = "fray-ray-packages-"
+# Ray sets the one for the programs that it submits, we the other in jobs.
+_IN_A_RAY_JOB = ("RAY_JOB_CONFIG_JSON_ENV_VAR", "FRAY_RAY_NAMESPACE")
+
+
+class ResolvedEnvironment(NamedTuple):
+    """A request's environment in Ray's terms.
+
+    Args:
+        runtime_env: For Ray, which keeps processes of different ones apart; None for the plain one.
+        late_env: Variables that are set when the job begins, because they differ from job to job.
+        workspace: Where it runs, if that directory is there.
+        packages: Requirements to install before it begins.
+    """
+
+    runtime_env: dict[str, Any] | None = None
+    late_env: Mapping[str, str] | None = None
+    workspace: str | None = None
+    packages: tuple[str, ...] = ()
+
+
+def head_resource(tpu_type: str) -> str:
+    """The resource that Ray gives to one host of each slice of a TPU type, and to no other."""
+    return f"TPU-{tpu_type}-head"
+
+
+def host_resources(resources: ResourceConfig) -> dict[str, float]:
+    """Resources that one replica takes of its host, under Ray's names; memory in bytes."""
+    taken: dict[str, float] = {"CPU": resources.cpu, "memory": parse_size(resources.ram)}
+    device = resources.device
+    if isinstance(device, GpuConfig):
+        taken["GPU"] = device.count
+        taken[f"accelerator_type:{device.variant}"] = 0.001
+    elif isinstance(device, TpuConfig):
+        shape = get_tpu_topology(device.variant)
+        taken["TPU"] = shape.chips_per_vm
+        if shape.vm_count == 1:
+            taken[head_resource(device.variant)] = 1
+    return taken
+
+
+def task_options(taken: Mapping[str, float]) -> dict[str, Any]:
+    """The options of a Ray task or actor that takes these resources."""
+    custom = {name: amount for name, amount in taken.items() if name not in ("CPU", "GPU", "memory")}
+    options: dict[str, Any] = {"num_cpus": taken.get("CPU", 0)}
+    if taken.get("memory"):
+        options["memory"] = int(taken["memory"])
+    if taken.get("GPU"):
+        options["num_gpus"] = taken["GPU"]
+    if custom:
+        options["resources"] = custom
+    return options
+
+
+def actor_options(resources: ResourceConfig | None, config: ActorConfig) -> dict[str, Any]:
+    """The options of a Ray actor; without resources it takes no CPU."""
+    options: dict[str, Any] = {"num_cpus": 0} if resources is None else task_options(host_resources(resources))
+    env = {} if resources is None or isinstance(resources.device, CpuConfig) else resources.device.default_env_vars()
+    if env:
+        options["runtime_env"] = {"env_vars": env}
+    return {
+        **options,
+        "max_concurrency": config.max_concurrency,
+        "max_restarts": config.max_restarts or 0,
+        "max_task_retries": config.max_task_retries or 0,
+    }
+
+
+def shortfall(taken: Mapping[str, float], nodes: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why no node could ever hold this, naming the nearest miss; None when one could, busy or not.
+
+    Args:
+        taken: What is asked of one node.
+        nodes: As `ray.nodes()` gives them.
+    """
+    best: tuple[int, str] | None = None
+    for node in nodes:
+        if not node["Alive"]:
+            continue
+        has = node["Resources"]
+        missing = [
+            f"{name}: {amount:g} asked, {has.get(name, 0):g} there"
+            for name, amount in taken.items()
+            if amount > has.get(name, 0)
+        ]
+        if not missing:
+            return None
+        if best is None or len(missing) < best[0]:
+            best = (len(missing), "; ".join(missing))
+    return best[1] if best else "the cluster has no node"
+
+
+def resolve_environment(
+    environment: EnvironmentConfig | None,
+    resources: ResourceConfig,
+    budget: Mapping[str, str],
+    job: str,
+    *,
+    environ: Mapping[str, str] | None = None,
+) -> ResolvedEnvironment:
+    """Translate a request's environment for Ray.
+
+    The transfer budget is set late, as it differs from job to job and each `runtime_env` costs new processes.
+    `environ` replaces `os.environ` as the submitter's own.
+
+    Raises:
+        InvalidRequest: An extra that the workspace's project does not have.
+    """
+    environ = os.environ if environ is None else environ
+    device_env = {} if isinstance(resources.device, CpuConfig) else resources.device.default_env_vars()
+    late = dict(budget)
+    if environment is None:
+        return ResolvedEnvironment(_runtime_env(device_env), late)
+    for image in (environment.docker_image, resources.image):
+        if image is not None:
+            logger.warning("job %r: image %r is not used: Ray runs jobs in the image of its nodes", job, image)
+    env_vars = {**device_env, **environment.env_vars}
+    if MIRROR_BUDGET_ENV in env_vars:
+        late[MIRROR_BUDGET_ENV] = env_vars.pop(MIRROR_BUDGET_ENV)
+    packages = [*environment.pip_packages, *extra_packages(environment.workspace, environment.extras)]
+    kept = without_ray(packages, job)
+    if kept:
+        # Processes with packages of their own are kept apart from others by this variable.
+        env_vars[PACKAGES_ENV] = packages_digest(kept)
+    members = member_paths(environment.workspace)
+    if members:
+        given = [env_vars["PYTHONPATH"]] if env_vars.get("PYTHONPATH") else []
+        env_vars["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*given, *members, *_inherited_paths(environ)]))
+    return ResolvedEnvironment(_runtime_env(env_vars), late, environment.workspace, kept)
+
+
+def _inherited_paths(environ: Mapping[str, str]) -> list[str]:
+    """The import path of the Ray job that this process is part of, which Ray would drop for a job's own.
+
+    Without the packages of the job that runs in this process, which are its own and not its children's.
+    """
+    if not any(name in environ for name in _IN_A_RAY_JOB):
+        return []
+    paths = environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [path for path in paths if path and f"/{PACKAGES_FOLDER}" not in path]
+
+
+def packages_digest(packages: Sequence[str]) -> str:
+    """Names a set of requirements."""
+    return hashlib.sha256(json.dumps(sorted(packages)).encode()).hexdigest()[:16]
+
+
+def without_ray(packages: Sequence[str], job: str) -> tuple[str, ...]:
+    """The requirements but for ray itself: a job on Ray has the cluster's, and another version would break it."""
+    kept = []
+    for package in packages:
+        if requirement_name(package) == "ray":
+            logger.warning("job %r: %r is not installed: jobs on Ray use the cluster's own Ray", job, package)
+        else:
+            kept.append(package)
+    return tuple(dict.fromkeys(kept))
+
+
+def extra_packages(workspace: str | None, extras: Sequence[str]) -> list[str]:
+    """The requirements of optional-dependency groups of the workspace's project and of its members.
+
+    Raises:
+        InvalidRequest: There is no such group.
+    """
+    if not extras:
+        return []
+    return group_requirements(read_pyprojects(Path(workspace or ".")), extras)
+
+
+def member_paths(workspace: str | None) -> list[str]:
+    """Where the code of the members of a uv workspace lies, for PYTHONPATH; empty without members."""
+    members = _members(workspace)
+    if not members or workspace is None:
+        return []
+    return [workspace, *(src if os.path.isdir(src := os.path.join(path, "src")) else path for path in members)]
+
+
+def _members(workspace: str | None) -> list[str]:
+    if workspace is None:
+        return []
+    patterns = _read_pyproject(workspace).get("tool", {}).get("uv", {}).get("workspace", {}).get("members", [])
+    found = [path for pattern in patterns for path in sorted(glob.glob(os.path.join(workspace, pattern)))]
+    return [path for path in found if os.path.isfile(os.path.join(path, "pyproject.toml"))]
+
+
+def _read_pyproject(directory: str) -> dict[str, Any]:
+    path = f"{directory}/pyproject.toml"
+    if not os.access(path, os.F_OK):  # most workspaces of tests and scripts; an exception costs several times as much
+        return {}
+    try:
+        changed = os.stat(path).st_mtime_ns
+    except OSError:
+        return {}
+    return _parsed(path, changed)
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(path: str, _changed: int) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidRequest(f"{path} is not valid TOML: {error}") from None
+
+
+def _runtime_env(env_vars: Mapping[str, str]) -> dict[str, Any] | None:
+    return {"env_vars": dict(env_vars)} if env_vars else None

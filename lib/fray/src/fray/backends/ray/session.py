@@ -1,0 +1,154 @@
+"""The one small Ray actor that a client has: where its jobs report, and the owner of its actors."""
+
+import contextlib
+import socket
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import ray
+
+from fray.backends.ray import cluster as ray_cluster
+from fray.backends.ray.jobs.canceller import cancel_tasks
+from fray.backends.ray.lookup import (
+    ACTOR_PREFIX,
+    LOST,
+    MOST_BYTES_OF_A_REPLICA,
+    SESSION_NAME,
+    Key,
+    find_hosted,
+    is_alive,
+)
+from fray.backends.ray.worker.actor_host import ActorHost
+
+_PROBE_SECONDS = 2.0
+
+
+class ClientSession:
+    """State shared by the processes of one client and its jobs. Lives as long as the process that started it.
+
+    It keeps the last 16 MiB of what each replica of a running job wrote. Actors are its own, so that they outlive the
+    job that made them, and end with the client, however that ends.
+    """
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self._output: dict[Key, bytearray] = {}
+        self._attempts: dict[str, int] = {}
+        self._groups: dict[str, list[Any]] = {}
+        self._serial = 0
+        # Handles find actors by name, and must not find those of the session before.
+        self._own = uuid.uuid4().hex[:8]
+
+    def ping(self) -> bool:
+        """Answer."""
+        return True
+
+    def report(self, key: Key, chunk: bytes) -> None:
+        """A replica runs, and wrote this since its last report."""
+        self._attempts[key[0]] = key[1]
+        output = self._output.setdefault(key, bytearray())
+        output += chunk
+        if len(output) > MOST_BYTES_OF_A_REPLICA:
+            del output[: len(output) - MOST_BYTES_OF_A_REPLICA]
+
+    def running(self, job_id: str, attempt: int) -> bool:
+        """Whether a replica of this attempt has reported."""
+        return self._attempts.get(job_id) == attempt
+
+    def output(self, job_id: str, attempt: int) -> dict[int, bytes]:
+        """Return the output of each replica of an attempt so far."""
+        return {key[2]: bytes(text) for key, text in self._output.items() if key[:2] == (job_id, attempt)}
+
+    def take(self, key: Key, reported: bool) -> bytes:
+        """Return, and forget, the output that an ended replica had reported.
+
+        Args:
+            key: The replica.
+            reported: Whether it certainly had: then it was to another session if it was not to this one.
+        """
+        self._attempts.pop(key[0], None)
+        output = self._output.pop(key, None)
+        if output is None:
+            return LOST if reported else b""
+        return bytes(output)
+
+    def cancel(self, refs: Sequence[Any], force: bool) -> None:
+        """Have the owner of these tasks stop them (see `TaskCanceller`)."""
+        cancel_tasks(refs, force)
+
+    def gone(self, node_ids: Sequence[str]) -> list[str]:
+        """Which of these nodes are dead or do not answer."""
+        nodes = {node["NodeID"]: node for node in ray_cluster.nodes()}
+        return [node_id for node_id in node_ids if not _answers(nodes.get(node_id))]
+
+    def create(self, name: str, options: Mapping[str, Any], payloads: Sequence[bytes]) -> list[str] | None:
+        """Start the actors of a group and return their names in Ray; None when something that is up has the name."""
+        if not self.ended(name) or find_hosted(self._namespace, name):
+            return None
+        self._serial += 1
+        names = [f"{ACTOR_PREFIX}/{self._own}-{self._serial}/{name}/{index}" for index in range(len(payloads))]
+        self._groups[name] = [
+            host_class().options(name=ray_name, namespace=self._namespace, **options).remote(payload, ray_name)
+            for ray_name, payload in zip(names, payloads, strict=True)
+        ]
+        return names
+
+    def ended(self, name: str) -> bool:
+        """Whether no actor of that group is left."""
+        return not any(is_alive(actor) for actor in self._groups.get(name, ()))
+
+    def kill(self, name: str) -> None:
+        """Stop the actors of a group; its name is free."""
+        for actor in self._groups.pop(name, ()):
+            ray.kill(actor, no_restart=True)
+
+    def close(self) -> None:
+        """Stop all actors."""
+        for name in list(self._groups):
+            self.kill(name)
+
+
+# Ray takes each `ray.remote` of a class for another class, and ships it again.
+@cache
+def host_class() -> Any:
+    """The Ray class of fray's actors."""
+    return ray.remote(concurrency_groups={"control": 1})(ActorHost)  # type: ignore[call-overload]
+
+
+@cache
+def _session_class() -> Any:
+    return ray.remote(ClientSession)
+
+
+def _answers(node: Mapping[str, Any] | None) -> bool:
+    if node is None or not node["Alive"]:
+        return False
+    try:
+        address = (node["NodeManagerAddress"], node["NodeManagerPort"])
+        with contextlib.closing(socket.create_connection(address, timeout=_PROBE_SECONDS)):
+            return True
+    except OSError:
+        return False
+
+
+_pin: Any = None
+
+
+def keep_this_process() -> None:
+    """Keep Ray from ending this process as an idle worker, and with it the actors that it owns."""
+    global _pin
+    if _pin is None:
+        # Those that own an object are not ended.
+        _pin = ray.put(b"")
+
+
+def start_session(namespace: str) -> Any:
+    """Start the session of a namespace, or find it; one that a job started ends with that job's process."""
+    keep_this_process()
+    options: dict[str, Any] = {"num_cpus": 0, "name": SESSION_NAME, "namespace": namespace, "get_if_exists": True}
+    # The head node is not preemptible.
+    if "node:__internal_head__" in ray_cluster.resources():
+        options["resources"] = {"node:__internal_head__": 0.001}
+    return _session_class().options(**options).remote(namespace)

@@ -1,0 +1,94 @@
+"""A client's way to its session, which may die and is then started again."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ray
+
+from fray.backends.ray.lookup import find_session
+from fray.backends.ray.session import start_session
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS = 5
+_PAUSE_SECONDS = 0.2
+
+
+class SessionLink:
+    """Finds the session of a Ray namespace, and starts it when it is not there or has died.
+
+    A new one knows nothing of what was before: actors have ended with theirs, and jobs that run report anew.
+    """
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self._lock = threading.Lock()
+        self._session: Any = None
+        self._greeting: Any = None
+
+    def get(self) -> Any:
+        """The session's Ray actor; started when it is not there, for which this does not wait."""
+        with self._lock:
+            if self._session is None:
+                self._session = start_session(self._namespace)
+                self._greeting = self._session.ping.remote()
+            return self._session
+
+    def ask(self, question: Callable[[Any], Any], timeout: float) -> Any:
+        """Ask the session and return its answer; one that has died is replaced, and asked the same.
+
+        Args:
+            question: Calls a method of the session, and returns Ray's reference to the answer.
+            timeout: Seconds that an answer may take.
+        """
+        for left in reversed(range(_ATTEMPTS)):
+            session = self.get()
+            try:
+                return ray.get(question(session), timeout=timeout)
+            except ray.exceptions.ActorDiedError:
+                self.lost(session)
+                if not left:
+                    raise
+                # Its name may be free only in a moment.
+                time.sleep(_PAUSE_SECONDS)
+        raise AssertionError("the last attempt returns or raises")
+
+    def ask_if_up(self, question: Callable[[Any], Any], timeout: float) -> Any:
+        """As `ask`, but None when the session cannot answer now; its start may begin with this."""
+        session = self.get()
+        try:
+            if self._greeting is not None:
+                ready, _ = ray.wait([self._greeting], timeout=0)
+                if not ready:
+                    return None
+                self._greeting = None
+            return ray.get(question(session), timeout=timeout)
+        except ray.exceptions.ActorDiedError:
+            self.lost(session)
+        except ray.exceptions.RayError:
+            pass
+        return None
+
+    def known(self) -> Any:
+        """The session, if any process of this client has started it."""
+        return self._session or find_session(self._namespace)
+
+    def forget(self) -> None:
+        """It was ended on purpose."""
+        with self._lock:
+            self._session = self._greeting = None
+
+    def lost(self, session: Any) -> None:
+        """This one has died."""
+        with self._lock:
+            if self._session is not session:
+                return
+            self._session = self._greeting = None
+        logger.warning(
+            "the session of this Ray client (%s) has died, and with it the client's actors; jobs go on, and "
+            "another is started",
+            self._namespace,
+        )

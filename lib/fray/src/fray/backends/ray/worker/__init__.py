@@ -1,0 +1,1 @@
+"""Code that runs inside Ray's worker processes."""

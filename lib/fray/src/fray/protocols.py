@@ -1,0 +1,158 @@
+"""The promises of every backend's client and job handles, as Protocols."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from fray.actor import ActorGroup, ActorHandle
+from fray.capabilities import BackendCapabilities
+from fray.types import ActorConfig, JobRequest, JobStatus, ResourceConfig
+
+__all__ = [
+    "Client",
+    "GivesNewOutput",
+    "GivesReplicaLogs",
+    "JobHandle",
+    "RunsRayFunctions",
+    "TellsPendingReason",
+]
+
+T = TypeVar("T")
+
+
+class JobHandle(Protocol):
+    """A submitted job."""
+
+    @property
+    def job_id(self) -> str:
+        """The backend's name for this one job; never used again for another."""
+        ...
+
+    def status(self) -> JobStatus:
+        """Where the job is now."""
+        ...
+
+    def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
+        """Wait for the job's end and return its final status.
+
+        Args:
+            timeout: Seconds to wait; None waits for ever. The job goes on after a timeout.
+            raise_on_failure: Raise for a job that failed or was stopped, instead of returning that status.
+
+        Raises:
+            DeadlineExceeded: (a TimeoutError) The job had not ended in time.
+            JobFailed: The job did not succeed. The local backend raises a callable's own exception instead.
+        """
+        ...
+
+    def terminate(self) -> None:
+        """Ask the job to stop; does nothing to one that has ended. `wait` tells when it is gone."""
+        ...
+
+    def logs(self) -> str:
+        """Return the job's stdout and stderr so far, as far as its backend captures them."""
+        ...
+
+    def add_done_callback(self, callback: Callable[["JobHandle"], object]) -> None:
+        """Call `callback(handle)` once when the job ends, or now if it has; it must not block and may run anywhere."""
+        ...
+
+
+class Client(Protocol):
+    """Submits jobs and hosts actors."""
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        """Which of the promises that are not for everyone this client gives."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether `shutdown` was called; a closed client refuses new work."""
+        ...
+
+    def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
+        """Start a job and return its handle at once.
+
+        Args:
+            request: What to run.
+            adopt_existing: Return the handle of a live job of that name, instead of raising JobAlreadyExists.
+        """
+        ...
+
+    def host_actor(
+        self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
+    ) -> ActorHandle:
+        """Make an actor that lives in this process and return its handle; `args` and `kwargs` go to `cls`."""
+        ...
+
+    def create_actor(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        resources: ResourceConfig | None = None,
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> ActorHandle:
+        """Start one actor, wait until it is ready and return its handle."""
+        ...
+
+    def create_actor_group(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        count: int,
+        resources: ResourceConfig | None = None,
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> ActorGroup:
+        """Start `count` actors of one class and return their group at once."""
+        ...
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Refuse new work and stop the actors; let the jobs end first (`wait`), or stop them too."""
+        ...
+
+
+@runtime_checkable
+class RunsRayFunctions(Protocol):
+    """A client that can also run functions under `@ray.remote`; ask by `isinstance`."""
+
+    def run_remote_function(self, fn: Any, args: Sequence[Any]) -> Any:
+        """Run `fn`, which is `@ray.remote` already, as its decorator says; return what it returns, or raise its error.
+
+        It is no job: it has no name and no log.
+        """
+        ...
+
+
+@runtime_checkable
+class TellsPendingReason(Protocol):
+    """A `JobHandle` whose cluster says why a job does not run yet; ask by `isinstance`."""
+
+    def pending_reason(self) -> str:
+        """Why the job is pending, in words for people; "" when it is not pending or the reason is unknown."""
+        ...
+
+
+@runtime_checkable
+class GivesReplicaLogs(Protocol):
+    """A `JobHandle` whose job's output no other process shows; ask by `isinstance`."""
+
+    def replica_logs(self) -> Mapping[int | None, str]:
+        """`logs()` by replica, those that have written; under None where they are not told apart."""
+        ...
+
+
+@runtime_checkable
+class GivesNewOutput(Protocol):
+    """A `JobHandle` whose job's output no other process shows, and whose log is far away; ask by `isinstance`."""
+
+    def new_output(self, *, ended: bool = False) -> Mapping[int | None, str]:
+        """Return the output since the last call, by replica; under None, notes that concern all.
+
+        Args:
+            ended: The job has ended and this is the last call; output that is left out is mentioned.
+        """
+        ...

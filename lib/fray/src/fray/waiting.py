@@ -1,0 +1,103 @@
+"""Wait for jobs of any client."""
+
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+
+from fray.errors import JobFailed
+from fray.protocols import JobHandle
+from fray.types import JobStatus
+from rigging.errors import DeadlineExceeded
+
+WaitHook = Callable[[Sequence[JobHandle], float | None], None]
+"""Returns when one of the jobs may have ended, or after so many seconds (None: whenever it likes)."""
+
+_wait_hook: ContextVar[WaitHook | None] = ContextVar("fray_wait_hook", default=None)
+_wait_context: ContextVar[Callable[[], AbstractContextManager[None]]] = ContextVar(
+    "fray_wait_context", default=nullcontext
+)
+
+
+def set_wait_hook(hook: WaitHook) -> None:
+    """For backends whose jobs lend what they hold only while they wait in a way of the backend's own."""
+    _wait_hook.set(hook)
+
+
+def set_wait_context(make: Callable[[], AbstractContextManager[None]]) -> None:
+    """For backends whose jobs lend what they hold while they wait: make what `wait_context` returns."""
+    _wait_context.set(make)
+
+
+def wait_context() -> AbstractContextManager[None]:
+    """Context manager to hold while blocking."""
+    return _wait_context.get()()
+
+
+def wait_hook() -> WaitHook | None:
+    """The backend's own way to wait in this context, if it has set one."""
+    return _wait_hook.get()
+
+
+def wait_all(
+    handles: Iterable[JobHandle], timeout: float | None = None, *, raise_on_failure: bool = True
+) -> list[JobStatus]:
+    """Wait until every job has ended and return their final statuses, in the order of `handles`.
+
+    Args:
+        handles: Jobs, of one client or several.
+        timeout: Seconds for all of them together; None waits for ever.
+        raise_on_failure: Raise the first failure as soon as it happens; the other jobs go on.
+
+    Raises:
+        DeadlineExceeded: Some had not ended in time; the message names them.
+        JobFailed: A job did not succeed; the callable's own exception is its cause, where that can be had.
+    """
+    handles = list(handles)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    ended: queue.SimpleQueue[JobHandle] = queue.SimpleQueue()
+    for handle in handles:
+        handle.add_done_callback(ended.put)
+    for _ in handles:
+        try:
+            handle = _next_ended(ended, handles, deadline)
+        except queue.Empty:
+            unfinished = [handle.job_id for handle in handles if not handle.status().finished()]
+            raise DeadlineExceeded(
+                f"{len(unfinished)} of {len(handles)} jobs had not ended after {timeout} s: {', '.join(unfinished)}"
+            ) from None
+        if handle.wait(raise_on_failure=False) is not JobStatus.SUCCEEDED and raise_on_failure:
+            _raise_failure(handle)
+    return [handle.status() for handle in handles]
+
+
+def _raise_failure(handle: JobHandle) -> None:
+    """Raise the JobFailed of a job that has failed or was stopped, also where `wait` raises the callable's own."""
+    try:
+        handle.wait()
+    except BaseException as error:  # whatever the callable raised: SystemExit must not end the waiting program
+        # A callable's own may be the JobFailed of a child.
+        if isinstance(error, JobFailed) and error.job_id == handle.job_id:
+            raise
+        title = "".join(traceback.format_exception_only(error)).strip()
+        raise JobFailed(f"job {handle.job_id} failed: {title}", job_id=handle.job_id) from error
+
+
+def _next_ended(
+    ended: "queue.SimpleQueue[JobHandle]", handles: Sequence[JobHandle], deadline: float | None
+) -> JobHandle:
+    block = wait_hook()
+    while True:
+        left = None if deadline is None else min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
+        try:
+            return ended.get_nowait()
+        except queue.Empty:
+            if left == 0.0:
+                raise
+        with wait_context():
+            if block is None:
+                return ended.get(timeout=left)
+            block(handles, left)

@@ -1,0 +1,192 @@
+"""Jobs of the local backend whose own machinery meets something it does not expect: they end, and say why."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import pytest
+
+from fray.backends.local import LocalClient
+from fray.backends.local.slots import Slot, SlotPool
+from fray.backends.local.subprocess_call import SubprocessCall
+from fray.client import JobHandle, wait_all
+from fray.errors import JobFailed
+from fray.testing import LONG, eventually
+from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus
+from rigging.errors import Conflict
+
+TRUE = Entrypoint.from_binary("true")
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_job_that_cannot_be_started_fails_and_gives_its_slot_back(replicas: int, processes: bool) -> None:
+    with LocalClient(max_threads=1, processes=processes) as client:
+        # Past the checks of the types, as a change after construction is.
+        environment = EnvironmentConfig(workspace=".", env_vars={"A": "x"})
+        object.__setattr__(environment, "env_vars", {"A": "x\0"})
+        job = client.submit(JobRequest("job", TRUE, environment=environment, replicas=replicas))
+        with pytest.raises(ValueError, match="null byte"):
+            job.wait(LONG)
+        assert job.status() is JobStatus.FAILED
+        assert client.submit(JobRequest("job", TRUE)).wait(LONG) is JobStatus.SUCCEEDED
+
+
+def test_whatever_fails_in_a_job_ends_it(client: LocalClient) -> None:
+    request = JobRequest("job", TRUE)
+    object.__setattr__(request, "max_retries_failure", "many")
+    with pytest.raises(TypeError):
+        client.submit(request).wait(LONG)
+
+
+def test_a_program_whose_exit_code_nobody_gets_fails_the_job() -> None:
+    taken = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with LocalClient(max_threads=1) as client:
+            for _ in range(2):
+                with pytest.raises(JobFailed, match="how 'true' ended is not known: this process ignores SIGCHLD"):
+                    client.submit(JobRequest("job", TRUE)).wait(LONG)
+    finally:
+        signal.signal(signal.SIGCHLD, taken)
+
+
+def test_a_pool_keeps_its_slots_whatever_its_functions_raise(caplog: pytest.LogCaptureFixture) -> None:
+    pool = SlotPool(1, 1)
+    ran = threading.Event()
+
+    def fail(_: Slot) -> None:
+        raise SystemExit(3)
+
+    with caplog.at_level(logging.CRITICAL):
+        pool.start(fail, 1)
+        pool.start(lambda _: ran.set(), 1)
+        assert ran.wait(LONG)
+        pool.join()
+
+
+class EndsItsProcess(Exception):
+    """Ends the process that packs it."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        os._exit(3)
+
+
+def raise_the_end() -> None:
+    raise EndsItsProcess
+
+
+def test_a_process_that_dies_while_it_packs_its_exception() -> None:
+    with LocalClient(processes=True) as client:
+        with pytest.raises(JobFailed, match="exit code 3") as caught:
+            client.submit(JobRequest("job", Entrypoint.from_callable(raise_the_end))).wait(LONG)
+        assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("left", [b"", b"\x80\x04garbage", b"N."])
+def test_what_is_no_exception_counts_as_none(left: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    result = tmp_path / "1.error"
+    result.write_bytes(left)
+    (tmp_path / "1.error.part").write_bytes(b"half")
+    with caplog.at_level(logging.CRITICAL):
+        assert SubprocessCall.raised(result, "job 'job'") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_callbacks_that_raise_are_logged_before_and_after_the_end(
+    client: LocalClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    release, told = threading.Event(), threading.Event()
+    job = client.submit(JobRequest("job", Entrypoint.from_callable(release.wait, [LONG])))
+
+    def leave(_: JobHandle) -> None:
+        sys.exit(5)
+
+    job.add_done_callback(leave)
+    job.add_done_callback(lambda _: told.set())
+    release.set()
+    assert told.wait(LONG)
+    job.add_done_callback(leave)
+    assert [record.message for record in caplog.records] == ["job 'job': a done callback failed"] * 2
+
+
+def test_wait_all_of_a_generator_and_for_ever(client: LocalClient) -> None:
+    release = threading.Event()
+    jobs = [client.submit(JobRequest(f"job-{i}", Entrypoint.from_callable(release.wait, [LONG]))) for i in range(2)]
+    threading.Timer(0.05, release.set).start()
+    assert wait_all((job for job in jobs), float("inf")) == [JobStatus.SUCCEEDED] * 2
+    group = client.create_actor_group(Cancels, name="actors", count=2)
+    assert len(group.wait_ready(timeout=float("inf"))) == 2
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [(3, 3), ("why", 1)])
+def test_the_exit_code_of_a_callable(client: LocalClient, code: object, exit_code: int) -> None:
+    with pytest.raises(JobFailed) as caught:
+        client.submit(JobRequest("job", Entrypoint.from_callable(sys.exit, [code]))).wait(LONG)
+    assert caught.value.exit_code == exit_code
+
+
+def test_shutdown_lets_running_jobs_submit(client: LocalClient) -> None:
+    own = LocalClient(max_threads=1)
+    begun, closing, done = threading.Event(), threading.Event(), threading.Event()
+
+    def parent() -> None:
+        begun.set()
+        closing.wait(LONG)
+        own.submit(JobRequest("child", Entrypoint.from_callable(done.set))).wait(LONG)
+        own.create_actor(Cancels, name="actor")
+
+    job = own.submit(JobRequest("parent", Entrypoint.from_callable(parent)))
+    assert begun.wait(LONG)
+    shutdown = threading.Thread(target=own.shutdown)
+    shutdown.start()
+    eventually(lambda: own.closed, "it is being shut down")
+    with pytest.raises(Conflict, match="has been shut down"):
+        own.submit(JobRequest("late", TRUE))
+
+    def stranger() -> None:
+        own.submit(JobRequest("strange", TRUE))
+
+    with pytest.raises(Conflict, match="has been shut down"):
+        client.submit(JobRequest("stranger", Entrypoint.from_callable(stranger))).wait(LONG)
+    closing.set()
+    assert job.wait(LONG) is JobStatus.SUCCEEDED
+    assert done.is_set()
+    shutdown.join(LONG)
+    assert not shutdown.is_alive()
+    with pytest.raises(Conflict, match="has been shut down"):
+        own.submit(JobRequest("later", TRUE))
+    own.shutdown()
+
+
+def test_wait_all_in_a_job_lends_its_slot_whoever_submitted_the_others() -> None:
+    with LocalClient(max_threads=1) as client:
+        begun, others = threading.Event(), list[JobHandle]()
+        submitted = threading.Event()
+
+        def waits() -> None:
+            begun.set()
+            submitted.wait(LONG)
+            wait_all(others, LONG)
+
+        job = client.submit(JobRequest("waits", Entrypoint.from_callable(waits)))
+        assert begun.wait(LONG)
+        others.append(client.submit(JobRequest("other", TRUE)))
+        submitted.set()
+        assert job.wait(LONG) is JobStatus.SUCCEEDED
+
+
+class Cancels:
+    """An actor whose method raises what a future raises that was cancelled."""
+
+    def fail(self) -> None:
+        """Raise it."""
+        raise CancelledError("its own")
+
+
+def test_an_actors_own_cancelled_error_is_its_own(client: LocalClient) -> None:
+    with pytest.raises(CancelledError, match="its own"):
+        client.create_actor(Cancels, name="cancels").fail()

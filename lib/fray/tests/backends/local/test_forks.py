@@ -1,0 +1,254 @@
+"""Callables of `LocalClient(processes=True)` are forked from a process that has what they need."""
+
+import atexit
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import cloudpickle
+import pytest
+
+from fray.backends.local import LocalClient
+from fray.backends.local.child import write_payload
+from fray.backends.local.fork_server import ENDED, READY, STARTED, WORD, ForkRequest, send_request
+from fray.errors import JobFailed
+from fray.testing import LONG, Flag, eventually
+from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each callable gets a new interpreter")
+
+
+@pytest.fixture
+def client() -> Iterator[LocalClient]:
+    client = LocalClient(processes=True)
+    yield client
+    client.shutdown(wait=False)
+
+
+@pytest.fixture
+def flag(tmp_path: Path) -> Flag:
+    return Flag(str(tmp_path / "flag"))
+
+
+def call(fn: object, *args: object, name: str = "job", **fields: object) -> JobRequest:
+    return JobRequest(name, Entrypoint.from_callable(fn, args), **fields)  # type: ignore[arg-type]
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def tell_server(flag: Flag) -> None:
+    flag.set(str(parent_of(os.getppid())))
+
+
+def server_of(client: LocalClient, flag: Flag) -> int:
+    Path(flag.path).unlink(missing_ok=True)
+    client.submit(call(tell_server, flag, name="asking")).wait(LONG)
+    return int(flag.text())
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):  # it may end between open and read
+        return False
+    return state != "Z"
+
+
+def test_callables_do_not_wait_for_an_interpreter_each(client: LocalClient, flag: Flag) -> None:
+    servers = {server_of(client, flag) for _ in range(3)}
+    assert len(servers) == 1
+    assert servers != {os.getpid()}
+
+
+def test_a_callable_has_nothing_open_that_is_not_its_own(client: LocalClient, tmp_path: Path, flag: Flag) -> None:
+    go_on = Flag(str(tmp_path / "go-on"))
+    other = client.submit(call(go_on.wait, name="other"))
+
+    def look() -> None:
+        flag.set(
+            " ".join(
+                sorted(
+                    os.readlink(f"/proc/self/fd/{number}").split(":")[0]
+                    for number in range(3, 64)
+                    if os.path.exists(f"/proc/self/fd/{number}")
+                )
+            )
+        )
+
+    client.submit(call(look)).wait(LONG)
+    assert flag.text() == ""
+    go_on.set()
+    other.wait(LONG)
+
+
+def test_what_an_interpreter_reads_when_it_starts_gets_a_new_one(client: LocalClient, flag: Flag) -> None:
+    shared = server_of(client, flag)
+    Path(flag.path).unlink()
+
+    def tell() -> None:
+        flag.set(f"{parent_of(os.getppid())} {hash('shard')}")
+
+    environment = EnvironmentConfig(workspace=".", env_vars={"PYTHONHASHSEED": "5"})
+    client.submit(call(tell, environment=environment)).wait(LONG)
+    words = [sys.executable, "-c", "print(hash('shard'))"]
+    expected = subprocess.run(words, env={"PYTHONHASHSEED": "5"}, capture_output=True, text=True, check=True).stdout
+    parent, told = flag.text().split()
+    assert told == expected.strip()
+    assert int(parent) != shared
+
+
+def test_jobs_end_as_they_do_and_others_begin_though_the_server_was_killed(
+    client: LocalClient, tmp_path: Path, flag: Flag
+) -> None:
+    begun, go_on = Flag(str(tmp_path / "begun")), Flag(str(tmp_path / "go-on"))
+    server = server_of(client, flag)
+
+    def work(code: int) -> None:
+        begun.set()
+        go_on.wait(LONG)
+        sys.exit(code)
+
+    job = client.submit(call(work, 7))
+    begun.wait(LONG)
+    os.kill(server, signal.SIGKILL)
+    eventually(lambda: not is_alive(server), "the server is gone")
+    assert server_of(client, flag) != server
+    go_on.set()
+    with pytest.raises(JobFailed, match="exit code 7"):
+        job.wait(LONG)
+
+
+def test_a_keeper_that_is_killed_ends_its_job(client: LocalClient, flag: Flag) -> None:
+    def end_keeper() -> None:
+        flag.set(str(os.getpid()))
+        os.kill(os.getppid(), signal.SIGKILL)
+        signal.pause()
+
+    with pytest.raises(JobFailed, match=r"signal 9 \(SIGKILL\)"):
+        client.submit(call(end_keeper)).wait(LONG)
+    eventually(lambda: not is_alive(int(flag.text())), "the callable's process is gone with its keeper")
+
+
+def test_a_workspace_that_is_not_there_fails_the_job(client: LocalClient, tmp_path: Path) -> None:
+    environment = EnvironmentConfig(workspace=str(tmp_path / "missing"))
+    with pytest.raises(JobFailed, match=r"cannot start its process: No such file or directory.*missing"):
+        client.submit(call(os.getpid, environment=environment)).wait(LONG)
+
+
+def test_the_server_ends_with_its_client(flag: Flag) -> None:
+    client = LocalClient(processes=True)
+    server = server_of(client, flag)
+    assert is_alive(server)
+    client.shutdown()
+    eventually(lambda: not is_alive(server), "the server is gone")
+
+
+def test_the_server_ends_with_a_client_that_is_killed(flag: Flag) -> None:
+    script = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+from test_forks import LocalClient, server_of
+from fray.testing import Flag
+
+client = LocalClient(processes=True)
+print(server_of(client, Flag(sys.argv[1])), flush=True)
+os.kill(os.getpid(), 9)
+"""
+    words = [sys.executable, "-c", script, flag.path, str(Path(__file__).parent)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=LONG, check=False)
+    assert done.returncode == -signal.SIGKILL
+    server = int(done.stdout)
+    eventually(lambda: not is_alive(server), "the server is gone")
+
+
+@contextlib.contextmanager
+def bare_server() -> Iterator[socket.socket]:
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            words = [sys.executable, "-P", "-m", "fray.backends.local.fork_server", str(theirs.fileno())]
+            subprocess.run(words, check=True, pass_fds=[theirs.fileno()])
+        ours.settimeout(LONG)
+        assert ours.recv(1) == READY
+        yield ours
+
+
+def ask_for(server: socket.socket, request: ForkRequest) -> socket.socket:
+    ours, theirs = socket.socketpair()
+    with theirs, open("/dev/null", "wb") as out:
+        directory = os.open("/", os.O_PATH)
+        send_request(server, request, (theirs.fileno(), directory, out.fileno()))
+        os.close(directory)
+    ours.settimeout(LONG)
+    return ours
+
+
+def payload(path: Path, fn: object, *args: object) -> str:
+    write_payload(str(path), cloudpickle.dumps((fn, args, {})), sys.path)
+    return str(path)
+
+
+def test_a_client_that_is_killed_before_it_reads_the_answer_takes_its_job_with_it(tmp_path: Path) -> None:
+    def work(path: str) -> None:
+        Path(path + ".part").write_text(str(os.getpid()))
+        os.rename(path + ".part", path)
+        time.sleep(1000)
+
+    told = tmp_path / "told"
+    with bare_server() as server:
+        job = ask_for(
+            server, ForkRequest(payload(tmp_path / "p", work, str(told)), str(tmp_path / "r"), dict(os.environ))
+        )
+        eventually(told.exists, "the callable runs")
+        job.close()  # with what the keeper has said unread, which resets the connection
+        pid = int(told.read_text())
+        eventually(lambda: not is_alive(pid), "the callable is gone")
+
+
+def test_a_request_whose_descriptors_did_not_get_through_is_refused_alone(tmp_path: Path) -> None:
+    with bare_server() as server:
+        request = ForkRequest(payload(tmp_path / "p", os.getpid), str(tmp_path / "r"), dict(os.environ))
+        ours, theirs = socket.socketpair()
+        body = pickle.dumps(request)
+        socket.send_fds(server, [struct.pack("!I", len(body))], [theirs.fileno()])
+        server.sendall(body)
+        theirs.close()
+        ours.settimeout(LONG)
+        assert ours.recv(1) == b""
+        ours.close()
+        with ask_for(server, request) as job:
+            assert WORD.unpack(job.recv(WORD.size, socket.MSG_WAITALL))[0] == STARTED
+            assert WORD.unpack(job.recv(WORD.size, socket.MSG_WAITALL)) == (ENDED, 0)
+
+
+def test_a_well_ended_job_is_told_so_by_a_client_that_goes(flag: Flag) -> None:
+    client = LocalClient(processes=True)
+    job = client.submit(call(tell_server, flag))
+    client.shutdown()
+    assert job.wait(0) is JobStatus.SUCCEEDED
+
+
+def test_what_is_to_happen_at_the_end_of_a_process_happens(client: LocalClient) -> None:
+    def work() -> None:
+        def late() -> None:
+            time.sleep(0.05)
+            print("thread")
+
+        atexit.register(print, "exit handler")
+        threading.Thread(target=late).start()
+        print("returned")
+
+    job = client.submit(call(work))
+    assert job.wait(LONG) is JobStatus.SUCCEEDED
+    assert job.logs() == "returned\nthread\nexit handler\n"

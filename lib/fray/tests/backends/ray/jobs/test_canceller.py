@@ -1,0 +1,130 @@
+"""Stopping jobs on Ray: whatever they do at that moment, and without harm to the process that owns them."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fray.client import wait_all
+from fray.testing import LONG, Flag, eventually
+from fray.testing.ray_harness import RayCluster
+from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig
+
+pytestmark = [pytest.mark.ray, pytest.mark.e2e]
+
+SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
+MANY = [pytest.mark.slow, pytest.mark.timeout(600)]
+WHOLE = ResourceConfig.with_cpu(cpu=4, ram="64m", disk="1m")
+
+END_AND_STOP = """
+import random, sys, time
+from fray import Entrypoint, JobRequest, ResourceConfig
+from fray.backends.ray.client import RayClient
+
+def work(seconds):
+    time.sleep(seconds)
+
+small = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
+with RayClient() as client:
+    for _ in range(int(sys.argv[1])):
+        calls = [Entrypoint.from_callable(work, [0.001 * random.random()]) for _ in range(2)]
+        first, second = [client.submit(JobRequest(f"job{n}", call, small)) for n, call in enumerate(calls)]
+        first.wait(60, raise_on_failure=False)
+        # It ends at about this moment, too.
+        second.terminate()
+        print(second.wait(60, raise_on_failure=False))
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    with RayCluster(cpus=4).running() as cluster:
+        yield cluster
+
+
+def test_the_owner_does_not_cancel_its_tasks_itself(
+    cluster: RayCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import ray
+
+    from fray.backends.ray.client import RayClient
+
+    own_calls: list[object] = []
+    monkeypatch.setattr(ray, "cancel", lambda ref, **_: own_calls.append(ref))
+    begun = Flag(str(tmp_path / "begun"))
+    never = Flag(str(tmp_path / "never"))
+
+    def attend() -> None:
+        begun.set()
+        never.wait(LONG)
+
+    with RayClient() as client:
+        running = client.submit(JobRequest("running", Entrypoint.from_callable(attend), SMALL))
+        program = client.submit(JobRequest("program", Entrypoint.from_binary("sleep", ["300"]), SMALL))
+        gang = client.submit(JobRequest("gang", Entrypoint.from_binary("sleep", ["300"]), SMALL, replicas=2))
+        begun.wait()
+        for job in (program, gang):
+            eventually(lambda job=job: job.status() is JobStatus.RUNNING, "it runs")  # type: ignore[misc]
+        waiting = client.submit(JobRequest("waiting", Entrypoint.from_binary("true"), WHOLE))
+        jobs = [running, program, gang, waiting]
+        for job in jobs:
+            job.terminate()
+        wait_all(jobs, LONG, raise_on_failure=False)
+        assert [job.status() for job in jobs] == [JobStatus.STOPPED] * 4
+    assert own_calls == [], "Ray would end this process if the task's answer arrived at that moment"
+
+
+def test_jobs_can_be_stopped_when_the_session_has_died(cluster: RayCluster, tmp_path: Path) -> None:
+    import ray
+
+    from fray.backends.ray.client import RayClient
+
+    with RayClient() as client:
+        job = client.submit(JobRequest("running", Entrypoint.from_binary("sleep", ["300"]), SMALL))
+        eventually(lambda: job.status() is JobStatus.RUNNING, "it runs")
+        ray.kill(client.sessions.get(), no_restart=True)
+        job.terminate()
+        assert job.wait(LONG, raise_on_failure=False) is JobStatus.STOPPED
+
+
+def test_a_program_that_ignores_being_asked_is_killed(cluster: RayCluster, tmp_path: Path) -> None:
+    from fray.backends.ray.client import RayClient
+    from fray.backends.ray.jobs.canceller import TaskCanceller
+
+    deaf = Flag(str(tmp_path / "deaf"))
+    with RayClient() as client:
+        client.canceller = TaskCanceller(client.sessions.ask, kill_after=0.5)
+        script = 'trap "" TERM; touch "$1"; while :; do sleep 1; done'
+        job = client.submit(JobRequest("deaf", Entrypoint.from_binary("sh", ["-c", script, "sh", deaf.path]), SMALL))
+        deaf.wait()
+        job.terminate()
+        assert job.wait(LONG, raise_on_failure=False) is JobStatus.STOPPED
+        client.canceller.close()
+
+
+def test_shutdown_without_waiting_for_success_leaves_nothing_running(cluster: RayCluster) -> None:
+    from fray.backends.ray.client import RayClient
+
+    client = RayClient()
+    program = client.submit(JobRequest("program", Entrypoint.from_binary("sleep", ["300"]), SMALL))
+    waiting = client.submit(JobRequest("waiting", Entrypoint.from_binary("true"), WHOLE))
+    eventually(lambda: program.status() is JobStatus.RUNNING, "it runs")
+    client.shutdown(wait=False)
+    assert [program.status(), waiting.status()] == [JobStatus.STOPPED] * 2
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [pytest.param(100, id="some"), pytest.param(1000, id="many", marks=MANY)],
+)
+def test_stopping_jobs_at_the_moment_of_their_end_does_not_end_their_owner(cluster: RayCluster, rounds: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", END_AND_STOP, str(rounds)], capture_output=True, text=True, timeout=590, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    ends = done.stdout.split()
+    assert len(ends) == rounds
+    assert set(ends) <= {"succeeded", "stopped"}
+    assert "stopped" in ends, "none was stopped in time: this tested nothing"

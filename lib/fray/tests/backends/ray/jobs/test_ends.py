@@ -1,0 +1,261 @@
+"""How jobs on Ray end when what they run, or who watches them, does the unusual."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fray.client import GivesReplicaLogs, JobHandle
+from fray.errors import JobFailed
+from fray.replica import replica_index
+from fray.testing import LONG, Flag, eventually
+from fray.testing.ray_harness import RayCluster
+from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig
+from rigging.filesystem.budget import mirror_budget
+
+if TYPE_CHECKING:
+    from fray.backends.ray.client import RayClient
+
+pytestmark = [pytest.mark.ray, pytest.mark.e2e]
+
+# One at a time, so that all run in one process.
+ALONE = ResourceConfig.with_cpu(cpu=4, ram="64m", disk="1m")
+SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    with RayCluster(cpus=4).running() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster: RayCluster) -> "Iterator[RayClient]":
+    from fray.backends.ray.client import RayClient
+
+    with RayClient() as client:
+        yield client
+
+
+class CannotBeBuiltAnew:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (int, ("not a number",))
+
+
+class WithoutText(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class RefusesToBeLookedAt(WithoutText):
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"no {name}")
+
+
+def say_and_raise(words: str, error: BaseException) -> None:
+    print(words)
+    raise error
+
+
+def run(client: "RayClient", name: str, call: Entrypoint, **options: Any) -> tuple[JobFailed, str]:
+    """Run a job that fails; returns how, and what it wrote."""
+    job = client.submit(JobRequest(name, call, ALONE, **options))
+    with pytest.raises(JobFailed) as failure:
+        job.wait(LONG)
+    assert job.status() is JobStatus.FAILED
+    return failure.value, job.logs()
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, WithoutText, RefusesToBeLookedAt])
+def test_whatever_a_callable_raises_is_its_own_end_with_its_own_output(
+    client: "RayClient", kind: type[BaseException]
+) -> None:
+    def raise_it() -> None:
+        say_and_raise("its own words", kind())
+
+    failure, output = run(client, "first", Entrypoint.from_callable(raise_it))
+    assert kind.__name__ in str(failure)
+    assert "raise_it" in str(failure), "the remote traceback"
+    assert output == "its own words\n"
+    other = client.submit(JobRequest("other", Entrypoint.from_callable(print, ["innocent"]), ALONE))
+    other.wait(LONG)
+    assert other.logs() == "innocent\n"
+
+
+def test_arguments_that_the_worker_cannot_unpickle(client: "RayClient") -> None:
+    failure, output = run(client, "first", Entrypoint.from_callable(print, [CannotBeBuiltAnew()]))
+    assert "not a number" in str(failure)
+    assert isinstance(failure.__cause__, ValueError)
+    assert output == ""
+
+
+@pytest.mark.parametrize(("argument", "code"), [(3, 3), ("it is over", 1)])
+def test_the_argument_of_sys_exit_is_the_exit_code(client: "RayClient", argument: object, code: int) -> None:
+    failure, _ = run(client, "leaves", Entrypoint.from_callable(sys.exit, [argument]))
+    assert failure.exit_code == code
+
+
+def test_what_each_replica_wrote_over_its_attempts(client: "RayClient") -> None:
+    def work() -> None:
+        print(f"this is {replica_index()}", flush=True)
+        if replica_index() == 1:
+            raise LookupError("always")
+
+    job = client.submit(JobRequest("many", Entrypoint.from_callable(work), SMALL, replicas=2, max_retries_failure=1))
+    job.wait(LONG, raise_on_failure=False)
+    assert isinstance(job, GivesReplicaLogs)
+    assert job.replica_logs()[1] == "this is 1\n" * 2
+
+
+def test_another_transfer_budget_is_no_other_process(client: "RayClient") -> None:
+    def work() -> None:
+        print(os.getpid(), os.environ["MARIN_MIRROR_BUDGET_GB"])
+
+    told = []
+    for budget in (1.0, 2.0, 3.0):
+        with mirror_budget(budget):
+            job = client.submit(JobRequest("works", Entrypoint.from_callable(work), ALONE))
+        job.wait(LONG)
+        told.append(job.logs().split())
+    pids, budgets = zip(*told, strict=True)
+    assert budgets == ("1.0", "2.0", "3.0")
+    assert len(set(pids)) == 1
+
+
+def test_an_error_without_text_in_an_actor(client: "RayClient") -> None:
+    class Box:
+        def fail(self) -> None:
+            raise WithoutText
+
+    box = client.create_actor(Box, name="box")
+    with pytest.raises(WithoutText) as raised:
+        box.fail()
+    assert any("Remote traceback" in note for note in raised.value.__notes__)
+
+
+def test_every_public_name_of_an_actor_is_its_own(client: "RayClient") -> None:
+    class Box:
+        def call_actor(self, count: int) -> int:
+            return count + 1
+
+        def ray_actor(self) -> str:
+            return "mine"
+
+        def refuse_waiting_for_itself(self, word: str) -> str:
+            return word
+
+    box: Any = client.create_actor(Box, name="names")
+    assert (box.call_actor(1), box.ray_actor(), box.refuse_waiting_for_itself("so")) == (2, "mine", "so")
+
+
+class Held:
+    """Submits in another thread, which stops where it launches the task until it is told."""
+
+    def __init__(self, client: "RayClient", monkeypatch: pytest.MonkeyPatch, then: BaseException | None = None) -> None:
+        self.about_to, self.go = threading.Event(), threading.Event()
+        self.raised: list[BaseException] = []
+        self._client = client
+        from fray.backends.ray.jobs.job import SingleJob
+
+        start = SingleJob.start
+
+        def held(job: SingleJob) -> None:
+            self.about_to.set()
+            assert self.go.wait(LONG)
+            if then is not None:
+                raise then
+            start(job)
+
+        monkeypatch.setattr(SingleJob, "start", held)
+        self._thread = threading.Thread(target=self._submit)
+        self._thread.start()
+        assert self.about_to.wait(LONG), self.raised
+
+    def _submit(self) -> None:
+        try:
+            self._client.submit(self.request())
+        except BaseException as error:
+            self.raised.append(error)
+
+    @staticmethod
+    def request() -> JobRequest:
+        return JobRequest("race", Entrypoint.from_callable(time.sleep, [300]), SMALL)
+
+    def adopt(self) -> JobHandle:
+        return self._client.submit(self.request())
+
+    def let_go(self) -> None:
+        self.go.set()
+        self._thread.join(LONG)
+
+
+def test_a_job_stopped_while_it_is_submitted_is_stopped(client: "RayClient", monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(client, monkeypatch)
+    job = held.adopt()
+    job.terminate()
+    held.let_go()
+    assert job.wait(LONG, raise_on_failure=False) is JobStatus.STOPPED
+    assert held.raised == []
+
+
+def test_shutdown_stops_a_job_that_is_being_submitted(client: "RayClient", monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(client, monkeypatch)
+    job = held.adopt()
+    stopping = threading.Thread(target=client.shutdown, kwargs={"wait": False})
+    stopping.start()
+    eventually(lambda: client.closed, "it takes nothing more")
+    held.let_go()
+    stopping.join(LONG)
+    assert job.status() is JobStatus.STOPPED
+
+
+def test_a_job_that_cannot_be_started_fails_for_who_adopted_it(
+    client: "RayClient", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(client, monkeypatch, then=LookupError("no such node"))
+    job = held.adopt()
+    held.let_go()
+    assert [type(error) for error in held.raised] == [LookupError]
+    with pytest.raises(JobFailed, match="could not be started: LookupError: no such node"):
+        job.wait(LONG)
+
+
+def test_a_job_that_cannot_be_tried_again_fails(
+    client: "RayClient", monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun, end = Flag(str(tmp_path / "begun")), Flag(str(tmp_path / "end"))
+
+    def fail() -> None:
+        begun.set()
+        end.wait(LONG)
+        raise LookupError("the first time")
+
+    job = client.submit(JobRequest("again", Entrypoint.from_callable(fail), SMALL, max_retries_failure=3))
+    begun.wait()
+
+    def launch(*_: object) -> None:
+        raise ConnectionError("Ray is not there")
+
+    monkeypatch.setattr(client, "launch", launch)
+    end.set()
+    with pytest.raises(JobFailed, match="could not be tried again: ConnectionError: Ray is not there"):
+        job.wait(LONG)
+
+
+def test_a_done_callback_that_exits_ends_no_thread(client: "RayClient", caplog: pytest.LogCaptureFixture) -> None:
+    def leave(_: JobHandle) -> None:
+        raise SystemExit(5)
+
+    for number in range(2):
+        job = client.submit(JobRequest(f"job{number}", Entrypoint.from_callable(print), SMALL))
+        job.add_done_callback(leave)
+        seen = threading.Event()
+        job.add_done_callback(lambda _, seen=seen: seen.set())  # type: ignore[misc]
+        assert seen.wait(LONG), "nobody waits for the job, but its callbacks are called"
+    job.add_done_callback(leave)
+    assert caplog.text.count("a done callback failed") == 3

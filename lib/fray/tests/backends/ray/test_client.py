@@ -1,0 +1,148 @@
+"""Behaviour on Ray alone: being inside a Ray job, the client server, Ray functions, names inside of jobs."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fray.client import RunsRayFunctions
+from fray.errors import JobFailed
+from fray.testing import LONG, Flag, eventually
+from fray.testing.ray_harness import RayCluster
+from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
+
+pytestmark = [pytest.mark.ray, pytest.mark.e2e]
+
+SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    """One node, with a Ray client server."""
+    with RayCluster(cpus=8, client_server=True).running() as cluster:
+        yield cluster
+
+
+def test_code_in_a_ray_task_that_fray_did_not_start_finds_ray(cluster: RayCluster, tmp_path: Path) -> None:
+    import ray
+
+    from fray.backends.ray.client import RayClient
+
+    flag = Flag(str(tmp_path / "ran"))
+
+    def inside() -> str:
+        from fray import current_client
+
+        client = current_client()
+        status = client.submit(JobRequest("child", Entrypoint.from_callable(flag.set), SMALL)).wait(60)
+        client.shutdown()
+        return f"{type(client).__name__} {status}"
+
+    with RayClient():
+        assert ray.get(ray.remote(num_cpus=0.1)(inside).remote()) == "RayClient succeeded"
+    assert flag.is_set()
+
+
+def test_a_function_that_is_rays_already(cluster: RayCluster) -> None:
+    import ray
+
+    from fray.backends.ray.client import RayClient
+
+    @ray.remote(num_cpus=0.1)
+    def double(n: int) -> int:
+        if n < 0:
+            raise LookupError("no such shard")
+        return 2 * n
+
+    with RayClient() as client:
+        assert isinstance(client, RunsRayFunctions)
+        assert client.run_remote_function(double, [21]) == 42
+        with pytest.raises(LookupError, match="no such shard"):
+            client.run_remote_function(double, [-1])
+
+
+def test_jobs_that_are_all_alike_but_for_what_they_captured(cluster: RayCluster, tmp_path: Path) -> None:
+    from fray.backends.ray.client import RayClient
+    from fray.replica import replica_index
+
+    note = ["first"]
+
+    def work() -> None:
+        print(f"{note[0]} {replica_index()}")
+
+    with RayClient() as client:
+        for word in ("first", "second", "first"):
+            note[0] = word
+            # Often enough to become a Ray function of its own.
+            jobs = [client.submit(JobRequest(f"{word}-{n}", Entrypoint.from_callable(work), SMALL)) for n in range(5)]
+            for job in jobs:
+                job.wait(LONG)
+            assert [job.logs() for job in jobs] == [f"{word} 0\n"] * 5
+        note[0] = "gang"
+        for _ in range(4):
+            gang = client.submit(JobRequest("gang", Entrypoint.from_callable(work), SMALL, replicas=3))
+            gang.wait(LONG)
+            assert sorted(gang.logs().splitlines()) == ["gang 0", "gang 1", "gang 2"]
+
+
+def test_the_session_forgets_a_job_that_has_ended(cluster: RayCluster, tmp_path: Path) -> None:
+    import ray
+
+    from fray.backends.ray.client import RayClient
+
+    end = Flag(str(tmp_path / "end"))
+    with RayClient() as client:
+        job = client.submit(JobRequest("quiet", Entrypoint.from_callable(end.wait, [LONG]), SMALL))
+        eventually(lambda: job.status() is JobStatus.RUNNING, "it runs")
+        end.set()
+        job.wait(LONG)
+        running = client.sessions.get().running
+        eventually(lambda: not ray.get(running.remote(job.job_id, 1)), "the session does not know it any more")
+
+
+def test_a_gang_that_goes_wrong_inside_ends(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fray.backends.ray.client import RayClient
+    from fray.backends.ray.jobs.slices import GangPlacer
+
+    def lose(_placer: GangPlacer, _halt: threading.Event) -> None:
+        raise LookupError("no such node")
+
+    monkeypatch.setattr(GangPlacer, "acquire", lose)
+    with RayClient() as client:
+        job = client.submit(JobRequest("gang", Entrypoint.from_callable(print), SMALL, replicas=2))
+        with pytest.raises(JobFailed, match="LookupError: no such node"):
+            job.wait(LONG)
+
+
+def test_a_ray_pin_is_left_out(cluster: RayCluster, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    from fray.backends.ray.client import RayClient
+
+    environment = EnvironmentConfig(workspace=str(tmp_path), pip_packages=["ray==2.0.0"])
+    with RayClient() as client:
+        request = JobRequest("pinned", Entrypoint.from_binary("true"), SMALL, environment)
+        assert client.submit(request).wait(LONG) is JobStatus.SUCCEEDED
+    assert "'ray==2.0.0' is not installed" in caplog.text
+
+
+def test_through_the_client_server(cluster: RayCluster, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "from fray import Entrypoint, JobRequest, ResourceConfig, current_client\n"
+        "small = ResourceConfig.with_cpu(cpu=0.1, ram='64m', disk='1m')\n"
+        "client = current_client()\n"
+        "print('before')\n"
+        "job = client.submit(JobRequest('far', Entrypoint.from_callable(print, ['hello from afar']), small))\n"
+        "print(job.wait(60), job.logs())\n"
+        "stopped = client.submit(JobRequest('endless', Entrypoint.from_binary('sleep', ['300']), small))\n"
+        "stopped.terminate()\n"
+        "print(stopped.wait(60, raise_on_failure=False))\n"
+        "client.shutdown()\n"
+    )
+    env = {**os.environ, "FRAY_CLIENT": f"ray://{cluster.client_address}", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=LONG, check=False
+    )
+    assert "succeeded hello from afar\n\nstopped\n" in done.stdout, done.stderr[-3000:]

@@ -1,0 +1,115 @@
+"""The session of a Ray client dies: the client goes on with another, and what was running is told truly."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fray import current_client
+from fray.errors import ActorLost, JobAlreadyExists
+from fray.testing import LONG, Flag, eventually
+from fray.testing.ray_harness import RayCluster
+from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig
+
+if TYPE_CHECKING:
+    from fray.backends.ray.client import RayClient
+
+pytestmark = [pytest.mark.ray, pytest.mark.e2e]
+
+SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="64m", disk="1m")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    with RayCluster(cpus=4).running() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster: RayCluster) -> "Iterator[RayClient]":
+    from fray.backends.ray.client import RayClient
+
+    with RayClient() as client:
+        yield client
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self) -> int:
+        self.count += 1
+        return self.count
+
+
+def kill_session(client: "RayClient") -> None:
+    import ray
+
+    ray.kill(client.sessions.get(), no_restart=True)
+
+
+def test_actors_can_be_made_again_and_those_of_the_dead_session_are_lost(client: "RayClient") -> None:
+    old: Any = client.create_actor(Counter, name="counter")
+    assert old.add() == 1
+    kill_session(client)
+    new: Any = client.create_actor(Counter, name="counter")
+    assert new.add() == 1
+    with pytest.raises(ActorLost):
+        old.add()
+    assert new.add() == 2, "a handle does not reach the actor that has the name now"
+
+
+def test_hosted_actors_need_no_session_and_outlive_one(client: "RayClient") -> None:
+    hosted: Any = client.host_actor(Counter, name="counter")
+    assert client.known_session() is None, "which would cost a process"
+    assert hosted.add() == 1
+    with pytest.raises(JobAlreadyExists, match="counter"):
+        client.create_actor(Counter, name="counter")
+
+    def host_another() -> None:
+        with pytest.raises(JobAlreadyExists, match="counter"):
+            current_client().host_actor(Counter, name="counter")
+
+    client.submit(JobRequest("hosts", Entrypoint.from_callable(host_another), SMALL)).wait(LONG)
+    kill_session(client)
+    assert hosted.add() == 2
+    client.shutdown()
+    with pytest.raises(ActorLost):
+        hosted.add()
+
+
+def test_jobs_go_on_and_their_output_is_reported_again(client: "RayClient", tmp_path: Path) -> None:
+    end = Flag(str(tmp_path / "end"))
+
+    def work() -> None:
+        print("begun", flush=True)
+        end.wait(LONG)
+        print("done")
+
+    job = client.submit(JobRequest("works", Entrypoint.from_callable(work), SMALL))
+    eventually(lambda: job.logs() == "begun\n", "it is told while it runs")
+    kill_session(client)
+    assert job.status() is JobStatus.RUNNING
+    eventually(lambda: job.logs() == "begun\n", "another session has been told")
+    late = client.submit(JobRequest("late", Entrypoint.from_callable(end.wait, [LONG]), SMALL))
+    eventually(lambda: late.status() is JobStatus.RUNNING, "the new session is told of new jobs")
+    end.set()
+    assert (job.wait(LONG), late.wait(LONG)) == (JobStatus.SUCCEEDED,) * 2
+    assert job.logs() == job.logs() == "begun\ndone\n"
+
+
+def test_output_that_was_lost_with_the_session_is_said_to_be(client: "RayClient", tmp_path: Path) -> None:
+    end = Flag(str(tmp_path / "end"))
+
+    def work() -> None:
+        print("begun", flush=True)
+        end.wait(LONG)
+
+    job = client.submit(JobRequest("works", Entrypoint.from_callable(work), SMALL))
+    eventually(lambda: job.logs() == "begun\n", "it is told while it runs")
+    kill_session(client)
+    end.set()
+    job.wait(LONG)
+    # The worker may just have looked after the session.
+    assert job.logs() in ("begun\n", "[output lost: the session that kept it has died]\n")

@@ -1,0 +1,129 @@
+"""Programs of jobs on Ray, and the KeyboardInterrupt by which Ray cancels: it comes between any two steps."""
+
+import _thread
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fray.backends.common.processes import OutputFile, ProcessTree
+from fray.testing import Flag, eventually
+from fray.testing.contract.lifecycle import HOLD_LOCK, is_held
+from fray.types import BinaryEntrypoint
+
+if TYPE_CHECKING:
+    from fray.backends.ray.jobs.failures import TaskResult
+
+pytestmark = pytest.mark.ray
+
+SLEEPER = BinaryEntrypoint(sys.executable, ("-c", "import time; time.sleep(600)"))
+
+
+def run_program(entry: BinaryEntrypoint, workspace: str, output: OutputFile) -> "TaskResult | None":
+    # Not above: ray must not be imported before a test cluster of another module is there.
+    from fray.backends.ray.worker import program
+
+    return program.run_program(entry, workspace, output)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[ProcessTree]:
+    """The programs that were started, each of them with an interrupt before anybody could know of it."""
+    from fray.backends.ray.worker import program
+
+    trees: list[ProcessTree] = []
+    interrupted = threading.Event()
+    really_start, really_stop = ProcessTree.start, program._Program.stop
+
+    def start(*args: object, **kwargs: object) -> ProcessTree:
+        tree = really_start(*args, **kwargs)  # type: ignore[arg-type]
+        trees.append(tree)
+        _thread.interrupt_main()
+        assert interrupted.wait(60)
+        return tree
+
+    def stop(self: object) -> None:
+        interrupted.set()
+        really_stop(self)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(program._Program, "stop", stop)
+    monkeypatch.setattr(program.ProcessTree, "start", start)
+    return trees
+
+
+def test_a_program_cancelled_while_it_starts_is_stopped(started: list[ProcessTree], tmp_path: Path) -> None:
+    outcome = run_program(SLEEPER, str(tmp_path), OutputFile())
+    assert outcome is not None
+    assert "SIGTERM" in (outcome.summary or "")
+    (tree,) = started
+    with pytest.raises(ProcessLookupError):
+        os.killpg(tree.group, 0)
+
+
+def test_a_program_cancelled_before_it_starts_never_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from fray.backends.ray.worker import program
+
+    marker = tmp_path / "ran"
+
+    def interrupted(self: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(program._Program, "start", interrupted)
+    outcome = run_program(BinaryEntrypoint("touch", (str(marker),)), str(tmp_path), OutputFile())
+    assert outcome is not None
+    assert not marker.exists()
+
+
+def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+    outcome = run_program(BinaryEntrypoint("/no/such/program"), str(tmp_path), OutputFile())
+    assert outcome is not None
+    assert "/no/such/program" in (outcome.summary or "")
+
+
+def test_a_program_that_cannot_be_started_has_no_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from fray.backends.ray.worker import program
+
+    def refuse(*_: object, **__: object) -> ProcessTree:
+        raise ValueError("embedded null byte")
+
+    monkeypatch.setattr(program.ProcessTree, "start", refuse)
+    outcome = run_program(SLEEPER, str(tmp_path), OutputFile())
+    assert outcome is not None
+    assert "cannot start" in (outcome.summary or "")
+    assert "ValueError: embedded null byte" in (outcome.summary or "")
+    assert outcome.exit_code is None, "no process has ended"
+
+
+def test_a_missing_workspace_is_no_reason_to_fail(tmp_path: Path) -> None:
+    output = OutputFile()
+    assert run_program(BinaryEntrypoint("pwd"), str(tmp_path / "none"), output) is None
+    eventually(lambda: os.getcwd() in output.read(), "it ran where this process is")
+
+
+def test_a_program_does_not_outlive_the_worker_process_that_runs_it(tmp_path: Path) -> None:
+    script = """
+import sys
+from fray.backends.common.processes import OutputFile, ProcessTree
+from fray.backends.ray.worker.program import run_program
+from fray.testing import Flag
+from fray.types import BinaryEntrypoint
+
+def wait(tree):
+    Flag(waits).set()
+    return really_wait(tree)
+
+really_wait, ProcessTree.wait = ProcessTree.wait, wait
+waits, *words = sys.argv[1:]
+run_program(BinaryEntrypoint("sh", ("-c", *words)), None, OutputFile())
+"""
+    waits, holds = (Flag(str(tmp_path / name)) for name in ("waits", "holds"))
+    with subprocess.Popen([sys.executable, "-c", script, waits.path, HOLD_LOCK, "sh", holds.path]) as worker:
+        waits.wait()
+        holds.wait()
+        assert is_held(holds)
+        worker.kill()
+    eventually(lambda: not is_held(holds), "the program is gone with all it started")
