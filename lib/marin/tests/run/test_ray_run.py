@@ -249,7 +249,7 @@ def test_without_it_they_name_the_job_that_may_run(at: JobsServer, capfd: pytest
 
 
 def test_before_the_submission_they_say_that_there_is_none(at: JobsServer, capfd: pytest.CaptureFixture[str]) -> None:
-    at.on_package, at.submit_seconds = lambda: os.kill(os.getpid(), signal.SIGTERM), 60
+    at.on_package, at.package_seconds = lambda: os.kill(os.getpid(), signal.SIGTERM), 60
     assert main(["--auto-stop", *COMMAND]) == 143
     assert "nothing was submitted" in capfd.readouterr().err
     assert (at.jobs, at.stops) == ({}, [])

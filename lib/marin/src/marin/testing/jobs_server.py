@@ -37,7 +37,8 @@ class JobsServer:
             (without a word), "close" (in good order), "stall" (nothing more comes); later ones work.
         failing: Status codes to answer with, by how a path ends; 0: the connection is cut.
         unready: How many submissions come before the cluster can start jobs.
-        submit_seconds: How long it takes to answer that a job, or a package, has come.
+        submit_seconds: How long it takes to answer that a job was submitted.
+        package_seconds: The same for a package.
     """
 
     token: str = ""
@@ -51,6 +52,7 @@ class JobsServer:
     on_stop: Callable[[Job], None] = lambda job: job.end("STOPPED")
     failing: dict[str, int] = field(default_factory=dict)
     submit_seconds: float = 0.0
+    package_seconds: float = 0.0
     unready: int = 0
     address: str = ""
     tails: int = 0
@@ -126,7 +128,7 @@ class JobsServer:
     async def _put_package(self, request: web.Request) -> web.Response:
         self.packages[request.match_info["name"]] = await request.read()
         self.on_package()
-        await asyncio.sleep(self.submit_seconds)
+        await asyncio.sleep(self.package_seconds)
         return web.Response()
 
     async def _submit(self, request: web.Request) -> web.Response:
