@@ -56,15 +56,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _print_plan(plan: PrefetchPlan) -> None:
-    for wanted in plan.files:
-        print(f"{wanted.version.size:>15,}  {wanted.source_url}")
+    for request in plan.files:
+        print(f"{request.version.size:>15,}  {request.source_url}")
     print(
         f"would copy {len(plan.files)} files, {gib(plan.bytes_total)} ({plan.bytes_total} bytes), "
         f"into {plan.destination.prefix.url}; {plan.present} are there"
     )
     by_source: dict[str, int] = {}
-    for wanted in plan.files:
-        by_source[wanted.source.prefix.url] = by_source.get(wanted.source.prefix.url, 0) + wanted.version.size
+    for request in plan.files:
+        by_source[request.source.prefix.url] = by_source.get(request.source.prefix.url, 0) + request.version.size
     for source, count in sorted(by_source.items()):
         print(f"  from {source}: {gib(count)}")
     fits = "which is enough" if plan.bytes_charged <= current_budget().bytes_left else "which is NOT enough"

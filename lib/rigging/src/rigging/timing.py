@@ -343,7 +343,7 @@ def retry_with_backoff(
     on_retry: Callable[[Exception], None] | None = None,
     operation: str = "",
 ) -> T:
-    """Call `fn` until it succeeds; raise its error when that is not retryable or patience is over.
+    """Call `fn` until it succeeds; raise its error when that is not retryable or time is up.
 
     Args:
         fn: What to do.

@@ -17,7 +17,7 @@ from rigging.filesystem.budget import (
     current_budget,
     mirror_budget,
 )
-from rigging.filesystem.crossing import record_transfer
+from rigging.filesystem.region_check import record_transfer
 
 
 def test_record_counts_up_to_the_limit_exactly() -> None:

@@ -10,7 +10,7 @@ import pytest
 from rigging.errors import Denied
 from rigging.filesystem import guard_reads
 from rigging.filesystem.budget import GB, TransferBudget, TransferBudgetExceeded
-from rigging.filesystem.guard_reads import ChargedReads, made
+from rigging.filesystem.guard_reads import ChargedReads, run_sync
 
 PLACES = {"away": "eu", "far": "asia", "here": "us", "near": "us"}
 
@@ -85,7 +85,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
 def cost(store: Store, steps: Callable[[ChargedReads], Any], limit: int = 10_000) -> int:
     """What a read is charged in the end."""
     budget = TransferBudget(limit)
-    made(store, steps(ChargedReads(store, lambda: budget)))  # type: ignore[arg-type]
+    run_sync(store, steps(ChargedReads(store, lambda: budget)))  # type: ignore[arg-type]
     return budget.bytes_used
 
 
@@ -231,6 +231,6 @@ def test_an_error_without_a_path_gets_it_and_the_budget_is_given_back(store: Sto
     store.fails = {"cat_file": OSError(5, "Forbidden")}
     budget = TransferBudget(GB)
     with pytest.raises(OSError, match=r"Forbidden.*x://away/a"):
-        made(store, ChargedReads(store, lambda: budget).cat_file("away/a", 0, 10, {}))  # type: ignore[arg-type]
+        run_sync(store, ChargedReads(store, lambda: budget).cat_file("away/a", 0, 10, {}))  # type: ignore[arg-type]
     assert budget.bytes_used == 0
     assert budget.bytes_left == GB

@@ -94,7 +94,7 @@ def test_passing_errors_are_waited_out(status: int, url: str, server: TestServer
 def test_a_store_that_stays_away_is_reported_and_nothing_is_held(url: str, server: TestServer, scheme: str) -> None:
     key = url.partition("://")[2].partition("/")[2]
     mine = create_lock(url)
-    store = ObjectLeaseStore(url, key, _objects_of(scheme), patience_seconds=0.1)
+    store = ObjectLeaseStore(url, key, _objects_of(scheme), retry_seconds=0.1)
     impatient = LeaseLock(store)
     fail(server, WRITE + LOCK, FaultKind.ERROR, times=None)
     with pytest.raises(Unavailable, match=r"cannot write .*tried for 0\.1 s: .*503"):
@@ -107,7 +107,7 @@ def test_a_store_that_stays_away_is_reported_and_nothing_is_held(url: str, serve
 def test_a_machine_that_stood_still_tries_again(url: str, server: TestServer, scheme: str) -> None:
     """Time alone, without attempts, is no reason to give up."""
     key = url.partition("://")[2].partition("/")[2]
-    lock = LeaseLock(ObjectLeaseStore(url, key, _objects_of(scheme), patience_seconds=0.0))
+    lock = LeaseLock(ObjectLeaseStore(url, key, _objects_of(scheme), retry_seconds=0.0))
     fail(server, READ + LOCK, FaultKind.ERROR, times=2)
     assert lock.try_acquire()
 

@@ -12,7 +12,7 @@ from rigging.filesystem import mirror_plan, mirror_prefetch
 from rigging.filesystem.budget import TransferBudget
 from rigging.filesystem.mirror import batch
 from rigging.filesystem.mirror.batch import copy_small_files, no_batch_in
-from rigging.filesystem.mirror.bill import Purse
+from rigging.filesystem.mirror.charges import BudgetReservation
 
 FILES = {f"d/{number % 2}/{number}": os.urandom(50 + number) for number in range(20)}
 
@@ -29,9 +29,9 @@ def copy_batch(known: set[str] | None = None) -> tuple[list[str], list[str]]:
     """Copy what is missing of `d`; returns what was done and what was left to be claimed one by one."""
     plan = mirror_plan("d")
     done: list[str] = []
-    with Purse.of(plan.files, plan.destination) as purse:
+    with BudgetReservation.of(plan.files, plan.destination) as reservation:
         rest = copy_small_files(
-            plan.files, plan.destination, purse, lambda wanted, moved: done.append(wanted.path), known or set()
+            plan.files, plan.destination, reservation, lambda wanted, moved: done.append(wanted.path), known or set()
         )
     return done, [wanted.path for wanted in rest]
 
@@ -69,8 +69,8 @@ def test_a_file_that_changed_or_went_is_left_to_whoever_claims_it(regions: Any, 
     (there / "d/0/2").write_bytes(b"s")
     os.utime(there / "d/0/4", (1, 1))
     (there / "d/0/6").unlink()
-    with Purse.of(plan.files, plan.destination) as purse:
-        rest = copy_small_files(plan.files, plan.destination, purse, None, set())
+    with BudgetReservation.of(plan.files, plan.destination) as reservation:
+        rest = copy_small_files(plan.files, plan.destination, reservation, None, set())
     assert [wanted.path for wanted in rest] == ["d/0/0", "d/0/2", "d/0/4", "d/0/6"]
     assert regions.files(0) == sorted(FILES.keys() - {wanted.path for wanted in rest})
     assert budget.bytes_used == sum(len(FILES[path]) for path in regions.files(0))
@@ -81,8 +81,8 @@ def test_directories_made_for_nothing_go_again_and_are_not_taken_for_there(regio
     for path in FILES:
         Path(regions.prefixes[1], path).unlink()
     known: set[str] = set()
-    with Purse.of(plan.files, plan.destination) as purse:
-        rest = copy_small_files(plan.files, plan.destination, purse, None, known)
+    with BudgetReservation.of(plan.files, plan.destination) as reservation:
+        rest = copy_small_files(plan.files, plan.destination, reservation, None, known)
     assert sorted(wanted.path for wanted in rest) == sorted(FILES)
     assert os.listdir(regions.prefixes[0]) == []
     assert known == set()
@@ -120,8 +120,8 @@ def test_what_a_user_writes_meanwhile_is_not_replaced(
             return rename(directory, name, new_name)
 
         monkeypatch.setattr(batch, "rename_at", rename_later)
-    with Purse.of(plan.files, plan.destination) as purse:
-        copy_small_files(plan.files, plan.destination, purse, None, set())
+    with BudgetReservation.of(plan.files, plan.destination) as reservation:
+        copy_small_files(plan.files, plan.destination, reservation, None, set())
     assert mine.read_bytes() == b"mine"
     assert budget.bytes_used == sum(map(len, FILES.values())) - len(FILES["d/0/8"])
     assert not [name for name in os.listdir(mine.parent) if name.startswith(".")]
@@ -167,7 +167,7 @@ def test_whoever_wants_one_file_waits_for_the_batch(regions: Any):
 
 
 def test_a_batch_that_stands_still_is_passed_by(regions: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(batch, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(batch, "_STALL_SECONDS", 0.01)
     directory = Path(regions.prefixes[0], "d/0")
     directory.mkdir(parents=True)
     descriptor = os.open(directory, os.O_RDONLY)

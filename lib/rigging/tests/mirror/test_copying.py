@@ -19,12 +19,12 @@ from rigging.distributed_lock import LeaseLostError
 from rigging.errors import Unavailable
 from rigging.filesystem import mirror_plan, mirror_prefetch
 from rigging.filesystem.budget import TransferBudget
-from rigging.filesystem.mirror import copy
-from rigging.filesystem.mirror.copy import bring, copy_files
+from rigging.filesystem.mirror import fetch as fetching
 from rigging.filesystem.mirror.digest import CorruptCopyError
+from rigging.filesystem.mirror.fetch import copy_files
 from rigging.filesystem.mirror.part import part_path
 from rigging.filesystem.mirror.plan import Settings, version_of
-from rigging.filesystem.mirror.root import local_root
+from rigging.filesystem.mirror.prefix_store import local_store
 from rigging.filesystem.mirror.to_local import SourceChangedError
 from rigging.testing.faults import Fault, FaultKind
 
@@ -129,7 +129,7 @@ def test_a_copy_of_any_size_is_held_in_bounded_memory(watched: Any, monkeypatch:
     monkeypatch.setattr(WatchedFileSystem, "cat_file", lambda self, path, start=0, end=size: bytes(end - start))
     tracemalloc.start()
     try:
-        bring("d/x", regions.fs.settings)
+        fetching.fetch("d/x", regions.fs.settings)
         _, highest = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -179,19 +179,19 @@ def test_who_lost_the_lease_does_not_even_read_the_next_file(watched: Any, budge
 
         yield check
 
-    monkeypatch.setattr(copy, "only_copier", lost_after_one)
+    monkeypatch.setattr(fetching, "copy_lock", lost_after_one)
     reads: list[Any] = []
     WatchedFileSystem.before_read = reads.append
-    wanted = [copy.locate(name) for name in small]
+    wanted = [fetching.locate(name) for name in small]
     with pytest.raises(LeaseLostError, match="stripe was lost"):
-        copy_files(wanted, local_root(), regions.fs.settings, lambda found, _: copied.append(found.path))
+        copy_files(wanted, local_store(), regions.fs.settings, lambda found, _: copied.append(found.path))
     assert (len(small), copied, len(reads)) == (2, small[:1], 1)
     assert budget.bytes_used == 5
 
 
 def test_what_is_left_beyond_the_end_of_the_file_is_begun_anew(watched: Any, budget: TransferBudget):
     regions = watched("local", b"12345")
-    wanted = copy.locate("d/x")
+    wanted = fetching.locate("d/x")
     os.makedirs(f"{regions.prefixes[0]}/d")
     with open(part_path(f"{regions.prefixes[0]}/d/x", wanted.version.fingerprint()), "wb") as damaged:
         damaged.write(b"x" * 100)
@@ -277,7 +277,7 @@ def test_one_store_copies_by_itself(make_regions: Any, request: Any, budget: Tra
     regions.put(1, "d/x", data)
     server = request.getfixturevalue(store)
     server.reset_traffic()
-    bring("d/x", regions.fs.settings)
+    fetching.fetch("d/x", regions.fs.settings)
     source = regions.prefixes[1].split("/")[2]
     assert server.traffic()[source].bytes_out < 20_000, "the bytes must not come through this machine"
     assert regions.has(0, "d/x") == data
@@ -477,10 +477,10 @@ def test_a_source_that_is_gone_by_then_is_said_to_be_in_no_region(make_regions: 
     for here, there in (("local", "local"), ("local", "memory"), ("memory", "local")):
         regions = make_regions(here, there)
         regions.put(1, "d/x", b"123")
-        wanted = copy.locate("d/x")
+        wanted = fetching.locate("d/x")
         regions.raw(1).rm(f"{regions.prefixes[1]}/d/x")
         with pytest.raises(FileNotFoundError, match="no region has this file"):
-            copy_files([wanted], local_root(), regions.fs.settings)
+            copy_files([wanted], local_store(), regions.fs.settings)
         assert regions.files(0) == []
     assert budget.bytes_used == 0
 

@@ -11,7 +11,7 @@ import pytest
 
 from rigging.filesystem.mirror.digest import CorruptCopyError, Digest, check_digest, check_size
 from rigging.filesystem.mirror.plan import FileVersion
-from rigging.filesystem.mirror.root import Store
+from rigging.filesystem.mirror.prefix_store import StoreKind
 
 DATA = os.urandom(3 * 2**20 + 5)
 
@@ -64,14 +64,14 @@ def test_without_the_package_of_a_checksum_nothing_is_compared(monkeypatch: pyte
     assert digest.mismatch() == ""
 
 
-def root(store: Store, head: dict[str, str] | None = None) -> Any:
+def root(store: StoreKind, head: dict[str, str] | None = None) -> Any:
     def call_s3(operation: str, **arguments: str) -> dict[str, str]:
         assert (operation, arguments) == ("head_object", {"Bucket": "bucket", "Key": "a/b"})
         assert head is not None, "it is not asked about"
         return head
 
     return SimpleNamespace(
-        store=store,
+        kind=store,
         url=lambda path: f"s3://bucket/{path}",
         path=lambda path: f"bucket/{path}",
         fs=SimpleNamespace(call_s3=call_s3),
@@ -85,20 +85,20 @@ def wrong_digest() -> Digest:
 
 
 @pytest.mark.parametrize(
-    ("store", "head"), [(Store.GCS, None), (Store.S3, {}), (Store.S3, {"ServerSideEncryption": "AES256"})]
+    ("store", "head"), [(StoreKind.GCS, None), (StoreKind.S3, {}), (StoreKind.S3, {"ServerSideEncryption": "AES256"})]
 )
-def test_wrong_bytes_are_refused(store: Store, head: dict[str, str] | None) -> None:
+def test_wrong_bytes_are_refused(store: StoreKind, head: dict[str, str] | None) -> None:
     with pytest.raises(CorruptCopyError, match=r"s3://bucket/a/b: the copy has md5 .* instead of 0+; it was discarded"):
         check_digest(wrong_digest(), root(store, head), "a/b")
 
 
 @pytest.mark.parametrize("head", [{"ServerSideEncryption": "aws:kms:dsse"}, {"SSECustomerAlgorithm": "AES256"}])
 def test_what_s3_gives_for_what_a_users_key_encrypts_is_no_checksum(head: dict[str, str]) -> None:
-    check_digest(wrong_digest(), root(Store.S3, head), "a/b")
+    check_digest(wrong_digest(), root(StoreKind.S3, head), "a/b")
 
 
 def test_right_bytes_are_not_asked_about() -> None:
-    check_digest(Digest(version()), root(Store.S3), "a/b")
+    check_digest(Digest(version()), root(StoreKind.S3), "a/b")
 
 
 def test_as_many_bytes_arrive_as_there_are() -> None:

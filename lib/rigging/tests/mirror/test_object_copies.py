@@ -11,12 +11,13 @@ import pytest
 from rigging.distributed_lock import LeaseLostError
 from rigging.filesystem import mirror_plan
 from rigging.filesystem.budget import TransferBudget
-from rigging.filesystem.mirror import copy, to_gcs, to_local, to_s3
-from rigging.filesystem.mirror.copy import copy_files
+from rigging.filesystem.mirror import fetch as fetching
+from rigging.filesystem.mirror import to_gcs, to_local, to_s3
 from rigging.filesystem.mirror.digest import CorruptCopyError
+from rigging.filesystem.mirror.fetch import copy_files
 from rigging.filesystem.mirror.journal import Journal
 from rigging.filesystem.mirror.plan import Settings
-from rigging.filesystem.mirror.root import local_root
+from rigging.filesystem.mirror.prefix_store import local_store
 
 MB = 2**20
 CHUNKS = {"gcs": 1000, "s3": 5 * MB}  # S3 has no smaller parts
@@ -130,7 +131,7 @@ def test_who_lost_the_lease_leaves_what_was_sent_to_its_successor(
         yield check
 
     with monkeypatch.context() as patched:
-        patched.setattr(copy, "only_copier", lost_on_the_way)
+        patched.setattr(fetching, "copy_lock", lost_on_the_way)
         with pytest.raises(LeaseLostError):
             regions.fs.cat_file("d/x")
     assert budget.bytes_used == 0
@@ -154,7 +155,7 @@ def test_s3_copies_a_large_object_by_itself_part_by_part(
     data = os.urandom(12 * MB)
     regions.put(1, "d/x", data)
     s3.reset_traffic()
-    copy.bring("d/x", regions.fs.settings)
+    fetching.fetch("d/x", regions.fs.settings)
     assert s3_calls.count("upload_part_copy") == 3
     assert s3.traffic()[regions.prefixes[1].split("/")[2]].bytes_out < 20_000, "no byte comes through this machine"
     assert regions.has(0, "d/x") == data
@@ -177,12 +178,12 @@ def test_a_part_by_part_copy_that_ends_early_is_taken_up_or_cleared_away(
 
     s3_calls.change = fail
     with pytest.raises((Killed, ConnectionError)):
-        copy.bring("d/x", regions.fs.settings)
+        fetching.fetch("d/x", regions.fs.settings)
     assert budget.bytes_used == 0
     assert len(uploads(regions)) == (ends == "killed"), "parts that nobody goes on with are paid for by the month"
     s3_calls.clear()
     s3_calls.change = lambda method, arguments: None
-    copy.bring("d/x", regions.fs.settings)
+    fetching.fetch("d/x", regions.fs.settings)
     assert s3_calls.count("upload_part_copy") == (1 if ends == "killed" else 3)
     assert budget.bytes_used == (2 * MB if ends == "killed" else 12 * MB)
     assert regions.has(0, "d/x") == data
@@ -268,7 +269,7 @@ def test_what_gcs_copied_wrongly_is_removed(make_regions: Any, budget: TransferB
     files = list(mirror_plan("d" if together else "d/x").files)
     files[0] = dataclasses.replace(files[0], version=dataclasses.replace(files[0].version, crc32c="00000000"))
     with pytest.raises(CorruptCopyError, match="d/x: the copy's size or checksum is not the source's"):
-        copy_files(files, local_root(), regions.fs.settings)
+        copy_files(files, local_store(), regions.fs.settings)
     assert [path for path in regions.files(0) if path.startswith("d/")] == ["d/y"] * together
     assert budget.bytes_used == 3 * together
 
@@ -279,9 +280,9 @@ def test_a_rewrite_that_was_killed_is_gone_on_with_if_gcs_still_knows_it(
 ) -> None:
     regions = make_regions("gcs", "gcs")
     regions.put(1, "d/x", bytes(70 * MB))
-    wanted, rewrite, tokens = copy.locate("d/x"), to_gcs._rewrite, list[str]()
-    token = str(rewrite(wanted, local_root(), "")["rewriteToken"]) if usable else "a week old"
-    Journal(wanted, local_root()).write(token)
+    wanted, rewrite, tokens = fetching.locate("d/x"), to_gcs._rewrite, list[str]()
+    token = str(rewrite(wanted, local_store(), "")["rewriteToken"]) if usable else "a week old"
+    Journal(wanted, local_store()).write(token)
 
     def noted(wanted: Any, destination: Any, token: str) -> Any:
         tokens.append(token)
@@ -290,7 +291,7 @@ def test_a_rewrite_that_was_killed_is_gone_on_with_if_gcs_still_knows_it(
         return rewrite(wanted, destination, token)
 
     monkeypatch.setattr(to_gcs, "_rewrite", noted)
-    copy_files([wanted], local_root(), Settings())
+    copy_files([wanted], local_store(), Settings())
     assert (tokens[-1] == token) is usable
     assert regions.fs.info("d/x")["size"] == 70 * MB
     assert regions.files(0) == ["d/x"]

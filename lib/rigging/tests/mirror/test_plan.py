@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rigging.errors import Unavailable
-from rigging.filesystem.mirror.plan import FileVersion, Settings, Way, chunks, version_of, way
-from rigging.filesystem.mirror.root import Store
+from rigging.filesystem.mirror.plan import CopyMethod, FileVersion, Settings, chunks, copy_method, version_of
+from rigging.filesystem.mirror.prefix_store import StoreKind
 
 MD5, CRC = "0123456789abcdef" * 2, "01020304"
 
@@ -66,8 +66,8 @@ def test_pieces_cover_all_bytes_once(start: int, size: int, pieces: list[tuple[i
     assert chunks(start, size, 10) == pieces
 
 
-def root(store: Store, fs: object = None) -> Any:
-    return SimpleNamespace(store=store, fs=fs or object())
+def root(store: StoreKind, fs: object = None) -> Any:
+    return SimpleNamespace(kind=store, fs=fs or object())
 
 
 ONE = object()
@@ -76,15 +76,15 @@ ONE = object()
 @pytest.mark.parametrize(
     ("source", "destination", "how"),
     [
-        (root(Store.GCS), root(Store.LOCAL), Way.TO_LOCAL_FILE),
-        (root(Store.LOCAL, ONE), root(Store.LOCAL, ONE), Way.TO_LOCAL_FILE),
-        (root(Store.GCS, ONE), root(Store.GCS, ONE), Way.SERVER_SIDE),
-        (root(Store.GCS), root(Store.GCS), Way.TO_OBJECT),
-        (root(Store.S3, ONE), root(Store.S3, ONE), Way.SERVER_SIDE),
-        (root(Store.LOCAL), root(Store.S3), Way.TO_OBJECT),
-        (root(Store.GCS), root(Store.MEMORY), Way.UNDER_TEMPORARY_NAME),
-        (root(Store.OTHER, ONE), root(Store.OTHER, ONE), Way.UNDER_TEMPORARY_NAME),
+        (root(StoreKind.GCS), root(StoreKind.LOCAL), CopyMethod.TO_LOCAL_FILE),
+        (root(StoreKind.LOCAL, ONE), root(StoreKind.LOCAL, ONE), CopyMethod.TO_LOCAL_FILE),
+        (root(StoreKind.GCS, ONE), root(StoreKind.GCS, ONE), CopyMethod.SERVER_SIDE),
+        (root(StoreKind.GCS), root(StoreKind.GCS), CopyMethod.TO_OBJECT),
+        (root(StoreKind.S3, ONE), root(StoreKind.S3, ONE), CopyMethod.SERVER_SIDE),
+        (root(StoreKind.LOCAL), root(StoreKind.S3), CopyMethod.TO_OBJECT),
+        (root(StoreKind.GCS), root(StoreKind.MEMORY), CopyMethod.UNDER_TEMPORARY_NAME),
+        (root(StoreKind.OTHER, ONE), root(StoreKind.OTHER, ONE), CopyMethod.UNDER_TEMPORARY_NAME),
     ],
 )
-def test_the_store_copies_by_itself_where_it_can(source: Any, destination: Any, how: Way) -> None:
-    assert way(source, destination) is how
+def test_the_store_copies_by_itself_where_it_can(source: Any, destination: Any, how: CopyMethod) -> None:
+    assert copy_method(source, destination) is how

@@ -83,7 +83,7 @@ def test_the_first_failure_is_raised_and_the_rest_is_whole(make_regions: Any, bu
 
 
 def mirror_prefetch_of(plan: Any) -> None:
-    from rigging.filesystem.mirror.copy import copy_files
+    from rigging.filesystem.mirror.fetch import copy_files
     from rigging.filesystem.mirror.plan import Settings
 
     copy_files(plan.files, plan.destination, Settings())

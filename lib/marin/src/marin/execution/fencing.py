@@ -23,7 +23,7 @@ from rigging.errors import Unavailable
 from rigging.filesystem import local_path, read_bytes_or_none, url_scheme, url_to_fs, write_bytes_atomic
 from rigging.filesystem.location import path_in
 from rigging.lease.base import LeaseStore
-from rigging.lease.object_store import PATIENCE_SECONDS
+from rigging.lease.object_store import RETRY_SECONDS
 from rigging.lease.record import StoredLease, holder_of
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class LeaseToken:
 
     output_path: str
     worker_id: str
-    patience_seconds: float = PATIENCE_SECONDS
+    patience_seconds: float = RETRY_SECONDS
 
     def write(self, name: str, content: bytes) -> None:
         """`Fence.write`."""

@@ -25,7 +25,7 @@ from rigging.errors import InvalidRequest, MarinError
 from rigging.filesystem import local_path, url_scheme, write_bytes_atomic
 from rigging.filesystem.location import path_in
 from rigging.lease.identity import acquisition_id, give_up
-from rigging.lease.object_store import PATIENCE_SECONDS
+from rigging.lease.object_store import RETRY_SECONDS
 from rigging.lease.staleness import LeaseObserver
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class LeaseTerms:
 
     renew_seconds: float = HEARTBEAT_INTERVAL
     timeout_seconds: float = HEARTBEAT_TIMEOUT
-    patience_seconds: float = PATIENCE_SECONDS
+    patience_seconds: float = RETRY_SECONDS
     clock: Clock = SYSTEM_CLOCK
     new_id: Callable[[], str] = acquisition_id
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import TypeVar
 
-from rigging.lease.object_store import PATIENCE_SECONDS, ConditionalObjects, StoreTrouble
+from rigging.lease.object_store import RETRY_SECONDS, ConditionalObjects, StoreTrouble
 from rigging.lease.record import StoredLease
 from rigging.timing import ExponentialBackoff, retry_with_backoff
 
@@ -35,7 +35,7 @@ class PatientObjects:
         patience_seconds: How long one operation is tried.
     """
 
-    def __init__(self, objects: ConditionalObjects, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, objects: ConditionalObjects, patience_seconds: float = RETRY_SECONDS) -> None:
         self._objects = objects
         self._patience = patience_seconds
 

@@ -20,7 +20,6 @@ from rigging.filesystem.budget import (
     current_budget,
     mirror_budget,
 )
-from rigging.filesystem.crossing import MARIN_CROSS_REGION_OVERRIDE_ENV, record_transfer
 from rigging.filesystem.gcs_paths import (
     check_gcs_paths_same_region,
     check_path_in_region,
@@ -37,6 +36,7 @@ from rigging.filesystem.region import (
     region_from_metadata,
     region_from_prefix,
 )
+from rigging.filesystem.region_check import MARIN_CROSS_REGION_OVERRIDE_ENV, record_transfer
 
 if TYPE_CHECKING:
     from rigging.filesystem.guard import CrossRegionGuardedFS

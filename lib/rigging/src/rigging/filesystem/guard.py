@@ -19,7 +19,7 @@ from fsspec.spec import AbstractBufferedFile
 from rigging.errors import Denied
 from rigging.filesystem.bound import BoundToBudget, BudgetBinding
 from rigging.filesystem.guard_names import KINDS, NameKind
-from rigging.filesystem.guard_reads import ChargedReads, Steps, made, made_async
+from rigging.filesystem.guard_reads import ChargedReads, Steps, run_async, run_sync
 from rigging.filesystem.naming import name_path
 
 _PLAIN = (type(None), bool, int, float, str, bytes, tuple)
@@ -70,79 +70,79 @@ class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem, metaclass=BoundToB
 
     def is_cross_region(self, path: str) -> bool:
         """Say whether reading `path` would be charged now."""
-        return bool(self._made(self.reads.crossing([path])))
+        return bool(self._run(self.reads.crossing([path])))
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        data: bytes = self._made(self.reads.cat_file(path, start, end, kwargs))
+        data: bytes = self._run(self.reads.cat_file(path, start, end, kwargs))
         return data
 
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        return await made_async(self.unguarded, self.reads.cat_file(path, start, end, kwargs))
+        return await run_async(self.unguarded, self.reads.cat_file(path, start, end, kwargs))
 
     def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
-        return self._made(self.reads.cat(path, recursive, on_error, kwargs))
+        return self._run(self.reads.cat(path, recursive, on_error, kwargs))
 
     async def _cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
-        return await made_async(self.unguarded, self.reads.cat(path, recursive, on_error, kwargs))
+        return await run_async(self.unguarded, self.reads.cat(path, recursive, on_error, kwargs))
 
     def cat_ranges(self, paths: list[str], starts: Any, ends: Any, **kwargs: Any) -> Any:
-        return self._made(self.reads.cat_ranges(paths, starts, ends, kwargs))
+        return self._run(self.reads.cat_ranges(paths, starts, ends, kwargs))
 
     async def _cat_ranges(self, paths: list[str], starts: Any, ends: Any, **kwargs: Any) -> Any:
-        return await made_async(self.unguarded, self.reads.cat_ranges(paths, starts, ends, kwargs))
+        return await run_async(self.unguarded, self.reads.cat_ranges(paths, starts, ends, kwargs))
 
     def get_file(self, rpath: str, lpath: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._made(self.reads.whole("get_file", rpath, (lpath, *args), kwargs))
+        return self._run(self.reads.whole("get_file", rpath, (lpath, *args), kwargs))
 
     async def _get_file(self, rpath: str, lpath: Any, *args: Any, **kwargs: Any) -> Any:
-        return await made_async(self.unguarded, self.reads.whole("get_file", rpath, (lpath, *args), kwargs))
+        return await run_async(self.unguarded, self.reads.whole("get_file", rpath, (lpath, *args), kwargs))
 
     def get(self, rpath: Any, lpath: Any, recursive: bool = False, **kwargs: Any) -> Any:
-        return self._made(self.reads.whole("get", rpath, (lpath,), {"recursive": recursive, **kwargs}))
+        return self._run(self.reads.whole("get", rpath, (lpath,), {"recursive": recursive, **kwargs}))
 
     async def _get(self, rpath: Any, lpath: Any, recursive: bool = False, **kwargs: Any) -> Any:
         steps = self.reads.whole("get", rpath, (lpath,), {"recursive": recursive, **kwargs})
-        return await made_async(self.unguarded, steps)
+        return await run_async(self.unguarded, steps)
 
     def download(self, rpath: Any, lpath: Any, recursive: bool = False, **kwargs: Any) -> Any:
         return self.get(rpath, lpath, recursive=recursive, **kwargs)
 
     def head(self, path: str, size: int = 1024) -> bytes:
-        whole = self._made(self.reads.size_if_crossing(path))
+        whole = self._run(self.reads.size_if_crossing(path))
         if whole is None:
             data: bytes = self.unguarded.head(path, size)
             return data
         return self.cat_file(path, 0, min(size, whole)) if min(size, whole) > 0 else b""
 
     def tail(self, path: str, size: int = 1024) -> bytes:
-        whole = self._made(self.reads.size_if_crossing(path))
+        whole = self._run(self.reads.size_if_crossing(path))
         if whole is None:
             data: bytes = self.unguarded.tail(path, size)
             return data
         return self.cat_file(path, max(0, whole - size), whole) if min(size, whole) > 0 else b""
 
     def copy(self, path1: Any, path2: Any, recursive: bool = False, **kwargs: Any) -> Any:
-        return self._made(self.reads.copied("copy", path1, path2, {"recursive": recursive, **kwargs}))
+        return self._run(self.reads.copied("copy", path1, path2, {"recursive": recursive, **kwargs}))
 
     async def _copy(self, path1: Any, path2: Any, recursive: bool = False, **kwargs: Any) -> Any:
         steps = self.reads.copied("copy", path1, path2, {"recursive": recursive, **kwargs})
-        return await made_async(self.unguarded, steps)
+        return await run_async(self.unguarded, steps)
 
     def cp(self, path1: Any, path2: Any, **kwargs: Any) -> Any:
         return self.copy(path1, path2, **kwargs)
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> Any:
-        return self._made(self.reads.copied("cp_file", path1, path2, kwargs))
+        return self._run(self.reads.copied("cp_file", path1, path2, kwargs))
 
     async def _cp_file(self, path1: str, path2: str, **kwargs: Any) -> Any:
-        return await made_async(self.unguarded, self.reads.copied("cp_file", path1, path2, kwargs))
+        return await run_async(self.unguarded, self.reads.copied("cp_file", path1, path2, kwargs))
 
     def mv(self, path1: Any, path2: Any, recursive: bool = False, **kwargs: Any) -> Any:
-        return self._made(self.reads.copied("mv", path1, path2, {"recursive": recursive, **kwargs}))
+        return self._run(self.reads.copied("mv", path1, path2, {"recursive": recursive, **kwargs}))
 
     async def _mv(self, path1: Any, path2: Any, recursive: bool = False, **kwargs: Any) -> Any:
         steps = self.reads.copied("mv", path1, path2, {"recursive": recursive, **kwargs})
-        return await made_async(self.unguarded, steps)
+        return await run_async(self.unguarded, steps)
 
     def move(self, path1: Any, path2: Any, **kwargs: Any) -> Any:
         return self.mv(path1, path2, **kwargs)
@@ -151,10 +151,10 @@ class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem, metaclass=BoundToB
         return self.mv(path1, path2, **kwargs)
 
     def mv_file(self, path1: str, path2: str, **kwargs: Any) -> Any:
-        return self._made(self.reads.copied("mv_file", path1, path2, kwargs))
+        return self._run(self.reads.copied("mv_file", path1, path2, kwargs))
 
     async def _mv_file(self, path1: str, path2: str, **kwargs: Any) -> Any:
-        return await made_async(self.unguarded, self.reads.copied("mv_file", path1, path2, kwargs))
+        return await run_async(self.unguarded, self.reads.copied("mv_file", path1, path2, kwargs))
 
     def _open(
         self,
@@ -170,7 +170,7 @@ class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem, metaclass=BoundToB
         if cache_options is not None:
             kwargs["cache_options"] = cache_options
         if "r" in mode or "a" in mode or "+" in mode:
-            size = self._made(self.reads.size_if_crossing(path, missing_ok="r" not in mode))
+            size = self._run(self.reads.size_if_crossing(path, missing_ok="r" not in mode))
             if size is not None and mode == "rb":
                 return ChargedFile(self, path, size=size, block_size=block_size or "default", **kwargs)
             if size is not None:
@@ -188,13 +188,13 @@ class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem, metaclass=BoundToB
         if mode != "wb":
             steps = self.reads.size_if_crossing(path, missing_ok="r" not in mode)
             # It streams out of sight, so that it costs the whole size at once.
-            size = await made_async(self.unguarded, steps)
+            size = await run_async(self.unguarded, steps)
             if size is not None:
                 self.budget.record(size, self.reads.url(path))
         return await self.unguarded.open_async(path, mode, **kwargs)
 
-    def _made(self, steps: Steps[Any]) -> Any:
-        return made(self.unguarded, steps)
+    def _run(self, steps: Steps[Any]) -> Any:
+        return run_sync(self.unguarded, steps)
 
 
 class ChargedFile(AbstractBufferedFile):  # type: ignore[misc]

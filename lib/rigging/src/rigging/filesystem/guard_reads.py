@@ -1,7 +1,7 @@
 """How each kind of read is charged, written once for the sync methods and their async twins.
 
 Each function is a generator that yields the calls it wants made on the unguarded filesystem and gets back what they
-return; `made` makes them at once, `made_async` awaits the async twin of each. Nothing here does I/O itself.
+return; `run_sync` makes them at once, `run_async` awaits the async twin of each. Nothing here does I/O itself.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -13,8 +13,8 @@ from fsspec import AbstractFileSystem
 from rigging.errors import Denied
 from rigging.filesystem.bucket_location import BUCKET_LOCATIONS
 from rigging.filesystem.budget import TransferBudget, current_budget
-from rigging.filesystem.crossing import GCS_PROTOCOLS, bytes_cross, configured_region, guarded_region, is_paid_for
 from rigging.filesystem.naming import name_path
+from rigging.filesystem.region_check import GCS_PROTOCOLS, bytes_cross, configured_region, guarded_region, is_paid_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ T = TypeVar("T")
 Steps: TypeAlias = Generator[Call, Any, T]
 
 
-def made(fs: AbstractFileSystem, steps: Steps[T]) -> T:
+def run_sync(fs: AbstractFileSystem, steps: Steps[T]) -> T:
     """Run `steps` with the sync methods of `fs`."""
     send: Callable[[Any], Call] = steps.send
     result: Any = None
@@ -46,7 +46,7 @@ def made(fs: AbstractFileSystem, steps: Steps[T]) -> T:
             result, send = _named(error, fs, call), steps.throw
 
 
-async def made_async(fs: AbstractFileSystem, steps: Steps[T]) -> T:
+async def run_async(fs: AbstractFileSystem, steps: Steps[T]) -> T:
     """Run `steps` with the async methods of `fs`."""
     send: Callable[[Any], Call] = steps.send
     result: Any = None

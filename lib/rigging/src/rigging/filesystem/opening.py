@@ -10,8 +10,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from rigging.errors import Denied
-from rigging.filesystem.crossing import REGIONAL_PROTOCOLS
 from rigging.filesystem.location import OBJECT_STORE_PROTOCOLS, Url, url_scheme
+from rigging.filesystem.region_check import REGIONAL_PROTOCOLS
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

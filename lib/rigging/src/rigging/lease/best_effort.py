@@ -11,7 +11,9 @@ import logging
 import threading
 from collections.abc import Iterator
 
-from rigging.filesystem import read_bytes_or_none, url_scheme, url_to_fs, write_bytes_atomic
+from rigging.filesystem.atomic import read_bytes_or_none, write_bytes_atomic
+from rigging.filesystem.location import url_scheme
+from rigging.filesystem.opening import url_to_fs
 from rigging.lease.base import Claim, claim_in_turn, fence_from_bytes
 from rigging.lease.record import Lease, StoredLease
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from rigging.clock import SYSTEM_CLOCK, Clock
 from rigging.errors import Conflict, InvalidRequest
-from rigging.filesystem import local_path, url_scheme
-from rigging.filesystem.location import Url
+from rigging.filesystem.location import Url, local_path, url_scheme
 from rigging.lease.base import LeaseLock, LeaseLostError, LeaseStore
 from rigging.lease.best_effort import BestEffortLeaseStore
 from rigging.lease.local import LocalLeaseStore

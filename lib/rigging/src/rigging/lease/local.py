@@ -11,7 +11,7 @@ import time
 from contextlib import AbstractContextManager
 
 from rigging.errors import Unavailable
-from rigging.filesystem import TEMPORARY_PREFIX
+from rigging.filesystem.atomic import TEMPORARY_PREFIX
 from rigging.filesystem.naming import name_path
 from rigging.lease.base import Claim, claim_in_turn, fence_from_bytes
 from rigging.lease.record import Lease, StoredLease

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 FENCE_SUFFIX = ".fence"
 #: How long one read, write or delete is tried, seconds; well below the time after which a lease may be taken over.
-PATIENCE_SECONDS = 20.0
+RETRY_SECONDS = 20.0
 
 _LEAST_ATTEMPTS = 4
 _MARK_BITS = 64
@@ -71,16 +71,14 @@ class ObjectLeaseStore:
         url: For messages.
         key: The lock object's key in `objects`.
         objects: Where it is.
-        patience_seconds: How long one read, write or delete is tried.
+        retry_seconds: How long one read, write or delete is tried.
     """
 
-    def __init__(
-        self, url: str, key: str, objects: ConditionalObjects, patience_seconds: float = PATIENCE_SECONDS
-    ) -> None:
+    def __init__(self, url: str, key: str, objects: ConditionalObjects, retry_seconds: float = RETRY_SECONDS) -> None:
         self._url = url
         self._key = key
         self._objects = objects
-        self._patience = patience_seconds
+        self._retry_seconds = retry_seconds
 
     @property
     def location(self) -> str:
@@ -116,13 +114,13 @@ class ObjectLeaseStore:
         return self._put(self._key, lease.to_bytes(), replacing)
 
     def delete(self, stored: StoredLease) -> bool:
-        patience = self._be_patient(f"delete {self._key}")
+        deadline = self._retry_deadline(f"delete {self._key}")
         while True:
             try:
                 # After an unclear answer, an object that is not this version any more was deleted by that attempt.
-                return self._objects.delete(self._key, stored.generation) or patience.tried
+                return self._objects.delete(self._key, stored.generation) or deadline.tried
             except StoreTrouble as trouble:
-                patience.wait(trouble)
+                deadline.wait(trouble)
 
     def read_fence(self) -> int:
         found = self._get(self._key + FENCE_SUFFIX)
@@ -142,15 +140,15 @@ class ObjectLeaseStore:
                 return number + 1
 
     def _get(self, key: str) -> StoredLease | None:
-        patience = self._be_patient(f"read {key}")
+        deadline = self._retry_deadline(f"read {key}")
         while True:
             try:
                 return self._objects.get(key)
             except StoreTrouble as trouble:
-                patience.wait(trouble)
+                deadline.wait(trouble)
 
     def _put(self, key: str, content: bytes, replacing: StoredLease | None) -> StoredLease | None:
-        patience = self._be_patient(f"write {key}")
+        deadline = self._retry_deadline(f"write {key}")
         expected = None if replacing is None else replacing.generation
         marked = content + _mark()
         while True:
@@ -168,13 +166,13 @@ class ObjectLeaseStore:
                 return found
             if (None if found is None else found.generation) != expected:
                 return None
-            patience.wait(refusal)
+            deadline.wait(refusal)
 
-    def _be_patient(self, what: str) -> "_Patience":
-        return _Patience(f"lease {self._url}: cannot {what}", self._patience)
+    def _retry_deadline(self, what: str) -> "_RetryDeadline":
+        return _RetryDeadline(f"lease {self._url}: cannot {what}", self._retry_seconds)
 
 
-class _Patience:
+class _RetryDeadline:
     """Pauses between the attempts of one request, up to a limit.
 
     A few attempts are made however long they take: a machine that stood still has not found out anything.

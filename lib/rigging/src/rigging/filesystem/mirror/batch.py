@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from rigging.filesystem.atomic import TEMPORARY_PREFIX
-from rigging.filesystem.mirror.bill import Purse
+from rigging.filesystem.mirror.charges import BudgetReservation
 from rigging.filesystem.mirror.part import LOCK_NOT_OFFERED, Watch, make_parents, rename_at
-from rigging.filesystem.mirror.plan import Wanted
-from rigging.filesystem.mirror.root import Root, Store
+from rigging.filesystem.mirror.plan import CopyRequest
+from rigging.filesystem.mirror.prefix_store import PrefixStore, StoreKind
 
 SMALL_BYTES = 2**20
 #: How long one waits for a batch that makes no progress. Its files are small, so it is stopped, or not a batch at all.
-_PATIENCE_SECONDS = 5.0
+_STALL_SECONDS = 5.0
 _TO_READ = os.O_RDONLY | os.O_CLOEXEC
 _TO_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 #: One name is enough for a directory, as it is only used under the lock; what a kill leaves is overwritten.
@@ -29,47 +29,51 @@ _TEMPORARY = TEMPORARY_PREFIX + "mirror-batch"
 #: How many files are copied before the lock is given up for a moment.
 _MOST_FILES = 512
 
-Done = Callable[[Wanted, int], None]
+Done = Callable[[CopyRequest, int], None]
 
 
 def copy_small_files(
-    files: Sequence[Wanted], destination: Root, purse: Purse, done: Done | None, known: set[str]
-) -> list[Wanted]:
+    files: Sequence[CopyRequest],
+    destination: PrefixStore,
+    reservation: BudgetReservation,
+    done: Done | None,
+    known: set[str],
+) -> list[CopyRequest]:
     """Copy those of `files` that are small and on a local disk; return the others, and those that resisted.
 
     Args:
         files: Files of one directory should follow each other.
         destination: A prefix on a local disk.
-        purse: Pays for them.
+        reservation: Of the budget, for all files of the transfer.
         done: Told of each file that is there.
         known: Directories that are there; those found or made are added.
     """
-    rest: list[Wanted] = []
-    for (parent, source), some in groupby(files, key=lambda wanted: (wanted.path.rpartition("/")[0], wanted.source)):
-        small: list[Wanted] = []
-        for wanted in some:
-            suits = source.store is Store.LOCAL and wanted.version.size <= SMALL_BYTES
-            (small if suits else rest).append(wanted)
+    rest: list[CopyRequest] = []
+    for (parent, source), some in groupby(files, key=lambda request: (request.path.rpartition("/")[0], request.source)):
+        small: list[CopyRequest] = []
+        for request in some:
+            suits = source.kind is StoreKind.LOCAL and request.version.size <= SMALL_BYTES
+            (small if suits else rest).append(request)
         for start in range(0, len(small), _MOST_FILES):
             batch = small[start : start + _MOST_FILES]
-            rest += _copy_into(destination.path(parent), batch, purse, done, known) if len(batch) > 1 else batch
+            rest += _copy_into(destination.path(parent), batch, reservation, done, known) if len(batch) > 1 else batch
     return rest
 
 
 @contextlib.contextmanager
-def no_batch_in(directory: str, patience: float) -> Iterator[None]:
+def no_batch_in(directory: str, stall_timeout: float) -> Iterator[None]:
     """Keep batches out of a directory during the block, waiting for one that is at work there.
 
     Args:
         directory: It exists.
-        patience: Seconds without progress after which the batch is passed by.
+        stall_timeout: Seconds without progress after which the batch is passed by.
     """
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         yield  # it may not be read: then no batch can lock it either
         return
-    watch = Watch(min(patience, _PATIENCE_SECONDS))
+    watch = Watch(min(stall_timeout, _STALL_SECONDS))
     try:
         while not _lock(descriptor, fcntl.LOCK_SH) and watch.wait(descriptor):
             pass
@@ -79,32 +83,32 @@ def no_batch_in(directory: str, patience: float) -> Iterator[None]:
 
 
 def _copy_into(
-    directory: str, files: Sequence[Wanted], purse: Purse, done: Done | None, known: set[str]
-) -> list[Wanted]:
+    directory: str, files: Sequence[CopyRequest], reservation: BudgetReservation, done: Done | None, known: set[str]
+) -> list[CopyRequest]:
     made = make_parents(directory, known)
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return list(files)
-    bill = purse.bill(files[0])
+    charge = reservation.charge_for(files[0])
     copied, rest = 0, []
     try:
         if not _lock(descriptor, fcntl.LOCK_EX):
             return list(files)
-        moved = bill.charge(sum(wanted.version.size for wanted in files))
+        moved = charge.reserve(sum(request.version.size for request in files))
         with os.scandir(descriptor) as entries:
             empty = next(entries, None) is None
-        for wanted in files:
-            count = _copy_one(wanted, descriptor, empty)
+        for request in files:
+            count = _copy_one(request, descriptor, empty)
             if count is None:
-                rest.append(wanted)
+                rest.append(request)
                 continue
             copied += 1
             moved(count)
             if done is not None:
-                done(wanted, count)
+                done(request, count)
     finally:
-        bill.pay()
+        charge.settle()
         _unlock(descriptor)
         if not copied:
             known.discard(directory)
@@ -116,13 +120,13 @@ def _copy_into(
     return rest
 
 
-def _copy_one(wanted: Wanted, directory: int, is_new: bool) -> int | None:
+def _copy_one(request: CopyRequest, directory: int, is_new: bool) -> int | None:
     """Copy one file under the directory's lock; None when it is to be claimed by itself, 0 when it is there."""
-    name = wanted.path.rpartition("/")[2]
+    name = request.path.rpartition("/")[2]
     try:
         if not is_new and _exists(name, directory):
             return 0
-        data = _read(wanted)
+        data = _read(request)
         if data is None:
             return None
         target = os.open(_TEMPORARY, _TO_WRITE, 0o666, dir_fd=directory)
@@ -140,10 +144,10 @@ def _copy_one(wanted: Wanted, directory: int, is_new: bool) -> int | None:
     return None
 
 
-def _read(wanted: Wanted) -> bytes | None:
-    """Return a file's content, None when it is not any more the version that is wanted."""
-    version = wanted.version
-    source = os.open(wanted.source_path, _TO_READ)
+def _read(request: CopyRequest) -> bytes | None:
+    """Return a file's content, None when it is not any more the one requested."""
+    version = request.version
+    source = os.open(request.source_path, _TO_READ)
     try:
         # One byte more than expected would show that the file has grown.
         data = os.read(source, version.size + 1)

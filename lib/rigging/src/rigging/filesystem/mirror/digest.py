@@ -6,7 +6,7 @@ from typing import Any
 
 from rigging.errors import Unavailable
 from rigging.filesystem.mirror.plan import FileVersion
-from rigging.filesystem.mirror.root import Root, Store
+from rigging.filesystem.mirror.prefix_store import PrefixStore, StoreKind
 
 _READ_BYTES = 2**20
 
@@ -54,10 +54,10 @@ class Digest:
         return "" if got == self._expected else f"{self._kind} {got} instead of {self._expected}"
 
 
-def check_digest(digest: Digest, source: Root, path: str) -> None:
+def check_digest(digest: Digest, source: PrefixStore, path: str) -> None:
     """Raise CorruptCopyError unless the digest is right, or the store's own value turns out not to be one."""
     wrong = digest.mismatch()
-    if wrong and not (source.store is Store.S3 and _is_opaque_etag(source, path)):
+    if wrong and not (source.kind is StoreKind.S3 and _is_opaque_etag(source, path)):
         raise CorruptCopyError(f"{source.url(path)}: the copy has {wrong}; it was discarded")
 
 
@@ -67,7 +67,7 @@ def check_size(got: int, version: FileVersion, url: str) -> None:
         raise CorruptCopyError(f"{url}: {got} bytes arrived instead of {version.size}; they were discarded")
 
 
-def _is_opaque_etag(source: Root, path: str) -> bool:
+def _is_opaque_etag(source: PrefixStore, path: str) -> bool:
     # Asked only when the comparison failed: S3's ETag is no MD5 when a key of the user encrypts the object.
     bucket, _, key = source.path(path).partition("/")
     head = source.fs.call_s3("head_object", Bucket=bucket, Key=key)

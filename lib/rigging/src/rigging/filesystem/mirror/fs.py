@@ -14,12 +14,12 @@ from fsspec.utils import stringify_path
 
 from rigging.errors import InvalidRequest
 from rigging.filesystem.bound import BoundToBudget, BudgetBinding
-from rigging.filesystem.mirror.asking import MirrorPath, UnionFileSystem, missing
-from rigging.filesystem.mirror.copy import bring, bring_many
+from rigging.filesystem.mirror.fetch import fetch, fetch_many
 from rigging.filesystem.mirror.paths import PROTOCOL
-from rigging.filesystem.mirror.plan import Settings, Wanted
-from rigging.filesystem.mirror.root import Root, Store, local_root
+from rigging.filesystem.mirror.plan import CopyRequest, Settings
+from rigging.filesystem.mirror.prefix_store import PrefixStore, StoreKind, local_store
 from rigging.filesystem.mirror.union import elsewhere, union_info
+from rigging.filesystem.mirror.union_fs import MirrorPath, UnionFileSystem, missing
 
 
 class MirroredFile(io.BufferedReader):
@@ -87,52 +87,52 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         """Open a file; see `fsspec.AbstractFileSystem.open`."""
         if mode == "rb" and compression is None and not kwargs:
             relative = self._strip_protocol(path)
-            root = local_root()
-            if root.store is Store.LOCAL:
+            store = local_store()
+            if store.kind is StoreKind.LOCAL:
                 # The one path that has to be quick: nothing but the file itself is touched.
                 try:
-                    return MirroredFile(self, relative, root.path(relative))
+                    return MirroredFile(self, relative, store.path(relative))
                 except FileNotFoundError:
                     pass
         return super().open(path, mode, block_size, cache_options, compression, **kwargs)
 
     def _open(self, path: str, mode: str = "rb", block_size: int | None = None, **kwargs: Any) -> Any:
         if mode == "rb":
-            return self._read(path, lambda root: self._open_here(root, path, block_size, **kwargs))
+            return self._read(path, lambda store: self._open_here(store, path, block_size, **kwargs))
         if "x" in mode and self.exists(path):
             raise _taken(path)
         if "a" in mode or ("+" in mode and "w" not in mode):
             # What is added to, or changed in part, has to be here first.
-            self._bring_many([path])
-        root = local_root()
-        self._make_parent(root, path)
-        return root.fs.open(root.path(path), mode, block_size=block_size, **kwargs)
+            self._fetch_many([path])
+        store = local_store()
+        self._make_parent(store, path)
+        return store.fs.open(store.path(path), mode, block_size=block_size, **kwargs)
 
-    def _open_here(self, root: Root, path: str, block_size: int | None, **kwargs: Any) -> Any:
-        if root.store is Store.LOCAL:
-            return MirroredFile(self, path, root.path(path))
-        if root.store is Store.OTHER and root.info(path) is None:
+    def _open_here(self, store: PrefixStore, path: str, block_size: int | None, **kwargs: Any) -> Any:
+        if store.kind is StoreKind.LOCAL:
+            return MirroredFile(self, path, store.path(path))
+        if store.kind is StoreKind.OTHER and store.info(path) is None:
             # Not every filesystem looks before the first read.
             raise FileNotFoundError(path)
-        return root.fs.open(root.path(path), "rb", block_size=block_size, **kwargs)
+        return store.fs.open(store.path(path), "rb", block_size=block_size, **kwargs)
 
-    def _read(self, path: str, read: Callable[[Root], Any]) -> Any:
+    def _read(self, path: str, read: Callable[[PrefixStore], Any]) -> Any:
         """Read from the local prefix; where that does not have the file, after it was brought there."""
         try:
-            return read(local_root())
+            return read(local_store())
         except FileNotFoundError:
-            bring(path, self.settings, self.budget, self._count)
-        return read(local_root())
+            fetch(path, self.settings, self.budget, self._count)
+        return read(local_store())
 
     def cat_file(self, path: MirrorPath, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
         """Return the bytes of a file, or those from `start` to `end` (negative: from the end of the file)."""
         relative = self._strip_protocol(path)
-        if local_root().store is Store.LOCAL:
+        if local_store().kind is StoreKind.LOCAL:
             content: bytes = super().cat_file(relative, start, end, **kwargs)
             return content
 
-        def read(root: Root) -> bytes:
-            content: bytes = root.fs.cat_file(root.path(relative), start=start, end=end, **kwargs)
+        def read(store: PrefixStore) -> bytes:
+            content: bytes = store.fs.cat_file(store.path(relative), start=start, end=end, **kwargs)
             return content
 
         return self._read(relative, read)  # type: ignore[no-any-return]
@@ -143,7 +143,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         if recursive:
             paths = [found for found in paths if not self.isdir(found)]
         if len(paths) > 1:
-            self._bring_many(paths)
+            self._fetch_many(paths)
         return super().cat(paths if recursive else path, on_error=on_error, **kwargs)
 
     def cat_ranges(
@@ -158,7 +158,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         """Return ranges of files; see fsspec."""
         relative = self._strip_protocol(paths) if isinstance(paths, list) else paths
         if isinstance(relative, list):
-            self._bring_many(sorted(set(relative)))
+            self._fetch_many(sorted(set(relative)))
         ranges: list[Any] = super().cat_ranges(relative, starts, ends, max_gap, on_error, **kwargs)
         return ranges
 
@@ -174,7 +174,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         """Copy files or directories to plain local paths; see fsspec."""
         if isinstance(rpath, list) or recursive:
             paths = rpath if isinstance(rpath, list) and isinstance(lpath, list) else None
-            self._bring_many(
+            self._fetch_many(
                 self._strip_protocol(paths)
                 if paths is not None
                 else self.expand_path(rpath, recursive=recursive, maxdepth=maxdepth)
@@ -191,8 +191,8 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
     ) -> None:
         """Copy one file to a plain local path or an open file."""
         relative = self._strip_protocol(rpath)
-        root = local_root()
-        if root.store is Store.LOCAL or outfile is not None or not isinstance(lpath, str | os.PathLike):
+        store = local_store()
+        if store.kind is StoreKind.LOCAL or outfile is not None or not isinstance(lpath, str | os.PathLike):
             super().get_file(relative, lpath, callback=callback, outfile=outfile, **kwargs)
             return
         if self.isdir(relative):
@@ -208,9 +208,9 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         relative = self._strip_protocol(path)
         if mode == "create" and self.exists(relative):
             raise _taken(relative)
-        root = local_root()
-        self._make_parent(root, relative)
-        root.fs.pipe_file(root.path(relative), value, mode=mode, **kwargs)
+        store = local_store()
+        self._make_parent(store, relative)
+        store.fs.pipe_file(store.path(relative), value, mode=mode, **kwargs)
 
     def put_file(
         self,
@@ -227,9 +227,9 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         if os.path.isdir(lpath):
             self.makedirs(relative, exist_ok=True)
             return
-        root = local_root()
-        self._make_parent(root, relative)
-        root.fs.put_file(lpath, root.path(relative), callback=callback, **kwargs)
+        store = local_store()
+        self._make_parent(store, relative)
+        store.fs.put_file(lpath, store.path(relative), callback=callback, **kwargs)
 
     def cp_file(self, path1: MirrorPath, path2: MirrorPath, **kwargs: Any) -> None:
         """Copy a file within the local prefix, bringing it there first; a directory is only made."""
@@ -238,10 +238,10 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         if found["type"] == "directory":
             self.makedirs(target, exist_ok=True)
             return
-        self._bring_many([source])
-        root = local_root()
-        self._make_parent(root, target)
-        root.fs.cp_file(root.path(source), root.path(target), **kwargs)
+        self._fetch_many([source])
+        store = local_store()
+        self._make_parent(store, target)
+        store.fs.cp_file(store.path(source), store.path(target), **kwargs)
 
     def mv(
         self, path1: MirrorPath, path2: MirrorPath, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any
@@ -251,42 +251,42 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
             super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
             return
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
-        root = local_root()
+        store = local_store()
         found = union_info(source)
         into_directory = stringify_path(path2).endswith("/") or self.isdir(target)
-        if root.store is not Store.LOCAL or found is None or found["type"] != "file" or into_directory:
+        if store.kind is not StoreKind.LOCAL or found is None or found["type"] != "file" or into_directory:
             super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
             return
-        self._bring_many([source])
-        self._make_parent(root, target)
-        os.replace(root.path(source), root.path(target))
+        self._fetch_many([source])
+        self._make_parent(store, target)
+        os.replace(store.path(source), store.path(target))
 
     def rm_file(self, path: MirrorPath) -> None:
         """Remove a file from the local prefix."""
         relative = self._strip_protocol(path)
-        root = local_root()
-        if root.info(relative) is None:
+        store = local_store()
+        if store.info(relative) is None:
             raise self._not_local(relative)
-        root.fs.rm_file(root.path(relative))
+        store.fs.rm_file(store.path(relative))
 
     def _rm(self, path: MirrorPath) -> None:
         self.rm_file(path)
 
     def rm(self, path: MirrorPath, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Remove files or directories from the local prefix; patterns match what is there."""
-        root = local_root()
+        store = local_store()
         paths = self._strip_protocol(path) if isinstance(path, list) else [self._strip_protocol(path)]
         if "" in paths and recursive:
-            raise InvalidRequest(f"refusing to remove the whole prefix {root.prefix.url}")
+            raise InvalidRequest(f"refusing to remove the whole prefix {store.prefix.url}")
         for relative in paths:
-            own = root.path(relative)
-            present = root.info(relative) is not None
+            own = store.path(relative)
+            present = store.info(relative) is not None
             if not present and not has_magic(own):
                 # S3 would not mind.
                 raise self._not_local(relative)
             try:
-                targets = [own] if present else root.fs.expand_path(own)
-                root.fs.rm(targets, recursive=recursive, maxdepth=maxdepth)
+                targets = [own] if present else store.fs.expand_path(own)
+                store.fs.rm(targets, recursive=recursive, maxdepth=maxdepth)
             except FileNotFoundError as error:
                 raise self._not_local(relative) from error
 
@@ -296,54 +296,56 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
         found = union_info(relative)
         if found is not None:
             raise _taken(relative)
-        root = local_root()
-        if root.store not in (Store.GCS, Store.S3):
-            root.fs.mkdir(root.path(relative), create_parents=create_parents, **kwargs)
+        store = local_store()
+        if store.kind not in (StoreKind.GCS, StoreKind.S3):
+            store.fs.mkdir(store.path(relative), create_parents=create_parents, **kwargs)
 
     def makedirs(self, path: MirrorPath, exist_ok: bool = False) -> None:
         """Make a directory and its parents in the local prefix, where that has directories."""
         relative = self._strip_protocol(path)
         if not exist_ok and self.exists(relative):
             raise _taken(relative)
-        root = local_root()
-        if root.store not in (Store.GCS, Store.S3):
-            root.fs.makedirs(root.path(relative), exist_ok=True)
+        store = local_store()
+        if store.kind not in (StoreKind.GCS, StoreKind.S3):
+            store.fs.makedirs(store.path(relative), exist_ok=True)
 
     def rmdir(self, path: MirrorPath) -> None:
         """Remove an empty directory of the local prefix."""
         relative = self._strip_protocol(path)
-        root = local_root()
-        if root.store not in (Store.GCS, Store.S3):
-            root.fs.rmdir(root.path(relative))
+        store = local_store()
+        if store.kind not in (StoreKind.GCS, StoreKind.S3):
+            store.fs.rmdir(store.path(relative))
 
     def touch(self, path: MirrorPath, truncate: bool = True, **kwargs: Any) -> None:
         """Make an empty file in the local prefix; without `truncate`, bring an existing one and mark it changed."""
         relative = self._strip_protocol(path)
         if not truncate:
-            self._bring_many([relative])
-        root = local_root()
-        self._make_parent(root, relative)
-        if root.store in (Store.LOCAL, Store.S3, Store.GCS) and not (truncate and root.store is not Store.LOCAL):
-            root.fs.touch(root.path(relative), truncate=truncate, **kwargs)
+            self._fetch_many([relative])
+        store = local_store()
+        self._make_parent(store, relative)
+        if store.kind in (StoreKind.LOCAL, StoreKind.S3, StoreKind.GCS) and not (
+            truncate and store.kind is not StoreKind.LOCAL
+        ):
+            store.fs.touch(store.path(relative), truncate=truncate, **kwargs)
         else:
-            own = root.path(relative)
-            kept = not truncate and root.info(relative) is not None
-            root.fs.pipe_file(own, root.fs.cat_file(own) if kept else b"")
+            own = store.path(relative)
+            kept = not truncate and store.info(relative) is not None
+            store.fs.pipe_file(own, store.fs.cat_file(own) if kept else b"")
 
-    def _bring_many(self, paths: Iterable[str]) -> None:
-        bring_many(list(dict.fromkeys(paths)), self.settings, self.budget, self._count)
+    def _fetch_many(self, paths: Iterable[str]) -> None:
+        fetch_many(list(dict.fromkeys(paths)), self.settings, self.budget, self._count)
 
-    def _count(self, _wanted: Wanted, moved: int) -> None:
+    def _count(self, _wanted: CopyRequest, moved: int) -> None:
         with self._counting:
             self.bytes_copied += moved
 
-    def _make_parent(self, root: Root, relative: str) -> None:
+    def _make_parent(self, store: PrefixStore, relative: str) -> None:
         parent, _, _ = relative.rpartition("/")
-        if root.store in (Store.LOCAL, Store.OTHER):
-            root.fs.makedirs(root.path(parent), exist_ok=True)
+        if store.kind in (StoreKind.LOCAL, StoreKind.OTHER):
+            store.fs.makedirs(store.path(parent), exist_ok=True)
 
     def _not_local(self, relative: str) -> FileNotFoundError:
-        found, where = elsewhere(relative), local_root().prefix.url
+        found, where = elsewhere(relative), local_store().prefix.url
         return missing(
             relative, f"not in {where}" if found is None else f"only in {found[0].prefix.url}, which is kept"
         )

@@ -6,8 +6,8 @@ import json
 import os
 
 from rigging.filesystem.mirror.paths import PRIVATE_DIRECTORY
-from rigging.filesystem.mirror.plan import Wanted
-from rigging.filesystem.mirror.root import Root
+from rigging.filesystem.mirror.plan import CopyRequest
+from rigging.filesystem.mirror.prefix_store import PrefixStore
 
 
 class Journal:
@@ -15,8 +15,8 @@ class Journal:
 
     __slots__ = ("_destination", "_path", "directory")
 
-    def __init__(self, wanted: Wanted, destination: Root) -> None:
-        key = f"{wanted.path}|{wanted.source.prefix.url}|{wanted.version.fingerprint()}"
+    def __init__(self, request: CopyRequest, destination: PrefixStore) -> None:
+        key = f"{request.path}|{request.source.prefix.url}|{request.version.fingerprint()}"
         name = hashlib.sha256(os.fsencode(key)).hexdigest()[:32]
         self._destination = destination
         self._path = destination.path(f"{PRIVATE_DIRECTORY}/copies/{name}.json")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rigging.errors import Unavailable
-from rigging.filesystem.mirror.root import Info, Root, Store
+from rigging.filesystem.mirror.prefix_store import Info, PrefixStore, StoreKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class FileVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CopyRequest:
     """A file that is to be copied into the local prefix."""
 
     path: str
-    source: Root
+    source: PrefixStore
     version: FileVersion
 
     @property
@@ -70,7 +70,7 @@ class Wanted:
         return self.source.url(self.path)
 
 
-class Way(StrEnum):
+class CopyMethod(StrEnum):
     """How the bytes go."""
 
     TO_LOCAL_FILE = "to a local file"
@@ -79,14 +79,14 @@ class Way(StrEnum):
     UNDER_TEMPORARY_NAME = "through this machine, under a temporary name"
 
 
-def way(source: Root, destination: Root) -> Way:
+def copy_method(source: PrefixStore, destination: PrefixStore) -> CopyMethod:
     """Decide how a file goes from one prefix to another."""
-    if destination.store is Store.LOCAL:
-        return Way.TO_LOCAL_FILE
-    if destination.store in (Store.GCS, Store.S3):
+    if destination.kind is StoreKind.LOCAL:
+        return CopyMethod.TO_LOCAL_FILE
+    if destination.kind in (StoreKind.GCS, StoreKind.S3):
         # The same instance means the same account and endpoint: the store can copy by itself.
-        return Way.SERVER_SIDE if source.fs is destination.fs else Way.TO_OBJECT
-    return Way.UNDER_TEMPORARY_NAME
+        return CopyMethod.SERVER_SIDE if source.fs is destination.fs else CopyMethod.TO_OBJECT
+    return CopyMethod.UNDER_TEMPORARY_NAME
 
 
 def version_of(info: Info, url: str) -> FileVersion:

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rigging.errors import InvalidRequest
-from rigging.filesystem.mirror.bill import bytes_charged
-from rigging.filesystem.mirror.copy import copy_files
+from rigging.filesystem.mirror.charges import bytes_charged
+from rigging.filesystem.mirror.fetch import copy_files
 from rigging.filesystem.mirror.paths import relative_path, without_hidden
-from rigging.filesystem.mirror.plan import Settings, Wanted, version_of
-from rigging.filesystem.mirror.root import Root, local_root, other_roots
+from rigging.filesystem.mirror.plan import CopyRequest, Settings, version_of
+from rigging.filesystem.mirror.prefix_store import PrefixStore, local_store, other_stores
 from rigging.filesystem.mirror.union import in_parallel
 
 
@@ -25,11 +25,11 @@ class PrefetchPlan:
         destination: The local prefix.
     """
 
-    files: tuple[Wanted, ...]
+    files: tuple[CopyRequest, ...]
     present: int
     bytes_total: int
     bytes_charged: int
-    destination: Root
+    destination: PrefixStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +62,23 @@ def mirror_plan(*paths: str) -> PrefetchPlan:
     """
     if not paths:
         raise InvalidRequest("nothing to mirror: give at least one path")
-    local, others = local_root(), other_roots()
+    local, others = local_store(), other_stores()
     present: set[str] = set()
-    wanted: dict[str, Wanted] = {}
+    requests: dict[str, CopyRequest] = {}
     for path in paths:
         relative = relative_path(path)
-        roots: Sequence[Root] = (local, *others)
-        here, *elsewhere = in_parallel(lambda root, below=relative: root.find(below), roots)  # type: ignore[misc]
-        if not here and not any(elsewhere) and all(root.info(relative) is None for root in roots):
-            searched = ", ".join(root.prefix.url for root in roots)
+        stores: Sequence[PrefixStore] = (local, *others)
+        here, *elsewhere = in_parallel(lambda store, below=relative: store.find(below), stores)  # type: ignore[misc]
+        if not here and not any(elsewhere) and all(store.info(relative) is None for store in stores):
+            searched = ", ".join(store.prefix.url for store in stores)
             raise FileNotFoundError(2, f"no region has it (looked in {searched})", f"mirror://{relative}")
         seen = set(without_hidden([*here, *(name for entries in elsewhere for name in entries)]))
         present.update(seen.intersection(here))
-        for root, entries in zip(others, elsewhere, strict=True):
+        for store, entries in zip(others, elsewhere, strict=True):
             for name, info in entries.items():
-                if name in seen and name not in here and name not in wanted:
-                    wanted[name] = Wanted(name, root, version_of(info, root.url(name)))
-    files = tuple(wanted[name] for name in sorted(wanted))
+                if name in seen and name not in here and name not in requests:
+                    requests[name] = CopyRequest(name, store, version_of(info, store.url(name)))
+    files = tuple(requests[name] for name in sorted(requests))
     total = sum(file.version.size for file in files)
     return PrefetchPlan(files, len(present), total, bytes_charged(files, local), local)
 
@@ -115,10 +115,10 @@ class _Reporter:
         self._guard = threading.Lock()
         self._files = self._bytes = self._moved = 0
 
-    def __call__(self, wanted: Wanted, moved: int) -> None:
+    def __call__(self, request: CopyRequest, moved: int) -> None:
         with self._guard:
             self._files += 1
-            self._bytes += wanted.version.size
+            self._bytes += request.version.size
             self._moved += moved
             files, total = len(self._plan.files), self._plan.bytes_total
-            self._progress(Progress(wanted.path, self._files, files, self._bytes, total, self._moved))
+            self._progress(Progress(request.path, self._files, files, self._bytes, total, self._moved))

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rigging.errors import LeaseLost
-from rigging.filesystem.mirror.bill import Purse
+from rigging.filesystem.mirror.charges import BudgetReservation
+from rigging.filesystem.mirror.copy_lock import SMALL_BYTES
 from rigging.filesystem.mirror.digest import CorruptCopyError, Digest, check_digest, check_size
 from rigging.filesystem.mirror.journal import Journal
-from rigging.filesystem.mirror.plan import Settings, Wanted, version_of
-from rigging.filesystem.mirror.root import Root
-from rigging.filesystem.mirror.single_flight import SMALL_BYTES
+from rigging.filesystem.mirror.plan import CopyRequest, Settings, version_of
+from rigging.filesystem.mirror.prefix_store import PrefixStore
 from rigging.filesystem.mirror.to_local import Moved, check_unchanged, read_chunks
 
 _COMPOSE_LIMIT = 32
@@ -18,34 +18,34 @@ _COMPOSE_LIMIT = 32
 _TOGETHER = 8
 _JSON = {"Content-Type": "application/json"}
 
-Charge = Callable[[int], Moved]
+Reserve = Callable[[int], Moved]
 Check = Callable[[], None]
 
 
-def rewrite_in_gcs(wanted: Wanted, destination: Root, charge: Charge, check: Check) -> None:
+def rewrite_in_gcs(request: CopyRequest, destination: PrefixStore, reserve: Reserve, check: Check) -> None:
     """Let GCS copy the object; none of its bytes come through here. It appears whole, or not at all."""
-    moved = charge(wanted.version.size)
-    journal = Journal(wanted, destination)
+    moved = reserve(request.version.size)
+    journal = Journal(request, destination)
     token = ""
     try:
         while True:
-            answer = _rewrite(wanted, destination, token)
+            answer = _rewrite(request, destination, token)
             if answer.get("done"):
                 break
             if not token:
                 # Only what takes more than one call is worth looking up, and remembering.
                 remembered = journal.read()
-                token = remembered if remembered and _is_usable(wanted, destination, remembered) else ""
+                token = remembered if remembered and _is_usable(request, destination, remembered) else ""
             if not token:
                 token = str(answer["rewriteToken"])
                 journal.write(token)
             check()
-        _check_object(wanted, destination, dict(answer["resource"]))
-        moved(wanted.version.size)
+        _check_object(request, destination, dict(answer["resource"]))
+        moved(request.version.size)
     except FileExistsError:
         pass  # somebody wrote it meanwhile: theirs stays
     except FileNotFoundError:
-        check_unchanged(wanted)  # of an object that was replaced, the old generation is not found
+        check_unchanged(request)  # of an object that was replaced, the old generation is not found
         raise
     finally:
         # A kill does not come by here; an error does, and leaves nothing.
@@ -54,62 +54,68 @@ def rewrite_in_gcs(wanted: Wanted, destination: Root, charge: Charge, check: Che
 
 
 def rewrite_small_in_gcs(
-    files: Sequence[Wanted], destination: Root, purse: Purse, check: Check, done: Callable[[Wanted, int], None] | None
-) -> list[Wanted]:
+    files: Sequence[CopyRequest],
+    destination: PrefixStore,
+    reservation: BudgetReservation,
+    check: Check,
+    done: Callable[[CopyRequest, int], None] | None,
+) -> list[CopyRequest]:
     """Let GCS copy small objects of one source, several at once; return those that are to be copied by themselves.
 
     Args:
         files: What to copy.
         destination: A prefix on GCS, by the same client.
-        purse: Pays for them.
+        reservation: Of the budget, for all files of the transfer.
         check: Raises when they are not ours to copy any more.
         done: Told of each file that is there.
     """
     from fsspec.asyn import sync
 
-    small = [wanted for wanted in files if wanted.version.size <= SMALL_BYTES]
-    rest = [wanted for wanted in files if wanted.version.size > SMALL_BYTES]
+    small = [request for request in files if request.version.size <= SMALL_BYTES]
+    rest = [request for request in files if request.version.size > SMALL_BYTES]
     for start in range(0, len(small), _TOGETHER):
         some = small[start : start + _TOGETHER]
         check()
-        bill = purse.bill(some[0])
-        moved = bill.charge(sum(wanted.version.size for wanted in some))
+        charge = reservation.charge_for(some[0])
+        moved = charge.reserve(sum(request.version.size for request in some))
         try:
             # By one call into the client's event loop: a thread for each object would cost more than the requests.
             answers = sync(destination.fs.loop, _rewrite_all, some, destination)
-            for wanted, answer in zip(some, answers, strict=True):
-                count = _bytes_rewritten(wanted, destination, answer)
+            for request, answer in zip(some, answers, strict=True):
+                count = _bytes_rewritten(request, destination, answer)
                 if count is None:
-                    rest.append(wanted)
+                    rest.append(request)
                     continue
                 moved(count)
                 if done is not None:
-                    done(wanted, count)
+                    done(request, count)
         finally:
-            bill.pay()
+            charge.settle()
     return rest
 
 
-def upload_to_gcs(wanted: Wanted, destination: Root, settings: Settings, charge: Charge, check: Check) -> None:
+def upload_to_gcs(
+    request: CopyRequest, destination: PrefixStore, settings: Settings, reserve: Reserve, check: Check
+) -> None:
     """Copy through this machine: small files by one conditional put, others by parts that are composed at the end."""
-    if wanted.version.size <= settings.chunk_bytes:
-        moved = charge(wanted.version.size)
-        digest = Digest(wanted.version)
-        data = b"".join(read_chunks(wanted, 0, settings))
+    if request.version.size <= settings.chunk_bytes:
+        moved = reserve(request.version.size)
+        digest = Digest(request.version)
+        data = b"".join(read_chunks(request, 0, settings))
         moved(len(data))
         digest.update(data)
-        check_size(len(data), wanted.version, wanted.source_url)
-        check_digest(digest, wanted.source, wanted.path)
+        check_size(len(data), request.version, request.source_url)
+        check_digest(digest, request.source, request.path)
         check()
         try:
-            destination.fs.pipe_file(destination.path(wanted.path), data, mode="create", consistency="md5")
+            destination.fs.pipe_file(destination.path(request.path), data, mode="create", consistency="md5")
         except FileExistsError:
             return
         return
-    directory = Journal(wanted, destination).directory
+    directory = Journal(request, destination).directory
     try:
-        parts = _upload_parts(wanted, destination, directory, settings, charge, check)
-        _compose(wanted, destination, parts)
+        parts = _upload_parts(request, destination, directory, settings, reserve, check)
+        _compose(request, destination, parts)
     except LeaseLost:
         raise  # the successor goes on with what was sent
     except Exception:
@@ -118,27 +124,27 @@ def upload_to_gcs(wanted: Wanted, destination: Root, settings: Settings, charge:
     _remove_parts(destination, directory)
 
 
-def _rewrite(wanted: Wanted, destination: Root, token: str) -> dict[str, Any]:
-    arguments, options = _rewrite_call(wanted, destination, token)
+def _rewrite(request: CopyRequest, destination: PrefixStore, token: str) -> dict[str, Any]:
+    arguments, options = _rewrite_call(request, destination, token)
     answer: dict[str, Any] = destination.fs.call(*arguments, **options)
     return answer
 
 
-async def _rewrite_all(files: Sequence[Wanted], destination: Root) -> list[dict[str, Any] | BaseException]:
+async def _rewrite_all(files: Sequence[CopyRequest], destination: PrefixStore) -> list[dict[str, Any] | BaseException]:
     call = getattr(destination.fs, "_call")  # noqa: B009 - the async twin of `call`, as fsspec names them
-    calls = (_rewrite_call(wanted, destination, "") for wanted in files)
+    calls = (_rewrite_call(request, destination, "") for request in files)
     requests = [call(*arguments, **options) for arguments, options in calls]
     answers: list[dict[str, Any] | BaseException] = await asyncio.gather(*requests, return_exceptions=True)
     return answers
 
 
-def _rewrite_call(wanted: Wanted, destination: Root, token: str) -> tuple[tuple[str, ...], dict[str, Any]]:
-    source_bucket, _, source_key = wanted.source_path.partition("/")
-    bucket, _, key = destination.path(wanted.path).partition("/")
+def _rewrite_call(request: CopyRequest, destination: PrefixStore, token: str) -> tuple[tuple[str, ...], dict[str, Any]]:
+    source_bucket, _, source_key = request.source_path.partition("/")
+    bucket, _, key = destination.path(request.path).partition("/")
     arguments = ("POST", "b/{}/o/{}/rewriteTo/b/{}/o/{}", source_bucket, source_key, bucket, key)
     options = {
         "headers": _JSON,
-        "sourceGeneration": wanted.version.generation or None,
+        "sourceGeneration": request.version.generation or None,
         "ifGenerationMatch": "0",
         "rewriteToken": token or None,
         "json_out": True,
@@ -146,40 +152,42 @@ def _rewrite_call(wanted: Wanted, destination: Root, token: str) -> tuple[tuple[
     return arguments, options
 
 
-def _bytes_rewritten(wanted: Wanted, destination: Root, answer: dict[str, Any] | BaseException) -> int | None:
+def _bytes_rewritten(
+    request: CopyRequest, destination: PrefixStore, answer: dict[str, Any] | BaseException
+) -> int | None:
     """Return what one call has copied: 0 if the object was there, None if it has to be tried again by itself."""
     if isinstance(answer, FileExistsError):
         return 0
     if isinstance(answer, BaseException) or not answer.get("done"):
         return None
     try:
-        _check_object(wanted, destination, dict(answer["resource"]))
+        _check_object(request, destination, dict(answer["resource"]))
     except CorruptCopyError:
         return None
-    return wanted.version.size
+    return request.version.size
 
 
-def _is_usable(wanted: Wanted, destination: Root, token: str) -> bool:
+def _is_usable(request: CopyRequest, destination: PrefixStore, token: str) -> bool:
     from gcsfs.retry import HttpError
 
     try:
-        _rewrite(wanted, destination, token)
+        _rewrite(request, destination, token)
     except (HttpError, ValueError):
         return False  # a week old, or of a source that has changed
     return True
 
 
-def _check_object(wanted: Wanted, destination: Root, resource: dict[str, Any]) -> None:
-    got = version_of({**resource, "size": int(resource["size"])}, destination.url(wanted.path))
-    expected = wanted.version
+def _check_object(request: CopyRequest, destination: PrefixStore, resource: dict[str, Any]) -> None:
+    got = version_of({**resource, "size": int(resource["size"])}, destination.url(request.path))
+    expected = request.version
     same = got.size == expected.size and got.md5 in ("", expected.md5 or got.md5)
     if same and got.crc32c in ("", expected.crc32c or got.crc32c):
         return
-    _delete_generation(destination, destination.path(wanted.path), got.generation)
-    raise CorruptCopyError(f"{wanted.source_url}: the copy's size or checksum is not the source's; it was discarded")
+    _delete_generation(destination, destination.path(request.path), got.generation)
+    raise CorruptCopyError(f"{request.source_url}: the copy's size or checksum is not the source's; it was discarded")
 
 
-def _delete_generation(destination: Root, path: str, generation: str) -> None:
+def _delete_generation(destination: PrefixStore, path: str, generation: str) -> None:
     bucket, _, key = path.partition("/")
     try:
         destination.fs.call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=generation)
@@ -188,10 +196,10 @@ def _delete_generation(destination: Root, path: str, generation: str) -> None:
 
 
 def _upload_parts(
-    wanted: Wanted, destination: Root, directory: str, settings: Settings, charge: Charge, check: Check
+    request: CopyRequest, destination: PrefixStore, directory: str, settings: Settings, reserve: Reserve, check: Check
 ) -> list[str]:
     fs = destination.fs
-    count = -(-wanted.version.size // settings.chunk_bytes)
+    count = -(-request.version.size // settings.chunk_bytes)
     names = [f"{directory}/{index:06d}" for index in range(count)]
     try:
         sizes = {path: entry["size"] for path, entry in fs.find(directory, detail=True).items()}
@@ -200,23 +208,23 @@ def _upload_parts(
     done = 0
     while done < count - 1 and sizes.get(names[done]) == settings.chunk_bytes:
         done += 1
-    digest = Digest(wanted.version)
+    digest = Digest(request.version)
     for name in names[:done]:
         digest.update(fs.cat_file(name))
     begin = done * settings.chunk_bytes
-    moved = charge(wanted.version.size - begin)
-    for index, data in enumerate(read_chunks(wanted, begin, settings), start=done):
+    moved = reserve(request.version.size - begin)
+    for index, data in enumerate(read_chunks(request, begin, settings), start=done):
         moved(len(data))
         digest.update(data)
         check()
         fs.pipe_file(names[index], data, consistency="md5")
-    check_digest(digest, wanted.source, wanted.path)
+    check_digest(digest, request.source, request.path)
     return names
 
 
-def _compose(wanted: Wanted, destination: Root, parts: list[str]) -> None:
+def _compose(request: CopyRequest, destination: PrefixStore, parts: list[str]) -> None:
     """Put the parts together, in a tree where there are more than one call takes; only the last call is seen."""
-    level, directory = 0, Journal(wanted, destination).directory
+    level, directory = 0, Journal(request, destination).directory
     while len(parts) > _COMPOSE_LIMIT:
         level += 1
         groups = [parts[start : start + _COMPOSE_LIMIT] for start in range(0, len(parts), _COMPOSE_LIMIT)]
@@ -224,13 +232,13 @@ def _compose(wanted: Wanted, destination: Root, parts: list[str]) -> None:
         for target, group in zip(parts, groups, strict=True):
             _compose_call(destination, target, group, None)
     try:
-        resource = _compose_call(destination, destination.path(wanted.path), parts, "0")
+        resource = _compose_call(destination, destination.path(request.path), parts, "0")
     except FileExistsError:
         return
-    _check_object(wanted, destination, resource)
+    _check_object(request, destination, resource)
 
 
-def _compose_call(destination: Root, target: str, parts: list[str], generation: str | None) -> dict[str, Any]:
+def _compose_call(destination: PrefixStore, target: str, parts: list[str], generation: str | None) -> dict[str, Any]:
     bucket, _, key = target.partition("/")
     sources = [{"name": part.partition("/")[2]} for part in parts]
     answer: dict[str, Any] = destination.fs.call(
@@ -246,7 +254,7 @@ def _compose_call(destination: Root, target: str, parts: list[str], generation: 
     return answer
 
 
-def _remove_parts(destination: Root, directory: str) -> None:
+def _remove_parts(destination: PrefixStore, directory: str) -> None:
     try:
         paths = destination.fs.find(directory)
         if paths:

@@ -10,8 +10,8 @@ from rigging.errors import Unavailable
 from rigging.filesystem.mirror.batch import no_batch_in
 from rigging.filesystem.mirror.digest import Digest, check_digest, check_size
 from rigging.filesystem.mirror.part import Part, claim_part, create_part, make_parents
-from rigging.filesystem.mirror.plan import FileVersion, Settings, Wanted, chunks, version_of
-from rigging.filesystem.mirror.root import Root, Store
+from rigging.filesystem.mirror.plan import CopyRequest, FileVersion, Settings, chunks, version_of
+from rigging.filesystem.mirror.prefix_store import PrefixStore, StoreKind
 from rigging.filesystem.naming import NO_ROOM, name_path
 
 _SMALL_BYTES = 2**20
@@ -28,30 +28,30 @@ class SourceChangedError(Unavailable):
 
 
 def copy_to_local(
-    wanted: Wanted, destination: Root, settings: Settings, charge: Callable[[int], Moved], known: set[str]
+    request: CopyRequest, destination: PrefixStore, settings: Settings, reserve: Callable[[int], Moved], known: set[str]
 ) -> None:
     """Copy a file under its final local name, unless it is there by then; if this raises, nothing is left.
 
     Args:
-        wanted: The file.
+        request: The file.
         destination: The local prefix.
-        settings: Chunk size and patience.
-        charge: Called with the bytes that are still to move, once, before any moves; gives what counts them.
+        settings: Chunk size and stall timeout.
+        reserve: Called with the bytes that are still to move, once, before any moves; gives what counts them.
         known: Directories that are there; the one that the file is in is added.
     """
-    final = destination.path(wanted.path)
+    final = destination.path(request.path)
     directory = os.path.dirname(final)
     made = make_parents(directory, known)
     try:
         with no_batch_in(directory, settings.heartbeat_timeout):
             part = None
-            if wanted.source.store is Store.LOCAL and wanted.version.size <= _SMALL_BYTES:
-                part = create_part(final, wanted.version.fingerprint())
+            if request.source.kind is StoreKind.LOCAL and request.version.size <= _SMALL_BYTES:
+                part = create_part(final, request.version.fingerprint())
             if part is None:
-                part = claim_part(final, wanted.version.fingerprint(), settings.heartbeat_timeout)
+                part = claim_part(final, request.version.fingerprint(), settings.heartbeat_timeout)
             if part is None:
                 return
-            _finish(part, final, wanted, settings, charge)
+            _finish(part, final, request, settings, reserve)
     except BaseException:
         known.clear()
         for path in reversed(made):
@@ -61,9 +61,9 @@ def copy_to_local(
         raise
 
 
-def _finish(part: Part, final: str, wanted: Wanted, settings: Settings, charge: Callable[[int], Moved]) -> None:
+def _finish(part: Part, final: str, request: CopyRequest, settings: Settings, reserve: Callable[[int], Moved]) -> None:
     try:
-        _fill(part, wanted, settings, charge)
+        _fill(part, request, settings, reserve)
         part.publish(final)
     except BaseException as error:
         part.discard()
@@ -74,78 +74,78 @@ def _finish(part: Part, final: str, wanted: Wanted, settings: Settings, charge: 
         part.close()
 
 
-def read_chunks(wanted: Wanted, start: int, settings: Settings) -> Iterator[bytes]:
+def read_chunks(request: CopyRequest, start: int, settings: Settings) -> Iterator[bytes]:
     """Yield the bytes of a file from `start`, one chunk ahead of the reader.
 
     Raises:
         CorruptCopyError: Fewer or more bytes came than the source has.
         SourceChangedError: It was rewritten meanwhile.
     """
-    pieces = chunks(start, wanted.version.size, settings.chunk_bytes)
+    pieces = chunks(start, request.version.size, settings.chunk_bytes)
     if len(pieces) <= 1:
-        yield from (_read(wanted, begin, end) for begin, end in pieces)
+        yield from (_read(request, begin, end) for begin, end in pieces)
         return
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="mirror-read") as ahead:
-        coming = ahead.submit(_read, wanted, *pieces[0])
+        coming = ahead.submit(_read, request, *pieces[0])
         for piece in (*pieces[1:], None):
             data = coming.result()
             if piece is not None:
-                coming = ahead.submit(_read, wanted, *piece)
+                coming = ahead.submit(_read, request, *piece)
             yield data
-    check_unchanged(wanted)
+    check_unchanged(request)
 
 
-def check_unchanged(wanted: Wanted) -> None:
+def check_unchanged(request: CopyRequest) -> None:
     """Raise SourceChangedError when the source has another version of the file by now, or none."""
-    info = wanted.source.info(wanted.path)
-    if info is None or version_of(info, wanted.source_url) != wanted.version:
-        raise _changed(wanted)
+    info = request.source.info(request.path)
+    if info is None or version_of(info, request.source_url) != request.version:
+        raise _changed(request)
 
 
-def _changed(wanted: Wanted) -> SourceChangedError:
-    return SourceChangedError(f"{wanted.source_url} was changed while it was copied; nothing of it was kept")
+def _changed(request: CopyRequest) -> SourceChangedError:
+    return SourceChangedError(f"{request.source_url} was changed while it was copied; nothing of it was kept")
 
 
-def _read(wanted: Wanted, begin: int, end: int) -> bytes:
-    source = wanted.source
-    options = {"generation": wanted.version.generation} if wanted.version.generation else {}
-    whole = begin == 0 and end == wanted.version.size
+def _read(request: CopyRequest, begin: int, end: int) -> bytes:
+    source = request.source
+    options = {"generation": request.version.generation} if request.version.generation else {}
+    whole = begin == 0 and end == request.version.size
     bounds = {} if whole else {"start": begin, "end": end}
     try:
-        data: bytes = source.fs.cat_file(wanted.source_path, **bounds, **options)
+        data: bytes = source.fs.cat_file(request.source_path, **bounds, **options)
     except FileNotFoundError:
-        raise _changed(wanted) from None
+        raise _changed(request) from None
     if len(data) != end - begin:
-        check_unchanged(wanted)
-        check_size(begin + len(data), FileVersion(end, ""), wanted.source_url)
+        check_unchanged(request)
+        check_size(begin + len(data), FileVersion(end, ""), request.source_url)
     return data
 
 
-def _fill(part: Part, wanted: Wanted, settings: Settings, charge: Callable[[int], Moved]) -> None:
-    size = wanted.version.size
+def _fill(part: Part, request: CopyRequest, settings: Settings, reserve: Callable[[int], Moved]) -> None:
+    size = request.version.size
     if part.size > size:
         part.restart()
-    moved = charge(size - part.size)
-    if wanted.source.store is Store.LOCAL:
-        _fill_from_file(part, wanted, moved)
+    moved = reserve(size - part.size)
+    if request.source.kind is StoreKind.LOCAL:
+        _fill_from_file(part, request, moved)
         return
-    digest = Digest(wanted.version)
+    digest = Digest(request.version)
     digest.update_from(part.descriptor, part.size)
-    for data in read_chunks(wanted, part.size, settings):
+    for data in read_chunks(request, part.size, settings):
         part.append(data)
         digest.update(data)
         moved(len(data))
-    check_size(part.size, wanted.version, wanted.source_url)
-    check_digest(digest, wanted.source, wanted.path)
+    check_size(part.size, request.version, request.source_url)
+    check_digest(digest, request.source, request.path)
 
 
-def _fill_from_file(part: Part, wanted: Wanted, moved: Moved) -> None:
+def _fill_from_file(part: Part, request: CopyRequest, moved: Moved) -> None:
     try:
-        source = os.open(wanted.source_path, os.O_RDONLY | os.O_CLOEXEC)
+        source = os.open(request.source_path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise _changed(wanted) from None
+        raise _changed(request) from None
     try:
-        left = wanted.version.size - part.size
+        left = request.version.size - part.size
         if left <= _SMALL_BYTES:
             # One byte more than expected would show that the file has grown.
             data = os.pread(source, left + 1, part.size)
@@ -153,11 +153,11 @@ def _fill_from_file(part: Part, wanted: Wanted, moved: Moved) -> None:
             moved(min(left, len(data)))
             grown = len(data) != left
         else:
-            _copy_in_kernel(source, part, wanted.version.size, moved)
+            _copy_in_kernel(source, part, request.version.size, moved)
             grown = False
         status = os.fstat(source)
-        if grown or status.st_size != wanted.version.size or str(status.st_mtime) != wanted.version.mark:
-            raise _changed(wanted)
+        if grown or status.st_size != request.version.size or str(status.st_mtime) != request.version.mark:
+            raise _changed(request)
     finally:
         os.close(source)
 

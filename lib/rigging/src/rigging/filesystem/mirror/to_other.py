@@ -6,34 +6,38 @@ from collections.abc import Callable
 
 from rigging.filesystem.atomic import TEMPORARY_PREFIX
 from rigging.filesystem.mirror.digest import Digest, check_digest, check_size
-from rigging.filesystem.mirror.plan import Settings, Wanted
-from rigging.filesystem.mirror.root import Root, Store
+from rigging.filesystem.mirror.plan import CopyRequest, Settings
+from rigging.filesystem.mirror.prefix_store import PrefixStore, StoreKind
 from rigging.filesystem.mirror.to_local import Moved, read_chunks
 
 
 def copy_under_temporary_name(
-    wanted: Wanted, destination: Root, settings: Settings, charge: Callable[[int], Moved], check: Callable[[], None]
+    request: CopyRequest,
+    destination: PrefixStore,
+    settings: Settings,
+    reserve: Callable[[int], Moved],
+    check: Callable[[], None],
 ) -> None:
     """Copy through this machine; atomic if the filesystem's move is. A kill loses what was copied, and leaves it."""
-    fs, final = destination.fs, destination.path(wanted.path)
+    fs, final = destination.fs, destination.path(request.path)
     parent, _, _ = final.rpartition("/")
     temporary = f"{parent}/{TEMPORARY_PREFIX}mirror-{os.urandom(8).hex()}"
-    moved = charge(wanted.version.size)
-    digest = Digest(wanted.version)
+    moved = reserve(request.version.size)
+    digest = Digest(request.version)
     got = 0
-    if destination.store is not Store.MEMORY:
+    if destination.kind is not StoreKind.MEMORY:
         fs.makedirs(parent, exist_ok=True)
     try:
         with fs.open(temporary, "wb") as stream:
-            for data in read_chunks(wanted, 0, settings):
+            for data in read_chunks(request, 0, settings):
                 check()
                 stream.write(data)
                 digest.update(data)
                 got += len(data)
                 moved(len(data))
-        check_size(got, wanted.version, wanted.source_url)
-        check_digest(digest, wanted.source, wanted.path)
-        if destination.store is Store.MEMORY:
+        check_size(got, request.version, request.source_url)
+        check_digest(digest, request.source, request.path)
+        if destination.kind is StoreKind.MEMORY:
             fs.cp_file(temporary, final)
             fs.rm_file(temporary)
         else:

@@ -14,8 +14,8 @@ from typing import Any
 from rigging.errors import LeaseLost
 from rigging.filesystem.mirror.digest import CorruptCopyError, Digest, check_digest, check_size
 from rigging.filesystem.mirror.journal import Journal
-from rigging.filesystem.mirror.plan import Settings, Wanted, chunks
-from rigging.filesystem.mirror.root import Root
+from rigging.filesystem.mirror.plan import CopyRequest, Settings, chunks
+from rigging.filesystem.mirror.prefix_store import PrefixStore
 from rigging.filesystem.mirror.to_local import Moved, check_unchanged, read_chunks
 
 _SMALLEST_PART_BYTES = 5 * 2**20
@@ -25,26 +25,28 @@ _TRIES = 3
 _md5 = functools.partial(hashlib.md5, usedforsecurity=False)
 _ONE_COPY_BYTES = 512 * 2**20
 
-Charge = Callable[[int], Moved]
+Reserve = Callable[[int], Moved]
 Check = Callable[[], None]
 
 
-def copy_in_s3(wanted: Wanted, destination: Root, settings: Settings, charge: Charge, check: Check) -> None:
+def copy_in_s3(
+    request: CopyRequest, destination: PrefixStore, settings: Settings, reserve: Reserve, check: Check
+) -> None:
     """Let S3 copy the object; none of its bytes come through here. It appears whole, or not at all."""
-    source_bucket, _, source_key = wanted.source_path.partition("/")
+    source_bucket, _, source_key = request.source_path.partition("/")
     copy_source = {"Bucket": source_bucket, "Key": source_key}
-    if wanted.version.size <= _ONE_COPY_BYTES:
-        moved = charge(wanted.version.size)
+    if request.version.size <= _ONE_COPY_BYTES:
+        moved = reserve(request.version.size)
         try:
-            same = {"CopySourceIfMatch": wanted.version.mark, "IfNoneMatch": "*"}
-            _call(destination, wanted, "copy_object", CopySource=copy_source, **same)
+            same = {"CopySourceIfMatch": request.version.mark, "IfNoneMatch": "*"}
+            _call(destination, request, "copy_object", CopySource=copy_source, **same)
         except FileExistsError:
             # Which of the two conditions failed is not told.
-            check_unchanged(wanted)
+            check_unchanged(request)
             return
-        moved(wanted.version.size)
+        moved(request.version.size)
         return
-    upload = _Upload(wanted, destination, _part_bytes(wanted.version.size, _ONE_COPY_BYTES, settings))
+    upload = _Upload(request, destination, _part_bytes(request.version.size, _ONE_COPY_BYTES, settings))
 
     def send(number: int, begin: int, end: int) -> str:
         check()
@@ -53,37 +55,39 @@ def copy_in_s3(wanted: Wanted, destination: Root, settings: Settings, charge: Ch
         return str(answer["CopyPartResult"]["ETag"])
 
     with upload.aborted_by_errors():
-        moved = charge(wanted.version.size - upload.bytes_done)
+        moved = reserve(request.version.size - upload.bytes_done)
         for piece in upload.missing():
             upload.add(send(*piece))
             moved(piece[2] - piece[1])
-        check_unchanged(wanted)
+        check_unchanged(request)
     upload.complete()
 
 
-def upload_to_s3(wanted: Wanted, destination: Root, settings: Settings, charge: Charge, check: Check) -> None:
+def upload_to_s3(
+    request: CopyRequest, destination: PrefixStore, settings: Settings, reserve: Reserve, check: Check
+) -> None:
     """Copy through this machine: small files by one conditional put, others in parts, completed at the end."""
-    size = wanted.version.size
-    digest = Digest(wanted.version)
+    size = request.version.size
+    digest = Digest(request.version)
     if size <= max(settings.chunk_bytes, _SMALLEST_PART_BYTES):
-        moved = charge(size)
-        data = b"".join(read_chunks(wanted, 0, settings))
+        moved = reserve(size)
+        data = b"".join(read_chunks(request, 0, settings))
         moved(len(data))
         digest.update(data)
-        check_size(len(data), wanted.version, wanted.source_url)
-        check_digest(digest, wanted.source, wanted.path)
+        check_size(len(data), request.version, request.source_url)
+        check_digest(digest, request.source, request.path)
         check()
-        _put(destination, wanted, data)
+        _put(destination, request, data)
         return
     # As small as S3 has them, so that they fit in memory.
     part_bytes = _part_bytes(size, _SMALLEST_PART_BYTES, settings)
     settings = dataclasses.replace(settings, chunk_bytes=min(settings.chunk_bytes, part_bytes))
-    upload = _Upload(wanted, destination, part_bytes)
-    moved = charge(size - upload.bytes_done)
+    upload = _Upload(request, destination, part_bytes)
+    moved = reserve(size - upload.bytes_done)
     resumed = upload.bytes_done > 0
 
     def counted() -> Iterator[bytes]:
-        for data in read_chunks(wanted, upload.bytes_done, settings):
+        for data in read_chunks(request, upload.bytes_done, settings):
             check()
             moved(len(data))
             digest.update(data)
@@ -99,7 +103,7 @@ def upload_to_s3(wanted: Wanted, destination: Root, settings: Settings, charge: 
             upload.add(upload.send(number, body))
         if not resumed:
             # Parts of an upload cannot be read back, so a resumed one is checked by sizes and part checksums only.
-            check_digest(digest, wanted.source, wanted.path)
+            check_digest(digest, request.source, request.path)
     upload.complete()
 
 
@@ -110,17 +114,17 @@ def _part_bytes(size: int, wanted_bytes: int, settings: Settings) -> int:
 class _Upload:
     """A multipart upload that survives a kill: its id is in the journal, its parts are known to S3."""
 
-    def __init__(self, wanted: Wanted, destination: Root, part_bytes: int) -> None:
-        self._wanted = wanted
+    def __init__(self, request: CopyRequest, destination: PrefixStore, part_bytes: int) -> None:
+        self._wanted = request
         self._destination = destination
         self._pieces = [
-            (number, *piece) for number, piece in enumerate(chunks(0, wanted.version.size, part_bytes), start=1)
+            (number, *piece) for number, piece in enumerate(chunks(0, request.version.size, part_bytes), start=1)
         ]
-        self._journal = Journal(wanted, destination)
+        self._journal = Journal(request, destination)
         self._id = self._journal.read()
         self._etags = self._parts_there() if self._id else []
         if not self._id:
-            self._id = str(_call(destination, wanted, "create_multipart_upload")["UploadId"])
+            self._id = str(_call(destination, request, "create_multipart_upload")["UploadId"])
             self._journal.write(self._id)
 
     @property
@@ -246,16 +250,16 @@ def _spooled(data: Iterator[bytes], part_bytes: int) -> Iterator[io.BufferedRand
             yield part
 
 
-def _put(destination: Root, wanted: Wanted, data: bytes) -> None:
+def _put(destination: PrefixStore, request: CopyRequest, data: bytes) -> None:
     try:
-        _call(destination, wanted, "put_object", Body=data, IfNoneMatch="*")
+        _call(destination, request, "put_object", Body=data, IfNoneMatch="*")
     except FileExistsError:
         return  # somebody wrote it meanwhile: theirs stays
 
 
-def _call(destination: Root, wanted: Wanted, method: str, **arguments: Any) -> dict[str, Any]:
+def _call(destination: PrefixStore, request: CopyRequest, method: str, **arguments: Any) -> dict[str, Any]:
     """Call S3 about the destination object; FileExistsError when its precondition failed."""
-    bucket, _, key = destination.path(wanted.path).partition("/")
+    bucket, _, key = destination.path(request.path).partition("/")
     try:
         answer: dict[str, Any] = destination.fs.call_s3(method, Bucket=bucket, Key=key, **arguments)
     except FileExistsError:
@@ -263,6 +267,6 @@ def _call(destination: Root, wanted: Wanted, method: str, **arguments: Any) -> d
     except OSError as error:
         # s3fs reports a failed precondition as "invalid argument", as it does other things: only that one is ours.
         if error.errno == errno.EINVAL and "recondition" in str(error):
-            raise FileExistsError(destination.url(wanted.path)) from error
+            raise FileExistsError(destination.url(request.path)) from error
         raise
     return answer

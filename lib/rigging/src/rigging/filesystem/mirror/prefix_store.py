@@ -1,4 +1,4 @@
-"""A prefix made usable: its filesystem, what that can do, and the way from relative paths to its own and back."""
+"""A prefix with its filesystem: paths below it, entries and listings, and the kind of storage that it is on."""
 
 import functools
 import os
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 Info = dict[str, Any]
 
 
-class Store(StrEnum):
-    """What kind of storage a prefix is on; the way to copy depends on it."""
+class StoreKind(StrEnum):
+    """Kinds of storage that are copied to and from in different ways."""
 
     LOCAL = "local"
     MEMORY = "memory"
@@ -27,22 +27,22 @@ class Store(StrEnum):
     OTHER = "other"
 
 
-_STORES = {"memory": Store.MEMORY, "gs": Store.GCS, "s3": Store.S3}
+_KINDS = {"memory": StoreKind.MEMORY, "gs": StoreKind.GCS, "s3": StoreKind.S3}
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
+class PrefixStore:
     """A prefix and its filesystem.
 
     Args:
         prefix: What it was made from.
-        store: The kind of storage.
+        kind: What the storage is.
         fs: The filesystem itself, without the cross-region guard: the mirror charges the budget by itself.
         base: The prefix's own path there, without a slash at the end.
     """
 
     prefix: Prefix
-    store: Store
+    kind: StoreKind
     fs: "AbstractFileSystem"
     base: str
 
@@ -67,7 +67,7 @@ class Root:
 
     def find(self, relative: str, **kwargs: Any) -> dict[str, Info]:
         """Return everything below a directory, or the file itself, by relative path; {} when there is nothing."""
-        if self.store is Store.LOCAL and not kwargs:
+        if self.kind is StoreKind.LOCAL and not kwargs:
             return dict(_scan(self.path(relative), relative))
         try:
             found = self.fs.find(self.path(relative), detail=True, **kwargs)
@@ -95,36 +95,36 @@ class Root:
         return by_path
 
 
-def local_root() -> Root:
+def local_store() -> PrefixStore:
     """Return the prefix of this process; MARIN_PREFIX is read at each call."""
     prefix = local_prefix()
-    return _root(prefix, os.getpid())
+    return _store_of(prefix, os.getpid())
 
 
-def other_roots() -> tuple[Root, ...]:
+def other_stores() -> tuple[PrefixStore, ...]:
     """Return the prefixes of the other regions, in the order to look into them."""
-    return tuple(_root(prefix, os.getpid()) for prefix in other_prefixes())
+    return tuple(_store_of(prefix, os.getpid()) for prefix in other_prefixes())
 
 
 # Filesystems with an event loop cannot be used after a fork: one per process.
 @functools.lru_cache(maxsize=256)
-def _root(prefix: Prefix, process: int) -> Root:
+def _store_of(prefix: Prefix, process: int) -> PrefixStore:
     del process
     path = local_path(prefix.url)
     if path is not None:
         from fsspec.implementations.local import LocalFileSystem
 
-        return Root(prefix, Store.LOCAL, LocalFileSystem(auto_mkdir=True), path.rstrip("/"))
+        return PrefixStore(prefix, StoreKind.LOCAL, LocalFileSystem(auto_mkdir=True), path.rstrip("/"))
     from fsspec.core import url_to_fs
 
-    store = _STORES.get(url_scheme(prefix.url), Store.OTHER)
+    kind = _KINDS.get(url_scheme(prefix.url), StoreKind.OTHER)
     # Listings that are remembered would hide what other processes have written since.
-    options = {"use_listings_cache": False} if store in (Store.GCS, Store.S3) else {}
+    options = {"use_listings_cache": False} if kind in (StoreKind.GCS, StoreKind.S3) else {}
     try:
         fs, base = url_to_fs(prefix.url, **options)
     except (ValueError, ImportError) as error:
         raise InvalidRequest(f"prefix {prefix.url!r} cannot be used: {error}") from error
-    return Root(prefix, store, fs, base.rstrip("/"))
+    return PrefixStore(prefix, kind, fs, base.rstrip("/"))
 
 
 def _scan(path: str, relative: str) -> Iterator[tuple[str, Info]]:

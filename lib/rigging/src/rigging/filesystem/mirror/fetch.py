@@ -8,11 +8,11 @@ from itertools import groupby
 
 from rigging.filesystem.budget import TransferBudget
 from rigging.filesystem.mirror.batch import copy_small_files
-from rigging.filesystem.mirror.bill import Bill, Purse
+from rigging.filesystem.mirror.charges import BudgetReservation, TransferCharge
+from rigging.filesystem.mirror.copy_lock import copy_lock, stripe
 from rigging.filesystem.mirror.paths import is_private
-from rigging.filesystem.mirror.plan import Settings, Wanted, Way, version_of, way
-from rigging.filesystem.mirror.root import Root, Store, local_root, other_roots
-from rigging.filesystem.mirror.single_flight import only_copier, stripe
+from rigging.filesystem.mirror.plan import CopyMethod, CopyRequest, Settings, copy_method, version_of
+from rigging.filesystem.mirror.prefix_store import PrefixStore, StoreKind, local_store, other_stores
 from rigging.filesystem.mirror.to_gcs import rewrite_in_gcs, rewrite_small_in_gcs, upload_to_gcs
 from rigging.filesystem.mirror.to_local import SourceChangedError, copy_to_local
 from rigging.filesystem.mirror.to_other import copy_under_temporary_name
@@ -26,10 +26,10 @@ _ATTEMPTS = 3
 _GROUP_FILES = 128
 
 #: Told of each file that is there, and how many bytes have moved for it.
-Done = Callable[[Wanted, int], None]
+Done = Callable[[CopyRequest, int], None]
 
 
-def bring(path: str, settings: Settings, budget: TransferBudget | None = None, done: Done | None = None) -> None:
+def fetch(path: str, settings: Settings, budget: TransferBudget | None = None, done: Done | None = None) -> None:
     """Copy a file that the local prefix does not have from the first region that has it.
 
     Raises:
@@ -37,14 +37,14 @@ def bring(path: str, settings: Settings, budget: TransferBudget | None = None, d
         IsADirectoryError: It is a directory there.
         TransferBudgetExceeded: The budget does not allow it; nothing was copied.
     """
-    copy_files([locate(path)], local_root(), settings, done, budget=budget)
+    copy_files([locate(path)], local_store(), settings, done, budget=budget)
 
 
-def bring_many(
+def fetch_many(
     paths: Iterable[str], settings: Settings, budget: TransferBudget | None = None, done: Done | None = None
 ) -> None:
     """Copy what the local prefix does not have of several files, many at once; what exists nowhere is passed over."""
-    local = local_root()
+    local = local_store()
     missing = [path for path in paths if not is_private(path)]
     if len(missing) == 1:
         missing = [path for path in missing if local.info(path) is None]
@@ -52,30 +52,30 @@ def bring_many(
         with ThreadPoolExecutor(max_workers=min(len(missing), settings.workers)) as pool:
             known = list(pool.map(local.info, missing))
         missing = [path for path, info in zip(missing, known, strict=True) if info is None]
-    if not missing or not other_roots():
+    if not missing or not other_stores():
         return
     if len(missing) == 1:
         found = [_locate(missing[0])]
     else:
         with ThreadPoolExecutor(max_workers=min(len(missing), settings.workers)) as pool:
             found = list(pool.map(_locate, missing))
-    copy_files([wanted for wanted in found if wanted is not None], local, settings, done, budget=budget)
+    copy_files([request for request in found if request is not None], local, settings, done, budget=budget)
 
 
-def locate(path: str) -> Wanted:
-    """Find a file in the other regions; errors as for `bring`."""
-    wanted = _locate(path)
-    if wanted is None:
+def locate(path: str) -> CopyRequest:
+    """Find a file in the other regions; errors as for `fetch`."""
+    request = _locate(path)
+    if request is None:
         if elsewhere(path) is not None:
             raise IsADirectoryError(errno.EISDIR, "a directory cannot be read as a file", f"mirror://{path}")
-        searched = ", ".join(root.prefix.url for root in (local_root(), *other_roots()))
+        searched = ", ".join(store.prefix.url for store in (local_store(), *other_stores()))
         raise FileNotFoundError(errno.ENOENT, f"no region has this file (looked in {searched})", f"mirror://{path}")
-    return wanted
+    return request
 
 
 def copy_files(
-    files: Sequence[Wanted],
-    destination: Root,
+    files: Sequence[CopyRequest],
+    destination: PrefixStore,
     settings: Settings,
     done: Done | None = None,
     label: str = "",
@@ -95,10 +95,10 @@ def copy_files(
         TransferBudgetExceeded: Not all of it fits; then nothing is copied.
     """
     groups = _groups(files, destination)
-    with Purse.of(files, destination, label, budget) as purse:
+    with BudgetReservation.of(files, destination, label, budget) as reservation:
 
-        def work(group: Sequence[Wanted]) -> None:
-            _copy_group(group, destination, settings, purse, done)
+        def work(group: Sequence[CopyRequest]) -> None:
+            _copy_group(group, destination, settings, reservation, done)
 
         if min(settings.workers, len(groups)) <= 1:
             for group in groups:
@@ -116,14 +116,14 @@ def copy_files(
                 future.result()
 
 
-def _groups(files: Sequence[Wanted], destination: Root) -> list[list[Wanted]]:
+def _groups(files: Sequence[CopyRequest], destination: PrefixStore) -> list[list[CopyRequest]]:
     """Divide files into what one worker copies in one go: of one stripe, or one file where files are claimed singly."""
-    if destination.store is Store.LOCAL:
+    if destination.kind is StoreKind.LOCAL:
         # Between local disks a copy is a few system calls; more threads would only hand the interpreter to and fro.
-        return [list(files)] if _all_local(files) else [[wanted] for wanted in files]
-    by_stripe: dict[str, list[Wanted]] = {}
-    for wanted in files:
-        by_stripe.setdefault(stripe(wanted), []).append(wanted)
+        return [list(files)] if _all_local(files) else [[request] for request in files]
+    by_stripe: dict[str, list[CopyRequest]] = {}
+    for request in files:
+        by_stripe.setdefault(stripe(request), []).append(request)
     return [
         group[start : start + _GROUP_FILES]
         for group in by_stripe.values()
@@ -131,98 +131,111 @@ def _groups(files: Sequence[Wanted], destination: Root) -> list[list[Wanted]]:
     ]
 
 
-def _all_local(files: Sequence[Wanted]) -> bool:
-    return all(wanted.source.store is Store.LOCAL for wanted in files)
+def _all_local(files: Sequence[CopyRequest]) -> bool:
+    return all(request.source.kind is StoreKind.LOCAL for request in files)
 
 
 def _copy_group(
-    group: Sequence[Wanted], destination: Root, settings: Settings, purse: Purse, done: Done | None
+    group: Sequence[CopyRequest],
+    destination: PrefixStore,
+    settings: Settings,
+    reservation: BudgetReservation,
+    done: Done | None,
 ) -> None:
-    if destination.store is Store.LOCAL:
+    if destination.kind is StoreKind.LOCAL:
         known: set[str] = set()
-        for wanted in copy_small_files(group, destination, purse, done, known) if len(group) > 1 else group:
-            _copy(wanted, destination, settings, purse, lambda: None, done, known)
+        for request in copy_small_files(group, destination, reservation, done, known) if len(group) > 1 else group:
+            _copy(request, destination, settings, reservation, lambda: None, done, known)
         return
-    with only_copier(stripe(group[0]), destination, settings) as check:
-        for wanted in _together(group, destination, purse, check, done):
+    with copy_lock(stripe(group[0]), destination, settings) as check:
+        for request in _together(group, destination, reservation, check, done):
             check()
-            _copy(wanted, destination, settings, purse, check, done, set())
+            _copy(request, destination, settings, reservation, check, done, set())
 
 
 def _together(
-    group: Sequence[Wanted], destination: Root, purse: Purse, check: Callable[[], None], done: Done | None
-) -> list[Wanted]:
+    group: Sequence[CopyRequest],
+    destination: PrefixStore,
+    reservation: BudgetReservation,
+    check: Callable[[], None],
+    done: Done | None,
+) -> list[CopyRequest]:
     """Copy those files at once for which there is a way to; return the others."""
-    if destination.store is not Store.GCS or len(group) == 1:
+    if destination.kind is not StoreKind.GCS or len(group) == 1:
         return list(group)
-    rest: list[Wanted] = []
-    for source, files in groupby(group, key=lambda wanted: wanted.source):
-        if way(source, destination) is Way.SERVER_SIDE:
-            rest += rewrite_small_in_gcs(list(files), destination, purse, check, done)
+    rest: list[CopyRequest] = []
+    for source, files in groupby(group, key=lambda request: request.source):
+        if copy_method(source, destination) is CopyMethod.SERVER_SIDE:
+            rest += rewrite_small_in_gcs(list(files), destination, reservation, check, done)
         else:
             rest += files
     return rest
 
 
 def _copy(
-    wanted: Wanted,
-    destination: Root,
+    request: CopyRequest,
+    destination: PrefixStore,
     settings: Settings,
-    purse: Purse,
+    reservation: BudgetReservation,
     check: Callable[[], None],
     done: Done | None,
     known: set[str],
 ) -> None:
-    bill = purse.bill(wanted)
+    charge = reservation.charge_for(request)
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            _transfer(wanted, destination, settings, bill, check, known)
+            _transfer(request, destination, settings, charge, check, known)
         except SourceChangedError as error:
-            bill.cancel()
+            charge.cancel()
             if attempt == _ATTEMPTS:
                 raise
             logger.info("%s; starting over", error)
-            wanted = locate(wanted.path)
-            bill = purse.bill(wanted)
+            request = locate(request.path)
+            charge = reservation.charge_for(request)
         except BaseException:
-            bill.cancel()
+            charge.cancel()
             raise
         else:
             break
-    bill.pay()
-    if bill.bytes_moved:
-        logger.debug("mirrored %s: %d bytes", wanted.source_url, bill.bytes_moved)
+    charge.settle()
+    if charge.bytes_moved:
+        logger.debug("mirrored %s: %d bytes", request.source_url, charge.bytes_moved)
     if done is not None:
-        done(wanted, bill.bytes_moved)
+        done(request, charge.bytes_moved)
 
 
 def _transfer(
-    wanted: Wanted, destination: Root, settings: Settings, bill: Bill, check: Callable[[], None], known: set[str]
+    request: CopyRequest,
+    destination: PrefixStore,
+    settings: Settings,
+    charge: TransferCharge,
+    check: Callable[[], None],
+    known: set[str],
 ) -> None:
-    how = way(wanted.source, destination)
-    if how is Way.TO_LOCAL_FILE:
-        copy_to_local(wanted, destination, settings, bill.charge, known)
-    elif how is Way.SERVER_SIDE:
+    how = copy_method(request.source, destination)
+    if how is CopyMethod.TO_LOCAL_FILE:
+        copy_to_local(request, destination, settings, charge.reserve, known)
+    elif how is CopyMethod.SERVER_SIDE:
         # The store itself refuses, at no cost, what is there by now.
-        if destination.store is Store.GCS:
-            rewrite_in_gcs(wanted, destination, bill.charge, check)
+        if destination.kind is StoreKind.GCS:
+            rewrite_in_gcs(request, destination, charge.reserve, check)
         else:
-            copy_in_s3(wanted, destination, settings, bill.charge, check)
-    elif destination.info(wanted.path) is not None:
+            copy_in_s3(request, destination, settings, charge.reserve, check)
+    elif destination.info(request.path) is not None:
         return
-    elif how is Way.UNDER_TEMPORARY_NAME:
-        copy_under_temporary_name(wanted, destination, settings, bill.charge, check)
-    elif destination.store is Store.GCS:
-        upload_to_gcs(wanted, destination, settings, bill.charge, check)
+    elif how is CopyMethod.UNDER_TEMPORARY_NAME:
+        copy_under_temporary_name(request, destination, settings, charge.reserve, check)
+    elif destination.kind is StoreKind.GCS:
+        upload_to_gcs(request, destination, settings, charge.reserve, check)
     else:
-        upload_to_s3(wanted, destination, settings, bill.charge, check)
+        upload_to_s3(request, destination, settings, charge.reserve, check)
 
 
-def _locate(path: str) -> Wanted | None:
+def _locate(path: str) -> CopyRequest | None:
     if is_private(path):
         return None
-    others = other_roots()
-    for root, info in zip(others, in_parallel(lambda root: root.info(path), others), strict=True):
+    others = other_stores()
+    for store, info in zip(others, in_parallel(lambda store: store.info(path), others), strict=True):
         if info is not None and info["type"] != "directory":
-            return Wanted(path, root, version_of(info, root.url(path)))
+            return CopyRequest(path, store, version_of(info, store.url(path)))
     return None

@@ -4,13 +4,13 @@ import os
 import threading
 from typing import Any
 
-from rigging.filesystem.mirror.plan import FileVersion, Settings, Wanted
-from rigging.filesystem.mirror.root import local_root
-from rigging.filesystem.mirror.single_flight import SMALL_BYTES, only_copier, stripe
+from rigging.filesystem.mirror.copy_lock import SMALL_BYTES, copy_lock, stripe
+from rigging.filesystem.mirror.plan import CopyRequest, FileVersion, Settings
+from rigging.filesystem.mirror.prefix_store import local_store
 
 
-def wanted(path: str, size: int) -> Wanted:
-    return Wanted(path, local_root(), FileVersion(size, "1"))
+def wanted(path: str, size: int) -> CopyRequest:
+    return CopyRequest(path, local_store(), FileVersion(size, "1"))
 
 
 def test_a_file_has_one_lock_and_large_files_have_locks_of_their_own(make_regions: Any) -> None:
@@ -29,7 +29,7 @@ def test_a_forked_child_does_not_wait_for_its_parents_threads(make_regions: Any)
     entered, leave = threading.Event(), threading.Event()
 
     def copy() -> None:
-        with only_copier("a", local_root(), Settings()):
+        with copy_lock("a", local_store(), Settings()):
             entered.set()
             leave.wait(30)
 
@@ -41,7 +41,7 @@ def test_a_forked_child_does_not_wait_for_its_parents_threads(make_regions: Any)
         done = threading.Event()
 
         def copy_in_child() -> None:
-            with only_copier("a", local_root(), Settings()):
+            with copy_lock("a", local_store(), Settings()):
                 done.set()
 
         threading.Thread(target=copy_in_child, daemon=True).start()
@@ -62,7 +62,7 @@ def test_two_threads_copy_one_file_one_after_the_other(make_regions: Any) -> Non
         nonlocal inside, most
         together.wait()
         for _ in range(20):
-            with only_copier("a", local_root(), Settings()):
+            with copy_lock("a", local_store(), Settings()):
                 with guard:
                     inside += 1
                     most = max(most, inside)

@@ -1,4 +1,4 @@
-"""What copies cost: all of them reserved before the first byte moves, each paid for by itself, the rest given back."""
+"""The cost of copies: all reserved before the first byte moves, each settled by itself, the rest given back."""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -6,12 +6,12 @@ from types import TracebackType
 from typing import Self
 
 from rigging.filesystem.budget import Reservation, TransferBudget, current_budget
-from rigging.filesystem.mirror.plan import Wanted
+from rigging.filesystem.mirror.plan import CopyRequest
+from rigging.filesystem.mirror.prefix_store import PrefixStore
 from rigging.filesystem.mirror.regions import Prefix, crosses_regions
-from rigging.filesystem.mirror.root import Root
 
 
-class Bill:
+class TransferCharge:
     """Charges one copy: reserved before bytes move, given back unless they moved and the copy stands."""
 
     __slots__ = ("_reservation", "_reserve", "_url", "bytes_moved")
@@ -22,14 +22,14 @@ class Bill:
         self._reservation: Reservation | None = None
         self.bytes_moved = 0
 
-    def charge(self, n: int) -> Callable[[int], None]:
-        """Reserve `n` bytes instead of what was reserved before; returns what is told of bytes as they move."""
+    def reserve(self, n: int) -> Callable[[int], None]:
+        """Reserve `n` bytes instead of what was reserved before; returns the counter of bytes that move."""
         self.cancel()
         if self._reserve is not None:
             self._reservation = self._reserve(n, self._url)
         return self._moved
 
-    def pay(self) -> None:
+    def settle(self) -> None:
         """Keep what moved as crossed."""
         if self._reservation is not None:
             self._reservation.settle(self.bytes_moved)
@@ -45,10 +45,10 @@ class Bill:
         self.bytes_moved += n
 
 
-class Purse:
-    """What is reserved for all files of one transfer; thread-safe.
+class BudgetReservation:
+    """Bytes reserved in the budget for all files of one transfer; thread-safe.
 
-    Left at its end, it gives back what no file has taken: files that others have copied, parts that were there.
+    At the end of its block it gives back what no file has taken: files that others have copied, parts that were there.
     """
 
     def __init__(self, whole: Reservation, destination: Prefix) -> None:
@@ -57,8 +57,12 @@ class Purse:
 
     @classmethod
     def of(
-        cls, files: Sequence[Wanted], destination: Root, label: str = "", budget: TransferBudget | None = None
-    ) -> "Purse":
+        cls,
+        files: Sequence[CopyRequest],
+        destination: PrefixStore,
+        label: str = "",
+        budget: TransferBudget | None = None,
+    ) -> "BudgetReservation":
         """Reserve what `files` cost.
 
         One file alone is reserved when it is claimed: of many who want it at once, only its copier pays.
@@ -66,15 +70,15 @@ class Purse:
         Raises:
             TransferBudgetExceeded: Not all of it fits; nothing is reserved.
         """
-        wanted = bytes_charged(files, destination) if len(files) > 1 else 0
+        charged = bytes_charged(files, destination) if len(files) > 1 else 0
         if not label and files:
             label = files[0].source_url + (f" and {len(files) - 1} more" if len(files) > 1 else "")
-        return cls((budget or current_budget()).reserve(wanted, label), destination.prefix)
+        return cls((budget or current_budget()).reserve(charged, label), destination.prefix)
 
-    def bill(self, wanted: Wanted) -> Bill:
-        """Open a bill for a file, or for several of one source of which it is the first."""
-        crosses = crosses_regions(wanted.source.prefix, self._destination)
-        return Bill(self._whole.take if crosses else None, wanted.source_url)
+    def charge_for(self, request: CopyRequest) -> TransferCharge:
+        """Return the charge of a file, or of several from one source of which it is the first."""
+        crosses = crosses_regions(request.source.prefix, self._destination)
+        return TransferCharge(self._whole.take if crosses else None, request.source_url)
 
     def __enter__(self) -> Self:
         return self
@@ -85,14 +89,14 @@ class Purse:
         self._whole.release()
 
 
-def bytes_charged(files: Sequence[Wanted], destination: Root) -> int:
+def bytes_charged(files: Sequence[CopyRequest], destination: PrefixStore) -> int:
     """Return how many bytes of `files` count against the budget."""
     charged = 0
     for source, some in groupby(files, key=_source):
         if crosses_regions(source.prefix, destination.prefix):
-            charged += sum(wanted.version.size for wanted in some)
+            charged += sum(request.version.size for request in some)
     return charged
 
 
-def _source(wanted: Wanted) -> Root:
-    return wanted.source
+def _source(request: CopyRequest) -> PrefixStore:
+    return request.source

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rigging.filesystem import crossing
-from rigging.filesystem.crossing import bytes_cross, configured_region, is_paid_for
+from rigging.filesystem import region_check
+from rigging.filesystem.region_check import bytes_cross, configured_region, is_paid_for
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_bytes_cross_unless_both_are_known_to_be_in_one_place(location: str | No
 def test_who_pays_is_logged_once_for_each_thing_and_region(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(crossing, "_told", set())
+    monkeypatch.setattr(region_check, "_told", set())
     monkeypatch.delenv("MARIN_I_WILL_PAY_FOR_ALL_FEES", raising=False)
     assert not is_paid_for("gs://b", "us")
     monkeypatch.setenv("MARIN_I_WILL_PAY_FOR_ALL_FEES", "  ")
@@ -47,7 +47,7 @@ def test_the_table_of_prefixes_says_where_other_stores_buckets_are(
     table.write_text("prefixes:\n  us-east-1: s3://one/a\n  eu-west-1: s3://two\n")
     monkeypatch.setenv("MARIN_MIRROR_CONFIG", str(table))
     monkeypatch.setenv("MARIN_PREFIX", "s3://here/x")
-    monkeypatch.setattr(crossing, "marin_region", lambda: "where-this-is")
+    monkeypatch.setattr(region_check, "marin_region", lambda: "where-this-is")
     assert configured_region("s3", "one") == "us-east-1"
     assert configured_region("s3", "two") == "eu-west-1"
     assert configured_region("s3", "here") == "where-this-is"

@@ -3,7 +3,7 @@
 import pytest
 
 from rigging.filesystem.budget import TransferBudget, TransferBudgetExceeded
-from rigging.filesystem.mirror.bill import Bill
+from rigging.filesystem.mirror.charges import TransferCharge
 
 
 @pytest.fixture
@@ -12,42 +12,42 @@ def hundred() -> TransferBudget:
 
 
 def test_what_is_charged_is_reserved_at_once_and_kept_when_it_is_paid(hundred: TransferBudget) -> None:
-    bill = Bill(hundred.reserve, "gs://b/x")
-    moved = bill.charge(60)
+    charge = TransferCharge(hundred.reserve, "gs://b/x")
+    moved = charge.reserve(60)
     assert hundred.bytes_used == 60
     moved(20)
     moved(30)
-    assert (bill.bytes_moved, hundred.bytes_used) == (50, 60)
-    bill.pay()
+    assert (charge.bytes_moved, hundred.bytes_used) == (50, 60)
+    charge.settle()
     assert hundred.bytes_used == 50, "what did not move is given back"
-    bill.cancel()
+    charge.cancel()
     assert hundred.bytes_used == 50, "what is paid stays paid"
 
 
 def test_a_copy_that_does_not_stand_costs_nothing(hundred: TransferBudget) -> None:
-    bill = Bill(hundred.reserve, "gs://b/x")
-    bill.charge(60)(40)
-    bill.cancel()
-    assert (bill.bytes_moved, hundred.bytes_used) == (0, 0)
+    charge = TransferCharge(hundred.reserve, "gs://b/x")
+    charge.reserve(60)(40)
+    charge.cancel()
+    assert (charge.bytes_moved, hundred.bytes_used) == (0, 0)
 
 
 def test_a_new_charge_takes_the_place_of_the_former(hundred: TransferBudget) -> None:
-    bill = Bill(hundred.reserve, "gs://b/x")
-    bill.charge(60)(40)
-    bill.charge(80)(10)
-    assert (bill.bytes_moved, hundred.bytes_used) == (10, 80)
+    charge = TransferCharge(hundred.reserve, "gs://b/x")
+    charge.reserve(60)(40)
+    charge.reserve(80)(10)
+    assert (charge.bytes_moved, hundred.bytes_used) == (10, 80)
     with pytest.raises(TransferBudgetExceeded, match="gs://b/x"):
-        bill.charge(101)
+        charge.reserve(101)
     assert hundred.bytes_used == 0
 
 
 def test_what_does_not_cross_is_counted_and_not_charged() -> None:
-    bill = Bill(None, "gs://b/x")
-    bill.charge(60)(40)
-    bill.pay()
-    assert bill.bytes_moved == 40
-    bill.cancel()
-    assert bill.bytes_moved == 0
+    charge = TransferCharge(None, "gs://b/x")
+    charge.reserve(60)(40)
+    charge.settle()
+    assert charge.bytes_moved == 40
+    charge.cancel()
+    assert charge.bytes_moved == 0
 
 
 class TestReservations:

@@ -13,24 +13,24 @@ import zlib
 from collections.abc import Callable, Iterator
 
 from rigging.filesystem.mirror.paths import LOCK_SUFFIX, PRIVATE_DIRECTORY
-from rigging.filesystem.mirror.plan import Settings, Wanted
-from rigging.filesystem.mirror.root import Root, Store
+from rigging.filesystem.mirror.plan import CopyRequest, Settings
+from rigging.filesystem.mirror.prefix_store import PrefixStore, StoreKind
 
 SMALL_BYTES = 64 * 2**20
 _SMALL_STRIPES = 64
 _LARGE_STRIPES = 4096
 
 
-def stripe(wanted: Wanted) -> str:
+def stripe(request: CopyRequest) -> str:
     """Return the name of the lock that a file falls on."""
-    number = zlib.crc32(os.fsencode(wanted.path))
-    if wanted.version.size <= SMALL_BYTES:
+    number = zlib.crc32(os.fsencode(request.path))
+    if request.version.size <= SMALL_BYTES:
         return f"small-{number % _SMALL_STRIPES:02x}"
     return f"large-{number % _LARGE_STRIPES:03x}"
 
 
 @contextlib.contextmanager
-def only_copier(name: str, destination: Root, settings: Settings) -> Iterator[Callable[[], None]]:
+def copy_lock(name: str, destination: PrefixStore, settings: Settings) -> Iterator[Callable[[], None]]:
     """Hold a stripe during the block, waiting for whoever has it.
 
     Yields:
@@ -38,7 +38,7 @@ def only_copier(name: str, destination: Root, settings: Settings) -> Iterator[Ca
     """
     url = destination.url(f"{PRIVATE_DIRECTORY}/locks/{name}{LOCK_SUFFIX}")
     with _only_in_process(url):
-        if destination.store is Store.MEMORY:
+        if destination.kind is StoreKind.MEMORY:
             # Nobody outside of this process can see the files.
             yield lambda: None
             return

@@ -7,7 +7,7 @@ from fsspec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
 from rigging.filesystem.mirror.paths import PROTOCOL, relative_path
-from rigging.filesystem.mirror.root import Info, Root, local_root
+from rigging.filesystem.mirror.prefix_store import Info, PrefixStore, local_store
 from rigging.filesystem.mirror.union import elsewhere, union_find, union_info, union_list
 
 # fsspec takes strings, path objects, and lists of them.
@@ -43,7 +43,7 @@ class UnionFileSystem(AbstractFileSystem):  # type: ignore[misc]
         found = union_info(relative)
         if found is None:
             if not relative:
-                return {"name": "", "size": 0, "type": "directory", "mirror_prefix": local_root().prefix.url}
+                return {"name": "", "size": 0, "type": "directory", "mirror_prefix": local_store().prefix.url}
             raise missing(relative)
         return found
 
@@ -88,37 +88,37 @@ class UnionFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def created(self, path: MirrorPath) -> Any:
         """Return when the first region that has it says it was created."""
-        root, own = self._owner(path)
-        return root.fs.created(own)
+        store, own = self._owner(path)
+        return store.fs.created(own)
 
     def modified(self, path: MirrorPath) -> Any:
         """Return when the first region that has it says it was last changed."""
-        root, own = self._owner(path)
-        return root.fs.modified(own)
+        store, own = self._owner(path)
+        return store.fs.modified(own)
 
     def checksum(self, path: MirrorPath) -> Any:
         """Return what the first region that has it gives as a mark of this version."""
-        root, own = self._owner(path)
-        return root.fs.checksum(own)
+        store, own = self._owner(path)
+        return store.fs.checksum(own)
 
     def ukey(self, path: MirrorPath) -> Any:
         """Return what the first region that has it gives as a unique mark of this version."""
-        root, own = self._owner(path)
-        return root.fs.ukey(own)
+        store, own = self._owner(path)
+        return store.fs.ukey(own)
 
     def sign(self, path: MirrorPath, expiration: int = 100, **kwargs: Any) -> Any:
         """Return a signed URL to where the file is."""
-        root, own = self._owner(path)
-        return root.fs.sign(own, expiration=expiration, **kwargs)
+        store, own = self._owner(path)
+        return store.fs.sign(own, expiration=expiration, **kwargs)
 
     def invalidate_cache(self, path: str | None = None) -> None:
         """Forget listings that a region's filesystem remembers."""
-        root = local_root()
-        root.fs.invalidate_cache(None if path is None else root.path(self._strip_protocol(path)))
+        store = local_store()
+        store.fs.invalidate_cache(None if path is None else store.path(self._strip_protocol(path)))
 
-    def _owner(self, path: MirrorPath) -> tuple[Root, str]:
+    def _owner(self, path: MirrorPath) -> tuple[PrefixStore, str]:
         relative = self._strip_protocol(path)
-        local = local_root()
+        local = local_store()
         if local.info(relative) is not None:
             return local, local.path(relative)
         found = elsewhere(relative)
