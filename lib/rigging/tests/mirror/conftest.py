@@ -13,7 +13,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from rigging.filesystem.budget import TransferBudget, mirror_budget
-from rigging.filesystem.mirror.fs import MirrorFileSystem
+from rigging.mirror.fs import MirrorFileSystem
 from rigging.testing.gcs_server import GcsServer
 from rigging.testing.s3_server import S3Server
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from fsspec.tests import abstract
 
-from rigging.filesystem.mirror.fs import MirrorFileSystem
+from rigging.mirror.fs import MirrorFileSystem
 
 
 class MirrorFixtures(abstract.AbstractFixtures):

@@ -41,7 +41,7 @@ class CountedFileSystem(LocalFileSystem):
 fsspec.register_implementation("counted", CountedFileSystem)
 
 from rigging.filesystem.budget import current_budget
-from rigging.filesystem.mirror.fs import MirrorFileSystem
+from rigging.mirror.fs import MirrorFileSystem
 
 fs = MirrorFileSystem(heartbeat_interval=0.5, heartbeat_timeout=3.0)
 count = int(sys.argv[2])

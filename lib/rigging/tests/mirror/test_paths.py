@@ -7,15 +7,15 @@ import pytest
 
 from rigging.errors import InvalidRequest
 from rigging.filesystem.bucket_location import BUCKET_LOCATIONS
-from rigging.filesystem.mirror.fs import MirrorFileSystem
-from rigging.filesystem.mirror.paths import relative_path, without_hidden
-from rigging.filesystem.mirror.regions import (
+from rigging.filesystem.prefix_table import (
     canonical_url,
     crosses_regions,
     local_prefix,
     mirror_prefixes,
     other_prefixes,
 )
+from rigging.mirror.fs import MirrorFileSystem
+from rigging.mirror.paths import relative_path, without_hidden
 
 
 @pytest.fixture(autouse=True)

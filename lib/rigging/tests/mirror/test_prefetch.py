@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rigging import mirror as command
 from rigging.errors import InvalidRequest
 from rigging.filesystem import mirror_plan, mirror_prefetch
 from rigging.filesystem.budget import TransferBudget, TransferBudgetExceeded, mirror_budget
-from rigging.filesystem.mirror.prefetch import Progress
+from rigging.mirror import __main__ as command
+from rigging.mirror.prefetch import Progress
 
 PAIRS = [("local", "local"), ("local", "gcs"), ("gcs", "gcs"), ("gcs", "s3"), ("s3", "s3"), ("memory", "local")]
 
@@ -83,8 +83,8 @@ def test_the_first_failure_is_raised_and_the_rest_is_whole(make_regions: Any, bu
 
 
 def mirror_prefetch_of(plan: Any) -> None:
-    from rigging.filesystem.mirror.fetch import copy_files
-    from rigging.filesystem.mirror.plan import Settings
+    from rigging.mirror.copying.fetch import copy_files
+    from rigging.mirror.copying.request import Settings
 
     copy_files(plan.files, plan.destination, Settings())
 

@@ -16,7 +16,7 @@ import pytest
 import rigging.filesystem
 from rigging.errors import InvalidRequest
 from rigging.filesystem.budget import TransferBudget, TransferBudgetExceeded, mirror_budget
-from rigging.filesystem.mirror.fs import MirrorFileSystem
+from rigging.mirror.fs import MirrorFileSystem
 
 STORES = ("local", "memory", "gcs", "s3")
 PAIRS = tuple(itertools.product(STORES, STORES))

@@ -40,15 +40,15 @@ from rigging.filesystem.region_check import MARIN_CROSS_REGION_OVERRIDE_ENV, rec
 
 if TYPE_CHECKING:
     from rigging.filesystem.guard import CrossRegionGuardedFS
-    from rigging.filesystem.mirror.fs import MirrorFileSystem
-    from rigging.filesystem.mirror.prefetch import mirror_plan, mirror_prefetch
+    from rigging.mirror.fs import MirrorFileSystem
+    from rigging.mirror.prefetch import mirror_plan, mirror_prefetch
 
 # The guard stands on fsspec, the mirror on leases too, which stand on this package: loaded when first asked for.
 _LAZY = {
     "CrossRegionGuardedFS": "rigging.filesystem.guard",
-    "MirrorFileSystem": "rigging.filesystem.mirror.fs",
-    "mirror_plan": "rigging.filesystem.mirror.prefetch",
-    "mirror_prefetch": "rigging.filesystem.mirror.prefetch",
+    "MirrorFileSystem": "rigging.mirror.fs",
+    "mirror_plan": "rigging.mirror.prefetch",
+    "mirror_prefetch": "rigging.mirror.prefetch",
 }
 
 __all__ = [

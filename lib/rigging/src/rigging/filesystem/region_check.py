@@ -81,7 +81,7 @@ def configured_region(protocol: str, bucket: str) -> str | None:
 
     The bucket of the local prefix is where this machine is.
     """
-    from rigging.filesystem.mirror.regions import local_prefix, mirror_prefixes
+    from rigging.filesystem.prefix_table import local_prefix, mirror_prefixes
 
     local = local_prefix()
     for prefix in (local, *mirror_prefixes()):

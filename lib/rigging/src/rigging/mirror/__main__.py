@@ -1,0 +1,105 @@
+"""Mirror files and directories into the local prefix ahead of their use.
+
+usage: python -m rigging.mirror PATH... [--dry-run] [--budget-gb GB]
+
+Exit codes: 0 all is there; 1 a copy failed; 2 wrong arguments or paths; 3 it does not fit into the transfer budget.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+from rigging.errors import InvalidRequest, MarinError
+from rigging.filesystem.budget import TransferBudgetExceeded, current_budget, gib, mirror_budget
+from rigging.mirror.prefetch import PrefetchPlan, Progress, mirror_plan, mirror_prefetch
+
+_REPORT_SECONDS = 1.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.budget_gb is None:
+            return _run(options.paths, options.dry_run)
+        with mirror_budget(options.budget_gb):
+            return _run(options.paths, options.dry_run)
+    except TransferBudgetExceeded as error:
+        print(f"rigging.mirror: {error}; or --budget-gb here", file=sys.stderr)
+        return 3
+    except (InvalidRequest, FileNotFoundError) as error:
+        print(f"rigging.mirror: {error}", file=sys.stderr)
+        return 2
+    except (MarinError, OSError) as error:
+        print(f"rigging.mirror: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(paths: Sequence[str], dry_run: bool) -> int:
+    if dry_run:
+        _print_plan(mirror_plan(*paths))
+        return 0
+    printer = _Printer()
+    plan = mirror_prefetch(*paths, progress=printer.show)
+    printer.finish()
+    print(f"{len(plan.files)} files copied ({gib(plan.bytes_total)}), {plan.present} were there; {_budget_left()}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m rigging.mirror", description="Mirror files ahead of their use.")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="file or directory, relative to the prefix or in full")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be copied, from where; copy nothing")
+    parser.add_argument("--budget-gb", type=float, metavar="GB", help="transfer budget instead of the environment's")
+    return parser
+
+
+def _print_plan(plan: PrefetchPlan) -> None:
+    for request in plan.files:
+        print(f"{request.version.size:>15,}  {request.source_url}")
+    print(
+        f"would copy {len(plan.files)} files, {gib(plan.bytes_total)} ({plan.bytes_total} bytes), "
+        f"into {plan.destination.prefix.url}; {plan.present} are there"
+    )
+    by_source: dict[str, int] = {}
+    for request in plan.files:
+        by_source[request.source.prefix.url] = by_source.get(request.source.prefix.url, 0) + request.version.size
+    for source, count in sorted(by_source.items()):
+        print(f"  from {source}: {gib(count)}")
+    fits = "which is enough" if plan.bytes_charged <= current_budget().bytes_left else "which is NOT enough"
+    print(f"{gib(plan.bytes_charged)} would be charged; {_budget_left()}, {fits}")
+
+
+def _budget_left() -> str:
+    budget = current_budget()
+    return f"budget left: {gib(budget.bytes_left)} of {gib(budget.limit_bytes)}"
+
+
+class _Printer:
+    """Shows progress: a line that is rewritten on a terminal, else a line now and then."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._shown_at = time.monotonic()
+
+    def show(self, progress: Progress) -> None:
+        """Print where it stands, at most once a second."""
+        now = time.monotonic()
+        if now - self._shown_at < _REPORT_SECONDS:
+            return
+        self._shown_at = now
+        line = (
+            f"{progress.files_done}/{progress.files_total} files, "
+            f"{gib(progress.bytes_done)} of {gib(progress.bytes_total)}"
+        )
+        print(f"\r\x1b[K{line}" if self._terminal else line, end="" if self._terminal else "\n", file=sys.stderr)
+
+    def finish(self) -> None:
+        """Clear the line."""
+        if self._terminal:
+            print("\r\x1b[K", end="", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+"""Bringing files into the local prefix: once each, whole, verified, and paid for."""
+
+import errno
+import logging
+from collections.abc import Iterable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from itertools import groupby
+
+from rigging.filesystem.budget import TransferBudget
+from rigging.mirror.copying.charges import BudgetReservation, TransferCharge
+from rigging.mirror.copying.copy_lock import copy_lock, stripe
+from rigging.mirror.copying.local.batch import copy_small_files
+from rigging.mirror.copying.local.to_local import copy_to_local
+from rigging.mirror.copying.objects.to_gcs import rewrite_in_gcs, rewrite_small_in_gcs, upload_to_gcs
+from rigging.mirror.copying.objects.to_other import copy_under_temporary_name
+from rigging.mirror.copying.objects.to_s3 import copy_in_s3, upload_to_s3
+from rigging.mirror.copying.request import Check, CopyMethod, CopyRequest, Done, Settings, copy_method, version_of
+from rigging.mirror.copying.source import SourceChangedError
+from rigging.mirror.paths import is_private
+from rigging.mirror.prefix_store import PrefixStore, StoreKind, local_store, other_stores
+from rigging.mirror.union import elsewhere, in_parallel
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS = 3
+#: Files that one worker copies under one lease, before others may have it.
+_GROUP_FILES = 128
+
+
+def fetch(path: str, settings: Settings, budget: TransferBudget | None = None, done: Done | None = None) -> None:
+    """Copy a file that the local prefix does not have from the first region that has it.
+
+    Raises:
+        FileNotFoundError: No region has it; the message names the prefixes.
+        IsADirectoryError: It is a directory there.
+        TransferBudgetExceeded: The budget does not allow it; nothing was copied.
+    """
+    copy_files([locate(path)], local_store(), settings, done, budget=budget)
+
+
+def fetch_many(
+    paths: Iterable[str], settings: Settings, budget: TransferBudget | None = None, done: Done | None = None
+) -> None:
+    """Copy what the local prefix does not have of several files, many at once; what exists nowhere is passed over."""
+    local = local_store()
+    missing = [path for path in paths if not is_private(path)]
+    if len(missing) == 1:
+        missing = [path for path in missing if local.info(path) is None]
+    elif missing:
+        with ThreadPoolExecutor(max_workers=min(len(missing), settings.workers)) as pool:
+            known = list(pool.map(local.info, missing))
+        missing = [path for path, info in zip(missing, known, strict=True) if info is None]
+    if not missing or not other_stores():
+        return
+    if len(missing) == 1:
+        found = [_locate(missing[0])]
+    else:
+        with ThreadPoolExecutor(max_workers=min(len(missing), settings.workers)) as pool:
+            found = list(pool.map(_locate, missing))
+    copy_files([request for request in found if request is not None], local, settings, done, budget=budget)
+
+
+def locate(path: str) -> CopyRequest:
+    """Find a file in the other regions; errors as for `fetch`."""
+    request = _locate(path)
+    if request is None:
+        if elsewhere(path) is not None:
+            raise IsADirectoryError(errno.EISDIR, "a directory cannot be read as a file", f"mirror://{path}")
+        searched = ", ".join(store.prefix.url for store in (local_store(), *other_stores()))
+        raise FileNotFoundError(errno.ENOENT, f"no region has this file (looked in {searched})", f"mirror://{path}")
+    return request
+
+
+def copy_files(
+    files: Sequence[CopyRequest],
+    destination: PrefixStore,
+    settings: Settings,
+    done: Done | None = None,
+    label: str = "",
+    budget: TransferBudget | None = None,
+) -> None:
+    """Copy files into the local prefix, many at once; the first failure stops what has not begun, and is raised.
+
+    Args:
+        files: What to copy. What is there by the time its turn comes is not copied again.
+        destination: The local prefix.
+        settings: How.
+        done: Called in any thread after each file.
+        label: What the files are, for the message that they do not fit into the budget.
+        budget: What they are charged to; None for the budget in force.
+
+    Raises:
+        TransferBudgetExceeded: Not all of it fits; then nothing is copied.
+    """
+    groups = _groups(files, destination)
+    with BudgetReservation.of(files, destination, label, budget) as reservation:
+
+        def work(group: Sequence[CopyRequest]) -> None:
+            _copy_group(group, destination, settings, reservation, done)
+
+        if min(settings.workers, len(groups)) <= 1:
+            for group in groups:
+                work(group)
+            return
+        with ThreadPoolExecutor(
+            max_workers=min(settings.workers, len(groups)), thread_name_prefix="mirror-copy"
+        ) as pool:
+            running: list[Future[None]] = [pool.submit(work, group) for group in groups]
+            _, waiting = wait(running, return_when=FIRST_EXCEPTION)
+            for future in waiting:
+                future.cancel()
+        for future in running:
+            if not future.cancelled():
+                future.result()
+
+
+def _groups(files: Sequence[CopyRequest], destination: PrefixStore) -> list[list[CopyRequest]]:
+    """Divide files into what one worker copies in one go: of one stripe, or one file where files are claimed singly."""
+    if destination.kind is StoreKind.LOCAL:
+        # Between local disks a copy is a few system calls; more threads would only hand the interpreter to and fro.
+        return [list(files)] if _all_local(files) else [[request] for request in files]
+    by_stripe: dict[str, list[CopyRequest]] = {}
+    for request in files:
+        by_stripe.setdefault(stripe(request), []).append(request)
+    return [
+        group[start : start + _GROUP_FILES]
+        for group in by_stripe.values()
+        for start in range(0, len(group), _GROUP_FILES)
+    ]
+
+
+def _all_local(files: Sequence[CopyRequest]) -> bool:
+    return all(request.source.kind is StoreKind.LOCAL for request in files)
+
+
+def _copy_group(
+    group: Sequence[CopyRequest],
+    destination: PrefixStore,
+    settings: Settings,
+    reservation: BudgetReservation,
+    done: Done | None,
+) -> None:
+    if destination.kind is StoreKind.LOCAL:
+        known: set[str] = set()
+        for request in copy_small_files(group, destination, reservation, done, known) if len(group) > 1 else group:
+            _copy(request, destination, settings, reservation, lambda: None, done, known)
+        return
+    with copy_lock(stripe(group[0]), destination, settings) as check:
+        for request in _together(group, destination, reservation, check, done):
+            check()
+            _copy(request, destination, settings, reservation, check, done, set())
+
+
+def _together(
+    group: Sequence[CopyRequest],
+    destination: PrefixStore,
+    reservation: BudgetReservation,
+    check: Check,
+    done: Done | None,
+) -> list[CopyRequest]:
+    """Copy those files at once for which there is a way to; return the others."""
+    if destination.kind is not StoreKind.GCS or len(group) == 1:
+        return list(group)
+    rest: list[CopyRequest] = []
+    for source, files in groupby(group, key=lambda request: request.source):
+        if copy_method(source, destination) is CopyMethod.SERVER_SIDE:
+            rest += rewrite_small_in_gcs(list(files), destination, reservation, check, done)
+        else:
+            rest += files
+    return rest
+
+
+def _copy(
+    request: CopyRequest,
+    destination: PrefixStore,
+    settings: Settings,
+    reservation: BudgetReservation,
+    check: Check,
+    done: Done | None,
+    known: set[str],
+) -> None:
+    charge = reservation.charge_for(request)
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            _transfer(request, destination, settings, charge, check, known)
+        except SourceChangedError as error:
+            charge.cancel()
+            if attempt == _ATTEMPTS:
+                raise
+            logger.info("%s; starting over", error)
+            request = locate(request.path)
+            charge = reservation.charge_for(request)
+        except BaseException:
+            charge.cancel()
+            raise
+        else:
+            break
+    charge.settle()
+    if charge.bytes_moved:
+        logger.debug("mirrored %s: %d bytes", request.source_url, charge.bytes_moved)
+    if done is not None:
+        done(request, charge.bytes_moved)
+
+
+def _transfer(
+    request: CopyRequest,
+    destination: PrefixStore,
+    settings: Settings,
+    charge: TransferCharge,
+    check: Check,
+    known: set[str],
+) -> None:
+    how = copy_method(request.source, destination)
+    if how is CopyMethod.TO_LOCAL_FILE:
+        copy_to_local(request, destination, settings, charge.reserve, known)
+    elif how is CopyMethod.SERVER_SIDE:
+        # The store itself refuses, at no cost, what is there by now.
+        if destination.kind is StoreKind.GCS:
+            rewrite_in_gcs(request, destination, charge.reserve, check)
+        else:
+            copy_in_s3(request, destination, settings, charge.reserve, check)
+    elif destination.info(request.path) is not None:
+        return
+    elif how is CopyMethod.UNDER_TEMPORARY_NAME:
+        copy_under_temporary_name(request, destination, settings, charge.reserve, check)
+    elif destination.kind is StoreKind.GCS:
+        upload_to_gcs(request, destination, settings, charge.reserve, check)
+    else:
+        upload_to_s3(request, destination, settings, charge.reserve, check)
+
+
+def _locate(path: str) -> CopyRequest | None:
+    if is_private(path):
+        return None
+    others = other_stores()
+    for store, info in zip(others, in_parallel(lambda store: store.info(path), others), strict=True):
+        if info is not None and info["type"] != "directory":
+            return CopyRequest(path, store, version_of(info, store.url(path)))
+    return None

@@ -1,0 +1,1 @@
+"""Copies to local disks: part files, published by rename."""

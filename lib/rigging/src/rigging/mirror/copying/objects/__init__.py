@@ -1,0 +1,1 @@
+"""Copies into object stores and other filesystems."""

@@ -1,0 +1,361 @@
+"""The fsspec filesystem of the protocol `mirror`."""
+
+import dataclasses
+import errno
+import io
+import os
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fsspec.callbacks import DEFAULT_CALLBACK, Callback
+from fsspec.core import has_magic
+from fsspec.utils import stringify_path
+
+from rigging.errors import InvalidRequest
+from rigging.filesystem.bound import BoundToBudget, BudgetBinding
+from rigging.mirror.copying.fetch import fetch, fetch_many
+from rigging.mirror.copying.request import CopyRequest, Settings
+from rigging.mirror.paths import PROTOCOL
+from rigging.mirror.prefix_store import PrefixStore, StoreKind, local_store
+from rigging.mirror.union import elsewhere, union_info
+from rigging.mirror.union_fs import MirrorPath, UnionFileSystem, missing
+
+
+class MirroredFile(io.BufferedReader):
+    """A file of the local prefix on local disk, open for reading; pickled as its mirror path and position.
+
+    Attributes:
+        fs: The mirror.
+        path: Relative to the prefix.
+    """
+
+    def __init__(self, fs: "MirrorFileSystem", path: str, local: str) -> None:
+        super().__init__(io.FileIO(local, "rb"))
+        self.fs = fs
+        self.path = path
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return os.fstat(self.fileno()).st_size
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self.fs, self.path, self.tell())
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return self.__reduce__()
+
+
+class MirrorFileSystem(BudgetBinding, UnionFileSystem, metaclass=BoundToBudget):
+    """All regions' prefixes as one filesystem: reads anywhere, copying what it reads to the local one, writes locally.
+
+    Paths are relative to the prefix. What is asked about (`info`, `ls`, `find`, `glob`, `exists`...) is answered from
+    all regions without copying; what is read is copied once, whole, and then read locally. Removing and moving touch
+    the local prefix only: what another region also has is still there, and is seen again.
+
+    Made in a `mirror_budget` block it charges that block's budget, in whatever thread it is used; else the one in
+    force.
+
+    Args:
+        storage_options: The fields of `Settings`, and what fsspec takes; `budget`, a TransferBudget, instead of the one
+            in force.
+
+    Attributes:
+        bytes_copied: How many bytes have been copied into the local prefix by this instance.
+    """
+
+    def __init__(self, **storage_options: Any) -> None:
+        self.bind_budget()
+        self.bytes_copied = 0
+        self._counting = threading.Lock()
+        names = [field.name for field in dataclasses.fields(Settings) if field.name in storage_options]
+        self.settings = Settings(**{name: storage_options.pop(name) for name in names})
+        super().__init__(**storage_options)
+
+    # Reading
+
+    def open(
+        self,
+        path: MirrorPath,
+        mode: str = "rb",
+        block_size: int | None = None,
+        cache_options: dict[str, Any] | None = None,
+        compression: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Open a file; see `fsspec.AbstractFileSystem.open`."""
+        if mode == "rb" and compression is None and not kwargs:
+            relative = self._strip_protocol(path)
+            store = local_store()
+            if store.kind is StoreKind.LOCAL:
+                # The one path that has to be quick: nothing but the file itself is touched.
+                try:
+                    return MirroredFile(self, relative, store.path(relative))
+                except FileNotFoundError:
+                    pass
+        return super().open(path, mode, block_size, cache_options, compression, **kwargs)
+
+    def _open(self, path: str, mode: str = "rb", block_size: int | None = None, **kwargs: Any) -> Any:
+        if mode == "rb":
+            return self._read(path, lambda store: self._open_here(store, path, block_size, **kwargs))
+        if "x" in mode and self.exists(path):
+            raise _taken(path)
+        if "a" in mode or ("+" in mode and "w" not in mode):
+            # What is added to, or changed in part, has to be here first.
+            self._fetch_many([path])
+        store = local_store()
+        self._make_parent(store, path)
+        return store.fs.open(store.path(path), mode, block_size=block_size, **kwargs)
+
+    def _open_here(self, store: PrefixStore, path: str, block_size: int | None, **kwargs: Any) -> Any:
+        if store.kind is StoreKind.LOCAL:
+            return MirroredFile(self, path, store.path(path))
+        if store.kind is StoreKind.OTHER and store.info(path) is None:
+            # Not every filesystem looks before the first read.
+            raise FileNotFoundError(path)
+        return store.fs.open(store.path(path), "rb", block_size=block_size, **kwargs)
+
+    def _read(self, path: str, read: Callable[[PrefixStore], Any]) -> Any:
+        """Read from the local prefix; where that does not have the file, after it was brought there."""
+        try:
+            return read(local_store())
+        except FileNotFoundError:
+            fetch(path, self.settings, self.budget, self._count)
+        return read(local_store())
+
+    def cat_file(self, path: MirrorPath, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        """Return the bytes of a file, or those from `start` to `end` (negative: from the end of the file)."""
+        relative = self._strip_protocol(path)
+        if local_store().kind is StoreKind.LOCAL:
+            content: bytes = super().cat_file(relative, start, end, **kwargs)
+            return content
+
+        def read(store: PrefixStore) -> bytes:
+            content: bytes = store.fs.cat_file(store.path(relative), start=start, end=end, **kwargs)
+            return content
+
+        return self._read(relative, read)  # type: ignore[no-any-return]
+
+    def cat(self, path: MirrorPath, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
+        """Return the content of a file, or of several by path; see fsspec. Several are brought here at once."""
+        paths = self.expand_path(path, recursive=recursive)
+        if recursive:
+            paths = [found for found in paths if not self.isdir(found)]
+        if len(paths) > 1:
+            self._fetch_many(paths)
+        return super().cat(paths if recursive else path, on_error=on_error, **kwargs)
+
+    def cat_ranges(
+        self,
+        paths: list[Any],
+        starts: Any,
+        ends: Any,
+        max_gap: int | None = None,
+        on_error: str = "return",
+        **kwargs: Any,
+    ) -> list[Any]:
+        """Return ranges of files; see fsspec."""
+        relative = self._strip_protocol(paths) if isinstance(paths, list) else paths
+        if isinstance(relative, list):
+            self._fetch_many(sorted(set(relative)))
+        ranges: list[Any] = super().cat_ranges(relative, starts, ends, max_gap, on_error, **kwargs)
+        return ranges
+
+    def get(
+        self,
+        rpath: MirrorPath,
+        lpath: MirrorPath,
+        recursive: bool = False,
+        callback: Callback = DEFAULT_CALLBACK,
+        maxdepth: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Copy files or directories to plain local paths; see fsspec."""
+        if isinstance(rpath, list) or recursive:
+            paths = rpath if isinstance(rpath, list) and isinstance(lpath, list) else None
+            self._fetch_many(
+                self._strip_protocol(paths)
+                if paths is not None
+                else self.expand_path(rpath, recursive=recursive, maxdepth=maxdepth)
+            )
+        super().get(rpath, lpath, recursive=recursive, callback=callback, maxdepth=maxdepth, **kwargs)
+
+    def get_file(
+        self,
+        rpath: MirrorPath,
+        lpath: MirrorPath,
+        callback: Callback = DEFAULT_CALLBACK,
+        outfile: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Copy one file to a plain local path or an open file."""
+        relative = self._strip_protocol(rpath)
+        store = local_store()
+        if store.kind is StoreKind.LOCAL or outfile is not None or not isinstance(lpath, str | os.PathLike):
+            super().get_file(relative, lpath, callback=callback, outfile=outfile, **kwargs)
+            return
+        if self.isdir(relative):
+            os.makedirs(lpath, exist_ok=True)
+            return
+        os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
+        self._read(relative, lambda here: here.fs.get_file(here.path(relative), lpath, callback=callback, **kwargs))
+
+    # Writing: local only
+
+    def pipe_file(self, path: MirrorPath, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        """Write a file in the local prefix; mode "create" refuses if any region has it."""
+        relative = self._strip_protocol(path)
+        if mode == "create" and self.exists(relative):
+            raise _taken(relative)
+        store = local_store()
+        self._make_parent(store, relative)
+        store.fs.pipe_file(store.path(relative), value, mode=mode, **kwargs)
+
+    def put_file(
+        self,
+        lpath: MirrorPath,
+        rpath: MirrorPath,
+        callback: Callback = DEFAULT_CALLBACK,
+        mode: str = "overwrite",
+        **kwargs: Any,
+    ) -> None:
+        """Copy a plain local file into the local prefix; a directory is only made."""
+        relative = self._strip_protocol(rpath)
+        if mode == "create" and self.exists(relative):
+            raise _taken(relative)
+        if os.path.isdir(lpath):
+            self.makedirs(relative, exist_ok=True)
+            return
+        store = local_store()
+        self._make_parent(store, relative)
+        store.fs.put_file(lpath, store.path(relative), callback=callback, **kwargs)
+
+    def cp_file(self, path1: MirrorPath, path2: MirrorPath, **kwargs: Any) -> None:
+        """Copy a file within the local prefix, bringing it there first; a directory is only made."""
+        source, target = self._strip_protocol(path1), self._strip_protocol(path2)
+        found = self.info(source)
+        if found["type"] == "directory":
+            self.makedirs(target, exist_ok=True)
+            return
+        self._fetch_many([source])
+        store = local_store()
+        self._make_parent(store, target)
+        store.fs.cp_file(store.path(source), store.path(target), **kwargs)
+
+    def mv(
+        self, path1: MirrorPath, path2: MirrorPath, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any
+    ) -> None:
+        """Move files within the local prefix, bringing them there first; other regions keep theirs."""
+        if isinstance(path1, list) or isinstance(path2, list) or maxdepth is not None:
+            super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
+            return
+        source, target = self._strip_protocol(path1), self._strip_protocol(path2)
+        store = local_store()
+        found = union_info(source)
+        into_directory = stringify_path(path2).endswith("/") or self.isdir(target)
+        if store.kind is not StoreKind.LOCAL or found is None or found["type"] != "file" or into_directory:
+            super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
+            return
+        self._fetch_many([source])
+        self._make_parent(store, target)
+        os.replace(store.path(source), store.path(target))
+
+    def rm_file(self, path: MirrorPath) -> None:
+        """Remove a file from the local prefix."""
+        relative = self._strip_protocol(path)
+        store = local_store()
+        if store.info(relative) is None:
+            raise self._not_local(relative)
+        store.fs.rm_file(store.path(relative))
+
+    def _rm(self, path: MirrorPath) -> None:
+        self.rm_file(path)
+
+    def rm(self, path: MirrorPath, recursive: bool = False, maxdepth: int | None = None) -> None:
+        """Remove files or directories from the local prefix; patterns match what is there."""
+        store = local_store()
+        paths = self._strip_protocol(path) if isinstance(path, list) else [self._strip_protocol(path)]
+        if "" in paths and recursive:
+            raise InvalidRequest(f"refusing to remove the whole prefix {store.prefix.url}")
+        for relative in paths:
+            own = store.path(relative)
+            present = store.info(relative) is not None
+            if not present and not has_magic(own):
+                # S3 would not mind.
+                raise self._not_local(relative)
+            try:
+                targets = [own] if present else store.fs.expand_path(own)
+                store.fs.rm(targets, recursive=recursive, maxdepth=maxdepth)
+            except FileNotFoundError as error:
+                raise self._not_local(relative) from error
+
+    def mkdir(self, path: MirrorPath, create_parents: bool = True, **kwargs: Any) -> None:
+        """Make a directory in the local prefix, where that has directories."""
+        relative = self._strip_protocol(path)
+        found = union_info(relative)
+        if found is not None:
+            raise _taken(relative)
+        store = local_store()
+        if store.kind not in (StoreKind.GCS, StoreKind.S3):
+            store.fs.mkdir(store.path(relative), create_parents=create_parents, **kwargs)
+
+    def makedirs(self, path: MirrorPath, exist_ok: bool = False) -> None:
+        """Make a directory and its parents in the local prefix, where that has directories."""
+        relative = self._strip_protocol(path)
+        if not exist_ok and self.exists(relative):
+            raise _taken(relative)
+        store = local_store()
+        if store.kind not in (StoreKind.GCS, StoreKind.S3):
+            store.fs.makedirs(store.path(relative), exist_ok=True)
+
+    def rmdir(self, path: MirrorPath) -> None:
+        """Remove an empty directory of the local prefix."""
+        relative = self._strip_protocol(path)
+        store = local_store()
+        if store.kind not in (StoreKind.GCS, StoreKind.S3):
+            store.fs.rmdir(store.path(relative))
+
+    def touch(self, path: MirrorPath, truncate: bool = True, **kwargs: Any) -> None:
+        """Make an empty file in the local prefix; without `truncate`, bring an existing one and mark it changed."""
+        relative = self._strip_protocol(path)
+        if not truncate:
+            self._fetch_many([relative])
+        store = local_store()
+        self._make_parent(store, relative)
+        if store.kind in (StoreKind.LOCAL, StoreKind.S3, StoreKind.GCS) and not (
+            truncate and store.kind is not StoreKind.LOCAL
+        ):
+            store.fs.touch(store.path(relative), truncate=truncate, **kwargs)
+        else:
+            own = store.path(relative)
+            kept = not truncate and store.info(relative) is not None
+            store.fs.pipe_file(own, store.fs.cat_file(own) if kept else b"")
+
+    def _fetch_many(self, paths: Iterable[str]) -> None:
+        fetch_many(list(dict.fromkeys(paths)), self.settings, self.budget, self._count)
+
+    def _count(self, _wanted: CopyRequest, moved: int) -> None:
+        with self._counting:
+            self.bytes_copied += moved
+
+    def _make_parent(self, store: PrefixStore, relative: str) -> None:
+        parent, _, _ = relative.rpartition("/")
+        if store.kind in (StoreKind.LOCAL, StoreKind.OTHER):
+            store.fs.makedirs(store.path(parent), exist_ok=True)
+
+    def _not_local(self, relative: str) -> FileNotFoundError:
+        found, where = elsewhere(relative), local_store().prefix.url
+        return missing(
+            relative, f"not in {where}" if found is None else f"only in {found[0].prefix.url}, which is kept"
+        )
+
+
+def _taken(relative: str) -> FileExistsError:
+    return FileExistsError(errno.EEXIST, "exists in this or another region", f"{PROTOCOL}://{relative}")
+
+
+def _reopen(fs: MirrorFileSystem, path: str, position: int) -> Any:
+    stream = fs.open(path, "rb")
+    stream.seek(position)
+    return stream

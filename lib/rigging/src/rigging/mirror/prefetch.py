@@ -1,0 +1,124 @@
+"""Mirroring files and directories ahead of their use."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rigging.errors import InvalidRequest
+from rigging.mirror.copying.charges import bytes_charged
+from rigging.mirror.copying.fetch import copy_files
+from rigging.mirror.copying.request import CopyRequest, Settings, version_of
+from rigging.mirror.paths import relative_path, without_hidden
+from rigging.mirror.prefix_store import PrefixStore, local_store, other_stores
+from rigging.mirror.union import in_parallel
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchPlan:
+    """What a prefetch would copy.
+
+    Args:
+        files: Files that the local prefix lacks, with where each would come from.
+        present: How many files are there already.
+        bytes_total: Bytes of all files to copy.
+        bytes_charged: Those of them that count against the transfer budget.
+        destination: The local prefix.
+    """
+
+    files: tuple[CopyRequest, ...]
+    present: int
+    bytes_total: int
+    bytes_charged: int
+    destination: PrefixStore
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a prefetch is.
+
+    Args:
+        path: The file that has just been finished, relative to the prefix.
+        files_done: Of `files_total`.
+        files_total: Files to copy.
+        bytes_done: Of `bytes_total`.
+        bytes_total: Bytes to copy.
+        bytes_moved: Those that this process moved; others may have copied some of the files meanwhile.
+    """
+
+    path: str
+    files_done: int
+    files_total: int
+    bytes_done: int
+    bytes_total: int
+    bytes_moved: int
+
+
+def mirror_plan(*paths: str) -> PrefetchPlan:
+    """Find out what of these files and directories the local prefix lacks, without copying anything.
+
+    Raises:
+        FileNotFoundError: No region has one of the paths.
+        InvalidRequest: A path leaves the prefix, or none is given.
+    """
+    if not paths:
+        raise InvalidRequest("nothing to mirror: give at least one path")
+    local, others = local_store(), other_stores()
+    present: set[str] = set()
+    requests: dict[str, CopyRequest] = {}
+    for path in paths:
+        relative = relative_path(path)
+        stores: Sequence[PrefixStore] = (local, *others)
+        here, *elsewhere = in_parallel(lambda store, below=relative: store.find(below), stores)  # type: ignore[misc]
+        if not here and not any(elsewhere) and all(store.info(relative) is None for store in stores):
+            searched = ", ".join(store.prefix.url for store in stores)
+            raise FileNotFoundError(2, f"no region has it (looked in {searched})", f"mirror://{relative}")
+        seen = set(without_hidden([*here, *(name for entries in elsewhere for name in entries)]))
+        present.update(seen.intersection(here))
+        for store, entries in zip(others, elsewhere, strict=True):
+            for name, info in entries.items():
+                if name in seen and name not in here and name not in requests:
+                    requests[name] = CopyRequest(name, store, version_of(info, store.url(name)))
+    files = tuple(requests[name] for name in sorted(requests))
+    total = sum(file.version.size for file in files)
+    return PrefetchPlan(files, len(present), total, bytes_charged(files, local), local)
+
+
+def mirror_prefetch(
+    *paths: str, progress: Callable[[Progress], None] | None = None, settings: Settings | None = None
+) -> PrefetchPlan:
+    """Copy files and directories into the local prefix ahead of their use, many at once.
+
+    Args:
+        paths: As for `mirror://`, relative to the prefix; directories with all that is below them.
+        progress: Called after each file, from several threads but never at the same time.
+        settings: How to copy.
+
+    Returns:
+        What was copied (by this process or, meanwhile, by another).
+
+    Raises:
+        TransferBudgetExceeded: The whole does not fit into the budget; then nothing is copied.
+        FileNotFoundError: No region has one of the paths.
+    """
+    plan = mirror_plan(*paths)
+    reporter = None if progress is None else _Reporter(plan, progress)
+    copy_files(plan.files, plan.destination, settings or Settings(), reporter, ", ".join(paths))
+    return plan
+
+
+class _Reporter:
+    """Counts finished files and tells of each."""
+
+    def __init__(self, plan: PrefetchPlan, progress: Callable[[Progress], None]) -> None:
+        self._plan = plan
+        self._progress = progress
+        self._guard = threading.Lock()
+        self._files = self._bytes = self._moved = 0
+
+    def __call__(self, request: CopyRequest, moved: int) -> None:
+        with self._guard:
+            self._files += 1
+            self._bytes += request.version.size
+            self._moved += moved
+            files, total = len(self._plan.files), self._plan.bytes_total
+            self._progress(Progress(request.path, self._files, files, self._bytes, total, self._moved))

@@ -1,0 +1,227 @@
+"""Small files between local disks, a directory at a time: as safe as one by one."""
+
+import fcntl
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigging.filesystem import mirror_plan, mirror_prefetch
+from rigging.filesystem.budget import TransferBudget
+from rigging.mirror.copying.charges import BudgetReservation
+from rigging.mirror.copying.local import batch
+from rigging.mirror.copying.local.batch import copy_small_files, no_batch_in
+
+FILES = {f"d/{number % 2}/{number}": os.urandom(50 + number) for number in range(20)}
+
+
+@pytest.fixture
+def regions(make_regions: Any) -> Any:
+    regions = make_regions("local", "local")
+    for path, data in FILES.items():
+        regions.put(1, path, data)
+    return regions
+
+
+def copy_batch(known: set[str] | None = None) -> tuple[list[str], list[str]]:
+    """Copy what is missing of `d`; returns what was done and what was left to be claimed one by one."""
+    plan = mirror_plan("d")
+    done: list[str] = []
+    with BudgetReservation.of(plan.files, plan.destination) as reservation:
+        rest = copy_small_files(
+            plan.files, plan.destination, reservation, lambda wanted, moved: done.append(wanted.path), known or set()
+        )
+    return done, [wanted.path for wanted in rest]
+
+
+def test_a_directory_is_copied_whole(regions: Any, budget: TransferBudget):
+    done, rest = copy_batch()
+    assert (sorted(done), rest) == (sorted(FILES), [])
+    assert {path: regions.has(0, path) for path in regions.files(0)} == FILES
+    assert budget.bytes_used == sum(map(len, FILES.values()))
+
+
+def test_nothing_else_is_left_and_modes_follow_the_umask(regions: Any):
+    before = os.umask(0o027)
+    try:
+        copy_batch()
+    finally:
+        os.umask(before)
+    assert sorted(os.listdir(f"{regions.prefixes[0]}/d/0")) == sorted(path[4:] for path in FILES if path[2] == "0")
+    assert os.stat(f"{regions.prefixes[0]}/d/0/0").st_mode & 0o777 == 0o640
+
+
+def test_what_a_killed_one_left_is_overwritten_and_never_seen(regions: Any):
+    left = Path(regions.prefixes[0], "d/0/.marin-tmp-mirror-batch")
+    left.parent.mkdir(parents=True)
+    left.write_bytes(os.urandom(5000))
+    assert "d/0/.marin-tmp-mirror-batch" not in regions.fs.find("d")
+    mirror_prefetch("d")
+    assert {path: regions.has(0, path) for path in regions.files(0)} == FILES
+
+
+def test_a_file_that_changed_or_went_is_left_to_whoever_claims_it(regions: Any, budget: TransferBudget):
+    plan = mirror_plan("d")
+    there = Path(regions.prefixes[1])
+    (there / "d/0/0").write_bytes(b"longer than it was before, by far, as everybody can see at a glance")
+    (there / "d/0/2").write_bytes(b"s")
+    os.utime(there / "d/0/4", (1, 1))
+    (there / "d/0/6").unlink()
+    with BudgetReservation.of(plan.files, plan.destination) as reservation:
+        rest = copy_small_files(plan.files, plan.destination, reservation, None, set())
+    assert [wanted.path for wanted in rest] == ["d/0/0", "d/0/2", "d/0/4", "d/0/6"]
+    assert regions.files(0) == sorted(FILES.keys() - {wanted.path for wanted in rest})
+    assert budget.bytes_used == sum(len(FILES[path]) for path in regions.files(0))
+
+
+def test_directories_made_for_nothing_go_again_and_are_not_taken_for_there(regions: Any):
+    plan = mirror_plan("d")
+    for path in FILES:
+        Path(regions.prefixes[1], path).unlink()
+    known: set[str] = set()
+    with BudgetReservation.of(plan.files, plan.destination) as reservation:
+        rest = copy_small_files(plan.files, plan.destination, reservation, None, known)
+    assert sorted(wanted.path for wanted in rest) == sorted(FILES)
+    assert os.listdir(regions.prefixes[0]) == []
+    assert known == set()
+
+
+def test_a_directory_that_cannot_be_opened_is_copied_into_one_by_one(regions: Any, monkeypatch: pytest.MonkeyPatch):
+    opened = os.open
+
+    def no_directories(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+        if flags & os.O_DIRECTORY and str(path).startswith(regions.prefixes[0]):
+            raise PermissionError(13, "Permission denied")
+        return opened(path, flags, *rest, **options)
+
+    monkeypatch.setattr(os, "open", no_directories)
+    assert copy_batch()[0] == []
+    mirror_prefetch("d")
+    assert {path: regions.has(0, path) for path in regions.files(0)} == FILES
+
+
+@pytest.mark.parametrize("written", ["before the batch", "at the last moment"])
+def test_what_a_user_writes_meanwhile_is_not_replaced(
+    regions: Any, written: str, budget: TransferBudget, monkeypatch: pytest.MonkeyPatch
+):
+    mine = Path(regions.prefixes[0], "d/0/8")
+    plan = mirror_plan("d")
+    mine.parent.mkdir(parents=True)
+    if written == "before the batch":
+        mine.write_bytes(b"mine")
+    else:
+        rename = batch.rename_at
+
+        def rename_later(directory: int, name: str, new_name: str) -> bool:
+            if new_name == "8":
+                mine.write_bytes(b"mine")
+            return rename(directory, name, new_name)
+
+        monkeypatch.setattr(batch, "rename_at", rename_later)
+    with BudgetReservation.of(plan.files, plan.destination) as reservation:
+        copy_small_files(plan.files, plan.destination, reservation, None, set())
+    assert mine.read_bytes() == b"mine"
+    assert budget.bytes_used == sum(map(len, FILES.values())) - len(FILES["d/0/8"])
+    assert not [name for name in os.listdir(mine.parent) if name.startswith(".")]
+
+
+def test_what_cannot_be_written_is_reported_and_leaves_nothing(
+    regions: Any, monkeypatch: pytest.MonkeyPatch, budget: Any
+):
+    def full(descriptor: int, data: Any, offset: int = 0) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="No space left"):
+        mirror_prefetch("d")
+    assert os.listdir(regions.prefixes[0]) == []
+    assert budget.bytes_used == 0
+
+
+def test_a_directory_in_which_one_file_is_being_copied_is_not_batched(regions: Any):
+    directory = Path(regions.prefixes[0], "d/0")
+    directory.mkdir(parents=True)
+    with no_batch_in(str(directory), 60):
+        done, rest = copy_batch()
+    assert sorted(path[:3] for path in {*done}) == ["d/1"] * 10
+    assert sorted(path[:3] for path in {*rest}) == ["d/0"] * 10
+
+
+def test_whoever_wants_one_file_waits_for_the_batch(regions: Any):
+    directory = Path(regions.prefixes[0], "d/0")
+    directory.mkdir(parents=True)
+    descriptor = os.open(directory, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    reading = threading.Thread(target=lambda: regions.fs.cat_file("d/0/0"))
+    reading.start()
+    reading.join(0.05)
+    assert reading.is_alive()
+    assert regions.files(0) == []
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    reading.join(10)
+    os.close(descriptor)
+    assert regions.files(0) == ["d/0/0"]
+
+
+def test_a_batch_that_stands_still_is_passed_by(regions: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(batch, "_STALL_SECONDS", 0.01)
+    directory = Path(regions.prefixes[0], "d/0")
+    directory.mkdir(parents=True)
+    descriptor = os.open(directory, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    assert regions.fs.cat_file("d/0/0") == FILES["d/0/0"]
+    mirror_prefetch("d")
+    os.close(descriptor)
+    assert {path: regions.has(0, path) for path in regions.files(0)} == FILES
+
+
+def test_where_directories_cannot_be_locked_files_are_claimed_one_by_one(regions: Any, monkeypatch: pytest.MonkeyPatch):
+    flock = fcntl.flock
+
+    def only_files(descriptor: int, how: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            raise OSError(9, "Bad file descriptor")
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", only_files)
+    assert copy_batch()[0] == []
+    mirror_prefetch("d")
+    assert {path: regions.has(0, path) for path in regions.files(0)} == FILES
+
+
+def test_a_child_that_was_forked_meanwhile_keeps_no_lock(regions: Any, monkeypatch: pytest.MonkeyPatch):
+    flock, of_child = fcntl.flock, list[int]()
+
+    def forked(descriptor: int, how: int) -> None:
+        flock(descriptor, how)
+        if how & (fcntl.LOCK_SH | fcntl.LOCK_EX):
+            of_child.append(os.dup(descriptor))  # as a fork has it: one open file, one lock
+
+    monkeypatch.setattr(fcntl, "flock", forked)
+    copy_batch()
+    directory = f"{regions.prefixes[0]}/d/0"
+    with no_batch_in(directory, 60):
+        pass
+    monkeypatch.undo()
+    assert len(of_child) > 1
+    descriptor = os.open(directory, os.O_RDONLY)
+    flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    for each in (descriptor, *of_child):
+        os.close(each)
+
+
+def test_a_lock_that_fails_for_another_reason_is_no_lock(regions: Any, monkeypatch: pytest.MonkeyPatch):
+    directory = f"{regions.prefixes[0]}/d"
+    os.makedirs(directory, exist_ok=True)
+    before = len(os.listdir("/proc/self/fd"))
+
+    def fail(descriptor: int, how: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with pytest.raises(OSError, match="Input/output"), no_batch_in(directory, 60):
+        pass
+    assert len(os.listdir("/proc/self/fd")) == before

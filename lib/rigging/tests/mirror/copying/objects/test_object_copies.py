@@ -1,0 +1,298 @@
+"""Copies into object stores: taken up after a kill, cleared away after an error, never over what is there."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rigging.distributed_lock import LeaseLostError
+from rigging.filesystem import mirror_plan
+from rigging.filesystem.budget import TransferBudget
+from rigging.mirror.copying import fetch as fetching
+from rigging.mirror.copying import source
+from rigging.mirror.copying.digest import CorruptCopyError
+from rigging.mirror.copying.fetch import copy_files
+from rigging.mirror.copying.objects import to_gcs, to_s3
+from rigging.mirror.copying.objects.journal import Journal
+from rigging.mirror.copying.request import Settings
+from rigging.mirror.prefix_store import local_store
+
+MB = 2**20
+CHUNKS = {"gcs": 1000, "s3": 5 * MB}  # S3 has no smaller parts
+
+
+class Killed(BaseException):
+    """Ends a copy as a kill does: what clears away after errors does not run."""
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Where the pieces that are read begin; `reads.fail(at, error)` makes one fail."""
+    read, failing = source._read, dict[int, BaseException]()
+
+    class Begun(list[int]):
+        def fail(self, at: int, error: BaseException) -> None:
+            failing[at] = error
+
+    begun = Begun()
+
+    def watched(wanted: Any, begin: int, end: int) -> bytes:
+        if begin in failing:
+            raise failing.pop(begin)
+        begun.append(begin)
+        return read(wanted, begin, end)
+
+    monkeypatch.setattr(source, "_read", watched)
+    return begun
+
+
+@pytest.fixture
+def s3_calls(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The calls of S3's methods; `change(method, arguments)` may change or refuse one."""
+    call = to_s3._call
+
+    class Calls(list[str]):
+        change: Callable[[str, dict[str, Any]], None] = staticmethod(lambda method, arguments: None)
+
+    calls = Calls()
+
+    def watched(destination: Any, wanted: Any, method: str, **arguments: Any) -> Any:
+        calls.append(method)
+        calls.change(method, arguments)
+        return call(destination, wanted, method, **arguments)
+
+    monkeypatch.setattr(to_s3, "_call", watched)
+    return calls
+
+
+def one_part_a_page(method: str, arguments: dict[str, Any]) -> None:
+    if method == "list_parts":
+        arguments["MaxParts"] = 1
+
+
+@pytest.mark.parametrize("here", ["gcs", "s3"])
+def test_what_a_killed_upload_has_sent_is_not_sent_again(
+    make_regions: Any, budget: TransferBudget, reads: Any, s3_calls: Any, here: str
+) -> None:
+    chunk = CHUNKS[here]
+    regions = make_regions(here, "memory", chunk_bytes=chunk)
+    data = os.urandom(2 * chunk + 17)
+    regions.put(1, "d/x", data)
+    reads.fail(2 * chunk, Killed())
+    with pytest.raises(Killed):
+        regions.fs.cat_file("d/x")
+    reads.clear()
+    s3_calls.change = one_part_a_page
+    assert regions.fs.cat_file("d/x") == data
+    assert reads == [2 * chunk]
+    assert budget.bytes_used == 17
+    assert regions.files(0) == ["d/x"]
+
+
+@pytest.mark.parametrize("lost", ["upload", "journal"])
+def test_an_upload_that_the_store_has_lost_is_begun_anew(make_regions: Any, reads: Any, lost: str) -> None:
+    regions = make_regions("s3", "memory", chunk_bytes=5 * MB)
+    data = os.urandom(11 * MB)
+    regions.put(1, "d/x", data)
+    reads.fail(10 * MB, Killed())
+    with pytest.raises(Killed):
+        regions.fs.cat_file("d/x")
+    bucket, fs = regions.prefixes[0].split("/")[2], regions.raw(0)
+    if lost == "upload":
+        (upload,) = fs.call_s3("list_multipart_uploads", Bucket=bucket)["Uploads"]
+        fs.call_s3("abort_multipart_upload", Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+    else:
+        (journal,) = [path for path in regions.files(0) if path.endswith(".json")]
+        regions.put(0, journal, b"[1]")
+    reads.clear()
+    assert regions.fs.cat_file("d/x") == data
+    assert reads == [0, 5 * MB, 10 * MB]
+    assert regions.files(0) == ["d/x"]
+
+
+@pytest.mark.parametrize("here", ["gcs", "s3"])
+def test_who_lost_the_lease_leaves_what_was_sent_to_its_successor(
+    make_regions: Any, budget: TransferBudget, monkeypatch: pytest.MonkeyPatch, reads: Any, here: str
+) -> None:
+    """The successor goes on with it: to remove it would break the other's copy."""
+    chunk = CHUNKS[here]
+    regions = make_regions(here, "memory", chunk_bytes=chunk)
+    data = os.urandom(2 * chunk + 17)
+    regions.put(1, "d/x", data)
+
+    @contextlib.contextmanager
+    def lost_on_the_way(*_: Any) -> Iterator[Callable[[], None]]:
+        def check() -> None:
+            if 2 * chunk in reads:
+                raise LeaseLostError("the lease on the stripe was lost")
+
+        yield check
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fetching, "copy_lock", lost_on_the_way)
+        with pytest.raises(LeaseLostError):
+            regions.fs.cat_file("d/x")
+    assert budget.bytes_used == 0
+    reads.clear()
+    assert regions.fs.cat_file("d/x") == data
+    assert min(reads) >= chunk
+    assert regions.files(0) == ["d/x"]
+
+
+def uploads(regions: Any) -> list[Any]:
+    bucket = regions.prefixes[0].split("/")[2]
+    found: list[Any] = regions.raw(0).call_s3("list_multipart_uploads", Bucket=bucket).get("Uploads", [])
+    return found
+
+
+def test_s3_copies_a_large_object_by_itself_part_by_part(
+    make_regions: Any, s3: Any, monkeypatch: pytest.MonkeyPatch, budget: TransferBudget, s3_calls: Any
+) -> None:
+    monkeypatch.setattr(to_s3, "_ONE_COPY_BYTES", 5 * MB)
+    regions = make_regions("s3", "s3")
+    data = os.urandom(12 * MB)
+    regions.put(1, "d/x", data)
+    s3.reset_traffic()
+    fetching.fetch("d/x", regions.fs.settings)
+    assert s3_calls.count("upload_part_copy") == 3
+    assert s3.traffic()[regions.prefixes[1].split("/")[2]].bytes_out < 20_000, "no byte comes through this machine"
+    assert regions.has(0, "d/x") == data
+    assert budget.bytes_used == len(data)
+    assert regions.files(0) == ["d/x"]
+
+
+@pytest.mark.parametrize("ends", ["killed", "error"])
+def test_a_part_by_part_copy_that_ends_early_is_taken_up_or_cleared_away(
+    make_regions: Any, monkeypatch: pytest.MonkeyPatch, budget: TransferBudget, s3_calls: Any, ends: str
+) -> None:
+    monkeypatch.setattr(to_s3, "_ONE_COPY_BYTES", 5 * MB)
+    regions = make_regions("s3", "s3")
+    data = os.urandom(12 * MB)
+    regions.put(1, "d/x", data)
+
+    def fail(method: str, arguments: dict[str, Any]) -> None:
+        if arguments.get("PartNumber") == 3:
+            raise Killed if ends == "killed" else ConnectionError("the link is down")
+
+    s3_calls.change = fail
+    with pytest.raises((Killed, ConnectionError)):
+        fetching.fetch("d/x", regions.fs.settings)
+    assert budget.bytes_used == 0
+    assert len(uploads(regions)) == (ends == "killed"), "parts that nobody goes on with are paid for by the month"
+    s3_calls.clear()
+    s3_calls.change = lambda method, arguments: None
+    fetching.fetch("d/x", regions.fs.settings)
+    assert s3_calls.count("upload_part_copy") == (1 if ends == "killed" else 3)
+    assert budget.bytes_used == (2 * MB if ends == "killed" else 12 * MB)
+    assert regions.has(0, "d/x") == data
+    assert regions.files(0) == ["d/x"]
+    assert uploads(regions) == []
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_a_part_that_waits_on_disk_is_sent_anew_from_its_start(
+    make_regions: Any, monkeypatch: pytest.MonkeyPatch, s3_calls: Any, times: int
+) -> None:
+    monkeypatch.setattr(to_s3, "_LARGEST_PART_IN_MEMORY", 1)
+    regions = make_regions("s3", "memory", chunk_bytes=5 * MB)
+    data = os.urandom(7 * MB)
+    regions.put(1, "d/x", data)
+    failures = iter(range(times))
+
+    def fail(method: str, arguments: dict[str, Any]) -> None:
+        if method == "upload_part" and next(failures, None) is not None:
+            arguments["Body"].read(1000)
+            raise OSError("the part did not arrive")
+
+    s3_calls.change = fail
+    if times == 2:
+        assert regions.fs.cat_file("d/x") == data
+    else:
+        with pytest.raises(OSError, match="the part did not arrive"):
+            regions.fs.cat_file("d/x")
+    assert regions.files(0) == ["d/x"] * (times == 2)
+    assert uploads(regions) == []
+
+
+def test_an_object_that_came_out_too_short_is_removed(make_regions: Any, budget: TransferBudget, s3_calls: Any) -> None:
+    regions = make_regions("s3", "memory", chunk_bytes=5 * MB)
+    regions.put(1, "d/x", os.urandom(12 * MB))
+
+    def lose_a_part(method: str, arguments: dict[str, Any]) -> None:
+        if method == "complete_multipart_upload":
+            del arguments["MultipartUpload"]["Parts"][-1]
+
+    s3_calls.change = lose_a_part
+    with pytest.raises(CorruptCopyError, match=f"d/x: {10 * MB} bytes arrived of {12 * MB} bytes"):
+        regions.fs.cat_file("d/x")
+    assert regions.files(0) == []
+    assert budget.bytes_used == 0
+
+
+def test_many_parts_are_put_together_in_their_order_and_removed(
+    make_regions: Any, monkeypatch: pytest.MonkeyPatch, budget: TransferBudget
+) -> None:
+    monkeypatch.setattr(to_gcs, "_COMPOSE_LIMIT", 2)
+    regions = make_regions("gcs", "memory", chunk_bytes=1000)
+    data = os.urandom(5001)
+    regions.put(1, "d/x", data)
+    assert regions.fs.cat_file("d/x") == data
+    assert regions.files(0) == ["d/x"]
+    assert budget.bytes_used == len(data)
+
+
+@pytest.mark.parametrize("store", ["gcs", "s3"])
+def test_a_copy_by_the_store_replaces_nothing(
+    make_regions: Any, budget: TransferBudget, s3_calls: Any, store: str
+) -> None:
+    def refuse(method: str, arguments: dict[str, Any]) -> None:  # the test server does not look at the conditions
+        if method == "copy_object" and arguments["IfNoneMatch"] == "*" and arguments["CopySourceIfMatch"]:
+            raise FileExistsError
+
+    s3_calls.change = refuse
+    regions = make_regions(store, store)
+    regions.put(1, "d/x", b"theirs")
+    plan = mirror_plan("d/x")
+    regions.put(0, "d/x", b"mine")
+    copy_files(plan.files, plan.destination, regions.fs.settings)
+    assert regions.has(0, "d/x") == b"mine"
+    assert budget.bytes_used == 0
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_what_gcs_copied_wrongly_is_removed(make_regions: Any, budget: TransferBudget, together: bool) -> None:
+    regions = make_regions("gcs", "gcs")
+    for name in ("x", "y"):
+        regions.put(1, f"d/{name}", b"123")
+    files = list(mirror_plan("d" if together else "d/x").files)
+    files[0] = dataclasses.replace(files[0], version=dataclasses.replace(files[0].version, crc32c="00000000"))
+    with pytest.raises(CorruptCopyError, match="d/x: the copy's size or checksum is not the source's"):
+        copy_files(files, local_store(), regions.fs.settings)
+    assert [path for path in regions.files(0) if path.startswith("d/")] == ["d/y"] * together
+    assert budget.bytes_used == 3 * together
+
+
+@pytest.mark.parametrize("usable", [False, True])
+def test_a_rewrite_that_was_killed_is_gone_on_with_if_gcs_still_knows_it(
+    make_regions: Any, monkeypatch: pytest.MonkeyPatch, usable: bool
+) -> None:
+    regions = make_regions("gcs", "gcs")
+    regions.put(1, "d/x", bytes(70 * MB))
+    wanted, rewrite, tokens = fetching.locate("d/x"), to_gcs._rewrite, list[str]()
+    token = str(rewrite(wanted, local_store(), "")["rewriteToken"]) if usable else "a week old"
+    Journal(wanted, local_store()).write(token)
+
+    def noted(wanted: Any, destination: Any, token: str) -> Any:
+        tokens.append(token)
+        if token == "a week old":
+            raise ValueError("Invalid rewrite token")
+        return rewrite(wanted, destination, token)
+
+    monkeypatch.setattr(to_gcs, "_rewrite", noted)
+    copy_files([wanted], local_store(), Settings())
+    assert (tokens[-1] == token) is usable
+    assert regions.fs.info("d/x")["size"] == 70 * MB
+    assert regions.files(0) == ["d/x"]

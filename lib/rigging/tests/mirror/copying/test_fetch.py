@@ -1,0 +1,531 @@
+"""Copies: nobody sees a part, a failure leaves nothing, a kill is resumed, and what arrives is checked."""
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from rigging.distributed_lock import LeaseLostError
+from rigging.errors import Unavailable
+from rigging.filesystem import mirror_plan, mirror_prefetch
+from rigging.filesystem.budget import TransferBudget
+from rigging.mirror.copying import fetch as fetching
+from rigging.mirror.copying.digest import CorruptCopyError
+from rigging.mirror.copying.fetch import copy_files
+from rigging.mirror.copying.local.part import part_path
+from rigging.mirror.copying.request import Settings, version_of
+from rigging.mirror.copying.source import SourceChangedError
+from rigging.mirror.prefix_store import local_store
+from rigging.testing.faults import Fault, FaultKind
+
+MB = 2**20
+
+
+class WatchedFileSystem(MemoryFileSystem):
+    """A memory filesystem on which a test may act between chunks, and spoil what is read."""
+
+    protocol = "watched"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    before_read: Any = None
+    spoil: Any = None
+    sizes_unknown = False
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        return MemoryFileSystem._strip_protocol(str(path).replace("watched://", "memory://", 1))
+
+    def cat_file(self, path: str, start: Any = None, end: Any = None, **kwargs: Any) -> bytes:
+        cls = type(self)
+        if cls.before_read is not None:
+            cls.before_read(start)
+        data = super().cat_file(path, start, end)
+        return cls.spoil(start, data) if cls.spoil is not None else data
+
+    def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+        info: dict[str, Any] = super().info(path, **kwargs)
+        return {**info, "size": None} if self.sizes_unknown and info["type"] == "file" else info
+
+
+@pytest.fixture
+def watched(make_regions: Any, make_prefix: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    import fsspec
+
+    fsspec.register_implementation("watched", WatchedFileSystem, clobber=True)
+    for name in ("before_read", "spoil", "sizes_unknown"):
+        monkeypatch.setattr(WatchedFileSystem, name, None)
+    WatchedFileSystem.store.clear()
+
+    def make(here: str, data: bytes, **options: Any) -> Any:
+        regions = make_regions(here, "memory", chunk_bytes=5 * MB, **options)
+        monkeypatch.setenv("MARIN_MIRROR_PREFIXES", "watched://there")
+        WatchedFileSystem().pipe_file("/there/d/x", data)
+        return regions
+
+    return make
+
+
+HERE = ("local", "memory", "gcs", "s3")
+
+
+@pytest.mark.parametrize("here", HERE)
+def test_no_reader_ever_sees_a_part(watched: Any, here):
+    data = os.urandom(16 * MB)
+    regions = watched(here, data)
+    seen: list[Any] = []
+    WatchedFileSystem.before_read = lambda start: seen.append(regions.has(0, "d/x"))
+    assert regions.fs.cat_file("d/x") == data
+    assert seen == [None] * 4
+
+
+@pytest.mark.parametrize("here", HERE)
+@pytest.mark.parametrize("size", [1000, 16 * MB])
+def test_a_failed_copy_leaves_nothing_and_gives_its_budget_back(watched: Any, budget: TransferBudget, here, size):
+    regions = watched(here, os.urandom(size))
+
+    def fail(start: Any) -> None:
+        if not size > 5 * MB or start == 10 * MB:
+            raise ConnectionError("the link is down")
+
+    WatchedFileSystem.before_read = fail
+    with pytest.raises(ConnectionError, match="the link is down"):
+        regions.fs.cat_file("d/x")
+    assert regions.files(0) == []
+    assert budget.bytes_used == 0
+    if here == "local":
+        assert os.listdir(regions.prefixes[0]) == []
+    WatchedFileSystem.before_read = None
+    assert len(regions.fs.cat_file("d/x")) == size
+    assert budget.bytes_used == size
+    assert regions.files(0) == ["d/x"]
+
+
+@pytest.mark.parametrize(
+    ("here", "s3_parts"),
+    [
+        ("local", 0),
+        pytest.param("gcs", 0, marks=pytest.mark.slow),
+        pytest.param("s3", 10_000, marks=pytest.mark.slow),
+        pytest.param("s3", 4, marks=pytest.mark.slow),
+    ],
+)
+def test_a_copy_of_any_size_is_held_in_bounded_memory(watched: Any, monkeypatch: pytest.MonkeyPatch, here, s3_parts):
+    size = 200 * MB
+    regions = watched(here, b"")
+    monkeypatch.setattr(regions.fs, "settings", Settings(s3_parts=s3_parts) if s3_parts else Settings())
+    info = WatchedFileSystem.info
+    monkeypatch.setattr(WatchedFileSystem, "info", lambda self, path: {**info(self, path), "size": size})
+    # Made when they are read: nothing but the copy is in memory.
+    monkeypatch.setattr(WatchedFileSystem, "cat_file", lambda self, path, start=0, end=size: bytes(end - start))
+    tracemalloc.start()
+    try:
+        fetching.fetch("d/x", regions.fs.settings)
+        _, highest = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert highest < 64 * MB, f"{highest / MB:.0f} MB"
+    assert regions.fs.info("d/x")["size"] == size
+
+
+def test_parts_too_large_for_memory_arrive_as_they_were(watched: Any, monkeypatch: pytest.MonkeyPatch):
+    data = os.urandom(40 * MB + 17)
+    regions = watched("s3", data)
+    monkeypatch.setattr(regions.fs, "settings", Settings(s3_parts=2))
+    assert regions.fs.cat_file("d/x") == data
+    assert regions.files(0) == ["d/x"]
+
+
+def test_the_lease_on_a_copy_is_renewed_while_it_lasts(watched: Any):
+    regions = watched("gcs", b"x", heartbeat_interval=0.05, heartbeat_timeout=2.0)
+    seen: set[bytes] = set()
+    give_up_at = time.monotonic() + 60
+
+    def wait_for_renewals(start: Any) -> None:
+        while len(seen) < 4 and time.monotonic() < give_up_at:
+            locks = [path for path in regions.files(0) if path.endswith(".lock")]
+            assert len(locks) == 1
+            seen.add(regions.has(0, locks[0]))
+
+    WatchedFileSystem.before_read = wait_for_renewals
+    assert regions.fs.cat_file("d/x") == b"x"
+    assert len(seen - {None}) >= 4
+    assert [path for path in regions.files(0) if path.endswith(".lock")] == [], "released at the end"
+
+
+def test_who_lost_the_lease_does_not_even_read_the_next_file(watched: Any, budget: TransferBudget, monkeypatch: Any):
+    """Its successor copies it: to read it here, too, would be paid for twice."""
+    regions = watched("memory", b"")
+    names = [f"d/{number}" for number in range(400)]
+    small = [name for name in names if zlib.crc32(name.encode()) % 64 == 7][:2]  # of one stripe: under one lease
+    for name in small:
+        WatchedFileSystem().pipe_file(f"/there/{name}", b"12345")
+    copied: list[str] = []
+
+    @contextlib.contextmanager
+    def lost_after_one(*_: Any) -> Iterator[Callable[[], None]]:
+        def check() -> None:
+            if copied:
+                raise LeaseLostError("the lease on the stripe was lost")
+
+        yield check
+
+    monkeypatch.setattr(fetching, "copy_lock", lost_after_one)
+    reads: list[Any] = []
+    WatchedFileSystem.before_read = reads.append
+    wanted = [fetching.locate(name) for name in small]
+    with pytest.raises(LeaseLostError, match="stripe was lost"):
+        copy_files(wanted, local_store(), regions.fs.settings, lambda found, _: copied.append(found.path))
+    assert (len(small), copied, len(reads)) == (2, small[:1], 1)
+    assert budget.bytes_used == 5
+
+
+def test_what_is_left_beyond_the_end_of_the_file_is_begun_anew(watched: Any, budget: TransferBudget):
+    regions = watched("local", b"12345")
+    wanted = fetching.locate("d/x")
+    os.makedirs(f"{regions.prefixes[0]}/d")
+    with open(part_path(f"{regions.prefixes[0]}/d/x", wanted.version.fingerprint()), "wb") as damaged:
+        damaged.write(b"x" * 100)
+    assert regions.fs.cat_file("d/x") == b"12345"
+    assert regions.files(0) == ["d/x"]
+    assert budget.bytes_used == 5
+
+
+@pytest.mark.parametrize("here", HERE)
+def test_short_reads_are_not_taken_for_the_whole(watched: Any, budget: TransferBudget, here):
+    regions = watched(here, os.urandom(5000))
+    WatchedFileSystem.spoil = lambda start, data: data[:1000]
+    with pytest.raises(CorruptCopyError, match="1000 bytes arrived instead of 5000"):
+        regions.fs.cat_file("d/x")
+    assert regions.files(0) == []
+    assert budget.bytes_used == 0
+
+
+@pytest.mark.parametrize("here", HERE)
+def test_a_size_that_is_unknown_is_not_copied(watched: Any, here):
+    regions = watched(here, b"123")
+    WatchedFileSystem.sizes_unknown = True
+    with pytest.raises(Unavailable, match=r"d/x: its size is unknown \(None\).*cannot be charged"):
+        regions.fs.cat_file("d/x")
+
+
+@pytest.mark.parametrize("here", HERE)
+def test_a_source_that_changes_meanwhile_is_copied_anew(watched: Any, budget: TransferBudget, here):
+    regions = watched(here, b"1" * 12 * MB)
+    new = b"2" * 11 * MB
+
+    def change(start: Any) -> None:
+        if start == 5 * MB:
+            WatchedFileSystem.before_read = None
+            WatchedFileSystem().pipe_file("/there/d/x", new)
+
+    WatchedFileSystem.before_read = change
+    assert regions.fs.cat_file("d/x") == new
+    assert regions.files(0) == ["d/x"]
+    assert budget.bytes_used == len(new)
+
+
+@pytest.mark.parametrize(("here", "size"), [*((here, 12 * MB) for here in HERE), ("gcs", 100), ("s3", 100)])
+def test_what_a_user_writes_meanwhile_is_not_replaced(watched: Any, here, size):
+    regions = watched(here, b"1" * size)
+
+    def write(start: Any) -> None:
+        if start in (5 * MB, None):
+            with regions.fs.open("d/x", "wb") as stream:
+                stream.write(b"mine")
+
+    WatchedFileSystem.before_read = write
+    regions.fs.cat_file("d/x")
+    if here != "memory":  # which has no way to write only what is not there
+        assert regions.has(0, "d/x") == b"mine"
+    assert regions.files(0) == ["d/x"]
+
+
+@pytest.mark.parametrize(("there", "here"), [("gcs", "local"), ("s3", "local"), ("gcs", "s3"), ("s3", "gcs")])
+@pytest.mark.parametrize("size", [5000, 11 * MB])
+def test_checksums_of_the_store_are_compared(make_regions: Any, monkeypatch: Any, budget: Any, here, there, size):
+    regions = make_regions(here, there, chunk_bytes=5 * MB)
+    regions.put(1, "x", os.urandom(size))
+    from rigging.mirror.copying import source
+
+    read = source._read
+
+    def one_bit_wrong(*arguments: Any) -> bytes:
+        data = read(*arguments)
+        return bytes([data[0] ^ 1]) + data[1:]
+
+    monkeypatch.setattr(source, "_read", one_bit_wrong)
+    with pytest.raises(CorruptCopyError, match=r"x: the copy has md5 \w+ instead of"):
+        regions.fs.cat_file("x")
+    assert regions.files(0) == []
+    assert budget.bytes_used == 0
+
+
+@pytest.mark.parametrize(("store", "size"), [("gcs", 1000), ("gcs", 70 * MB), ("s3", 1000)])
+def test_one_store_copies_by_itself(make_regions: Any, request: Any, budget: TransferBudget, store, size):
+    regions = make_regions(store, store)
+    data = os.urandom(size)
+    regions.put(1, "d/x", data)
+    server = request.getfixturevalue(store)
+    server.reset_traffic()
+    fetching.fetch("d/x", regions.fs.settings)
+    source = regions.prefixes[1].split("/")[2]
+    assert server.traffic()[source].bytes_out < 20_000, "the bytes must not come through this machine"
+    assert regions.has(0, "d/x") == data
+    assert budget.bytes_used == size
+    assert regions.files(0) == ["d/x"]
+
+
+def test_a_source_object_that_is_replaced_meanwhile_is_copied_anew(make_regions: Any, budget: TransferBudget):
+    regions = make_regions("gcs", "gcs")
+    for number in range(3):
+        regions.put(1, f"d/{number}", b"old")
+    plan = mirror_plan("d")
+    regions.put(1, "d/1", b"newer")
+    copy_files(plan.files, plan.destination, regions.fs.settings)
+    assert [regions.has(0, f"d/{number}") for number in range(3)] == [b"old", b"newer", b"old"]
+    assert budget.bytes_used == 11
+
+
+def test_small_objects_are_copied_together_and_what_is_there_stays(make_regions: Any, budget: TransferBudget):
+    regions = make_regions("gcs", "gcs")
+    for number in range(300):
+        regions.put(1, f"d/{number:03}", b"%03d" % number)
+    plan = mirror_plan("d")
+    regions.put(0, "d/007", b"mine")
+    moved: dict[str, int] = {}
+    copy_files(plan.files, plan.destination, regions.fs.settings, lambda wanted, n: moved.update({wanted.path: n}))
+    assert moved == {f"d/{number:03}": 0 if number == 7 else 3 for number in range(300)}
+    assert budget.bytes_used == 299 * 3
+    for number in range(300):
+        assert regions.has(0, f"d/{number:03}") == (b"mine" if number == 7 else b"%03d" % number)
+
+
+def test_one_object_that_cannot_be_copied_is_named_and_not_charged(make_regions: Any, gcs: Any, budget: TransferBudget):
+    regions = make_regions("gcs", "gcs")
+    for number in range(8):
+        regions.put(1, f"d/{number}", b"123")
+    gcs.inject(Fault(FaultKind.ERROR, match=r"rewriteTo.*d/5", status=403))
+    try:
+        with pytest.raises(OSError, match=r"403|injected"):
+            mirror_prefetch("d")
+    finally:
+        gcs.clear_faults()
+    there = [path for path in regions.files(0) if path.startswith("d/")]
+    assert "d/5" not in there
+    assert budget.bytes_used == 3 * len(there)
+
+
+FAULTS = [
+    # gcsfs waits seconds before it tries again: one fault each way here, the others in the slow tier.
+    pytest.param(here, there, kind, marks=[] if here == "s3" or kind is quick else [pytest.mark.slow])
+    for here, there, quick in [
+        ("gcs", "gcs", FaultKind.APPLIED_DROP),
+        ("gcs", "local", FaultKind.APPLIED_ERROR),
+        ("local", "gcs", FaultKind.DROP),
+        ("s3", "s3", FaultKind.ERROR),
+    ]
+    for kind in (FaultKind.ERROR, FaultKind.DROP, FaultKind.APPLIED_ERROR, FaultKind.APPLIED_DROP)
+]
+
+
+@pytest.mark.parametrize(("here", "there", "kind"), FAULTS)
+def test_faults_of_the_store_are_ridden_out(make_regions: Any, request: Any, budget: Any, here, there, kind):
+    regions = make_regions(here, there, chunk_bytes=MB)
+    data = os.urandom(3 * MB)
+    regions.put(1, "d/x", data)
+    server = request.getfixturevalue("s3" if here == "s3" else "gcs")
+    bucket = (regions.prefixes[0] if here != "local" else regions.prefixes[1]).split("/")[2]
+    server.inject(Fault(kind, match=rf"(POST|PUT|GET) .*{bucket}.*(d/x|compose|copies)", status=503, times=2))
+    try:
+        assert regions.fs.cat_file("d/x") == data
+    finally:
+        server.clear_faults()
+    assert regions.has(0, "d/x") == data
+    assert budget.bytes_used in (0, len(data))
+    assert regions.files(0) == ["d/x"]
+
+
+KILLED = """
+import os, signal, sys
+from rigging.mirror.fs import MirrorFileSystem
+from rigging.mirror.copying import source
+read = source._read
+def read_or_die(wanted, begin, end):
+    if begin >= int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read(wanted, begin, end)
+source._read = read_or_die
+MirrorFileSystem(chunk_bytes=5 * 2**20, heartbeat_interval=0.2, heartbeat_timeout=1.0).cat_file("d/x")
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        ("local", "gcs"),
+        ("gcs", "local"),
+        *(pytest.param(*p, marks=pytest.mark.slow) for p in [("gcs", "s3"), ("s3", "gcs")]),
+    ],
+)
+def test_a_killed_copy_is_taken_up_where_it_was(make_regions: Any, monkeypatch: Any, budget: Any, here, there):
+    regions = make_regions(here, there, chunk_bytes=5 * MB, heartbeat_interval=0.2, heartbeat_timeout=1.0)
+    data = os.urandom(31 * MB)
+    regions.put(1, "d/x", data)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(20 * MB)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert regions.has(0, "d/x") is None
+    from rigging.mirror.copying import source
+
+    read, begun = source._read, []
+
+    def counted(wanted: Any, begin: int, end: int) -> bytes:
+        begun.append(begin)
+        return read(wanted, begin, end)
+
+    monkeypatch.setattr(source, "_read", counted)
+    assert regions.fs.cat_file("d/x") == data
+    assert min(begun) >= 10 * MB, "what had arrived must not be fetched again"
+    assert budget.bytes_used == len(data) - min(begun)
+    assert [path for path in regions.files(0) if "locks" not in path] == ["d/x"]
+
+
+def test_marks_and_checksums_are_read_from_what_stores_say():
+    gcs = version_of({"size": 3, "md5Hash": "kAFQmDzST7DWlj99KOF/cg==", "crc32c": "NksbMw==", "generation": "7"}, "u")
+    assert (gcs.md5, gcs.mark, gcs.crc32c) == ("900150983cd24fb0d6963f7d28e17f72", "7", "364b1b33")
+    assert version_of({"size": 3, "ETag": '"900150983cd24fb0d6963f7d28e17f72"'}, "u").md5 == gcs.md5
+    parts = version_of({"size": 3, "ETag": '"900150983cd24fb0d6963f7d28e17f72-2"'}, "u")
+    assert (parts.md5, parts.mark) == ("", "900150983cd24fb0d6963f7d28e17f72-2")
+    assert version_of({"size": 3, "mtime": 0.0}, "u").mark == "0.0"
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_name_that_is_no_utf8_is_mirrored(make_regions: Any, many: bool) -> None:
+    regions = make_regions("local", "local")
+    names = [os.fsdecode(b"d/caf\xe9-%d" % number) for number in range(3 if many else 1)]
+    for name in names:
+        regions.put(1, name, b"x" * 10)
+    if many:
+        mirror_prefetch("d")
+    for name in names:
+        assert regions.fs.cat_file(name) == b"x" * 10
+        assert regions.has(0, name) == b"x" * 10
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.ENOSYS])
+def test_where_the_kernel_copies_nothing_between_two_disks_this_process_does(
+    make_regions: Any, monkeypatch: pytest.MonkeyPatch, budget: TransferBudget, number: int
+) -> None:
+    asked: list[int] = []
+
+    def refuse(*_: Any) -> int:
+        asked.append(number)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "copy_file_range", refuse)
+    regions = make_regions("local", "local")
+    data = os.urandom(3 * MB + 17)
+    regions.put(1, "d/x", data)
+    assert regions.fs.cat_file("d/x") == data
+    assert budget.bytes_used == len(data)
+    assert asked == [number], "it is asked once a file"
+
+
+def test_an_error_of_the_disk_ends_a_copy_and_leaves_nothing(
+    make_regions: Any, monkeypatch: pytest.MonkeyPatch, budget: TransferBudget
+) -> None:
+    def fail(*_: Any) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "copy_file_range", fail)
+    regions = make_regions("local", "local")
+    regions.put(1, "d/x", bytes(2 * MB))
+    with pytest.raises(OSError, match="Input/output"):
+        regions.fs.cat_file("d/x")
+    assert os.listdir(regions.prefixes[0]) == []
+    assert budget.bytes_used == 0
+
+
+def test_a_local_source_that_shrinks_meanwhile_is_copied_anew(
+    make_regions: Any, monkeypatch: pytest.MonkeyPatch, budget: TransferBudget
+) -> None:
+    regions = make_regions("local", "local")
+    regions.put(1, "d/x", bytes(4 * MB))
+    copy_range, there = os.copy_file_range, f"{regions.prefixes[1]}/d/x"
+
+    def shrink(source: int, target: int, count: int, *offsets: int) -> int:
+        if os.path.getsize(there) == 4 * MB:
+            os.truncate(there, 2 * MB + 1)
+        return copy_range(source, target, min(count, MB), *offsets)
+
+    monkeypatch.setattr(os, "copy_file_range", shrink)
+    assert regions.fs.cat_file("d/x") == bytes(2 * MB + 1)
+    assert budget.bytes_used == 2 * MB + 1
+
+
+def test_a_source_that_is_gone_by_then_is_said_to_be_in_no_region(make_regions: Any, budget: TransferBudget) -> None:
+    for here, there in (("local", "local"), ("local", "memory"), ("memory", "local")):
+        regions = make_regions(here, there)
+        regions.put(1, "d/x", b"123")
+        wanted = fetching.locate("d/x")
+        regions.raw(1).rm(f"{regions.prefixes[1]}/d/x")
+        with pytest.raises(FileNotFoundError, match="no region has this file"):
+            copy_files([wanted], local_store(), regions.fs.settings)
+        assert regions.files(0) == []
+    assert budget.bytes_used == 0
+
+
+@pytest.mark.parametrize("size", [3, 12 * MB])
+def test_a_source_that_goes_between_two_reads_is_said_to_be_in_no_region(
+    watched: Any, budget: TransferBudget, size: int
+) -> None:
+    regions = watched("local", bytes(size))
+
+    def remove(start: int | None) -> None:
+        if start == (10 * MB if size > MB else None):
+            WatchedFileSystem().rm("/there/d/x")
+
+    WatchedFileSystem.before_read = remove
+    with pytest.raises(FileNotFoundError, match="no region has this file"):
+        regions.fs.cat_file("d/x")
+    assert regions.files(0) == []
+    assert budget.bytes_used == 0
+
+
+def test_a_source_that_never_stays_the_same_is_given_up(watched: Any, budget: TransferBudget) -> None:
+    regions = watched("local", bytes(12 * MB))
+    tried: list[int] = []
+
+    def change(start: Any) -> None:
+        if start == 5 * MB:
+            tried.append(start)
+            WatchedFileSystem().pipe_file("/there/d/x", os.urandom(12 * MB + len(tried)))
+
+    WatchedFileSystem.before_read = change
+    with pytest.raises(SourceChangedError, match="d/x was changed while it was copied; nothing of it was kept"):
+        regions.fs.cat_file("d/x")
+    assert len(tried) == 3
+    assert regions.files(0) == []
+    assert budget.bytes_used == 0
+
+
+def test_what_is_copied_is_counted(make_regions: Any) -> None:
+    regions = make_regions("local", "memory")
+    for name in ("a", "b"):
+        regions.put(1, name, b"123")
+    regions.put(0, "here", b"12345")
+    before = regions.fs.bytes_copied  # fsspec gives the same instance to whoever asks for the same
+    regions.fs.cat(["a", "here"])
+    assert regions.fs.bytes_copied == before + 3
+    regions.fs.cat_file("b")
+    assert regions.fs.bytes_copied == before + 6
