@@ -2,8 +2,6 @@
 
 import contextlib
 import dataclasses
-import errno
-import fcntl
 import json
 import os
 import tempfile
@@ -15,6 +13,7 @@ from typing import Final
 
 from iris.rpc.protocol import SOCKET_NAME
 from rigging.errors import Denied, InvalidRequest, MarinError, Unavailable
+from rigging.file_lock import open_lock_file, try_lock
 
 STATE_DIR_ENV: Final = "IRIS_STATE_DIR"
 _LOCK_PAUSE: Final = 0.01
@@ -166,7 +165,7 @@ def is_locked(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     try:
-        return not _try_lock(descriptor, fcntl.LOCK_SH)
+        return not try_lock(descriptor, shared=True)
     finally:
         os.close(descriptor)
 
@@ -186,10 +185,10 @@ def held_lock(path: Path, *, timeout: float) -> Iterator[None]:
     Raises:
         Unavailable: Another process held it for `timeout` seconds, or it cannot be written (a full disk).
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = open_lock_file(path)
     try:
         deadline = time.monotonic() + timeout
-        while not _try_lock(descriptor, fcntl.LOCK_EX):
+        while not try_lock(descriptor):
             if time.monotonic() >= deadline:
                 holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
                 raise Unavailable(f"process {holder} holds {path} and did not let go within {timeout:g} s")
@@ -211,14 +210,4 @@ def wait_unlocked(path: Path, *, timeout: float) -> bool:
         if time.monotonic() >= deadline:
             return False
         time.sleep(_LOCK_PAUSE)
-    return True
-
-
-def _try_lock(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            return False
-        raise
     return True

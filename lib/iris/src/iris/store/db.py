@@ -1,6 +1,5 @@
 """Opening the controller's database: one writer, private files, migrations in order."""
 
-import fcntl
 import os
 import sqlite3
 from contextlib import closing
@@ -9,6 +8,7 @@ from typing import Final
 
 from iris.store.damage import DATABASE_NAME, DatabaseDamaged, content_damage, file_damage, is_corruption
 from rigging.errors import Conflict, MarinError
+from rigging.file_lock import open_lock_file, try_lock
 from rigging.filesystem.atomic import sync_names
 
 __all__ = ["DATABASE_NAME", "SchemaTooNew", "connect", "lock", "migrate_to", "migrations", "schema_version"]
@@ -36,12 +36,10 @@ def lock(state_dir: Path) -> int:
     """
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.chmod(state_dir, 0o700)
-    descriptor = os.open(state_dir / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    descriptor = open_lock_file(state_dir / _LOCK_NAME)
+    if not try_lock(descriptor):
         os.close(descriptor)
-        raise Conflict(f"another controller already uses {state_dir}: stop it or use another") from None
+        raise Conflict(f"another controller already uses {state_dir}: stop it or use another")
     return descriptor
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import signal
@@ -30,6 +29,7 @@ from iris.worker.reachable import address_towards
 from iris.worker.session import WorkerIdentity
 from iris.worker.supervisor import Supervisor
 from iris.worker.task_env import ACTOR_HOST_VARIABLE, TaskEnvironment, base_variables
+from rigging.file_lock import open_lock_file, try_lock
 
 logger = logging.getLogger(__name__)
 
@@ -206,13 +206,11 @@ def _identity(config: WorkerConfig, paths: WorkPaths, guardian_id: str) -> Worke
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[str]:
     """Hold the lock of a work directory; yields "" when it was got, else the pid of its holder."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = open_lock_file(path)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-        return
-    else:
+        if not try_lock(descriptor):
+            yield os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+            return
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
         yield ""

@@ -5,12 +5,12 @@ is never deleted. The lock file itself is replaced by rename, so that readers wi
 """
 
 import contextlib
-import fcntl
 import os
 import time
 from contextlib import AbstractContextManager
 
 from rigging.errors import Unavailable
+from rigging.file_lock import try_lock, unlock_and_close
 from rigging.filesystem.atomic import TEMPORARY_PREFIX
 from rigging.filesystem.naming import name_path
 from rigging.lease.base import Claim, claim_in_turn, fence_from_bytes
@@ -73,13 +73,8 @@ class LocalLeaseStore:
     def leave(self) -> None:
         """Give the kernel lock up, if it is held."""
         descriptor, self._descriptor, self._read_in_turn = self._descriptor, -1, None
-        if descriptor == -1:
-            return
-        try:
-            # Closing is not enough: a child forked meanwhile has a copy of the descriptor and would keep the lock.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        finally:
-            os.close(descriptor)
+        if descriptor != -1:
+            unlock_and_close(descriptor)
 
     def read(self) -> StoredLease | None:
         try:
@@ -175,17 +170,13 @@ class LocalLeaseStore:
 
     def _lock(self, descriptor: int) -> None:
         started = time.monotonic()
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() - started > _BUSY_LIMIT_SECONDS:
-                    raise Unavailable(
-                        f"lease {self._path}: {self._sidecar} has been locked for {_BUSY_LIMIT_SECONDS:.0f} s by "
-                        "another process, which must be stopped or hung (see `lslocks`)"
-                    ) from None
-                time.sleep(_BUSY_POLL_SECONDS)
+        while not try_lock(descriptor):
+            if time.monotonic() - started > _BUSY_LIMIT_SECONDS:
+                raise Unavailable(
+                    f"lease {self._path}: {self._sidecar} has been locked for {_BUSY_LIMIT_SECONDS:.0f} s by "
+                    "another process, which must be stopped or hung (see `lslocks`)"
+                )
+            time.sleep(_BUSY_POLL_SECONDS)
 
 
 def _stored(descriptor: int, content: bytes) -> StoredLease:

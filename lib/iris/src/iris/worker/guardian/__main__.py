@@ -4,7 +4,6 @@ It imports neither asyncio nor gRPC, so that it is small and starts at once.
 """
 
 import argparse
-import fcntl
 import gc
 import logging
 import os
@@ -28,6 +27,7 @@ from iris.worker.guardian.reactor import Reactor
 from iris.worker.guardian.server import Server
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.isolation.views import open_views
+from rigging.file_lock import open_lock_file, try_lock
 
 logger = logging.getLogger(__name__)
 
@@ -42,10 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Be the guardian of a work directory until its worker says so, or until there is nothing to guard; exit code."""
     options = _parser().parse_args(argv)
     paths = GuardianPaths(options.work_dir.absolute())
-    lock = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    lock = open_lock_file(paths.lock)
+    if not try_lock(lock):
         return 0  # there is one
     ready_read, ready_write = os.pipe()
     if os.fork():

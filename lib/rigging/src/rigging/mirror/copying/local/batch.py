@@ -7,12 +7,12 @@ at once leaves its files to be claimed one by one.
 """
 
 import contextlib
-import fcntl
 import os
 import stat
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from rigging.file_lock import try_lock, unlock_and_close
 from rigging.filesystem.atomic import TEMPORARY_PREFIX
 from rigging.mirror.copying.charges import BudgetReservation
 from rigging.mirror.copying.local.part import LOCK_NOT_OFFERED, Watch, make_parents, rename_at
@@ -73,11 +73,11 @@ def no_batch_in(directory: str, stall_timeout: float) -> Iterator[None]:
         return
     watch = Watch(min(stall_timeout, _STALL_SECONDS))
     try:
-        while not _lock(descriptor, fcntl.LOCK_SH) and watch.wait(descriptor):
+        while not _lock(descriptor, shared=True) and watch.wait(descriptor):
             pass
         yield
     finally:
-        _unlock(descriptor)
+        unlock_and_close(descriptor)
 
 
 def _copy_into(
@@ -91,7 +91,7 @@ def _copy_into(
     charge = reservation.charge_for(files[0])
     copied, rest = 0, []
     try:
-        if not _lock(descriptor, fcntl.LOCK_EX):
+        if not _lock(descriptor):
             return list(files)
         moved = charge.reserve(sum(request.version.size for request in files))
         with os.scandir(descriptor) as entries:
@@ -107,7 +107,7 @@ def _copy_into(
                 done(request, count)
     finally:
         charge.settle()
-        _unlock(descriptor)
+        unlock_and_close(descriptor)
         if not copied:
             known.discard(directory)
             for path in reversed(made):
@@ -164,21 +164,11 @@ def _exists(name: str, directory: int) -> bool:
     return True
 
 
-def _lock(descriptor: int, how: int) -> bool:
+def _lock(descriptor: int, *, shared: bool = False) -> bool:
     try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return try_lock(descriptor, shared=shared)
     except OSError as error:
         if error.errno not in LOCK_NOT_OFFERED:
             raise
         # Then it is offered to no batch either.
-        return how == fcntl.LOCK_SH
-    return True
-
-
-def _unlock(descriptor: int) -> None:
-    # Closing is not enough: a child forked meanwhile has a copy of the descriptor and would keep the lock.
-    with contextlib.suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-    os.close(descriptor)
+        return shared

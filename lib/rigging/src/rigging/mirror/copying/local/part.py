@@ -8,7 +8,6 @@ alive but stopped does not block others for ever: a part that has not grown for 
 import contextlib
 import ctypes
 import errno
-import fcntl
 import functools
 import hashlib
 import logging
@@ -16,6 +15,7 @@ import os
 import time
 from collections.abc import Callable
 
+from rigging.file_lock import try_lock, unlock_and_close
 from rigging.filesystem.atomic import TEMPORARY_PREFIX
 
 logger = logging.getLogger(__name__)
@@ -39,13 +39,12 @@ class Part:
         size: Bytes that are in it; at first, those that an earlier copier left.
     """
 
-    __slots__ = ("_published", "descriptor", "path", "size")
+    __slots__ = ("descriptor", "path", "size")
 
     def __init__(self, path: str, descriptor: int, size: int) -> None:
         self.path = path
         self.descriptor = descriptor
         self.size = size
-        self._published = False
 
     def restart(self) -> None:
         """Drop what is in it."""
@@ -67,7 +66,6 @@ class Part:
         except FileExistsError:
             self.discard()
             return False
-        self._published = True
         return True
 
     def discard(self) -> None:
@@ -78,11 +76,7 @@ class Part:
     def close(self) -> None:
         """Give up the claim; what is in the part file stays for the next claim."""
         if self.descriptor >= 0:
-            if not self._published:
-                # Closing is not enough: a child forked meanwhile has a copy of the descriptor and would keep the lock.
-                with contextlib.suppress(OSError):
-                    fcntl.flock(self.descriptor, fcntl.LOCK_UN)
-            os.close(self.descriptor)
+            unlock_and_close(self.descriptor)
             self.descriptor = -1
 
 
@@ -151,9 +145,7 @@ def create_part(final: str, fingerprint: str) -> Part | None:
 
 def _lock(part: Part) -> bool:
     """Take the kernel lock; False when another has it, or the file is not any more the one under its name."""
-    try:
-        fcntl.flock(part.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(part.descriptor):
         return False
     mine = os.fstat(part.descriptor)
     try:
