@@ -1,1 +1,1 @@
-"""What every marin library stands on: storage prefixes, leases, clocks, backoff, logging, errors."""
+"""The base of all marin libraries: storage prefixes, leases, clocks, backoff, logging, errors."""

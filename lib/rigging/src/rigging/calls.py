@@ -106,7 +106,7 @@ def exit_status(code: object) -> int:
 
 
 def name_of(fn: Any) -> str:
-    """What people call a function; an object that can be called goes by its class."""
+    """Return the name of a function for people; of another callable object, that of its class."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return getattr(fn, "__qualname__", None) or type(fn).__qualname__

@@ -11,9 +11,10 @@ _ENV_FLAGS: Final = ("-e", "--env")
 
 
 def split_command(words: Sequence[str], example: str) -> tuple[list[str], list[str]]:
-    """The words before and after the first "--".
+    """Return the words before and after the first "--".
 
     Args:
+        words: The command line.
         example: For the error: a whole command line as it should be.
 
     Raises:

@@ -16,7 +16,7 @@ class InvalidRequest(MarinError, ValueError):
 
 
 class NotFound(MarinError, KeyError):
-    """What was named does not exist."""
+    """The thing that was named does not exist."""
 
     def __str__(self) -> str:
         # KeyError prints the repr of its argument; people should read the message, not a quoted string.

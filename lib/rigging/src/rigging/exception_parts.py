@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class ExceptionParts(NamedTuple):
-    """What an exception is made of.
+    """Parts from which an exception can be made again.
 
     Args:
         native: The nearest class of it that is Python's own; `args` and `state` are what that class keeps.
@@ -18,9 +18,10 @@ class ExceptionParts(NamedTuple):
 
 
 def take_apart(error: BaseException, is_remade: Callable[[BaseException], bool]) -> ExceptionParts:
-    """The parts of which `put_together` makes it again.
+    """Return the parts from which `put_together` makes an exception again.
 
     Args:
+        error: The exception.
         is_remade: Whether pickle makes a member of a group again as it is; those of others are taken apart, too.
     """
     kind = type(error)
@@ -37,7 +38,14 @@ def take_apart(error: BaseException, is_remade: Callable[[BaseException], bool])
 def put_together(
     kind: type[BaseException], native: type[BaseException], args: tuple[object, ...], state: dict[str, object] | None
 ) -> BaseException:
-    """Make an exception without calling its own constructor; members of a group may be in parts."""
+    """Make an exception without calling its own constructor.
+
+    Args:
+        kind: Its class.
+        native: As in `ExceptionParts`.
+        args: Likewise; members of a group may be in parts.
+        state: Likewise.
+    """
     if issubclass(native, BaseExceptionGroup):
         message, members = args
         assert isinstance(members, list)

@@ -1,4 +1,4 @@
-"""What Compute Engine's metadata server says of the virtual machine that asks."""
+"""Asking Compute Engine's metadata server about the virtual machine that this process runs on."""
 
 import os
 from typing import Final, NamedTuple

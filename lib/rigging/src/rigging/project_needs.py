@@ -1,4 +1,4 @@
-"""What a project's pyproject.toml says that its code needs: requirements for pip, and folders for PYTHONPATH."""
+"""The needs of a project's code, read from pyproject.toml: requirements for pip and folders for PYTHONPATH."""
 
 import difflib
 import re
@@ -20,7 +20,7 @@ _SUBMODULES: Final = "submodules"
 
 @dataclass(frozen=True, slots=True)
 class ProjectNeeds:
-    """What a job needs for a project's code.
+    """Needs of a job that runs a project's code.
 
     Args:
         requirements: For pip, each once, in the order in which they are met.

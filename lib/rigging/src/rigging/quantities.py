@@ -7,7 +7,7 @@ from rigging.errors import InvalidRequest
 
 MAX_BYTES: Final = 2**63 - 1
 MIN_ASKED_BYTES: Final = 2**20
-"""Whoever asks for less memory or disk has left out the unit."""
+"""Least memory or disk that is asked for; less means that the unit was left out."""
 
 MAX_SECONDS: Final = 100 * 365 * 86_400.0
 MAX_COUNT: Final = 2**31 - 1
@@ -18,7 +18,7 @@ _SHOWN: Final = 40
 
 
 def parse_size(size: str | int, what: str = "") -> int:
-    """Bytes of a size; every unit is a power of 1024, so "1g", "1GB" and "1GiB" are all 2**30.
+    """Return the bytes of a size; every unit is a power of 1024, so "1g", "1GB" and "1GiB" are all 2**30.
 
     Args:
         size: A number of bytes, or a number with a unit of k, m, g, t or p.
@@ -47,7 +47,7 @@ def parse_size(size: str | int, what: str = "") -> int:
 
 
 def format_size(size_bytes: int) -> str:
-    """A size for people, e.g. "1.5 GiB"."""
+    """Return a size for people, e.g. "1.5 GiB"."""
     value = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -57,7 +57,15 @@ def format_size(size_bytes: int) -> str:
 
 
 def check_unit(size: str | int, what: str) -> int:
-    """Bytes of a size that is asked for: 0, or at least 1 MB. Raises InvalidRequest that suggests a unit for less."""
+    """Return the bytes of a size that is asked for: 0, or at least 1 MB.
+
+    Args:
+        size: As for `parse_size`.
+        what: Name of the parameter, for the error.
+
+    Raises:
+        InvalidRequest: Less than that; the message suggests a unit.
+    """
     found = parse_size(size, what)
     if 0 < found < MIN_ASKED_BYTES:
         text = str(size).strip()
@@ -67,7 +75,16 @@ def check_unit(size: str | int, what: str) -> int:
 
 
 def check_seconds(seconds: float, what: str, *, zero: bool = False) -> float:
-    """Return a time in seconds that is above 0 (or 0, with `zero`) and at most 100 years. Raises InvalidRequest."""
+    """Return `seconds` if it is above 0 and at most 100 years.
+
+    Args:
+        seconds: The time.
+        what: Name of the parameter, for the error.
+        zero: Whether 0 is allowed too.
+
+    Raises:
+        InvalidRequest: It is not.
+    """
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     # Written so that NaN is refused too.
     if not is_number or not (seconds >= 0 if zero else seconds > 0) or not seconds <= MAX_SECONDS:
@@ -77,7 +94,17 @@ def check_seconds(seconds: float, what: str, *, zero: bool = False) -> float:
 
 
 def check_count(count: int, what: str, least: int = 0, most: int = MAX_COUNT) -> int:
-    """Return a whole number between two others. Raises InvalidRequest."""
+    """Return `count` if it is a whole number from `least` to `most`.
+
+    Args:
+        count: The number.
+        what: Name of the parameter, for the error.
+        least: The smallest that is allowed.
+        most: The largest.
+
+    Raises:
+        InvalidRequest: It is not.
+    """
     if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= most:
         raise InvalidRequest(f"{what} must be a whole number from {least} to {most}, not {count!r}")
     return count

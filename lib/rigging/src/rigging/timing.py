@@ -328,7 +328,16 @@ class ExponentialBackoff:
     def wait_until_or_raise(
         self, condition: Callable[[], bool], timeout: Duration | float, message: str = "condition not met"
     ) -> None:
-        """As `wait_until`, but raise DeadlineExceeded (a TimeoutError) when the time is over."""
+        """Wait as `wait_until` does.
+
+        Args:
+            condition: Called again and again.
+            timeout: The most to wait, in seconds if it is a number.
+            message: What was waited for, for the error.
+
+        Raises:
+            DeadlineExceeded: The time is over; also a TimeoutError.
+        """
         if not self.wait_until(condition, timeout):
             raise DeadlineExceeded(f"{message} (waited {_seconds(timeout):g} s)")
 

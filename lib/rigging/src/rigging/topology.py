@@ -33,7 +33,7 @@ class TpuTopologyInfo:
 
 @dataclass(frozen=True, slots=True)
 class TpuGeneration:
-    """What all slices of one TPU generation have in common.
+    """Properties of all slices of one TPU generation.
 
     Args:
         name: As in the names of its types, e.g. "v5litepod".

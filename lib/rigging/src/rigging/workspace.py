@@ -94,6 +94,13 @@ def list_workspace(
 ) -> WorkspaceListing:
     """List the files of the workspace at `root` that a bundle of it holds.
 
+    Args:
+        root: A directory, in a git repository or not.
+        rules: Which files, and how many bytes.
+        environ: Variables that may change the limit; None for this process's.
+        max_files: The most files that are listed.
+        now: Clock in seconds, for tests.
+
     Raises:
         InvalidRequest: `root` is no directory, or the files are larger than the rules allow, or more than `max_files`;
             the message lists the largest.
@@ -116,7 +123,7 @@ def list_workspace(
 
 
 def empty_folders(folders: Iterable[str], files: Iterable[str]) -> tuple[str, ...]:
-    """Those of `folders` in which there is neither one of `files` nor another of them, sorted."""
+    """Return those of `folders` in which there is neither one of `files` nor another of them, sorted."""
     found = set(folders)
     filled: set[str] = set(files)
     for path in (*filled, *found):
@@ -130,7 +137,16 @@ def empty_folders(folders: Iterable[str], files: Iterable[str]) -> tuple[str, ..
 def check_workspace_root(
     root: Path, *, rules: WorkspaceRules = DEFAULT_RULES, environ: Mapping[str, str] | None = None
 ) -> None:
-    """Raise InvalidRequest for a folder that is nobody's project: "/", the home directory, /tmp and the like."""
+    """Refuse folders that are no project: "/", the home directory, /tmp and the like.
+
+    Args:
+        root: The folder.
+        rules: As for `list_workspace`.
+        environ: Variables of which HOME is read; None for this process's.
+
+    Raises:
+        InvalidRequest: It is one of them; the message says which.
+    """
     if not root.is_dir():
         raise InvalidRequest(f"workspace {root} is not a directory")
     reason = reason_against_root(root, environ)
@@ -142,7 +158,7 @@ def check_workspace_root(
 
 
 def reason_against_root(root: Path, environ: Mapping[str, str] | None) -> str:
-    """What kind of folder it is that never is a workspace; empty for any other."""
+    """Return the kind of a folder that can never be a workspace, "" for any other."""
     environ = os.environ if environ is None else environ
     path = root.resolve()
     home = Path(environ.get("HOME") or os.path.expanduser("~")).resolve()
@@ -162,7 +178,7 @@ def reason_against_root(root: Path, environ: Mapping[str, str] | None) -> str:
 
 @dataclass(slots=True)
 class _Gathered:
-    """What was found so far; searching ends early when it can only be refused."""
+    """Files found so far; the search ends early when the workspace can only be refused."""
 
     root: Path
     rules: WorkspaceRules
@@ -259,14 +275,14 @@ def _git_files(root: Path, found: _Gathered, prefix: str = "") -> Iterator[str]:
 
 
 def _git_list(root: Path, *options: str) -> tuple[list[str], str]:
-    """What `git ls-files` lists, and its words. Raises FileNotFoundError where there is no git."""
+    """Return what `git ls-files` lists, and its warnings. Raises FileNotFoundError where there is no git."""
     return _git(root, ["ls-files", "-z", "--exclude-standard", *options])
 
 
 def _git(
     root: Path, words: Sequence[str], given: Sequence[str] = (), fine: Sequence[int] = (0,)
 ) -> tuple[list[str], str]:
-    """What a command of git that is `given` paths answers, and its words of caution."""
+    """Return the answer of a git command to the paths `given`, and its warnings."""
     command, stdin = ["git", *words], os.fsencode("\0".join(given))
     try:
         done = subprocess.run(command, cwd=root, input=stdin, capture_output=True, check=False, timeout=GIT_SECONDS)

@@ -109,6 +109,7 @@ def sync_names(path: str | os.PathLike[str], known: str | os.PathLike[str] | Non
     """Wait until the disk has the name `path`: a file that was synced is lost all the same while its name is not.
 
     Args:
+        path: The file, which is synced already.
         known: A directory above it whose own name the disk has; those between were just made. None: the next above.
     """
     directory = os.path.dirname(os.fspath(path))
@@ -157,7 +158,7 @@ _numbers = itertools.count()
 
 @functools.lru_cache(maxsize=1)
 def _process_mark(pid: int) -> str:
-    """What the names of temporary files of this process alone have in common; a forked child makes its own."""
+    """Return the beginning of the names of this process's temporary files; a forked child makes its own."""
     return f"{TEMPORARY_PREFIX}{pid}-{os.urandom(6).hex()}"
 
 

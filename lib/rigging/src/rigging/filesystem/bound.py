@@ -17,7 +17,7 @@ class BoundToBudget(type(AbstractFileSystem)):  # type: ignore[misc]
 
     @property
     def budget_mark(cls) -> int:
-        """What fsspec's cache token has of the budget: its number, 0 outside of blocks."""
+        """The budget's number in fsspec's cache token, 0 outside of blocks."""
         budget = block_budget()
         return 0 if budget is None else budget.mark
 
@@ -34,7 +34,7 @@ class BoundToBudget(type(AbstractFileSystem)):  # type: ignore[misc]
 
 
 class BudgetBinding:
-    """What a filesystem of such a class has of its budget; `bind_budget` is called by its constructor."""
+    """Mixin that keeps the budget of a filesystem; its constructor calls `bind_budget`."""
 
     _extra_tokenize_attributes = ("budget_mark",)
     _bound: TransferBudget | None = None

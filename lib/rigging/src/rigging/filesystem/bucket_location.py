@@ -77,7 +77,7 @@ class BucketLocations:
         self._unknown_until.clear()
 
 
-#: What this process knows.
+#: Locations that this process has learned.
 BUCKET_LOCATIONS = BucketLocations()
 _asking = threading.Lock()
 

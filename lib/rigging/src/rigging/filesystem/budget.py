@@ -70,7 +70,7 @@ class TransferBudget:
 
     @property
     def bytes_left(self) -> int:
-        """What may still be reserved; never negative."""
+        """Bytes that may still be reserved; never negative."""
         with _counting:
             return max(0, self._limit_bytes - self._used_bytes)
 

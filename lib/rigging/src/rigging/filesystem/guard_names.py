@@ -1,4 +1,4 @@
-"""What the guard makes of each name of a filesystem; a name that is not here is refused.
+"""The guard's treatment of each name of a filesystem; a name that is not here is refused.
 
 A test walks over every public name and async twin of fsspec, gcsfs and s3fs, so that a new release cannot open a hole.
 """

@@ -6,7 +6,7 @@ import os
 from rigging.errors import MarinError
 
 _NUMBERS = ((PermissionError, errno.EACCES), (FileExistsError, errno.EEXIST), (TimeoutError, errno.ETIMEDOUT))
-#: What writing meets when there is no room; then it is this file that does not fit, whoever calls.
+#: Errors of writing when there is no room: then they are about the file that is written.
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 

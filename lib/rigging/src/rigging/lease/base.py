@@ -1,4 +1,4 @@
-"""What a lease is, when it is stale, and the lock that takes one on any store.
+"""The lock that takes, renews and releases a lease on any store.
 
 A lease is one small file, exactly `{"worker_id": ..., "timestamp": ...}`; older readers reject more keys, so the
 fencing number lives in a second file beside it. The rules are the same on every store; the store only reads, writes

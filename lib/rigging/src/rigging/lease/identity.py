@@ -17,7 +17,7 @@ _given_up: set[str] = set()
 
 
 class HolderState(StrEnum):
-    """What this machine knows of the process that took a lease."""
+    """State of the process that took a lease, as this machine sees it."""
 
     ALIVE = "alive"
     STOPPED = "stopped"

@@ -21,7 +21,7 @@ _STORAGE_CLOCK_GRAIN = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What can be seen of a lease.
+    """Observations of one lease, from which `is_stale` decides.
 
     Args:
         holder: What this machine knows of the holder's process.

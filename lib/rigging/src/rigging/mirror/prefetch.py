@@ -15,7 +15,7 @@ from rigging.mirror.union import in_parallel
 
 @dataclass(frozen=True, slots=True)
 class PrefetchPlan:
-    """What a prefetch would copy.
+    """The files that a prefetch would copy.
 
     Args:
         files: Files that the local prefix lacks, with where each would come from.

@@ -18,7 +18,7 @@ _LONG_AGO = SkewedClock(-100 * SKEW_ALLOWANCE)
 
 
 class Barrier(Protocol):
-    """What the barriers of threading and multiprocessing have in common."""
+    """Barriers of threading and of multiprocessing."""
 
     def wait(self, timeout: float | None = None) -> int: ...
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class FaultKind(StrEnum):
-    """What goes wrong."""
+    """Kinds of faults that a test server can show."""
 
     #: The answer comes `seconds` late; nothing else is wrong.
     LATENCY = "latency"

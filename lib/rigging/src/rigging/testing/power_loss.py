@@ -1,4 +1,4 @@
-"""What a machine finds on its disk after a power failure: what was synced, and of the rest what the test says."""
+"""Content of a disk after a power failure: all that was synced, and of the rest what the test says."""
 
 import contextlib
 import os
@@ -11,12 +11,14 @@ _Key = tuple[int, int]
 
 
 class SupportsFileno(Protocol):
+    """An open file."""
+
     def fileno(self) -> int: ...
 
 
 @dataclass(slots=True)
 class _Synced:
-    """What of a directory tree a disk has for certain: names of directories, contents of files, by inode."""
+    """The part of a directory tree that is surely on the disk: names of directories, contents of files, by inode."""
 
     names: dict[_Key, dict[str, _Key]] = field(default_factory=dict)
     contents: dict[_Key, bytes] = field(default_factory=dict)
@@ -61,6 +63,7 @@ class LossyDisk:
         """Write to `target` what is left if the power fails now; return it.
 
         Args:
+            target: A directory that is made.
             names_survive: What was not synced of contents is lost, but every change of names made it to the disk (a
                 file that was never synced is empty). Otherwise all is lost that was not synced.
         """

@@ -1,4 +1,4 @@
-"""What the test servers share: a process of their own, faults, and counters of what crossed the wire."""
+"""Common parts of the test servers: a process of their own, faults, and counters of what crossed the wire."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ _MAX_BODY_BYTES = 2**33
 
 @dataclass(slots=True)
 class BucketTraffic:
-    """What was asked of one bucket since the last reset.
+    """Requests to one bucket since the last reset.
 
     Attributes:
         requests: How often, by operation (such as "objects.get", "objects.media", "objects.insert", or "GET object").
@@ -41,7 +41,7 @@ class BucketTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server answers: status, payload and headers."""
+    """An answer of a server: status, payload and headers."""
 
     status: int = 200
     body: bytes | bytearray | memoryview = b""
@@ -55,7 +55,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked: the path as sent (still percent-encoded), the query as sent, headers and the whole body."""
+    """A request: the path as sent (still percent-encoded), the query as sent, headers and the whole body."""
 
     method: str
     raw_path: str

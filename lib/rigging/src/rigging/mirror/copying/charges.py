@@ -67,6 +67,12 @@ class BudgetReservation:
 
         One file alone is reserved when it is claimed: of many who want it at once, only its copier pays.
 
+        Args:
+            files: The whole transfer.
+            destination: The local prefix.
+            label: Names the files in an error; by default the first of them.
+            budget: None for the budget in force.
+
         Raises:
             TransferBudgetExceeded: Not all of it fits; nothing is reserved.
         """

@@ -12,7 +12,7 @@ _READ_BYTES = 2**20
 
 
 class CorruptCopyError(Unavailable):
-    """What arrived is not what the source says it has; nothing of it was kept."""
+    """The bytes that arrived are not those of the source; none of them was kept."""
 
 
 class Digest:

@@ -1,4 +1,4 @@
-"""Bringing files into the local prefix: once each, whole, verified, and paid for."""
+"""Fetching files into the local prefix: once each, whole, verified, and paid for."""
 
 import errno
 import logging
@@ -30,6 +30,12 @@ _GROUP_FILES = 128
 def fetch(path: str, settings: Settings, budget: TransferBudget | None = None, done: Done | None = None) -> None:
     """Copy a file that the local prefix does not have from the first region that has it.
 
+    Args:
+        path: Relative to the prefix.
+        settings: As for `copy_files`, like `budget` and `done`.
+        budget: Likewise.
+        done: Likewise.
+
     Raises:
         FileNotFoundError: No region has it; the message names the prefixes.
         IsADirectoryError: It is a directory there.
@@ -41,7 +47,7 @@ def fetch(path: str, settings: Settings, budget: TransferBudget | None = None, d
 def fetch_many(
     paths: Iterable[str], settings: Settings, budget: TransferBudget | None = None, done: Done | None = None
 ) -> None:
-    """Copy what the local prefix does not have of several files, many at once; what exists nowhere is passed over."""
+    """Copy those of `paths` that the local prefix lacks, many at once; those that exist nowhere are passed over."""
     local = local_store()
     missing = [path for path in paths if not is_private(path)]
     if len(missing) == 1:

@@ -1,4 +1,4 @@
-"""What a copy into an object store has got ready so far, kept beside the mirror's locks so a kill loses nothing."""
+"""Progress of a copy into an object store, kept beside the mirror's locks so that a kill loses nothing."""
 
 import contextlib
 import hashlib
