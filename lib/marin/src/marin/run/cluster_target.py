@@ -89,11 +89,26 @@ def known_clusters(*, start: Path | None = None) -> dict[str, Path]:
 def read_cluster_file(path: Path) -> dict[str, Any]:
     """What a Ray cluster file says. Raises InvalidRequest for a file that is none."""
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
         raise InvalidRequest(f"{path} cannot be read: {error}") from None
+    return parse_cluster_file(text, str(path))
+
+
+def parse_cluster_file(text: str, origin: str) -> dict[str, Any]:
+    """The same for a file's text."""
+    try:
+        found = yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise InvalidRequest(f"{origin} cannot be read: {error}") from None
     if not isinstance(found, dict) or not isinstance(found.get("provider"), dict) or not found.get("cluster_name"):
-        raise InvalidRequest(f"{path} is no Ray cluster file: it has no cluster_name and provider")
+        raise InvalidRequest(f"{origin} is no Ray cluster file: it has no cluster_name and provider")
+    types = found.get("available_node_types") or {}
+    if not isinstance(types, dict):
+        raise InvalidRequest(f"{origin}: available_node_types is no object: {types!r}")
+    for name, node_type in types.items():
+        if not isinstance(node_type, dict):
+            raise InvalidRequest(f"{origin}: available_node_types.{name} is no object: {node_type!r}")
     return found
 
 

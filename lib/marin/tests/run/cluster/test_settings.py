@@ -62,6 +62,16 @@ def folder(path: Path, settings: str = SETTINGS, template: str = TEMPLATE) -> Pa
         ("workers = [", "workers = [] # [", "cluster one: it has no workers"),
         ("min = 1, max = 2 }", 'max = 2 }, { tpu = "v4-8", max = 1}', "two workers have one TPU type and capacity"),
         ("default =", "default", "cannot be read"),
+        # They went into YAML and into what root's shell runs on each VM as they were.
+        ('project = "p"', 'project = "p: {x"', "cluster one: project 'p: {x' cannot be one; write e.g. 'my-project'"),
+        ("py311-cpu", "; touch x", "image 'rayproject/ray:2.60.0-; touch x' cannot be one"),
+        ("[clusters.one]", "[clusters.one]\nprefix = 'gs://b\"; touch x'", "prefix 'gs://b\"; touch x' cannot be one"),
+        ("[clusters.one]", '[clusters.one]\nssh_user = "a; b"', "ssh_user 'a; b' cannot be one"),
+        ("[clusters.one]", '[clusters.one]\nhead_machine = "n2 standard"', "head_machine 'n2 standard' cannot be one"),
+        ("[clusters.one]", '[clusters.one]\nhead_image = ""', "head_image '' cannot be one"),
+        ("[clusters.one]", "[clusters.one]\nupscaling_speed = nan", "upscaling_speed must be a number from 0, not nan"),
+        ("[clusters.one]", "[clusters.one]\nupscaling_speed = -1", "upscaling_speed must be a number from 0, not -1"),
+        ("[clusters.one]", "[clusters.one]\nidle_timeout_minutes = -1", "idle_timeout_minutes must be a whole number"),
     ],
 )
 def test_mistakes_name_the_place_the_value_and_what_is_allowed(tmp_path: Path, old: str, new: str, said: str) -> None:
@@ -71,6 +81,22 @@ def test_mistakes_name_the_place_the_value_and_what_is_allowed(tmp_path: Path, o
         read_settings(path)
     assert said in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+def test_a_template_that_makes_no_yaml_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder(tmp_path, template=TEMPLATE.replace("{{project}}", "{ {{project}}"))
+    assert main(["generate", "--dir", str(tmp_path)]) == 3
+    assert "marin-cluster.yaml, as marin-cluster-template.yaml makes it, cannot be read" in capsys.readouterr().err
+    assert not list(tmp_path.glob("marin-*one*"))
+
+
+def test_a_list_of_nothing_says_where_it_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["list"]) == 0
+    assert "there are no cluster files; looked in infra, " in capsys.readouterr().err
 
 
 def test_a_cluster_overrides_what_is_common(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import yaml
 
 from marin.run.cluster.changes import Effect, check_no_orphans, check_taken_up, compare
 from marin.run.cluster.validate import check_cluster_file, find_mistakes
+from marin.run.cluster_target import parse_cluster_file
 from rigging.errors import Conflict, InvalidRequest
 
 FILE = Path(__file__).parents[5] / "infra" / "marin-cluster.yaml"
@@ -96,11 +97,30 @@ def topology(config: dict[str, Any], kind: str, shape: str) -> None:
         (lambda c: worker(c)["resources"].update({"TPU-v4-16-head": 1}), "TPU-v4-16-head is of another TPU type"),
         (lambda c: c["available_node_types"].update({"Big": worker(c)}), "Big: nodes are labelled"),
         (lambda c: c["available_node_types"].clear(), "available_node_types: there are none"),
+        (lambda c: c.update(head_node_type="head"), "head_node_type 'head' is none of the types: head_default"),
+        (lambda c: c.pop("head_node_type"), "head_node_type None is none of the types"),
+        # By Ray's own schema.
+        (lambda c: c.update(setup_comands=[]), "('setup_comands' was unexpected)"),
+        (lambda c: c.update(setup_commands="pip install x"), "setup_commands: 'pip install x' is not of type 'array'"),
+        (lambda c: c.update(setup_commands=[1]), "setup_commands.0: 1 is not of type 'string'"),
+        (lambda c: c["docker"].update(image=None), "docker.image: None is not of type 'string'"),
+        (lambda c: c.update(auth=None), "auth: None is not of type 'object'"),
+        (lambda c: worker(c).update(priority="x"), "tpu_v4_8.priority: 'x' is not of type 'integer'"),
     ],
 )
 def test_mistakes(edit: Edit, said: str) -> None:
     mistakes = find_mistakes(edited(edit))
     assert any(said in mistake for mistake in mistakes), mistakes
+
+
+def test_one_mistake_is_told_once() -> None:
+    assert len(find_mistakes(edited(lambda c: worker(c).update(min_workers="4")))) == 1
+
+
+def test_a_type_that_is_nothing_is_named() -> None:
+    text = yaml.safe_dump(edited(lambda c: c["available_node_types"].update(tpu_v4_8=None)))
+    with pytest.raises(InvalidRequest, match=r"my.yaml: available_node_types.tpu_v4_8 is no object: None"):
+        parse_cluster_file(text, "my.yaml")
 
 
 def test_a_topology_is_as_good_as_a_type() -> None:

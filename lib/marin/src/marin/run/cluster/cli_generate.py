@@ -6,8 +6,9 @@ import click
 import yaml
 
 from marin.run.cluster.changes import Effect, compare
-from marin.run.cluster.generate import differing, make_files, write_files
+from marin.run.cluster.generate import TEMPLATE_FILE, differing, make_files, write_files
 from marin.run.cluster.validate import check_cluster_file
+from marin.run.cluster_target import parse_cluster_file
 from rigging.config_discovery import find_project_root
 from rigging.errors import Conflict
 
@@ -20,7 +21,7 @@ def generate(folder: str | None, check: bool) -> None:
     where = Path(folder) if folder else (find_project_root() or Path.cwd()) / "infra"
     files = make_files(where)
     for name, text in files.items():
-        check_cluster_file(yaml.safe_load(text), name)
+        check_cluster_file(parse_cluster_file(text, f"{name}, as {TEMPLATE_FILE} makes it,"), name)
     if check:
         different = differing(where, files)
         if different:

@@ -22,14 +22,17 @@ from marin.run.cluster.context import (
 )
 from marin.run.cluster.execute import run, run_in_terminal, run_on_head
 from marin.run.cluster.local_nodes import expect_workers_again
-from marin.run.cluster_target import known_clusters, read_cluster_file
+from marin.run.cluster_target import CLUSTER_DIRS, known_clusters, read_cluster_file
 from rigging.errors import InvalidRequest
 
 
 @click.command("list")
 def list_clusters() -> None:
     """The clusters that there are files of."""
-    for name, file in known_clusters().items():
+    known = known_clusters()
+    if not known:
+        say(f"there are no cluster files; looked in {', '.join(CLUSTER_DIRS)}")
+    for name, file in known.items():
         try:
             config = read_cluster_file(file)
         except InvalidRequest:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,16 @@ from rigging.topology import get_tpu_topology
 SETTINGS_FILE: Final = "clusters.toml"
 _ZONE: Final = re.compile(r"([a-z]+-[a-z]+\d+)-[a-z]")
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,29}[a-z0-9])?")
+# They stand in YAML, and in lines that shells of the VMs run.
+_TEXTS: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
+    "project": (re.compile(r"[a-z0-9][-a-z0-9.:]*[a-z0-9]|[a-z0-9]"), "my-project"),
+    "image": (re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/:@]*"), "rayproject/ray:2.60.0-py311-cpu"),
+    "head_machine": (re.compile(r"[a-z0-9][-a-z0-9]*"), "n2-standard-8"),
+    "head_image": (re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/:]*"), "projects/PROJECT/global/images/family/FAMILY"),
+    "ssh_user": (re.compile(r"[A-Za-z_][-A-Za-z0-9_.]{0,31}"), "ray"),
+    "prefix": (re.compile(r"|gs://[a-z0-9][-a-z0-9._]*(/[-A-Za-z0-9._=/]*)?"), "gs://my-bucket/folder"),
+}
+_LEAST: Final = {"head_disk_gb": 10, "visible_cpus": 1, "heartbeat_timeout_seconds": 10, "idle_timeout_minutes": 0}
 _T = TypeVar("_T")
 
 
@@ -111,8 +122,17 @@ class ClusterSettings:
         names = [worker.name for worker in self.workers]
         if len(set(names)) < len(names):
             raise InvalidRequest(f"cluster {self.name}: two workers have one TPU type and capacity: {names}")
-        for field, least in (("head_disk_gb", 10), ("visible_cpus", 1), ("heartbeat_timeout_seconds", 10)):
+        for field, (allowed, example) in _TEXTS.items():
+            if not allowed.fullmatch(getattr(self, field)):
+                raise InvalidRequest(
+                    f"cluster {self.name}: {field} {getattr(self, field)!r} cannot be one; write e.g. {example!r}"
+                )
+        for field, least in _LEAST.items():
             check_count(getattr(self, field), f"cluster {self.name}: {field}", least)
+        if not 0 <= self.upscaling_speed < math.inf:
+            raise InvalidRequest(
+                f"cluster {self.name}: upscaling_speed must be a number from 0, not {self.upscaling_speed}"
+            )
 
     @property
     def region(self) -> str:

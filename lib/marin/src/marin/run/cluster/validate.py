@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from marin.run.cluster.node_config_keys import INSTANCE_KEYS, TPU_KEYS, keys
+from marin.run.cluster.ray_schema import schema_mistakes
 from rigging.errors import InvalidRequest
 from rigging.topology import TPU_TOPOLOGIES, TpuTopologyInfo, get_tpu_generation, get_tpu_topology
 
@@ -27,9 +28,12 @@ def check_cluster_file(config: Mapping[str, Any], origin: str) -> None:
 
 
 def find_mistakes(config: Mapping[str, Any]) -> list[str]:
-    """The mistakes of a cluster file; for another provider than `gcp` only those of its workers' numbers."""
+    """The mistakes of a cluster file; for another provider than `gcp` only those of numbers of workers and of form."""
     types = config.get("available_node_types") or {}
     found = [*_number_mistakes(config, types)]
+    head = config.get("head_node_type")
+    if types and head not in types:
+        found.append(f"head_node_type {head!r} is none of the types: {', '.join(map(str, types))}")
     provider = config.get("provider") or {}
     if provider.get("type") == "gcp":
         found += _provider_mistakes(provider)
@@ -41,8 +45,14 @@ def find_mistakes(config: Mapping[str, Any]) -> list[str]:
         if not types:
             found.append("available_node_types: there are none")
         for name, node_type in types.items():
-            found += _type_mistakes(str(name), node_type, is_head=name == config.get("head_node_type"))
-    return found
+            found += _type_mistakes(str(name), node_type, is_head=name == head)
+    # Of one place our own words are enough.
+    told = tuple(found)
+    return [*found, *(text for owner, text in schema_mistakes(config) if not _tells_of(told, owner))]
+
+
+def _tells_of(mistakes: Sequence[str], owner: str) -> bool:
+    return bool(owner) and any(re.match(rf"{re.escape(owner)}\b", mistake) for mistake in mistakes)
 
 
 def _provider_mistakes(provider: Mapping[str, Any]) -> Iterator[str]:
