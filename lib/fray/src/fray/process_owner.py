@@ -20,12 +20,17 @@ class ProcessOwner:
         """Whether this is still that process, and not a fork of it."""
         return self._pid == os.getpid()
 
-    def check(self, what: str) -> None:
-        """Raise Conflict in a fork of that process; call it before taking any lock, as those may be held for ever."""
-        if not self.here:
+    def check(self, what: str, name: str | None = None) -> None:
+        """Raise Conflict in a fork of that process; call it before taking any lock, as those may be held for ever.
+
+        Args:
+            what: Begins the message, with the `name` if there is one; put together only then, as every job pays for it.
+        """
+        if self._pid != os.getpid():
+            whose = what if name is None else f"{what} {name!r}"
             raise Conflict(
-                f"{what}: this client was made in process {self._pid}, of which this one is a fork, and cannot be used "
-                "here; call current_client() here, or make another client"
+                f"{whose}: this client was made in process {self._pid}, of which this one is a fork, and cannot be "
+                "used here; call current_client() here, or make another client"
             )
 
     def at_end(self, owner: object, clean_up: Callable[[], object]) -> "weakref.finalize[[], object]":

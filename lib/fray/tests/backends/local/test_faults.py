@@ -37,7 +37,7 @@ def test_a_job_that_cannot_be_started_fails_and_gives_its_slot_back(replicas: in
 
 
 def test_whatever_fails_in_a_job_ends_it(client: LocalClient) -> None:
-    request = JobRequest("job", TRUE)
+    request = JobRequest("job", Entrypoint.from_binary("false"))
     object.__setattr__(request, "max_retries_failure", "many")
     with pytest.raises(TypeError):
         client.submit(request).wait(LONG)

@@ -140,12 +140,12 @@ class LocalClient:
 
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
         """Start a job (see `Client.submit`); a name is free again as soon as its job has ended."""
-        self._owner.check(f"job {request.name!r}")
+        self._owner.check("job", request.name)
         self._check_admission(request)
-        self._check_open(f"job {request.name!r}")
+        self._check_open("job", request.name)
         subprocess_call = self._pickled(request)
         with self._lock:
-            self._check_open(f"job {request.name!r}")
+            self._check_open("job", request.name)
             existing = self._live.get(request.name)
             if existing is not None and not existing.status().finished():
                 if not adopt_existing:
@@ -206,12 +206,12 @@ class LocalClient:
     ) -> LocalActorGroup:
         check_name("actor", name)
         check_count(f"actor group {name!r}: count", count)
-        self._owner.check(f"actor {name!r}")
+        self._owner.check("actor", name)
         config = actor_config or ActorConfig()
         context = copy_context()
         context.run(self._enter_actor_context)
         with self._lock:
-            self._check_open(f"actor {name!r}")
+            self._check_open("actor", name)
             existing = self._actor_groups.get(name)
             if existing is not None and not existing.is_done():
                 raise JobAlreadyExists(f"actor {name!r} exists; choose another name or shut it down first")
@@ -263,9 +263,9 @@ class LocalClient:
         workspace = request.environment.workspace if request.environment else None
         return SubprocessCall(entry, f"job {request.name!r}", workspace, self._scratch, self._forks)
 
-    def _check_open(self, what: str) -> None:
+    def _check_open(self, kind: str, name: str) -> None:
         if self._closed and not (self._draining and self._pool.owns(_job_slot.get())):
-            raise Conflict(f"{what}: this LocalClient has been shut down; make a new one")
+            raise Conflict(f"{kind} {name!r}: this LocalClient has been shut down; make a new one")
 
     def _check_admission(self, request: JobRequest) -> None:
         if not self._admission:

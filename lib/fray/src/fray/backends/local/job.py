@@ -1,7 +1,6 @@
 """The life of one job of the local backend."""
 
 import contextvars
-import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -9,25 +8,36 @@ from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
 
+from fray.backends.common.attempted_job import AttemptedJob
+from fray.backends.common.job_life import (
+    SUCCESS,
+    AttemptEnd,
+    AttemptStatus,
+    Begin,
+    Broken,
+    Instruction,
+    Job,
+    ReplicaEnded,
+    StopAsked,
+    StopAttempt,
+    advance,
+)
 from fray.backends.common.processes import KILL_AFTER_SECONDS, OutputFile, ProcessTree, describe_exit, with_own_python
 from fray.backends.local.subprocess_call import SubprocessCall
 from fray.errors import JobFailed
 from fray.process_owner import ProcessOwner
-from fray.protocols import JobHandle
 from fray.replica import REPLICA_ENV, enter_replica, replica_index
 from fray.types import CallableEntrypoint, JobRequest, JobStatus
 from rigging.calls import call_to_end, exit_status
 from rigging.errors import DeadlineExceeded
 from rigging.filesystem.budget import budget_environment
-from rigging.latch import Latch
 
-logger = logging.getLogger(__name__)
-
+_RUN = Begin(running=True)
 _TAIL_LINES = 20
 _Start = Callable[[Mapping[str, str], str | None, OutputFile], ProcessTree]
 
 
-class LocalJob:
+class LocalJob(AttemptedJob):
     """A job and its handle. `run` is called once, in a thread of the client's; everything else from anywhere.
 
     Args:
@@ -48,45 +58,38 @@ class LocalJob:
         subprocess_call: SubprocessCall | None = None,
         process_environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.request = request
+        separate = request.entrypoint.binary_entrypoint is not None or subprocess_call is not None
+        super().__init__(job_id, request, interruptible=separate, reviewed=False)
         self._owner = ProcessOwner()
         self._subprocess_call = subprocess_call
         self._process_environment = process_environment
-        self._job_id = job_id
         self._on_end = on_end
         self._while_waiting = while_waiting
-        self._lock = threading.Lock()
-        self._done = Latch()
-        self._status = JobStatus.PENDING
-        self._stopping = False
-        self._attempt_failed = False
         self._error: BaseException | None = None
         self._traceback: TracebackType | None = None
-        self._callbacks: list[Callable[[JobHandle], object]] = []
         self._running: set[ProcessTree] = set()
-        self._output = OutputFile() if request.entrypoint.binary_entrypoint or subprocess_call else None
-
-    @property
-    def job_id(self) -> str:
-        return self._job_id
+        self._output = OutputFile() if separate else None
 
     def status(self) -> JobStatus:
-        if not self._status.finished():
+        life = self._life
+        if life.end is None:
             # In a fork it would stay as it is for ever.
-            self._owner.check(f"job {self.request.name!r}")
-        return self._status
+            self._check_process()
+        return life.status
 
     def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
         """Wait for the end (see `JobHandle.wait`); a callable's own exception is raised as it is."""
         if not self._done.is_open():
-            self._owner.check(f"job {self.request.name!r}")
+            self._check_process()
             with self._while_waiting():
                 if not self._done.wait(timeout):
-                    raise DeadlineExceeded(f"job {self.request.name!r} is {self._status} after waiting {timeout} s")
+                    raise DeadlineExceeded(
+                        f"job {self.request.name!r} is {self._life.status} after waiting {timeout} s"
+                    )
         if raise_on_failure and self._error is not None:
             # Each raise adds frames to the traceback; every waiter shall see only the job's own.
             raise self._error.with_traceback(self._traceback)
-        return self._status
+        return self._life.status
 
     def terminate(self, kill_after: float = KILL_AFTER_SECONDS) -> None:
         """Stop the job.
@@ -95,15 +98,8 @@ class LocalJob:
         gone. A callable cannot be interrupted: the job counts as stopped at once, its thread goes on until the
         callable returns, and what it returns or raises is ignored.
         """
-        self._owner.check(f"job {self.request.name!r}")
-        with self._lock:
-            self._stopping = True
-            nothing_to_wait_for = self._status is JobStatus.PENDING or self._output is None
-            running = list(self._running)
-        if nothing_to_wait_for:
-            self._finish_stopped()
-        for tree in running:
-            tree.terminate(kill_after)
+        self._check_process()
+        self._apply(StopAsked(kill_after))
 
     def logs(self) -> str:
         """A program's stdout and stderr of all attempts and replicas; "" for a callable, which writes to our own."""
@@ -113,66 +109,50 @@ class LocalJob:
         """The same (see `fray.client.GivesReplicaLogs`): what replicas write is not told apart."""
         return {None: self.logs()} if self._output else {}
 
-    def add_done_callback(self, callback: Callable[[JobHandle], object]) -> None:
-        self._owner.check(f"job {self.request.name!r}")
-        with self._lock:
-            if not self._status.finished():
-                self._callbacks.append(callback)
-                return
-        self._tell(callback)
-
     def run(self) -> None:
         """Run the job to its end, retries included."""
-        if not self._begin():
-            return
         try:
-            error = self._run_attempts()
-        except BaseException as broken:  # any other error here: no caller may wait for ever
-            error = broken
-        if self._stopping:
-            self._finish_stopped()
-        else:
-            self._finish(JobStatus.SUCCEEDED if error is None else JobStatus.FAILED, error)
+            with self._lock:
+                self._life, _ = advance(self._life, _RUN)
+            attempt = 0
+            while self._life.attempt > attempt and self._life.end is None:
+                attempt = self._life.attempt
+                self._run_attempt(attempt)
+        except BaseException as broken:  # replicas that cannot be started: no caller may wait for ever
+            self._apply(Broken(AttemptEnd(AttemptStatus.FAILED, detail=broken)))
 
-    def _run_attempts(self) -> BaseException | None:
-        error: BaseException | None = None
-        for attempt in range(1 + self.request.max_retries_failure):
-            error = self._run_attempt()
-            if error is None or self._stopping:
-                break
-            retries_left = self.request.max_retries_failure - attempt
-            if retries_left:
-                logger.warning("job %r failed, %d retries left: %s", self.request.name, retries_left, error)
-        return error
+    def _check_process(self) -> None:
+        self._owner.check("job", self.request.name)
 
-    def _begin(self) -> bool:
-        with self._lock:
-            if not self._stopping:
-                self._status = JobStatus.RUNNING
-            return not self._stopping
+    def _carry_out(self, instruction: Instruction) -> None:
+        super()._carry_out(instruction)  # `run` starts attempts
+        if type(instruction) is StopAttempt:
+            grace = KILL_AFTER_SECONDS if instruction.grace is None else instruction.grace
+            for tree in self._running:
+                tree.terminate(grace)
 
-    def _run_attempt(self) -> BaseException | None:
-        """Run all replicas once; return the first failure after stopping the programs of the others."""
+    def _close(self, ended: Job) -> None:
+        if ended.status is JobStatus.STOPPED:
+            self._error = self._failure("was stopped")
+        elif ended.end is not None:
+            self._error = ended.end.detail
+        self._traceback = self._error.__traceback__ if self._error else None
+        if self._output is not None:
+            self._output.settle()
+        self._on_end(self)
+
+    def _run_attempt(self, attempt: int) -> None:
+        """Run all replicas once."""
         count = self.request.replica_count
         if count == 1:
-            return self._run_replica(0)
-        errors: list[BaseException] = []
-        with self._lock:
-            self._attempt_failed = False
-
-        def replica(index: int) -> None:
-            error = self._run_replica(index)
-            if error is not None:
-                with self._lock:
-                    errors.append(error)
-                    self._attempt_failed = True
-                    others = list(self._running)
-                for tree in others:
-                    tree.terminate()
-
+            self._run_replica(attempt, 0)
+            return
         threads = [
             threading.Thread(
-                target=contextvars.copy_context().run, args=(replica, index), name="fray-replica", daemon=True
+                target=contextvars.copy_context().run,
+                args=(self._run_replica, attempt, index),
+                name="fray-replica",
+                daemon=True,
             )
             for index in range(count)
         ]
@@ -180,13 +160,17 @@ class LocalJob:
             thread.start()
         for thread in threads:
             thread.join()
-        return errors[0] if errors else None
 
-    def _run_replica(self, index: int) -> BaseException | None:
+    def _run_replica(self, attempt: int, index: int) -> None:
         try:
-            return self._run_entrypoint(index)
-        except BaseException as error:  # a replica that could not even be started has failed, too
-            return error
+            error = self._run_entrypoint(index)
+        except BaseException as unexpected:  # a replica that could not even be started has failed, too
+            error = unexpected
+        end = SUCCESS if error is None else AttemptEnd(AttemptStatus.FAILED, detail=error)
+        try:
+            self._apply(ReplicaEnded(attempt, index, end))
+        except BaseException as broken:  # our own mistake: no caller may wait for ever
+            self._apply(Broken(AttemptEnd(AttemptStatus.FAILED, detail=broken)))
 
     def _run_entrypoint(self, index: int) -> BaseException | None:
         enter_replica(index)
@@ -236,7 +220,7 @@ class LocalJob:
             return self._failure(f"cannot start {what}: {error.strerror}: {error.filename}", cause=error)
         with self._lock:
             self._running.add(tree)
-            unwanted = self._stopping or self._attempt_failed
+            unwanted = self._life.stopping or self._life.failing
         if unwanted:
             tree.terminate()
         try:
@@ -256,28 +240,3 @@ class LocalJob:
         failure = JobFailed(f"job {self.request.name!r}: {what}", job_id=self._job_id, exit_code=exit_code)
         failure.__cause__ = cause
         return failure
-
-    def _finish_stopped(self) -> None:
-        self._finish(JobStatus.STOPPED, self._failure("was stopped"))
-
-    def _finish(self, status: JobStatus, error: BaseException | None) -> None:
-        with self._lock:
-            if self._status.finished():
-                return
-            self._status = status
-            self._error = error
-            self._traceback = error.__traceback__ if error else None
-            callbacks, self._callbacks = self._callbacks, []
-        if self._output is not None:
-            self._output.settle()
-        self._on_end(self)
-        self._done.open()
-        for callback in callbacks:
-            self._tell(callback)
-
-    def _tell(self, callback: Callable[[JobHandle], object]) -> None:
-        try:
-            callback(self)
-        except BaseException:
-            # A user's callback must not end the job's thread, not even by SystemExit: other callbacks follow.
-            logger.exception("job %r: a done callback failed", self.request.name)
