@@ -111,6 +111,9 @@ def test_what_cannot_be_run_apart_is_refused() -> None:
 
     with pytest.raises(InvalidRequest, match="steps returns before it has run"):
         in_subprocess(steps)
+    for thing in (5, staticmethod(steps), classmethod(steps)):
+        with pytest.raises(InvalidRequest, match="is no function; put it over one"):
+            in_subprocess(thing)  # type: ignore[arg-type]
 
     @in_subprocess
     def work(lock: object) -> None: ...

@@ -135,6 +135,48 @@ def test_an_async_generators_lock_stays_until_its_end_and_all_that_is_sent_arriv
     assert not lockfile.exists()
 
 
+def test_methods_of_each_kind_by_either_order(lockfile: Path) -> None:
+    # Above @staticmethod a call from an object had one argument too many; above @classmethod none worked.
+    decorate = remove_tpu_lockfile_on_exit(lockfile=str(lockfile))
+
+    class Model:
+        @decorate
+        @staticmethod
+        def outer_static(number: int) -> int:
+            return number
+
+        @staticmethod
+        @decorate
+        def inner_static(number: int) -> int:
+            return number
+
+        @decorate
+        @classmethod
+        def outer_class(cls, number: int) -> int:
+            return number
+
+        @property
+        @decorate
+        def inner_property(self) -> int:
+            return 5
+
+    model: Any = Model()
+    for call in (model.outer_static, model.inner_static, model.outer_class, Model.outer_static, Model.outer_class):
+        lockfile.touch()
+        assert call(5) == 5
+        assert not lockfile.exists()
+    lockfile.touch()
+    assert model.inner_property == 5
+    assert not lockfile.exists()
+
+
+def test_what_is_no_function_is_refused_where_the_decorator_stands() -> None:
+    # A property became a method without a word: `model.weights` was a bound method.
+    for thing in (property(lambda self: 1), 5):
+        with pytest.raises(InvalidRequest, match="is no function; put it over one"):
+            remove_tpu_lockfile_on_exit(thing)  # type: ignore[call-overload]
+
+
 def test_classes_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="Model is a class; put it over those methods"):
 

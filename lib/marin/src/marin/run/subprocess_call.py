@@ -35,9 +35,13 @@ def in_subprocess(fn: Callable[P, R]) -> Callable[P, R]:
     ends, and when the call is interrupted. Arguments and results must be picklable.
 
     Raises:
-        InvalidRequest: `fn` is a generator or coroutine function, or something cannot be sent.
+        InvalidRequest: `fn` is a generator or coroutine function, or none; or something cannot be sent.
         JobFailed: The process died without a result; `exit_code` tells how.
     """
+    if not callable(fn) or isinstance(fn, staticmethod):
+        raise InvalidRequest(
+            f"in_subprocess: {_name(fn)} is no function; put it over one (below @staticmethod and such)"
+        )
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn) or inspect.iscoroutinefunction(fn):
         raise InvalidRequest(f"in_subprocess: {_name(fn)} returns before it has run; only plain functions can be sent")
     if hasattr(fn, "remote"):

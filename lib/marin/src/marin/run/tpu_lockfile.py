@@ -35,14 +35,20 @@ class LockfileRemoval(ContextDecorator):
             logger.warning("could not remove %s, so the device may look busy: %s", self._lockfile, error)
 
     def __call__(self, fn: Callable[..., Any]) -> Any:
-        """Decorate a function of any kind, also one that is under `@ray.remote` already."""
+        """Decorate a function of any kind, also one that is under `@ray.remote` or `@staticmethod` already."""
         if isinstance(fn, type) or hasattr(fn, "__ray_metadata__"):
             name = getattr(fn, "__name__", None) or type(fn).__name__
             raise InvalidRequest(
                 f"remove_tpu_lockfile_on_exit: {name} is a class; put it over those methods that use the TPU"
             )
+        if isinstance(fn, staticmethod | classmethod):
+            return type(fn)(self(fn.__func__))
         if hasattr(fn, "remote") and hasattr(fn.remote, "__wrapped__"):
             return self._under_ray(fn)
+        if not callable(fn):
+            raise InvalidRequest(
+                f"remove_tpu_lockfile_on_exit: {fn!r} is no function; put it over one (below @property and such)"
+            )
         return self._around(fn)
 
     def _under_ray(self, remote: Any) -> Any:
