@@ -1,6 +1,7 @@
 """What everyone imports stays light: no backend, no gRPC, no heavy library comes along."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -31,10 +32,20 @@ def test_importing_it_brings_nothing_heavy(module, also_forbidden):
     assert not [heavy for heavy in (*HEAVY, *also_forbidden) if heavy in loaded]
 
 
-def test_importing_fray_takes_no_more_than_a_tenth_of_a_second():
-    program = "import time; begin = time.process_time(); import fray; print(time.process_time() - begin)"
-    runs = [
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True) for _ in range(3)
-    ]
-    # Processor time, and the best of some: what else the machine does is not fray's.
-    assert min(float(run.stdout) for run in runs) <= 0.1
+# Libraries of Python's own that cost a tenth of a second to import where fray costs half of that.
+YARDSTICK = "asyncio, argparse, dataclasses, http.client, json, logging.config, subprocess, tempfile"
+
+
+def test_importing_fray_costs_no_more_than_a_tenth_of_a_second(tmp_path):
+    # All from compiled files, as a user has them; the first run of each compiles.
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+
+    def cost(modules: str) -> float:
+        program = f"import time; begin = time.process_time(); import {modules}; print(time.process_time() - begin)"
+        command = [sys.executable, "-c", program]
+        return float(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
+
+    # By turns, and the best of each: beside much else a machine takes up to twice as long over the same instructions.
+    runs = [(cost("fray"), cost(YARDSTICK)) for _ in range(4)]
+    assert min(fray for fray, _ in runs) <= min(yardstick for _, yardstick in runs), runs

@@ -1,7 +1,8 @@
 import asyncio
 import os
 import subprocess
-from collections.abc import Awaitable, Callable
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,14 @@ def play(tmp_path: Path) -> Callable[[Scenario], None]:
             await controller.stop()
 
     return lambda scenario: asyncio.run(run(scenario))
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A directory that any user can reach: pytest closes its own to all but one, again and again."""
+    with tempfile.TemporaryDirectory(prefix="iris-open-", ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 ROOT = """

@@ -8,8 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from functools import cache
 from pathlib import Path
 
@@ -159,14 +158,6 @@ def start_worker(
         [*command, "-c", MAIN, str(work_dir), str(controller.port), mode],
         env={**os.environ, **variables, "HOME": str(home), "UV_CACHE_DIR": str(home / "uv"), "UV_OFFLINE": "1"},
     )
-
-
-@pytest.fixture
-def open_path() -> Iterator[Path]:
-    """A directory that any user can reach: pytest closes its own to all but one, again and again."""
-    with tempfile.TemporaryDirectory(prefix="iris-isolation-", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
 
 
 @contextlib.asynccontextmanager

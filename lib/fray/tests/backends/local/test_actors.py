@@ -1,5 +1,6 @@
-import glob
+import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -72,14 +73,14 @@ def test_a_handle_can_be_sent_where_the_path_of_temporary_files_is_long(
     long = tmp_path / ("long" * 30)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
-    before = set(glob.glob("/tmp/fray-local-*"))
     with LocalClient() as client:
         handle = client.create_actor(Counter, name="counter")
         sent = pickle.dumps(handle)
         reach = "import pickle, sys; print(pickle.load(sys.stdin.buffer).add(2))"
         assert subprocess.run([sys.executable, "-c", reach], input=sent, capture_output=True).stdout == b"2\n"
-        (folder,) = set(glob.glob("/tmp/fray-local-*")) - before
-    assert not Path(folder).exists()
+        (folder,) = {Path(os.fsdecode(path)) for path in re.findall(rb"/tmp/fray-local-\w+", sent)}
+        assert folder.is_dir()
+    assert not folder.exists()
 
 
 def test_a_handle_that_cannot_be_sent_says_why_each_time(client: LocalClient, monkeypatch: pytest.MonkeyPatch) -> None:

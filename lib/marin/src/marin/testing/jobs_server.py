@@ -92,7 +92,7 @@ class JobsServer:
         app.router.add_post("/api/jobs/{job}/stop", self._stop)
         app.router.add_get("/api/jobs/{job}/logs", self._logs)
         app.router.add_get("/api/jobs/{job}/logs/tail", self._tail)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
