@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +76,16 @@ def test_a_worker_finds_its_controller_by_the_record(paths: LocalPaths, be_worke
     assert be_worker(run) == (7, "")
 
 
-@pytest.mark.parametrize("word", [b"go\n", b""])
-def test_a_worker_waits_until_its_controller_listens_or_has_ended(be_worker: Any, word: bytes) -> None:
+@pytest.mark.parametrize(
+    ("word", "has_guardian", "begins"), [(b"go\n", False, True), (b"", True, True), (b"", False, False)]
+)
+def test_a_worker_waits_until_its_controller_listens_or_has_ended(
+    paths: LocalPaths, be_worker: Any, word: bytes, has_guardian: bool, begins: bool
+) -> None:
+    """When that one could not start, a worker stays only where tasks of a former one may run."""
     reader, writer = os.pipe()
     begun = threading.Event()
+    paths.worker_dir.mkdir()
 
     def run(*_: object) -> int:
         begun.set()
@@ -86,12 +93,15 @@ def test_a_worker_waits_until_its_controller_listens_or_has_ended(be_worker: Any
             os.fstat(reader)  # it was read and closed before
         return 0
 
-    with ThreadPoolExecutor(1) as pool:
-        worker = pool.submit(be_worker, run, reader)
+    with ExitStack() as stack:
+        if has_guardian:
+            stack.enter_context(held_lock(paths.guardian_lock, timeout=0))
+        worker = stack.enter_context(ThreadPoolExecutor(1)).submit(be_worker, run, reader)
         assert not begun.wait(0.03)
         os.write(writer, word)
         os.close(writer)
         assert worker.result(20) == (0, "")
+    assert begun.is_set() == begins
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Final
 
 from iris.local import WORKER_ID
 from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, WORKER_TROUBLE, daemon_environment, log_size, open_log
-from iris.local.state import LocalPaths, held_lock, read_record
+from iris.local.state import LocalPaths, held_lock, is_locked, read_record
 from iris.local.stop import stop_worker
 from iris.local.worker_keeper import WorkerStart
 from iris.rpc.daemon import tune_process
@@ -92,9 +92,13 @@ def run_worker_process(paths: LocalPaths, go_fd: int, words: Pipe) -> int:
         return Connection(record.address, record.worker_token, str(paths.socket))
 
     if go_fd >= 0:
-        # One line, or the end of file when the controller died; either way the worker's own patience takes over.
-        os.read(go_fd, 64)
+        # One line, or the end of file when the controller ended before it listened.
+        was_told = os.read(go_fd, 64)
         os.close(go_fd)
+        if not was_told and not is_locked(paths.guardian_lock):
+            # Nothing runs here. What a former worker left running needs one until the next controller comes.
+            logging.getLogger(__name__).info("the controller did not start, and nothing runs here; leaving")
+            return 0
     try:
         return run_worker(WorkerConfig(work_dir=paths.worker_dir, worker_id=WORKER_ID), resolve)
     except (MarinError, OSError) as error:
