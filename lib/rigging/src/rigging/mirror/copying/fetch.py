@@ -4,17 +4,27 @@ import errno
 import logging
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from itertools import groupby
 
 from rigging.filesystem.budget import TransferBudget
-from rigging.mirror.copying.charges import BudgetReservation, TransferCharge
+from rigging.mirror.copying.charges import BudgetReservation
 from rigging.mirror.copying.copy_lock import copy_lock, stripe
 from rigging.mirror.copying.local.batch import copy_small_files
 from rigging.mirror.copying.local.to_local import copy_to_local
 from rigging.mirror.copying.objects.to_gcs import rewrite_in_gcs, rewrite_small_in_gcs, upload_to_gcs
 from rigging.mirror.copying.objects.to_other import copy_under_temporary_name
 from rigging.mirror.copying.objects.to_s3 import copy_in_s3, upload_to_s3
-from rigging.mirror.copying.request import Check, CopyMethod, CopyRequest, Done, Settings, copy_method, version_of
+from rigging.mirror.copying.request import (
+    Check,
+    CopyMethod,
+    CopyRequest,
+    Done,
+    Reserve,
+    Settings,
+    copy_method,
+    version_of,
+)
 from rigging.mirror.copying.source import SourceChangedError
 from rigging.mirror.paths import is_private
 from rigging.mirror.prefix_store import PrefixStore, StoreKind, local_store, other_stores
@@ -100,18 +110,13 @@ def copy_files(
     """
     groups = _groups(files, destination)
     with BudgetReservation.of(files, destination, label, budget) as reservation:
-
-        def work(group: Sequence[CopyRequest]) -> None:
-            _copy_group(group, destination, settings, reservation, done)
-
-        if min(settings.workers, len(groups)) <= 1:
+        transfer, workers = _Transfer(destination, settings, reservation, done), min(settings.workers, len(groups))
+        if workers <= 1:
             for group in groups:
-                work(group)
+                transfer.copy_group(group)
             return
-        with ThreadPoolExecutor(
-            max_workers=min(settings.workers, len(groups)), thread_name_prefix="mirror-copy"
-        ) as pool:
-            running: list[Future[None]] = [pool.submit(work, group) for group in groups]
+        with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="mirror-copy") as pool:
+            running: list[Future[None]] = [pool.submit(transfer.copy_group, group) for group in groups]
             _, waiting = wait(running, return_when=FIRST_EXCEPTION)
             for future in waiting:
                 future.cancel()
@@ -139,100 +144,82 @@ def _all_local(files: Sequence[CopyRequest]) -> bool:
     return all(request.source.kind is StoreKind.LOCAL for request in files)
 
 
-def _copy_group(
-    group: Sequence[CopyRequest],
-    destination: PrefixStore,
-    settings: Settings,
-    reservation: BudgetReservation,
-    done: Done | None,
-) -> None:
-    if destination.kind is StoreKind.LOCAL:
-        known: set[str] = set()
-        for request in copy_small_files(group, destination, reservation, done, known) if len(group) > 1 else group:
-            _copy(request, destination, settings, reservation, lambda: None, done, known)
-        return
-    with copy_lock(stripe(group[0]), destination, settings) as check:
-        for request in _together(group, destination, reservation, check, done):
-            check()
-            _copy(request, destination, settings, reservation, check, done, set())
+@dataclass(frozen=True, slots=True)
+class _Transfer:
+    """The copies of one call: where they go, how, what they are charged to, and who is told of each."""
 
+    destination: PrefixStore
+    settings: Settings
+    reservation: BudgetReservation
+    done: Done | None
 
-def _together(
-    group: Sequence[CopyRequest],
-    destination: PrefixStore,
-    reservation: BudgetReservation,
-    check: Check,
-    done: Done | None,
-) -> list[CopyRequest]:
-    """Copy those files at once for which there is a way to; return the others."""
-    if destination.kind is not StoreKind.GCS or len(group) == 1:
-        return list(group)
-    rest: list[CopyRequest] = []
-    for source, files in groupby(group, key=lambda request: request.source):
-        if copy_method(source, destination) is CopyMethod.SERVER_SIDE:
-            rest += rewrite_small_in_gcs(list(files), destination, reservation, check, done)
-        else:
-            rest += files
-    return rest
+    def copy_group(self, group: Sequence[CopyRequest]) -> None:
+        if self.destination.kind is StoreKind.LOCAL:
+            known: set[str] = set()
+            if len(group) > 1:
+                group = copy_small_files(group, self.destination, self.reservation, self.done, known)
+            for request in group:
+                self._copy(request, lambda: None, known)
+            return
+        with copy_lock(stripe(group[0]), self.destination, self.settings) as check:
+            for request in self._without_small_objects(group, check):
+                check()
+                self._copy(request, check, set())
 
+    def _without_small_objects(self, group: Sequence[CopyRequest], check: Check) -> list[CopyRequest]:
+        """Copy those files that can be copied several at once; return the others."""
+        if self.destination.kind is not StoreKind.GCS or len(group) == 1:
+            return list(group)
+        rest: list[CopyRequest] = []
+        for source, files in groupby(group, key=lambda request: request.source):
+            if copy_method(source, self.destination) is CopyMethod.SERVER_SIDE:
+                rest += rewrite_small_in_gcs(list(files), self.destination, self.reservation, check, self.done)
+            else:
+                rest += files
+        return rest
 
-def _copy(
-    request: CopyRequest,
-    destination: PrefixStore,
-    settings: Settings,
-    reservation: BudgetReservation,
-    check: Check,
-    done: Done | None,
-    known: set[str],
-) -> None:
-    charge = reservation.charge_for(request)
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            _transfer(request, destination, settings, charge, check, known)
-        except SourceChangedError as error:
-            charge.cancel()
-            if attempt == _ATTEMPTS:
+    def _copy(self, request: CopyRequest, check: Check, known: set[str]) -> None:
+        charge = self.reservation.charge_for(request)
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._move(request, charge.reserve, check, known)
+            except SourceChangedError as error:
+                charge.cancel()
+                if attempt == _ATTEMPTS:
+                    raise
+                logger.info("%s; starting over", error)
+                request = locate(request.path)
+                charge = self.reservation.charge_for(request)
+            except BaseException:
+                charge.cancel()
                 raise
-            logger.info("%s; starting over", error)
-            request = locate(request.path)
-            charge = reservation.charge_for(request)
-        except BaseException:
-            charge.cancel()
-            raise
-        else:
-            break
-    charge.settle()
-    if charge.bytes_moved:
-        logger.debug("mirrored %s: %d bytes", request.source_url, charge.bytes_moved)
-    if done is not None:
-        done(request, charge.bytes_moved)
+            else:
+                break
+        charge.settle()
+        if charge.bytes_moved:
+            logger.debug("mirrored %s: %d bytes", request.source_url, charge.bytes_moved)
+        if self.done is not None:
+            self.done(request, charge.bytes_moved)
 
-
-def _transfer(
-    request: CopyRequest,
-    destination: PrefixStore,
-    settings: Settings,
-    charge: TransferCharge,
-    check: Check,
-    known: set[str],
-) -> None:
-    how = copy_method(request.source, destination)
-    if how is CopyMethod.TO_LOCAL_FILE:
-        copy_to_local(request, destination, settings, charge.reserve, known)
-    elif how is CopyMethod.SERVER_SIDE:
-        # The store itself refuses, at no cost, what is there by now.
-        if destination.kind is StoreKind.GCS:
-            rewrite_in_gcs(request, destination, charge.reserve, check)
+    def _move(self, request: CopyRequest, reserve: Reserve, check: Check, known: set[str]) -> None:
+        destination, settings = self.destination, self.settings
+        how = copy_method(request.source, destination)
+        if how is CopyMethod.TO_LOCAL_FILE:
+            copy_to_local(request, destination, settings, reserve, known)
+        elif how is CopyMethod.SERVER_SIDE:
+            # The store itself refuses, at no cost, what is there by now.
+            if destination.kind is StoreKind.GCS:
+                rewrite_in_gcs(request, destination, reserve, check)
+            else:
+                copy_in_s3(request, destination, settings, reserve, check)
+        elif destination.info(request.path) is not None:
+            return
+        elif how is CopyMethod.UNDER_TEMPORARY_NAME:
+            copy_under_temporary_name(request, destination, settings, reserve, check)
+        elif destination.kind is StoreKind.GCS:
+            upload_to_gcs(request, destination, settings, reserve, check)
         else:
-            copy_in_s3(request, destination, settings, charge.reserve, check)
-    elif destination.info(request.path) is not None:
-        return
-    elif how is CopyMethod.UNDER_TEMPORARY_NAME:
-        copy_under_temporary_name(request, destination, settings, charge.reserve, check)
-    elif destination.kind is StoreKind.GCS:
-        upload_to_gcs(request, destination, settings, charge.reserve, check)
-    else:
-        upload_to_s3(request, destination, settings, charge.reserve, check)
+            upload_to_s3(request, destination, settings, reserve, check)
 
 
 def _locate(path: str) -> CopyRequest | None:
