@@ -14,7 +14,7 @@ from rigging.errors import InvalidRequest
 
 _GENERATOR_FLAGS: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
-# A stream's lock may have been held by another thread at the moment of the fork: then nobody ever gives it back.
+# A stream's lock may have been held by another thread at the moment of the fork: then it is never given back.
 _FAREWELL_SECONDS: Final = 5.0
 
 

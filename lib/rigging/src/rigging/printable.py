@@ -46,7 +46,7 @@ def text_of(value: object) -> str:
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines for people to stdout, as far as it takes them: never raises for what stdout is.
 
-    What its encoding lacks is escaped. When nobody reads it any more, or it is closed or full, the rest is dropped.
+    What its encoding lacks is escaped. When its reader is gone, or it is closed or full, the rest is dropped.
     """
     stream = sys.stdout
     for line in lines:

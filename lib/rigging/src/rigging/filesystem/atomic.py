@@ -163,7 +163,7 @@ def _process_mark(pid: int) -> str:
 
 
 def _create_temporary(path: str) -> tuple[str, int]:
-    """A new empty file beside `path`, open for writing, under a name that nobody else has."""
+    """Return the name and descriptor of a new, empty file beside `path`; the name is unique."""
     directory = os.path.dirname(path)
     temporary = f"{directory}/{_process_mark(os.getpid())}-{next(_numbers):x}"
     try:

@@ -2,7 +2,7 @@
 
 Libraries read from threads of their own, written in C++ (pyarrow, DuckDB): these know nothing of Python's contexts, so
 what they read can only be charged by the filesystem that they were given. Made within a `mirror_budget` block, it
-charges that block's budget for good, whoever calls it; made outside of blocks, the budget in force at each call.
+charges that block's budget for good, in any thread; made outside of blocks, the budget in force at each call.
 """
 
 from typing import Any

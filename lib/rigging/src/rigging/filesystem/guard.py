@@ -32,7 +32,7 @@ class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem, metaclass=BoundToB
     and budget are those of the process in which a read happens.
 
     Args:
-        fs: The filesystem of an object store, also available as `unguarded`: reads by it are charged to nobody.
+        fs: The filesystem of an object store, also available as `unguarded`: its reads are not charged.
         budget: What reads are charged to, instead of the budget in force.
     """
 

@@ -19,7 +19,7 @@ class NameKind(StrEnum):
     COMPOSED = "composed"
     """Inherited from fsspec's base class, which does it by the guarded methods."""
     REFUSED = "refused"
-    """A way around the guard, such as the raw client, or an inner part that nobody outside needs."""
+    """A way around the guard, such as the raw client, or an inner part without use outside."""
 
 
 _FREE = """

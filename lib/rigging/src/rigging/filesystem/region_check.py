@@ -45,8 +45,8 @@ def is_paid_for(what: str, region: str) -> bool:
 def record_transfer(size: int, url: Url, *, budget: TransferBudget | None = None) -> None:
     """Count bytes that a program of the user's own moves between this machine and `url`, if they cross regions.
 
-    Nothing is charged for local paths, for a place in this region, where either region is not known, or when somebody
-    pays all fees: programs call this for every checkpoint that they write.
+    Nothing is charged for local paths, for a place in this region, where either region is not known, or when all
+    fees are paid by someone: programs call this for every checkpoint that they write.
 
     Args:
         size: Bytes.

@@ -52,7 +52,7 @@ def describe(stored: StoredLease | None) -> str:
 
 
 def take(store: LeaseStore, *, force: bool) -> str:
-    """Remove a lease, so that whoever asks next gets it; what its holder writes about its work then counts no more.
+    """Remove a lease, so that the next to ask gets it; reports of its holder are refused from then on.
 
     Raises:
         MarinError: The holder may be at work, and `force` is off; nothing is changed.

@@ -108,7 +108,7 @@ def claim_in_turn(store: FenceFile, lease: Lease, replacing: StoredLease | None,
     fence = store.read_fence()
     if not same_holder or fence == 0:
         fence += 1
-        # Before the lock file: a number wasted by a crash in between harms nobody, one given twice does.
+        # Before the lock file: a number wasted by a crash in between does no harm, one given twice does.
         store.write_fence(fence)
     stored = store.write(lease, replacing)
     return None if stored is None else Claim(stored, fence)
@@ -144,7 +144,7 @@ class LeaseLock:
     """Takes, renews and releases one lease.
 
     Without a worker_id every acquisition has an id of its own, so that neither another process, nor another thread, nor
-    a second call gets in while it is held. An explicit worker_id is the identity: whoever has it may acquire again.
+    a second call gets in while it is held. An explicit worker_id is the identity: its holder may acquire again.
 
     Args:
         store: Where the lease is kept.
@@ -281,7 +281,7 @@ class LeaseLock:
         return found is not None and self._is_ours(found) and self._store.delete(found)
 
     def has_active_holder(self) -> bool:
-        """Say whether somebody, this lock included, holds the lease and renews it."""
+        """Say whether the lease is held and renewed, by this lock or another."""
         return self._observer.live(self._store.read()) is not None
 
     def holder(self) -> Lease | None:

@@ -1,7 +1,7 @@
 """Conditional objects on GCS, through its JSON API: generation preconditions on every write and delete.
 
 Credentials and endpoint are those of gcsfs (application default credentials, STORAGE_EMULATOR_HOST, fsspec's
-configuration), so that whoever can read the data can take the lease. The requests are our own: gcsfs repeats failed
+configuration), so that all who can read the data can take the lease. The requests are our own: gcsfs repeats failed
 ones for minutes, and has no condition on deletion.
 """
 

@@ -96,12 +96,12 @@ class HeldLease:
         self._renewed_at = clock.monotonic()
 
     def seconds_left(self) -> float:
-        """Return for how long nobody may take the lease even if it is not renewed; below 0 when they may already."""
+        """Return the seconds until others may take the lease if it is not renewed; below 0 when they may already."""
         return self._renewed_at + self._timeout - self._clock.monotonic()
 
     def renew(self) -> None:
         """Renew now; raises LeaseLostError, and sets `lost`, when it is not held any more."""
-        # The time before the call counts: nobody knows when in between the storage took it.
+        # The time before the call counts: it is not known when in between the storage took it.
         attempted_at = self._clock.monotonic()
         try:
             self.lock.refresh()

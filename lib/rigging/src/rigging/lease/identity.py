@@ -71,7 +71,7 @@ def process_of(worker_id: str) -> int | None:
 def give_up(worker_id: str) -> None:
     """Note that this process does not hold a lease any more although its lock file may still be there.
 
-    Of an id that people chose nothing is noted: somebody else may hold a lease by the same one.
+    Of an id that people chose nothing is noted: another process may hold a lease by the same one.
     """
     if _ID.fullmatch(worker_id):
         _given_up.add(worker_id)

@@ -96,7 +96,7 @@ class LocalLeaseStore:
         return self.write(lease, replacing) if self._is_still(replacing) else None
 
     def write(self, lease: Lease, replacing: StoredLease | None) -> StoredLease:
-        del replacing  # nobody can have changed it: the caller has the kernel lock since it was read
+        del replacing  # unchanged: the caller has had the kernel lock since it was read
         content = lease.to_bytes()
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         descriptor = os.open(self._temporary, flags, 0o666)
@@ -140,7 +140,7 @@ class LocalLeaseStore:
             except BaseException:
                 os.close(descriptor)
                 raise
-            # Someone removed the whole directory meanwhile: this lock would exclude nobody.
+            # Someone removed the whole directory meanwhile: this lock would exclude no one.
             os.close(descriptor)
 
     def _is_current(self, descriptor: int) -> bool:

@@ -1,9 +1,9 @@
 """Leases on object stores that can write and delete on condition that an object is unchanged.
 
 Only the lock object decides who holds the lease: it is created, replaced and deleted on condition of what was read, so
-of all who try at once one succeeds. The fencing number is an object beside it, raised by whoever has just written the
-lock object, on the same kind of condition; a look at the lock object afterwards makes sure that the number was taken
-while the lease was held. Hence numbers grow in the order of the holders, whatever stops or dies in between.
+of all who try at once one succeeds. The fencing number is an object beside it, raised by the process that has just
+written the lock object, on the same kind of condition; a look at the lock object afterwards makes sure that the number
+was taken while the lease was held. Hence numbers grow in the order of the holders, whatever stops or dies in between.
 
 A store may carry a request out and answer with an error all the same, and client libraries repeat requests by
 themselves. So every object written here has content of its own, and what became of a write is found out by reading it.

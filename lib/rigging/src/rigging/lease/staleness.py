@@ -151,6 +151,6 @@ class LeaseObserver:
 
 
 def take_command(location: str) -> str:
-    """Return the command that takes a lease from whoever holds it."""
+    """Return the command that takes a lease from its holder."""
     python = os.path.basename(sys.executable) or "python"
     return f"{python} -m rigging.lease take {location}"

@@ -2,7 +2,7 @@
 
 Locks are striped: a file's path falls on one of a few lease files below the prefix, so that the fencing numbers, which
 leases leave behind, do not add up to one for every file ever mirrored, and so that one lease serves many small files.
-Large files have stripes of their own, so that nobody waits an hour for a lease that a small copy needs for a moment.
+Large files have stripes of their own, so that a small copy never waits an hour for its lease.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def copy_lock(name: str, destination: PrefixStore, settings: Settings) -> Iterat
     url = destination.url(f"{PRIVATE_DIRECTORY}/locks/{name}{LOCK_SUFFIX}")
     with _only_in_process(url):
         if destination.kind is StoreKind.MEMORY:
-            # Nobody outside of this process can see the files.
+            # Other processes cannot see the files.
             yield lambda: None
             return
         interval, timeout = settings.heartbeat_interval, settings.heartbeat_timeout
@@ -49,7 +49,7 @@ def copy_lock(name: str, destination: PrefixStore, settings: Settings) -> Iterat
 
 
 class _Waiters:
-    """A lock that is forgotten when nobody has it or waits for it."""
+    """A lock that is dropped when it has neither holder nor waiters."""
 
     __slots__ = ("count", "lock")
 

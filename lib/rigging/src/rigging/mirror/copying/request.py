@@ -104,7 +104,7 @@ def version_of(info: Info, url: str) -> FileVersion:
     """Read a store's entry of a file.
 
     Raises:
-        Unavailable: The store does not tell the size: nobody could charge the copy, so it is refused.
+        Unavailable: The store does not tell the size: the copy cannot be charged, so it is refused.
     """
     size = info.get("size")
     if not isinstance(size, int) or size < 0:

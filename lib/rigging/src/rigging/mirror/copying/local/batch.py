@@ -1,9 +1,9 @@
 """Copying many small files between local disks, a directory at a time, at little more than the price of writing them.
 
 Files are otherwise claimed one by one (`part`), which for small ones costs as much as copying them. Here one claim
-serves all files of a directory: an exclusive kernel lock on the directory itself, which ends with its process. Whoever
-claims a single file holds the same lock shared, so that the two exclude each other; a batch that does not get its lock
-at once leaves its files to be claimed one by one.
+serves all files of a directory: an exclusive kernel lock on the directory itself, which ends with its process. Claims
+of a single file hold the same lock shared, so that the two exclude each other; a batch that does not get its lock at
+once leaves its files to be claimed one by one.
 """
 
 import contextlib
@@ -135,7 +135,7 @@ def _copy_one(request: CopyRequest, directory: int, is_new: bool) -> int | None:
         if written == len(data) and rename_at(directory, _TEMPORARY, name):
             return written
     except OSError:
-        # Whatever it is, whoever claims the file by itself meets it again, and reports it.
+        # Any error: the claim of the file by itself meets it again, and reports it.
         pass
     with contextlib.suppress(OSError):
         os.unlink(_TEMPORARY, dir_fd=directory)

@@ -1,7 +1,7 @@
 """Local copies in the making: one part file per file version, claimed by one process at a time.
 
 The claim is a kernel lock on the part file itself. That needs no renewal, as it ends with the process however it dies;
-what the dead one had copied stays in the part file, and whoever claims it next goes on from there. A holder that is
+what the dead one had copied stays in the part file, and the next to claim it goes on from there. A holder that is
 alive but stopped does not block others for ever: a part that has not grown for the timeout is passed by.
 """
 
@@ -128,7 +128,7 @@ def claim_part(final: str, fingerprint: str, stall_timeout: float) -> Part | Non
 
 
 def create_part(final: str, fingerprint: str) -> Part | None:
-    """Claim the part file of `final` if nobody has begun one; None when `claim_part` has to look closer."""
+    """Claim the part file of `final` if there is none yet; None when `claim_part` has to look closer."""
     path = part_path(final, fingerprint)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

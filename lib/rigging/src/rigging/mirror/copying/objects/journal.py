@@ -31,7 +31,7 @@ class Journal:
         return str(parsed.get("resume", "")) if isinstance(parsed, dict) else ""
 
     def write(self, resume: str) -> None:
-        """Remember `resume` for whoever goes on after a kill."""
+        """Remember `resume` for the copier that goes on after a kill."""
         self._destination.fs.pipe_file(self._path, json.dumps({"resume": resume}).encode())
 
     def clear(self) -> None:

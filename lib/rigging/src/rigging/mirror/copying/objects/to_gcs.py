@@ -40,7 +40,7 @@ def rewrite_in_gcs(request: CopyRequest, destination: PrefixStore, reserve: Rese
         _check_object(request, destination, dict(answer["resource"]))
         moved(request.version.size)
     except FileExistsError:
-        pass  # somebody wrote it meanwhile: theirs stays
+        pass  # it was written meanwhile: that one stays
     except FileNotFoundError:
         check_unchanged(request)  # of an object that was replaced, the old generation is not found
         raise
@@ -189,7 +189,7 @@ def _delete_generation(destination: PrefixStore, path: str, generation: str) -> 
     try:
         destination.fs.call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=generation)
     except (FileNotFoundError, FileExistsError):
-        return  # gone, or already replaced by somebody
+        return  # gone, or replaced already
 
 
 def _upload_parts(

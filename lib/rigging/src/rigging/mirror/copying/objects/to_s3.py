@@ -251,7 +251,7 @@ def _put(destination: PrefixStore, request: CopyRequest, data: bytes) -> None:
     try:
         _call(destination, request, "put_object", Body=data, IfNoneMatch="*")
     except FileExistsError:
-        return  # somebody wrote it meanwhile: theirs stays
+        return  # it was written meanwhile: that one stays
 
 
 def _call(destination: PrefixStore, request: CopyRequest, method: str, **arguments: Any) -> dict[str, Any]:
