@@ -33,6 +33,7 @@ from marin.execution import (
     versioned,
 )
 from marin.execution.hidden import find_inside
+from marin.execution.instantiate import rebuild
 from marin.execution.step import PLACEHOLDERS
 from marin.execution.step_call import mirror_budget_gb
 from rigging.errors import InvalidRequest
@@ -259,7 +260,7 @@ def test_any_config_is_resolved_whole_or_refused(tree: Tree) -> None:
     assert collected.dependencies == [RAW] * len(references)
     result = filled(config)
     assert find_inside(result, lambda item: isinstance(item, PLACEHOLDERS)) is None
-    assert (result is config) == (not wrappers)
+    assert (rebuild(config, lambda _: 1) is config) == (not wrappers)
 
 
 def test_processes_with_other_hash_seeds_agree() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, TypeVar
 
+from marin.execution.config_copy import copy_config, shallow_copy
 from marin.execution.paths import under_prefix
 from marin.execution.refs import InputName, MirroredValue, OutputName, VersionedValue
 from marin.execution.shapes import Shape, shape_of
@@ -31,7 +32,8 @@ def instantiate_config(
 ) -> T:
     """A copy of `config` in which every placeholder has become its value.
 
-    What holds no placeholder is shared with `config`, which is never modified.
+    The containers, dataclasses and models in it are its own (see `copy_config`), so that what is changed in them is
+    changed in no other config; `config` is never modified.
 
     Args:
         config: Any nesting of dataclasses, pydantic models, attrs classes, mappings, sequences and sets.
@@ -63,7 +65,7 @@ def instantiate_config(
 
     result = rebuild(config, resolve)
     check_resolved(result)
-    return result
+    return copy_config(result)
 
 
 def resolve_local_placeholders(config: T, output_path: str) -> T:
@@ -206,7 +208,7 @@ def _rebuild_dataclass(obj: Any, resolve: Resolve) -> Any:
         return obj
     if is_constructed_again(kind):
         return _constructed_again(obj, changed)
-    result = _copy(obj)
+    result = shallow_copy(obj)
     for name, new in changed.items():
         object.__setattr__(result, name, new)
     return result
@@ -220,26 +222,3 @@ def _constructed_again(obj: Any, changed: Mapping[str, Any]) -> Any:
         if name not in init_fields and not hasattr(result, name) and hasattr(obj, name):
             object.__setattr__(result, name, changed.get(name, getattr(obj, name)))
     return result
-
-
-def _copy(obj: Any) -> Any:
-    """`copy.copy(obj)`, which takes its time; the instances of most dataclasses are just their `__dict__`."""
-    kind = type(obj)
-    is_plain = _is_plain.get(kind)
-    if is_plain is None:
-        is_plain = _is_plain[kind] = _has_plain_instances(kind)
-    if not is_plain:
-        return copy.copy(obj)
-    result = object.__new__(kind)
-    result.__dict__.update(obj.__dict__)
-    return result
-
-
-_is_plain: dict[type, bool] = {}
-_COPY_HOOKS = ("__new__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__", "__getnewargs__")
-
-
-def _has_plain_instances(kind: type) -> bool:
-    changes_copying = any(getattr(kind, hook, None) is not getattr(object, hook, None) for hook in _COPY_HOOKS)
-    has_slots = any("__slots__" in vars(base) for base in kind.__mro__[:-1] if vars(base).get("__slots__", ()) != ())
-    return not changes_copying and not has_slots and hasattr(kind, "__dict__") and kind.__dictoffset__ != 0

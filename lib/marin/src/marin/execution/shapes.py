@@ -84,13 +84,14 @@ def _make_attrs(obj: Any, changed: Mapping[str, Any]) -> Any:
         result = sys.modules["attr"].evolve(obj, **init)
         changed = {name: value for name, value in changed.items() if name not in aliases}
     else:
-        result = _copied_attrs(obj)
+        result = copied_attrs(obj)
     for name, value in changed.items():
         object.__setattr__(result, name, value)
     return result
 
 
-def _copied_attrs(obj: Any) -> Any:
+def copied_attrs(obj: Any) -> Any:
+    """`copy.copy(obj)` of an attrs object, also of one with fields that are not set yet."""
     kind = type(obj)
     if all(hasattr(obj, attribute.name) for attribute in kind.__attrs_attrs__):
         return copy.copy(obj)

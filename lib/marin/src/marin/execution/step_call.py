@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from marin.execution.config_copy import copy_config
 from marin.execution.fencing import LeaseToken
 from marin.execution.leasing import StepLease, step_lease
 from marin.execution.refs import InputName, MirroredValue, OutputName, VersionedValue
@@ -70,6 +71,8 @@ def call_step_in_job(
 
 
 def _call(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+    # Each call gets its own: the plan, another attempt and the other replicas in this process have the same config.
+    args = [copy_config(arg) for arg in args]
     if is_ray_function(fn):
         return call_ray_function(fn, args)
     return call_to_end(fn, *args)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from marin.execution.config_copy import copy_config
 from marin.execution.graph import dependencies_first
 from marin.execution.paths import prefix_or_default, under_prefix
 from marin.execution.refs import VersionedValue
@@ -69,7 +70,7 @@ class ExecutorStepFunction:
         self.__wrapped__ = fn  # where inspection looks for the function that is really meant
 
     def __call__(self, _output_path: str) -> Any:
-        return self.__wrapped__(self.config)
+        return self.__wrapped__(copy_config(self.config))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ExecutorStepFunction, (None, self.__wrapped__, self.config)
