@@ -229,6 +229,16 @@ def test_an_interrupt_while_it_is_submitted_stops_what_has_come_of_it(
     assert f"job {job_id} is stopped" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_interrupt_leaves_at_once_and_what_may_run_has_been_told(
+    at: JobsServer, capfd: pytest.CaptureFixture[str], first: signal.Signals
+) -> None:
+    at.on_submit, at.submit_seconds = lambda _: os.kill(os.getpid(), first), 60
+    at.on_stop, at.stop_seconds = interrupt, 60
+    assert main(["--auto-stop", "--submission-id", "mine", *COMMAND]) == 130
+    assert f"`ray job stop --address {at.address} mine` stops it" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_with_auto_stop_other_signals_do_so_too(
     at: JobsServer, capfd: pytest.CaptureFixture[str], number: signal.Signals

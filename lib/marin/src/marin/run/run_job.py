@@ -194,12 +194,17 @@ async def _submit_and_follow(
 
 async def _end_early(api: JobsApi, job_id: str, early: _EarlyEnd, stop: bool) -> None:
     """Stop what may have come of a submission that was interrupted, or say how that is done."""
+    line = f"`ray job stop --address {api.shown_address} {job_id}`"
     if not early.submitting:
         say("nothing was submitted")
     elif stop:
-        say(await _take_back(api, job_id))
+        # Said before: who interrupts this, too, is not told any more.
+        say(f"stopping job {job_id} if it was submitted (Ctrl-C again: leave at once; {line} stops it)")
+        try:
+            say(await _take_back(api, job_id))
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
     else:
-        line = f"`ray job stop --address {api.shown_address} {job_id}`"
         say(f"left; job {job_id} may have been submitted, and may run: {line} stops it")
 
 

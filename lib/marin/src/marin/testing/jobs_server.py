@@ -39,6 +39,7 @@ class JobsServer:
         unready: How many submissions come before the cluster can start jobs.
         submit_seconds: How long it takes to answer that a job was submitted.
         package_seconds: The same for a package.
+        stop_seconds: The same for a stop.
     """
 
     token: str = ""
@@ -53,6 +54,7 @@ class JobsServer:
     failing: dict[str, int] = field(default_factory=dict)
     submit_seconds: float = 0.0
     package_seconds: float = 0.0
+    stop_seconds: float = 0.0
     unready: int = 0
     address: str = ""
     tails: int = 0
@@ -158,6 +160,7 @@ class JobsServer:
         job = self._find(request)
         self.stops.append(request.match_info["job"])
         self.on_stop(job)
+        await asyncio.sleep(self.stop_seconds)
         return await _answer({"stopped": True})
 
     async def _logs(self, request: web.Request) -> web.Response:
