@@ -93,6 +93,32 @@ def test_file_permissions_follow_the_umask(name: str, tmp_path: Path) -> None:
     assert (tmp_path / name).stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o660, 0o444])
+def test_a_file_that_is_replaced_keeps_its_mode_and_owner(
+    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "token"
+    path.touch()
+    path.chmod(mode)
+    owner = (path.stat().st_uid, path.stat().st_gid)
+    write_bytes_atomic(path, b"1")
+    assert path.stat().st_mode & 0o777 == mode
+    with atomic_write(path) as stream:
+        stream.write(b"2")
+        stream.flush()
+        assert [entry.stat().st_mode & 0o077 for entry in tmp_path.iterdir() if entry != path] == [0], (
+            "private until then"
+        )
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"2", mode)
+    given: list[tuple[int, int]] = []
+    real = os.stat_result((*path.stat()[:4], 4242, 4343, *path.stat()[6:]))
+    monkeypatch.setattr(os, "stat", lambda *_args, **_options: real)
+    monkeypatch.setattr(os, "fchown", lambda _descriptor, uid, gid: given.append((uid, gid)))
+    write_bytes_atomic(path, b"3")
+    assert owner != (4242, 4343)
+    assert given == [(4242, 4343)]
+
+
 def test_a_directory_that_another_process_makes_at_the_same_time_will_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

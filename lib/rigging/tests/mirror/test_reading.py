@@ -5,6 +5,7 @@ import io
 import itertools
 import os
 import pickle
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -128,6 +129,27 @@ def test_what_no_region_has_is_not_found_and_the_prefixes_are_named(make_regions
     assert all(prefix in str(caught.value) for prefix in regions.prefixes)
     assert caught.value.errno == errno.ENOENT
     assert os.listdir(regions.prefixes[0]) == []
+
+
+def test_a_prefix_that_is_not_there_is_said_to_be_missing(make_regions: Any, monkeypatch: pytest.MonkeyPatch):
+    regions = make_regions("local", "local")
+    here, there = regions.prefixes
+    monkeypatch.setenv("MARIN_MIRROR_PREFIXES", f"{here},{there}-misspelt")
+    with pytest.raises(FileNotFoundError) as caught:
+        regions.fs.cat_file("d/x")
+    assert f"looked in {here}, {there}-misspelt [no such directory])" in str(caught.value)
+
+
+def test_what_is_no_file_is_refused_without_opening_it(make_regions: Any):
+    regions = make_regions("local", "local")
+    regions.put(1, "d/x", b"x")
+    os.mkfifo(f"{regions.prefixes[1]}/d/pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(f"{regions.prefixes[1]}/d/socket"))  # such names are short
+        for name, kind in (("pipe", "a FIFO"), ("socket", "a socket")):
+            with pytest.raises(InvalidRequest, match=f"{regions.prefixes[1]}/d/{name} is {kind}, not a file"):
+                regions.fs.cat_file(f"d/{name}")
+    assert regions.files(0) == []
 
 
 def test_a_directory_elsewhere_cannot_be_opened(make_regions: Any):

@@ -6,6 +6,7 @@ import functools
 import io
 import itertools
 import os
+import stat
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any
 
@@ -25,8 +26,9 @@ _ONE_PUT_BYTES = 16 * 2**20
 def write_bytes_atomic(url: Url, data: bytes, *, durable: bool = False) -> None:
     """Replace the content of `url` with `data`; a reader sees the old content or the new, never a part.
 
-    Local files: a temporary name in the same directory, then a rename; missing parents are made. Object stores: one
-    put. Other filesystems: a temporary name, then the filesystem's own move, atomic if that is.
+    Local files: a temporary name in the same directory, then a rename; missing parents are made. A file that is
+    replaced keeps its mode, and its owner where this process may give files away. Object stores: one put. Other
+    filesystems: a temporary name, then the filesystem's own move, atomic if that is.
 
     Args:
         url: Plain path, file:// or any fsspec URL.
@@ -43,6 +45,7 @@ def write_bytes_atomic(url: Url, data: bytes, *, durable: bool = False) -> None:
     try:
         try:
             _write_all(descriptor, data)
+            _keep_rights(descriptor, path)
             if durable:
                 os.fsync(descriptor)
         finally:
@@ -81,6 +84,7 @@ def atomic_write(url: Url, mode: str = "wb", *, durable: bool = False) -> Iterat
             with _as_mode(handle, mode) as stream:
                 yield stream
             handle.flush()
+            _keep_rights(descriptor, path)
             if durable:
                 os.fsync(descriptor)
         os.replace(temporary, path)
@@ -166,11 +170,29 @@ def _create_temporary(path: str) -> tuple[str, int]:
     """Return the name and descriptor of a new, empty file beside `path`; the name is unique."""
     directory = os.path.dirname(path)
     temporary = f"{directory}/{_process_mark(os.getpid())}-{next(_numbers):x}"
+    # What replaces a file is private until it has that file's rights.
+    mode = 0o600 if os.path.exists(path) else 0o666
     try:
-        return temporary, os.open(temporary, _FLAGS, 0o666)
+        return temporary, os.open(temporary, _FLAGS, mode)
     except FileNotFoundError:
         os.makedirs(directory, exist_ok=True)
         return temporary, os.open(temporary, _FLAGS, 0o666)
+
+
+def _keep_rights(descriptor: int, path: str) -> None:
+    """Give a new file the mode, and where that is allowed the owner, of the file that it is to replace."""
+    new = os.fstat(descriptor)
+    try:
+        old = os.stat(path)
+    except OSError:  # there is none, or none any more
+        old = new
+    if not stat.S_ISREG(old.st_mode):
+        return
+    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+        with contextlib.suppress(OSError):
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+    if (old.st_mode ^ new.st_mode) & 0o777:
+        os.fchmod(descriptor, old.st_mode & 0o777)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

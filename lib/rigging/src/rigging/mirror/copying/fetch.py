@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ def locate(path: str) -> CopyRequest:
     if request is None:
         if elsewhere(path) is not None:
             raise IsADirectoryError(errno.EISDIR, "a directory cannot be read as a file", f"mirror://{path}")
-        searched = ", ".join(store.prefix.url for store in (local_store(), *other_stores()))
+        searched = ", ".join(_described(store) for store in (local_store(), *other_stores()))
         raise FileNotFoundError(errno.ENOENT, f"no region has this file (looked in {searched})", f"mirror://{path}")
     return request
 
@@ -220,6 +221,12 @@ class _Transfer:
             upload_to_gcs(request, destination, settings, reserve, check)
         else:
             upload_to_s3(request, destination, settings, reserve, check)
+
+
+def _described(store: PrefixStore) -> str:
+    """A prefix for the message that a file is in none; one that is not there may be misspelt."""
+    is_missing = store.kind is StoreKind.LOCAL and not os.path.isdir(store.path(""))
+    return f"{store.prefix.url} [no such directory]" if is_missing else store.prefix.url
 
 
 def _locate(path: str) -> CopyRequest | None:

@@ -2,12 +2,15 @@
 
 import base64
 import binascii
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rigging.errors import Unavailable
+from rigging.errors import InvalidRequest, Unavailable
 from rigging.mirror.prefix_store import Info, PrefixStore, StoreKind
+
+_KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +107,11 @@ def version_of(info: Info, url: str) -> FileVersion:
     """Read a store's entry of a file.
 
     Raises:
+        InvalidRequest: It is no file: reading a FIFO, say, would wait for a writer.
         Unavailable: The store does not tell the size: the copy cannot be charged, so it is refused.
     """
+    if info.get("type") == "other":
+        raise InvalidRequest(f"{url} is {_kind_of(info)}, not a file, so it is not copied; remove it there")
     size = info.get("size")
     if not isinstance(size, int) or size < 0:
         raise Unavailable(f"{url}: its size is unknown ({size!r}), so the copy cannot be charged to the budget")
@@ -117,6 +123,12 @@ def version_of(info: Info, url: str) -> FileVersion:
     mark = generation or etag or str(next(times, ""))
     md5 = _hexadecimal(info.get("md5Hash")) or (etag.lower() if _is_md5(etag) else "")
     return FileVersion(size, mark, md5, _hexadecimal(info.get("crc32c")), generation)
+
+
+def _kind_of(info: Info) -> str:
+    mode = info.get("mode")
+    kind = stat.S_IFMT(mode) if isinstance(mode, int) else 0
+    return _KINDS.get(kind, "of an unknown kind")
 
 
 def chunks(start: int, size: int, chunk_bytes: int) -> list[tuple[int, int]]:
