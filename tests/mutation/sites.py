@@ -10,8 +10,9 @@ import ast
 import difflib
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import add, lshift, mul, sub
 
 _COMPARISONS: dict[type[ast.cmpop], tuple[str, tuple[str, ...]]] = {
     ast.Lt: ("<", ("<=", ">=")),
@@ -34,6 +35,13 @@ _ARITHMETIC: dict[type[ast.operator], tuple[str, str]] = {
     ast.Mod: ("%", "//"),
     ast.BitAnd: ("&", "|"),
     ast.BitOr: (r"\|", "&"),
+}
+_CALCULATIONS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: add,
+    ast.Sub: sub,
+    ast.Mult: mul,
+    ast.LShift: lshift,
+    ast.Pow: pow,
 }
 _FUNCTIONS = {"max": "min", "min": "max", "any": "all", "all": "any"}
 _METHODS = {
@@ -255,6 +263,9 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
+        value = _value_of(node)
+        if value is not None and value > _COUNTED and "0o" not in self._text(node):
+            return  # `1 << 18` is a size like 262144
         operator = _ARITHMETIC.get(type(node.op))
         sides = (node.left, node.right)
         is_text = any(isinstance(side, _TEXTS) or _is_text(side) for side in sides)
@@ -337,6 +348,16 @@ def _is_text(node: ast.expr) -> bool:
 
 def _is_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+
+
+def _value_of(node: ast.expr) -> float | None:
+    """Of a number, or of an expression of nothing but numbers; None: it depends on more."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, int | float) else None
+    if not isinstance(node, ast.BinOp) or type(node.op) not in _CALCULATIONS:
+        return None
+    left, right = _value_of(node.left), _value_of(node.right)
+    return None if left is None or right is None else _CALCULATIONS[type(node.op)](left, right)
 
 
 def _looks_like_type(node: ast.expr) -> bool:

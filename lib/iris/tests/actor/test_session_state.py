@@ -282,3 +282,24 @@ def test_a_result_that_is_taken_back_before_it_is_fetched_is_not_kept() -> None:
         assert session.attach(Outbox(pb.ServerFrames), [1, 2]) == []
 
     in_session(test)
+
+
+def test_long_error_texts_of_calls_with_large_ends_are_spread_over_messages() -> None:
+    """All in one they would be more than a connection takes."""
+
+    async def told() -> list[int]:
+        actor, outbox = Queue(), Outbox(pb.ServerFrames)
+        session = Session("session", "a test", {"bench": actor}, Admission(1))  # type: ignore[dict-item]
+        session.attach(outbox, [])
+        session.take(Parcel(pb.ClientFrames(starts=[start(number, "make") for number in range(4)])))
+        for call in actor.calls:
+            call.end_data = Pickle(bytes(3_000_000))
+            call.end = pb.CallEnd(call=call.number, failed=True, traceback="x" * 200_000)
+            session.finish(call)
+        outbox.close()
+        found = []
+        while (parcel := await outbox.next()) is not None:
+            found.append(len(parcel.message.ends))
+        return [count for count in found if count]
+
+    assert asyncio.run(told()) == [2, 2]

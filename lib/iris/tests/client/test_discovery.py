@@ -77,6 +77,13 @@ def test_a_job_of_a_local_cluster_follows_it_to_another_port(inside, tmp_path):
     assert find_cluster(environ=inside).resolve(True).address == "10.0.0.2:7077"
 
 
+def test_a_file_in_the_current_directory_does_not_say_where_a_job_sends_its_token(inside, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_record(LocalPaths(tmp_path), ClusterRecord(1, "127.0.0.1:5", "u", "w", 1, "0", 1, 0.0, True))
+    local = {**inside, "IRIS_WORKER_ID": "local"}  # of a worker that does not tell its tasks where they are
+    assert find_cluster(environ=local).resolve(True).address == "10.0.0.2:7077"
+
+
 def test_a_job_may_be_a_plain_client_of_another_cluster(inside):
     assert find_cluster(address="other:1", environ=inside).inside is None
 

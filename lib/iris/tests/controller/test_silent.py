@@ -8,8 +8,8 @@ import pytest
 
 from iris.controller.sessions import Sessions
 from iris.controller.silent import silent_attempts
-from iris.domain.events import WorkerDisconnected, WorkerHeard, WorkerLate, WorkerTroubled
-from iris.domain.ids import JobId, WorkerId
+from iris.domain.events import Preempted, WorkerDisconnected, WorkerHeard, WorkerLate, WorkerTroubled
+from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.silence import SilentAttempt
 from iris.domain.states import TaskState
 from iris.sched.testing import InMemoryCluster, resources
@@ -92,3 +92,15 @@ def test_of_a_job_that_ended_as_it_should_nothing_is_left(two: InMemoryCluster) 
         two.observe(f"/u/job/{number}:0", TaskState.SUCCEEDED)
     two.do(WorkerDisconnected(W, "a"))
     assert silent(two) == []
+
+
+def test_each_attempt_of_a_task_that_waits_again_is_told_once(two: InMemoryCluster) -> None:
+    two.connect("v", resources(2, 8))
+    two.do(WorkerLate(W, 10_000))
+    two.schedule()
+    two.do(WorkerHeard(W))
+    two.do(Preempted(AttemptId("/u/job/1:1"), "more urgent work"))
+    assert two.task("/u/job/1").state is TaskState.PENDING
+    for worker_id in (W, V):
+        two.do(WorkerDisconnected(worker_id, "a"))
+    assert sorted(item.attempt_id for item in silent(two)) == ["/u/job/0:0", "/u/job/1:0", "/u/job/1:1"]

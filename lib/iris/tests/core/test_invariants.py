@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from iris.core import invariants
+from iris.domain.endpoints import Endpoint
 from iris.domain.errors import InvariantViolation
 from iris.domain.states import JobState, TaskState
 from iris.sched.testing import resources
@@ -70,6 +71,12 @@ def test_an_orphan(cluster):
     cluster.submit("/u/job/child")
     del cluster.view.jobs["/u/job"], cluster.view.tasks["/u/job"], cluster.view.live_jobs["/u/job"]
     assert "/u/job/child: lives although its parent /u/job has ended" in broken(cluster)
+
+
+def test_an_endpoint_of_an_attempt_that_does_not_live(running):
+    endpoint = Endpoint("/u/job/x", "/u/job/0:7", "h:1")
+    running.view.endpoints.apply({endpoint.endpoint_id: endpoint})
+    assert "endpoint /u/job/x: its attempt /u/job/0:7 does not live" in broken(running)
 
 
 def test_two_attempts_of_one_task(running):

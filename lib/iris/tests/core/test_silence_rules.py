@@ -63,6 +63,11 @@ class TestLate:
         two.schedule()
         assert two.task("/u/b/0").worker_id == W
 
+    def test_a_worker_that_was_removed_meanwhile_is_neither_late_nor_heard(self, two):
+        for event in (WorkerLate(WorkerId("removed"), 10_000), WorkerHeard(WorkerId("removed"))):
+            assert two.do(event).effects == ()
+        assert set(two.view.workers) == {W, V}
+
     def test_a_job_that_ended_elsewhere_does_not_wait_for_the_late_worker(self, cluster):
         cluster.submit()
         cluster.schedule()

@@ -223,3 +223,13 @@ def test_a_job_that_lives_has_not_ended(cluster):
     for state in (TaskState.BUILDING, TaskState.RUNNING):
         cluster.observe("/u/job/0:0", state)
         assert cluster.job().finished_at_ms == 0
+
+
+def test_what_a_worker_gives_no_time_for_has_happened_just_now(cluster):
+    cluster.submit()
+    cluster.schedule()
+    began = cluster.now_ms
+    cluster.observe(A0, TaskState.RUNNING)
+    ended = cluster.now_ms
+    cluster.observe(A0, TaskState.SUCCEEDED)
+    assert (cluster.task().started_at_ms, cluster.task().finished_at_ms) == (began, ended)

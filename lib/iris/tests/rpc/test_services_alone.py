@@ -1,7 +1,8 @@
 """What services do in moments that a running controller hardly ever has."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from iris.controller.client_sessions import ClientSession, ClientSessions, Stopped
 from iris.controller.parts import Exit
 from iris.domain.ids import JobId
+from iris.domain.states import JobState
 from iris.rpc import endpoints_pb2, services_clients
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import Principal, PrincipalKind
@@ -110,5 +112,79 @@ def test_of_an_end_that_is_no_more_to_be_had_a_client_is_told_so_and_of_a_live_j
         assert clients.is_watched(JobId("/ann/live")), "its own end is still to come"
         await news.aclose()
         assert len(clients) == 0
+
+    asyncio.run(asyncio.wait_for(test(), 10))
+
+
+class Clients:
+    """A service of clients' sessions, with one session that is open."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(services_clients, "current_principal", lambda: Principal(PrincipalKind.USER, "ann"))
+        self.cluster = InMemoryCluster()
+        self.clients = ClientSessions(self.cluster.view)
+        self.session = self.clients.open()
+        monkeypatch.setattr(self.clients, "open", lambda: self.session)
+        self.session.waiting = True
+
+    def talk(self, *messages: pb.ClientMessage, **controller: Any) -> AsyncGenerator[pb.ClientNews, None]:
+        async def said() -> AsyncIterator[pb.ClientMessage]:
+            for message in messages:
+                yield message
+            await asyncio.Event().wait()
+
+        parts = SimpleNamespace(view=self.cluster.view, clients=self.clients, **controller)
+        return ClientService(parts).Session(said(), None)
+
+
+def test_a_call_is_answered_when_what_it_did_is_as_durable_as_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer before that could be about a job which a new controller on another machine does not know."""
+
+    async def test() -> None:
+        bench, asked, durable = Clients(monkeypatch), asyncio.Event(), asyncio.Event()
+
+        async def confirm() -> None:
+            asked.set()
+            await durable.wait()
+
+        def begin_stop(job_id: JobId, reason: str, keep_children: bool) -> "asyncio.Future[Stopped]":
+            found: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
+            found.set_result(Stopped((job_id,), JobState.KILLED))
+            return found
+
+        async def settled() -> None:
+            return
+
+        stop = pb.ClientCall(call_id=7, stop=pb.StopJobRequest(job_id="/ann/a"))
+        engine = SimpleNamespace(settled=settled)
+        message = pb.ClientMessage(calls=[stop], waiting=True)
+        news = bench.talk(message, confirm=confirm, begin_stop=begin_stop, engine=engine)
+        telling = asyncio.create_task(anext(news))
+        first, _ = await asyncio.wait(
+            {telling, asyncio.create_task(asked.wait())}, timeout=10, return_when=asyncio.FIRST_COMPLETED
+        )
+        assert telling not in first
+        durable.set()
+        assert [reply.call_id for reply in (await telling).replies] == [7]
+        await news.aclose()
+
+    asyncio.run(asyncio.wait_for(test(), 20))
+
+
+def test_ends_with_long_errors_are_told_in_several_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One would be larger than a client takes."""
+
+    async def test() -> None:
+        bench = Clients(monkeypatch)
+        for name in ("/ann/a", "/ann/b", "/ann/c"):
+            bench.cluster.submit(name)
+            bench.cluster.stop(name)
+            job = bench.cluster.job(name)
+            bench.cluster.view.jobs[job.job_id] = replace(job, error="x" * 3_000_000)
+            bench.session.ended(job.job_id)
+        news = bench.talk()
+        told = [[status.job_id for status in (await anext(news)).ended] for _ in range(2)]
+        assert told == [["/ann/a", "/ann/b"], ["/ann/c"]]
+        await news.aclose()
 
     asyncio.run(asyncio.wait_for(test(), 10))

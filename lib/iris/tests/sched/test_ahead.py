@@ -5,7 +5,7 @@ import pytest
 from iris.domain.constraints import AHEAD_ATTRIBUTE
 from iris.domain.events import WorkerCordoned
 from iris.domain.ids import WorkerId
-from iris.domain.states import PriorityBand, TaskState
+from iris.domain.states import TaskState
 from iris.sched.ahead import MAX_AHEAD
 from iris.sched.plan import Plan
 from iris.sched.testing import InMemoryCluster, resources
@@ -93,10 +93,12 @@ def test_where_nothing_of_the_kind_runs_nothing_is_assigned_ahead(cluster: InMem
 
 def test_nothing_goes_past_a_request_that_comes_first(cluster: InMemoryCluster) -> None:
     connect(cluster)
-    fill(cluster)
-    cluster.view.run_times.note_end(("u", cluster.view.demands["/u/array"]), 0)  # there would be room for more
-    cluster.submit("/u/large", resources(2, 1), band=PriorityBand.PRODUCTION)
-    assert cluster.schedule().ahead == []
+    fill(cluster, ran_ms=None)
+    cluster.view.run_times.note_end(("u", cluster.view.demands["/u/array"]), SHORT_MS)
+    cluster.submit("/eve/large", resources(2, 1))
+    assert cluster.schedule().ahead == [], "eve has had nothing yet"
+    cluster.stop("/eve/large")
+    assert cluster.schedule().ahead, "else there would have been some"
 
 
 def test_a_request_that_can_never_fit_there_holds_up_nobody(cluster: InMemoryCluster) -> None:

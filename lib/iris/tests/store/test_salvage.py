@@ -112,3 +112,7 @@ def test_a_database_of_an_older_release_has_all_the_tables_it_had(tmp_path: Path
     break_head(tmp_path)
     assert salvage(tmp_path).notes == ()
     assert jobs(tmp_path) == jobs(tmp_path / "whole") != []
+    salvaged, whole = (Store.open(place) for place in (tmp_path, tmp_path / "whole"))
+    assert salvaged.load() == whole.load(), "what later releases keep elsewhere was moved there"
+    salvaged.close()
+    whole.close()

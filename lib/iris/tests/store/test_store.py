@@ -9,6 +9,7 @@ import pytest
 
 from iris.core.changes import Changes
 from iris.domain.constraints import Constraint, ConstraintOp
+from iris.domain.endpoints import Endpoint
 from iris.domain.entities import (
     NO_TASKS,
     CallableEntrypoint,
@@ -312,4 +313,15 @@ def test_attempts_on_their_way_out_are_kept_until_they_have_ended(tmp_path: Path
     store.commit(Changes(stopping={AttemptId("/ann/a/0:0"): first, AttemptId("/ann/a/1:3"): other}))
     store.commit(Changes(stopping={AttemptId("/ann/a/0:0"): None}))
     assert store.load().stopping == (("/ann/a/1:3", other),)
+    store.close()
+
+
+def test_an_endpoint_that_was_removed_is_not_there_after_a_restart(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    gone, left = (Endpoint(f"/ann/a/{name}", AttemptId("/ann/a/0:0"), "h:1") for name in "xy")
+    store.commit(Changes.of(endpoints=[gone, left]))
+    store.commit(Changes(endpoints={gone.endpoint_id: None}))
+    store.close()
+    store = Store.open(tmp_path)
+    assert store.load().endpoints == (left,)
     store.close()

@@ -51,6 +51,7 @@ class Played:
         self.config = WorkerConfig(root / "work", "w1", SIZE, {"zone": "a"}, stop_grace_s=0.25)
         self.told: list[str] = []
         self.guardians: list[Guardian] = []
+        self.hidden: list[int] = []
         self.identities: list[WorkerIdentity] = []
         self.attached: dict[str, Any] = {}
         self.given: dict[str, Any] = {}
@@ -96,7 +97,7 @@ class Played:
 
         for name, part in (("attach", attach), ("Agent", Agent), ("Supervisor", Supervisor)):
             monkeypatch.setattr(app, name, part)
-        monkeypatch.setattr(app, "hide_own_environment", lambda: None)
+        monkeypatch.setattr(app, "hide_own_environment", lambda: self.hidden.append(len(self.guardians)))
 
     def run(self, **changes: Any) -> int:
         return run_worker(replace(self.config, **changes), lambda: Connection("c:1", "token"))
@@ -285,3 +286,10 @@ def test_tasks_are_told_the_address_of_their_host_or_the_one_that_was_set(
     worker.ends(AgentEnd.GOODBYE)
     worker.run()
     assert found == [own or "towards c:1"]
+
+
+def test_the_environment_is_hidden_before_anything_is_started(worker: Played) -> None:
+    """The guardian, from which the tasks come, would have it, too."""
+    worker.ends(AgentEnd.GOODBYE)
+    worker.run()
+    assert worker.hidden == [0]

@@ -13,7 +13,7 @@ import pytest
 from iris.client.exceptions import load_exception
 from iris.cluster.types import Entrypoint
 from iris.worker import callable_main
-from iris.worker.callable_main import describe, main, write_error, wrong_python
+from iris.worker.callable_main import describe, finish, main, write_error, wrong_python
 from iris.worker.last_words import read_last_words
 from rigging.errors import InvalidRequest
 
@@ -269,6 +269,14 @@ def test_children_that_an_async_function_forks_end_as_others_do(tmp_path: Path) 
     assert "no shards in the child" in error
     assert "gone\n" in error
     assert not (tmp_path / "error").exists()
+
+
+def test_what_an_async_function_raises_is_raised_where_it_was_called() -> None:
+    async def load() -> None:
+        raise LookupError("no shards")
+
+    with pytest.raises(LookupError, match="no shards"):
+        finish(load, load())
 
 
 def test_generator_functions_are_refused_where_they_are_named() -> None:

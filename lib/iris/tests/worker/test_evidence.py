@@ -70,3 +70,9 @@ def test_each_kill_of_the_kernel_is_claimed_once(tmp_path: Path, own: str, place
 
 def test_without_counters_nothing_is_claimed(tmp_path: Path) -> None:
     assert not OomKills([tmp_path / "nothing"]).claim()
+
+
+def test_a_signal_without_a_name_is_told_by_its_number() -> None:
+    """Those that the C library keeps for itself have none."""
+    assert Exit(0, 33).text() == "killed by signal 33"
+    assert KILLED.text() == "killed by SIGKILL"

@@ -14,7 +14,7 @@ from iris.worker.task_env import base_variables
 KEPT = {
     "PATH": "/bin", "HOME": "/h", "USER": "ann", "LANG": "C", "LC_ALL": "C", "TZ": "UTC", "TMPDIR": "/t",
     "XDG_STATE_HOME": "/s", "https_proxy": "p", "NO_PROXY": "n", "SSL_CERT_FILE": "/c", "REQUESTS_CA_BUNDLE": "/c",
-    "UV_CACHE_DIR": "/u", "UV_INDEX_URL": "i", "PIP_INDEX_URL": "i", "IRIS_STATE_DIR": "/i", "PYTHONPATH": "/p",
+    "UV_CACHE_DIR": "/u", "UV_INDEX_URL": "i", "PIP_INDEX_URL": "i?a=b", "IRIS_STATE_DIR": "/i", "PYTHONPATH": "/p",
     "GRPC_VERBOSITY": "ERROR", "CUDA_VISIBLE_DEVICES": "0", "TPU_NAME": "t", "GCE_METADATA_HOST": "g",
 }  # fmt: skip
 STORAGE = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "s", "GOOGLE_APPLICATION_CREDENTIALS": "/g"}
@@ -53,7 +53,7 @@ def test_a_process_hides_what_it_was_started_with(mode: str) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM, mode], env=given, capture_output=True, text=True, check=True)
     seen = json.loads(done.stdout)
     names = {entry.partition("=")[0] for entry in seen["shown"].split("\0") if entry}
-    assert names >= {"PATH", "UV_CACHE_DIR", "https_proxy"}
+    assert names >= {"PATH", "UV_CACHE_DIR", "https_proxy", "PIP_INDEX_URL"}
     assert not [name for name in names if not is_kept(name)]
     for secret in ("HF_TOKEN", "UV_PUBLISH_TOKEN", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK"):
         assert secret not in seen["shown"]
