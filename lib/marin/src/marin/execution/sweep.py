@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from marin.execution.config_copy import copy_config
 from marin.execution.executor_step_status import (
     LOCK_SUFFIX,
     STATUS_FAILED,
@@ -53,7 +54,7 @@ def claim_and_run(
     Args:
         sweep_root: The directory of statuses and leases; the same for every worker.
         targets: The sweep, in any order.
-        run_fn: Called with each target's config.
+        run_fn: Called with each target's config, a copy of its own (see `copy_config`).
 
     Returns:
         The ids of the targets that this worker ran to success.
@@ -103,7 +104,7 @@ def _run_one(path: str, target: SweepTarget[ConfigT], run_fn: Callable[[ConfigT]
             return False
         status.write_status(STATUS_RUNNING)
         try:
-            call_to_end(run_fn, target.config)
+            call_to_end(run_fn, copy_config(target.config))
         except BaseException:
             status.write_status(STATUS_FAILED)
             raise
