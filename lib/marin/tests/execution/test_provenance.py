@@ -241,6 +241,8 @@ def test_the_text_of_an_array_says_when_it_is_of_a_sample() -> None:
     assert array_text(column, 100) == array_text(column.copy(), 100)
     assert str(array_text(column, 100)).startswith("int64[3] ")
     assert str(array_text(numpy.arange(5000), 1000)).endswith(" of a sample")
+    # Of this release and of all later ones: another text would be another version of the step.
+    assert array_text(numpy.arange(4), 100) == "int64[4] e1ee3e32a0cd57eb"
     for kind in (object, numpy.longdouble, [("a", "i1"), ("b", "f8")]):
         assert array_text(numpy.zeros(3, kind), 100) is None
 
@@ -276,6 +278,11 @@ def test_what_changes_as_the_program_runs_is_no_part_of_its_code(load: Load) -> 
     assert set(function_source(load(source).fn)) == {"fn", "SIZES", "NAME"}
     changed = function_source(load(source.replace("[1, 2]", "[1, 3]")).fn)
     assert changed["SIZES"] == "[1, 3]"
+
+
+def test_a_constant_with_the_name_of_somebody_elses_attribute_is_not_read(load: Load) -> None:
+    source = "SIZE = 1\nLIMIT = 2\ndef fn(c):\n    LIMIT = c.SIZE\n    return LIMIT\n"
+    assert set(function_source(load(source).fn)) == {"fn"}
 
 
 def test_a_lambda_is_its_own_text_alone(load: Load) -> None:

@@ -44,6 +44,16 @@ def test_links_to_folders_are_packed_with_what_is_in_them(project: Path) -> None
     assert found["linked/deep/x.txt"] == found["data/deep/x.txt"] == (b"x", 0o644)
 
 
+def test_a_link_to_a_folder_inside_a_folder_that_is_linked_to_is_left_out(project: Path) -> None:
+    """It may lead back to where it is, without an end."""
+    (project / "data").mkdir()
+    (project / "data/x.txt").write_text("x")
+    os.symlink(".", project / "data/itself")
+    os.symlink("data", project / "linked")
+    found = packed(project)
+    assert [name for name in found if name.startswith("linked/")] == ["linked/x.txt"]
+
+
 def test_what_ray_refuses_or_is_gone_is_left_out_and_what_cannot_be_read_is_named(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

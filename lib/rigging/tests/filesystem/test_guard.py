@@ -397,6 +397,13 @@ def test_options_of_an_open_file_arrive(fs: Any, away: str, here: str) -> None:
             assert (handle.cache.blocksize, handle.cache.maxblocks) == (500, 3)
 
 
+def test_a_file_that_a_cache_of_fsspec_opens_is_there_once_it_is_closed(fs: Any, here: str) -> None:
+    """`filecache` and others call `_open` with the path and the mode alone."""
+    with fs._open(f"{here}/cached", "wb") as handle:
+        handle.write(b"x")
+    assert fs.cat_file(f"{here}/cached") == b"x"
+
+
 def test_a_transaction_publishes_at_its_end(fs: Any, here: str) -> None:
     with fs.transaction:
         with fs.open(f"{here}/later", "wb") as handle:

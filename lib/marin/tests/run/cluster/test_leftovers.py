@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from marin.run.cluster import leftovers
 from marin.run.cluster.cli import main
 from marin.run.cluster.google_nodes import GoogleNodes
 from marin.run.cluster.leftovers import CloudNode, remove_leftovers
@@ -96,6 +97,14 @@ def test_a_node_that_is_being_stopped_is_asked_again_and_named_when_it_stays() -
     assert len(told) == 1
     with pytest.raises(Conflict, match=r"cluster c: VM n \(STOPPING\) still there after 0 s; remove them by hand"):
         remove_leftovers(Stubborn(10**9), "c", timeout=0, **wait)
+
+
+def test_looks_become_rarer_up_to_a_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node may take minutes, and the quotas of Google's APIs are the whole project's."""
+    waits: list[float] = []
+    monkeypatch.setattr(leftovers.time, "sleep", waits.append)
+    remove_leftovers(Stubborn(10), "c", preempted_only=False, on_delete=print, poll_interval=0.25)
+    assert waits == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0, 5.0, 5.0]
 
 
 def test_they_are_asked_for_in_the_projects_zone() -> None:

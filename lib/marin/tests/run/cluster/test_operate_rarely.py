@@ -185,3 +185,8 @@ def test_a_working_directory_that_is_not_unpacked_in_time_is_given_up_and_its_jo
         asyncio.run(unpack_on_head(Api(), [saved], seconds=0.01))  # type: ignore[arg-type]
     assert len(stopped) == 1
     assert stopped[0].startswith(JOB_PREFIX)
+
+
+def test_the_help_says_which_cluster_is_meant_without_a_name(capsys: Output) -> None:
+    assert main(["update", "--help"]) == 0
+    assert "[default: marin-cluster]" in " ".join(capsys.readouterr().out.split())

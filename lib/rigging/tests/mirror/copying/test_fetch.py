@@ -432,13 +432,21 @@ def test_where_the_kernel_copies_nothing_between_two_disks_this_process_does(
         asked.append(number)
         raise OSError(number, os.strerror(number))
 
+    pread, counts = os.pread, set[int]()
+
+    def read(descriptor: int, count: int, offset: int) -> bytes:
+        counts.add(count)
+        return pread(descriptor, count, offset)
+
     monkeypatch.setattr(os, "copy_file_range", refuse)
+    monkeypatch.setattr(os, "pread", read)
     regions = make_regions("local", "local")
     data = os.urandom(3 * MB + 17)
     regions.put(1, "d/x", data)
     assert regions.fs.cat_file("d/x") == data
     assert budget.bytes_used == len(data)
     assert asked == [number], "it is asked once a file"
+    assert max(counts) <= MB, "a file may be larger than the memory"
 
 
 def test_an_error_of_the_disk_ends_a_copy_and_leaves_nothing(
