@@ -90,6 +90,14 @@ def test_a_reader_that_went_away_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (exit_codes.BROKEN_PIPE, b"")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_told_once_and_is_a_failure() -> None:
+    program = "import sys\nfrom iris.cli.main import run\nsys.exit(run(['--help']))"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (exit_codes.FAILURE, "iris: No space left on device\n")
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [

@@ -123,6 +123,23 @@ def test_what_the_shell_ignores_stays_ignored():
     assert done.returncode == 0
 
 
+@pytest.mark.parametrize(("state", "code"), [("SUCCEEDED", 0), ("FAILED", 3)])
+def test_a_reader_that_went_away_changes_nothing_about_the_job(state, code):
+    program = (
+        "from iris.client.types import LogLine\n"
+        "Client.fetch_task_logs = lambda *a, **k: iter([LogLine('/a/b/0', 0, False, 0, b'hi', False)])\n"
+        f"follow(lambda job_id: ([JobStatus(job_id, JobState.{state}, exit_code={code})], True))"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM + program], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60
+    )
+    os.close(writer)
+    assert done.returncode == code, done.stderr
+    assert "BrokenPipeError" not in done.stderr
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_output_that_cannot_be_written_here_is_told_and_is_no_success():
     program = (

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from iris.client import waiting
-from iris.client.waiting import wait_jobs
+from iris.client.waiting import listed, wait_jobs
 from iris.cluster.types import JobState
 from iris.rpc import iris_pb2 as pb
-from rigging.errors import DeadlineExceeded
+from rigging.errors import DeadlineExceeded, InvalidRequest
 
 RUNNING, SUCCEEDED, FAILED = pb.JOB_STATE_RUNNING, pb.JOB_STATE_SUCCEEDED, pb.JOB_STATE_FAILED
 
@@ -89,6 +89,27 @@ def test_an_end_that_the_session_had_no_time_to_tell_ends_the_wait(wait: Wait) -
     assert cluster.waits == [0.5]
 
 
+@pytest.mark.parametrize("any_of_them", [True, False])
+def test_of_no_jobs_there_is_nothing_to_wait_for(wait: Wait, any_of_them: bool) -> None:
+    cluster = Cluster()
+    assert wait(cluster, any_of_them=any_of_them) == []
+    assert (cluster.waits, cluster.polled) == ([], [])
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), "5"])
+def test_a_limit_that_is_no_number_is_refused(wait: Wait, timeout: float) -> None:
+    cluster = Cluster(({}, False))  # a wait that goes on would fail for want of a further answer
+    with pytest.raises(InvalidRequest, match="timeout must be a number of seconds, or None for no limit, not"):
+        wait(cluster, "/a/1", timeout=timeout)
+    assert (cluster.waits, cluster.polled) == ([], [])
+
+
+def test_a_text_is_no_list_of_jobs() -> None:
+    assert listed(["/a/1"]) == ["/a/1"]
+    with pytest.raises(InvalidRequest, match=r"jobs must be a list of jobs or ids, e\.g\. \['/a/1'\]"):
+        listed("/a/1")
+
+
 def test_without_a_limit_it_is_waited_for_again_and_again(wait: Wait) -> None:
     cluster = Cluster(({}, False), ({}, False), (ended("/a/1"), True))
     assert wait(cluster, "/a/1") == [("/a/1", JobState.SUCCEEDED)]
@@ -109,10 +130,10 @@ def test_without_a_session_the_call_itself_waits(wait: Wait) -> None:
     with pytest.raises(DeadlineExceeded):
         wait(cluster, "/a/1", timeout=2.5)
     assert cluster.polled == [(["/a/1"], False, 2500, 14.5)]
-    cluster.done = True
-    assert wait(cluster, timeout=-5) == [], "for nothing is not waited"
-    assert cluster.polled[-1] == ([], False, 1, 12.0)
-    assert len(cluster.waits) == 1
+    cluster.done, cluster.states["/a/1"] = True, SUCCEEDED
+    assert wait(cluster, "/a/1", timeout=-5) == [("/a/1", JobState.SUCCEEDED)]
+    assert cluster.polled[-1] == (["/a/1"], False, 1, 12.0)
+    assert cluster.waits == [2.5, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,16 @@ import pytest
 
 from iris.controller import admission
 from iris.controller.admission import Admission
-from iris.controller.validate import MAX_REPLICAS, MAX_TEXT_LENGTH, validate_fence, validate_place, validate_spec
+from iris.controller.validate import (
+    MAX_CONSTRAINT_VALUES,
+    MAX_CONSTRAINTS,
+    MAX_PORTS,
+    MAX_REPLICAS,
+    MAX_TEXT_LENGTH,
+    validate_fence,
+    validate_place,
+    validate_spec,
+)
 from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.entities import MAX_FENCE_AFTER_MS, CallableEntrypoint, CommandEntrypoint, JobSpec
 from iris.domain.ids import JobId, WorkerId
@@ -47,6 +56,9 @@ def spec(argv: tuple[str, ...] = ("true",), **fields: Any) -> JobSpec:
             )
         },
         {"constraints": (Constraint("zone", ConstraintOp.EQ, ("a",)),)},
+        {"constraints": (Constraint("zone", ConstraintOp.NE, ("a",)),) * MAX_CONSTRAINTS},
+        {"constraints": (Constraint("zone", ConstraintOp.IN, ("a",) * MAX_CONSTRAINT_VALUES),)},
+        {"ports": tuple(f"p{number}" for number in range(MAX_PORTS))},
     ],
 )  # fmt: skip
 def test_what_is_accepted(fields: dict[str, Any]) -> None:
@@ -84,6 +96,15 @@ def test_what_is_accepted(fields: dict[str, Any]) -> None:
         ({"bundle_digest": DIGEST, "runtime": TaskRuntime(working_dir="../x")}, "job /ann/a: .*working_dir"),
         ({"resources": Resources(-1)}, "job /ann/a: cpu is -1"),
         ({"constraints": (Constraint("", ConstraintOp.EQ, ("a",)),)}, "job /ann/a: "),
+        (
+            {"constraints": (Constraint("zone", ConstraintOp.EXISTS),) * (MAX_CONSTRAINTS + 1)},
+            "job /ann/a: the job has 101 constraints; at most 100 are allowed",
+        ),
+        (
+            {"constraints": (Constraint("zone", ConstraintOp.IN, ("a",) * (MAX_CONSTRAINT_VALUES + 1)),)},
+            "the constraints have 1001 values; at most 1000",
+        ),
+        ({"ports": tuple(f"p{number}" for number in range(MAX_PORTS + 1))}, "101 ports; a task may have at most 100"),
         ({"env_vars": {"1A": "x"}}, "environment variable '1A'; a name has"),
         ({"env_vars": {"A-B": "x"}}, "environment variable 'A-B'"),
         ({"env_vars": {"A": "x\0"}}, "the value of environment variable A has a NUL"),

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from iris.cli import exit_codes
-from iris.cli.output import duration, forget_stdout, say
+from iris.cli.output import duration, say, settle_stdout
 from iris.cli.phases import PhaseTeller
 from iris.cli.stopping import await_stop
 from iris.client import ControllerUnreachable
@@ -95,8 +95,8 @@ class Follower:
         if output.error is not None:
             say(f"the output ended early: {output.error}; all of it: `iris job logs {job_id}`")
         say(describe_end(status))
+        settle_stdout()
         if output.unwritten:
-            forget_stdout()
             say(f"output is missing here ({output.unwritten}); all of it: `iris job logs {job_id}`")
             return exit_code_of_job(status) or exit_codes.FAILURE
         return exit_code_of_job(status)

@@ -145,7 +145,7 @@ class RunOptions:
 @click.option("--no-workspace", is_flag=True, help="Send no files.")
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Fail the job when it runs longer.")
 @click.option("--region", "regions", metavar="REGION", multiple=True, help="Region to run in; several: any of them.")
-@click.option("--zone", help="Zone to run in.")
+@click.option("--zone", type=NAME, help="Zone to run in.")
 @click.option("--priority", type=click.Choice(["production", "interactive", "batch"]), help="Priority band.")
 @click.option("--job-name", type=NAME, metavar="NAME", help="Name of the job; made from the command otherwise.")
 @click.option("--user", type=NAME, help="Who the job belongs to: admins may say. [default: you]")
@@ -236,12 +236,12 @@ def _submit(client: "IrisClient", options: RunOptions, command: Sequence[str], n
 def _resources(options: RunOptions) -> Any:
     from iris.cluster.types import ResourceSpec
 
-    if options.tpu and options.gpu:
+    if options.tpu is not None and options.gpu is not None:
         raise click.UsageError("--tpu and --gpu: a task has one kind of accelerator; give one of them")
     device: DeviceSpec | None = None
-    if options.tpu:
+    if options.tpu is not None:
         device = parse_tpu(options.tpu)
-    elif options.gpu:
+    elif options.gpu is not None:
         device = parse_gpu(options.gpu)
     return ResourceSpec(options.cpu, options.memory, options.disk, device)
 

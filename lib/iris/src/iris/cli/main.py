@@ -11,7 +11,8 @@ import click
 from iris.cli import exit_codes
 from iris.cli.context import CliContext
 from iris.cli.groups import SuggestingGroup
-from iris.cli.output import complain, forget_stdout, say, show_traceback
+from iris.cli.output import complain, forget_stdout, say, settle_stdout, show_traceback
+from iris.cli.params import NAME
 from rigging.errors import MarinError
 from rigging.interrupts import unwrapped_interrupts
 
@@ -43,9 +44,9 @@ class LazyGroup(SuggestingGroup):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--cluster", metavar="NAME", help="Cluster to use: 'local', or the name of a cluster config.")
-@click.option("--config", metavar="FILE", help="Cluster config file to use.")
-@click.option("--controller-url", metavar="HOST:PORT", help="Controller to use.")
+@click.option("--cluster", type=NAME, metavar="NAME", help="Cluster to use: 'local', or the name of a cluster config.")
+@click.option("--config", type=NAME, metavar="FILE", help="Cluster config file to use.")
+@click.option("--controller-url", type=NAME, metavar="HOST:PORT", help="Controller to use.")
 @click.option("-v", "--verbose", is_flag=True, help="Say more, and show tracebacks.")
 @click.version_option(package_name="marin-iris", prog_name="iris")
 @click.pass_obj
@@ -83,6 +84,7 @@ def run(argv: Sequence[str]) -> int:
         return exit_codes.exit_code_of(error)
     except OSError as error:
         say(_words_of(error))
+        settle_stdout()
         if context.verbose:
             raise
         return exit_codes.FAILURE

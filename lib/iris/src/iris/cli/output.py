@@ -191,6 +191,14 @@ def moment(at_ms: int, now_ms: int) -> str:
     return time.strftime(form, time.localtime(at_ms / 1000))
 
 
+def settle_stdout() -> None:
+    """Hand what is left to the system, or drop it where the reader is gone or the disk is full."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        forget_stdout()
+
+
 def forget_stdout() -> None:
     """Drop what cannot be written: the interpreter flushes stdout at exit and would complain once more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

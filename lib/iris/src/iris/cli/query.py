@@ -9,6 +9,7 @@ import click
 
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import echo, echo_data, echo_json, say, table
+from rigging.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from iris.client.types import QueryResult, QueryValue
@@ -49,7 +50,13 @@ def query(context: CliContext, sql: str, form: str, max_rows: int) -> None:
 
 
 def as_records(result: "QueryResult") -> list[dict[str, Any]]:
-    """An object for each row; bytes as hex."""
+    """An object for each row; bytes as hex. Raises InvalidRequest when two columns have one name: one would be lost."""
+    twice = sorted({name for name in result.columns if result.columns.count(name) > 1})
+    if twice:
+        raise InvalidRequest(
+            f"more than one column is named {', '.join(map(repr, twice))}, and an object of JSON can have only one: "
+            "name them apart with AS, or take -f csv"
+        )
     return [
         {
             name: value.hex() if isinstance(value, bytes) else value

@@ -40,7 +40,7 @@ def rewrite_env(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
 
 
 def parse_gpu(text: str) -> "DeviceSpec":
-    """Read "[TYPEx]N": "2", "H100x8". Raises UsageError."""
+    """Read "[TYPEx]N": "2", "H100x8". Raises UsageError, for nothing at all (a variable that is not set) too."""
     from iris.cluster.types import gpu_device
 
     match = re.fullmatch(r"(?:(?P<variant>.+)x)?(?P<count>[0-9]+)", text)
@@ -53,11 +53,16 @@ def parse_gpu(text: str) -> "DeviceSpec":
 
 
 def parse_tpu(text: str) -> "DeviceSpec":
-    """Read "V[,V2...]": the wanted type, then those that would do. Raises UsageError for unknown ones."""
+    """Read "V[,V2...]": the wanted type, then those that would do. Raises UsageError for unknown ones, and for none."""
     from iris.cluster.types import tpu_device
 
+    types = [word.strip() for word in text.split(",")]
+    if "" in types:
+        raise click.UsageError(
+            f"--tpu {text!r}: write a type, or several with commas between, e.g. v5p-8 or v5p-8,v4-8"
+        )
     try:
-        return tpu_device([word.strip() for word in text.split(",") if word.strip()])
+        return tpu_device(types)
     except InvalidRequest as error:
         raise click.UsageError(f"--tpu {text!r}: {error}") from None
 

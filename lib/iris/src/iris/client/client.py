@@ -15,7 +15,7 @@ from iris.client.operator import Operator
 from iris.client.plan import JobLimits, JobPlan
 from iris.client.submission import Submitter
 from iris.client.types import ClusterStatus, JobStatus, LogLine, QueryResult, Stopped, TaskStatus
-from iris.client.waiting import poll_jobs, wait_jobs
+from iris.client.waiting import listed, poll_jobs, wait_jobs
 from iris.client.wire import cluster_status, job_status, query_result, stopped, task_status
 from iris.cluster.constraints import Constraint
 from iris.cluster.types import (
@@ -323,13 +323,13 @@ class IrisClient:
         """Wait until all jobs (or with `any` one of them) have ended; returns their statuses in the order given.
 
         Args:
-            timeout: Seconds; None: no limit.
+            timeout: Seconds; None: no limit. 0 and less: only look.
 
         Raises:
             DeadlineExceeded: Time ran out; the jobs go on.
             NotFound: One does not exist.
         """
-        wanted = [(job.job_id, job.key) if isinstance(job, Job) else (str(job), "") for job in jobs]
+        wanted = [(job.job_id, job.key) if isinstance(job, Job) else (str(job), "") for job in listed(jobs)]
         return wait_jobs(self._connection, self._calls, wanted, any_of_them=any, timeout=timeout)
 
     def exception(self, status: JobStatus) -> BaseException | None:

@@ -41,7 +41,7 @@ class JobPlan:
         limits: Retries and times; see `JobLimits`.
         constraints: On the workers' attributes.
         coscheduling: Makes the tasks a gang.
-        ports: Names of ports to allocate; a task finds them as IRIS_PORT_<NAME>.
+        ports: Names of ports to allocate, at most 100; a task finds them as IRIS_PORT_<NAME>.
         priority_band: "production", "interactive" or "batch".
         reserve: Hold the accelerators without attaching them to the tasks.
         exclusive: A task never has two live attempts, even when its host is out of reach: the host ends an attempt

@@ -1,17 +1,20 @@
 """Waiting for the ends of jobs."""
 
+import math
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeVar
 
 from iris.client.calls import JobCalls
 from iris.client.connection import Connection
 from iris.client.types import JobStatus
 from iris.client.wire import job_status
 from iris.rpc import iris_pb2 as pb
-from rigging.errors import DeadlineExceeded
+from rigging.errors import DeadlineExceeded, InvalidRequest
 
 _LONG_POLL_SECONDS: Final = 30.0
+
+Named = TypeVar("Named")
 
 Wanted = Sequence[tuple[str, str]]
 """Ids of jobs, each with the idempotency key of its submission ("": whatever has the name now)."""
@@ -20,7 +23,14 @@ Wanted = Sequence[tuple[str, str]]
 def wait_jobs(
     connection: Connection, calls: JobCalls, wanted: Wanted, *, any_of_them: bool, timeout: float | None
 ) -> list[JobStatus]:
-    """Wait until all (or any) of these jobs have ended; errors as in `IrisClient.wait_jobs`."""
+    """Wait until all (or any) of these jobs have ended; errors as in `IrisClient.wait_jobs`.
+
+    Of none there is nothing to wait for.
+    """
+    if timeout is not None and not _is_number(timeout):
+        raise InvalidRequest(f"timeout must be a number of seconds, or None for no limit, not {timeout!r}")
+    if not wanted:
+        return []
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         left = _LONG_POLL_SECONDS if deadline is None else deadline - time.monotonic()
@@ -32,6 +42,18 @@ def wait_jobs(
             live = [f"{s.job_id} is {s.state.word}" for s in statuses if not s.is_terminal]
             more = f" and {len(live) - 3} more" if len(live) > 3 else ""
             raise DeadlineExceeded(f"not ended within {timeout:g} s: {', '.join(live[:3])}{more}")
+
+
+def listed(jobs: Iterable[Named]) -> Iterable[Named]:
+    """The jobs. Raises InvalidRequest for a text, whose letters are no jobs."""
+    if isinstance(jobs, str):
+        raise InvalidRequest(f"jobs must be a list of jobs or ids, e.g. [{jobs!r}]")
+    return jobs
+
+
+def _is_number(seconds: float) -> bool:
+    # With NaN time would never be up.
+    return isinstance(seconds, int | float) and not math.isnan(seconds)
 
 
 def poll_jobs(
@@ -48,7 +70,7 @@ def _wait_once(
 ) -> tuple[list[JobStatus], bool]:
     """As `poll_jobs`, through the session where there is one."""
     job_ids = [job_id for job_id, _ in wanted]
-    told = calls.wait(wanted, any_of_them=any_of_them, seconds=seconds) if wanted else None
+    told = calls.wait(wanted, any_of_them=any_of_them, seconds=seconds)
     if told is None:
         return poll_jobs(connection, job_ids, any_of_them=any_of_them, seconds=seconds)
     ended, done = told

@@ -15,6 +15,11 @@ from rigging.errors import InvalidRequest
 
 MAX_REPLICAS: Final = 100_000
 MAX_TEXT_LENGTH: Final = 1024 * 1024
+MAX_PORTS: Final = 100
+"""Of a task. A worker finds them one by one: 100,000 kept it from everything else for minutes, once an attempt."""
+MAX_CONSTRAINTS: Final = 100
+MAX_CONSTRAINT_VALUES: Final = 1_000
+"""Of all constraints of a job: each round holds all of them against every worker."""
 
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _EXTRA: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -42,12 +47,27 @@ def validate_spec(spec: JobSpec) -> None:
     _validate_entrypoint(job, spec)
     try:
         validate_resources(spec.resources)
-        for constraint in spec.constraints:
-            validate_constraint(constraint)
+        _validate_constraints(spec)
         validate_runtime(spec.runtime)
     except InvalidRequest as error:
         raise InvalidRequest(f"{job}: {error}") from None
     _validate_environment(job, spec)
+    _validate_ports(job, spec)
+
+
+def _validate_constraints(spec: JobSpec) -> None:
+    if len(spec.constraints) > MAX_CONSTRAINTS:
+        raise InvalidRequest(f"the job has {len(spec.constraints)} constraints; at most {MAX_CONSTRAINTS} are allowed")
+    values = sum(len(constraint.values) for constraint in spec.constraints)
+    if values > MAX_CONSTRAINT_VALUES:
+        raise InvalidRequest(f"the constraints have {values} values; at most {MAX_CONSTRAINT_VALUES} are allowed")
+    for constraint in spec.constraints:
+        validate_constraint(constraint)
+
+
+def _validate_ports(job: str, spec: JobSpec) -> None:
+    if len(spec.ports) > MAX_PORTS:
+        raise InvalidRequest(f"{job}: {len(spec.ports)} ports; a task may have at most {MAX_PORTS}")
     for port in spec.ports:
         if not _PORT.fullmatch(port):
             raise InvalidRequest(f"{job}: port name {port!r}; allowed are a letter, then up to 63 of A-Z a-z 0-9 _ -")
