@@ -106,6 +106,7 @@ class DiskSpace:
             with contextlib.suppress(OSError):
                 self._file.unlink()
             logger.error("%s is full: the reserve for the database is given up", self._root)
+            self.tend()  # says at once that the disk is low
         return held
 
     def spare(self) -> bool:
