@@ -11,8 +11,9 @@ from iris.client.connection import Connection
 from iris.client.errors import JobAlreadyExists
 from iris.client.job_env import JobEnv
 from iris.client.plan import JobLimits, JobPlan
-from iris.client.submission import INLINE_PAYLOAD_BYTES, Submission, Submitter, pickle_callable
-from iris.cluster.types import Entrypoint, EnvironmentSpec, PriorityBand
+from iris.client.submission import INLINE_PAYLOAD_BYTES, Submission, Submitter, chosen_policy, pickle_callable
+from iris.cluster.constraints import Constraint, ConstraintOp
+from iris.cluster.types import Entrypoint, EnvironmentSpec, ExistingJobPolicy, PriorityBand
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import AlreadyExists, InvalidRequest, NotFound
 
@@ -204,3 +205,61 @@ def test_a_callable_is_pickled_and_a_pickle_left_as_it_is() -> None:
         endless = [endless]
     with pytest.raises(InvalidRequest, match=r"builtins:len cannot be sent to another process"):
         pickle_callable(Entrypoint.from_callable(len, endless))
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"entrypoint": "true"}, r"^entrypoint must be an Entrypoint: use .*from_command.*, not 'true'$"),
+        ({"entrypoint": len}, r"^entrypoint must be an Entrypoint: .*, not <built-in function len>$"),
+        ({"name": 5}, r"^name must be text, not 5$"),
+        ({"user": 5}, r"^user must be text, not 5$"),
+        ({"resources": {"cpu": 1}}, r"^resources must be a ResourceSpec, not \{'cpu': 1\}$"),
+        ({"environment": ["a"]}, r"^environment must be an EnvironmentSpec, not \['a'\]$"),
+        ({"constraints": ["zone=a"]}, r"^constraints\[0\] must be a Constraint, not 'zone=a'$"),
+        ({"constraints": "zone=a"}, r"^constraints must be a list of Constraint, not 'zone=a'$"),
+        ({"constraints": Constraint("zone", ConstraintOp.EXISTS)}, r"^constraints must be a list of Constraint, not"),
+        ({"coscheduling": "tpu-name"}, r"^coscheduling must be a CoschedulingConfig, or None, not 'tpu-name'$"),
+        ({"ports": "http"}, r"^ports must be a list, e\.g\. \['http'\]$"),
+        ({"ports": [80]}, r"^ports\[0\] must be text, not 80$"),
+        ({"ports": 80}, r"^ports must be a list of text, not 80$"),
+        ({"priority_band": 99}, r"^priority_band must be one of production, interactive, batch, or None, not 99$"),
+        ({"exclusive": "no"}, r"^exclusive must be True or False, not 'no'$"),
+        ({"exclusive": True, "fence_after": "9"}, r"^fence_after must be a number of seconds, or None, not '9'$"),
+        ({"working_dir": 5}, r"^working_dir must be text, not 5$"),
+        ({"key": 5}, r"^idempotency_key must be text, not 5$"),
+        ({"limits": 3}, r"^limits must be JobLimits, not 3$"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_by_its_name(cluster: Cluster, fields: Any, error: str) -> None:
+    with pytest.raises(InvalidRequest, match=error):
+        submit(cluster, **fields)
+    assert cluster.requests == []
+
+
+@pytest.mark.parametrize(
+    ("plans", "error"),
+    [
+        (JobPlan(TRUE, "n"), r"^plans must be a list of JobPlan, not JobPlan\("),
+        ([JobPlan(TRUE, "n"), "n"], r"^plans\[1\] must be a JobPlan, not 'n'$"),
+        ("n", r"^plans must be a list of JobPlan, not 'n'$"),
+    ],
+)
+def test_what_is_submitted_together_is_a_list_of_plans(cluster: Cluster, plans: Any, error: str) -> None:
+    with pytest.raises(InvalidRequest, match=error):
+        submitter(cluster).submit_many(plans, existing="fail")
+    assert cluster.requests == []
+
+
+def test_lists_of_a_plan_may_be_read_once_only(cluster: Cluster) -> None:
+    submit(cluster, ports=(name for name in ("a", "b")), constraints=iter([Constraint("zone", ConstraintOp.EXISTS)]))
+    assert (list(cluster.spec.ports), len(cluster.spec.constraints)) == (["a", "b"], 1)
+
+
+def test_adopting_and_replacing_contradict_each_other() -> None:
+    assert chosen_policy("fail", adopt=True) is chosen_policy("adopt", adopt=True) is ExistingJobPolicy.ADOPT
+    assert chosen_policy("replace", adopt=False) is ExistingJobPolicy.REPLACE
+    with pytest.raises(InvalidRequest, match="existing 'replace' and adopt_existing contradict each other; give one"):
+        chosen_policy(ExistingJobPolicy.REPLACE, adopt=True)
+    with pytest.raises(InvalidRequest, match=r"^adopt_existing must be True or False, not 'no'$"):
+        chosen_policy("fail", adopt="no")  # type: ignore[arg-type]

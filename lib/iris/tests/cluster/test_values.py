@@ -1,15 +1,18 @@
 """The public values of the cluster at their edges."""
 
 import functools
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from iris.cluster.constraints import (
+    Constraint,
     ConstraintOp,
     device_variant_constraint,
     preemptible_constraint,
     region_constraint,
+    validate_constraint,
     zone_constraint,
 )
 from iris.cluster.sizes import format_size, short_size
@@ -166,3 +169,49 @@ def test_ready_made_constraints(made: Any, op: ConstraintOp, key: str, values: t
 def test_a_constraint_names_what_it_wants(values: Any) -> None:
     with pytest.raises(InvalidRequest, match="a constraint on region must name at least one value"):
         region_constraint(values)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: ResourceSpec(cpu="2"), r"^cpu must be a number of cores from 0 up, not '2'$"),
+        (lambda: ResourceSpec(cpu=None), r"^cpu must be a number .*, not None$"),
+        (
+            lambda: ResourceSpec(device="v5p-8"),
+            r"^device must be made by tpu_device or gpu_device, or None, not",
+        ),
+        (lambda: EnvironmentSpec(env_vars=[("A", "s3cret")]), r"env_vars must be a dict, not list$"),
+        (lambda: EnvironmentSpec(env_vars={5: "a"}), r"the name of a variable must be text, not 5$"),
+        (
+            lambda: EnvironmentSpec(env_vars={"A": "s3cret\udcff"}),
+            r"env_vars\['A'\] cannot be sent: it has",
+        ),
+        (lambda: EnvironmentSpec(extras=[5]), r"extras\[0\] must be text, not 5$"),
+        (lambda: EnvironmentSpec(pip_packages=5), r"pip_packages must be a list of text, not 5$"),
+        (lambda: Entrypoint.from_command("cat", "a\udcff"), r"from_command: 'a\\udcff' cannot be sent: it has a lone"),
+        (lambda: CoschedulingConfig(5), r"group_by must be text, not 5$"),
+    ],
+)
+def test_a_part_of_another_type_or_that_cannot_be_sent_is_refused_by_its_name(make, error):
+    with pytest.raises(InvalidRequest, match=error) as caught:
+        make()
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "error"),
+    [
+        (Constraint("zone", ConstraintOp.EQ, 5), r"^constraint on 'zone': values must be a list of text, not 5$"),
+        (Constraint("n", ConstraintOp.GT, "nan"), r"^constraint on 'n': values must be a list, e\.g\. \['nan'\]$"),
+        (Constraint("zone", "eq", ("a",)), r"^constraint on 'zone': op must be a ConstraintOp, not 'eq'$"),
+        (Constraint("zone", ConstraintOp.EQ, (None,)), r"^constraint on 'zone': values\[0\] must be text, not None$"),
+        (Constraint(None, ConstraintOp.EXISTS), r"^the key of a constraint must be text, not None$"),
+    ],
+)
+def test_a_constraint_with_parts_of_another_type_is_refused(constraint, error):
+    with pytest.raises(InvalidRequest, match=error):
+        validate_constraint(constraint)
+
+
+def test_numbers_of_other_libraries_are_numbers_of_cores():
+    assert ResourceSpec(cpu=Fraction(1, 4)).cpu_millis == 250

@@ -13,7 +13,7 @@ from iris.client.job_env import JobEnv
 from iris.client.log_stream import LogQuery, read_logs
 from iris.client.operator import Operator
 from iris.client.plan import JobLimits, JobPlan
-from iris.client.submission import Submitter
+from iris.client.submission import Submitter, chosen_policy
 from iris.client.types import ClusterStatus, JobStatus, LogLine, QueryResult, Stopped, TaskStatus
 from iris.client.waiting import listed, poll_jobs, wait_jobs
 from iris.client.wire import cluster_status, job_status, query_result, stopped, task_status
@@ -203,20 +203,20 @@ class IrisClient:
             entrypoint=entrypoint,
             name=name,
             user=user,
-            resources=resources or ResourceSpec(),
-            environment=environment or EnvironmentSpec(),
+            resources=ResourceSpec() if resources is None else resources,
+            environment=EnvironmentSpec() if environment is None else environment,
             replicas=replicas,
             limits=limits,
-            constraints=tuple(constraints or ()),
+            constraints=() if constraints is None else constraints,
             coscheduling=coscheduling,
-            ports=tuple(ports or ()),
+            ports=() if ports is None else ports,
             priority_band=priority_band,
             reserve=reserve,
             exclusive=exclusive,
             fence_after=fence_after,
             working_dir=working_dir,
         )
-        policy = ExistingJobPolicy.ADOPT if adopt_existing else existing
+        policy = chosen_policy(existing, adopt=adopt_existing)
         submission = self._submitter.submit(plan, existing=policy, idempotency_key=idempotency_key)
         return Job(self, submission.job_id, submission.key)
 

@@ -1,10 +1,11 @@
 """What a job is, as its submitter says it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from iris.cluster.constraints import Constraint
 from iris.cluster.types import CoschedulingConfig, Entrypoint, EnvironmentSpec, PriorityBand, ResourceSpec
+from rigging.arguments import as_list, as_texts, check_text, check_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +67,40 @@ class JobPlan:
     exclusive: bool = False
     fence_after: float | None = None
     working_dir: str | None = None
+
+
+def checked_plans(plans: Iterable[JobPlan]) -> list[JobPlan]:
+    """The plans as they are now, their lists read. Raises InvalidRequest for an argument of another type."""
+    checked = []
+    for place, plan in enumerate(as_list(plans, "plans", "JobPlan")):
+        check_type(plan, JobPlan, f"plans[{place}]", "a JobPlan")
+        checked.append(_checked(plan))
+    return checked
+
+
+def _checked(plan: JobPlan) -> JobPlan:
+    # Only the types: what the arguments say is judged where it is used.
+    constraints = as_list(plan.constraints, "constraints", "Constraint")
+    for place, constraint in enumerate(constraints):
+        check_type(constraint, Constraint, f"constraints[{place}]", "a Constraint")
+    _check_types(plan)
+    return replace(plan, constraints=constraints, ports=as_texts(plan.ports, "ports"))
+
+
+def _check_types(plan: JobPlan) -> None:
+    entrypoint = "an Entrypoint: use Entrypoint.from_command(program, *args) or Entrypoint.from_callable(fn, *args)"
+    check_type(plan.entrypoint, Entrypoint, "entrypoint", entrypoint)
+    check_text(plan.name, "name")
+    check_type(plan.resources, ResourceSpec, "resources", "a ResourceSpec")
+    check_type(plan.environment, EnvironmentSpec, "environment", "an EnvironmentSpec")
+    check_type(plan.limits, JobLimits, "limits", "JobLimits")
+    gang = "a CoschedulingConfig, or None"
+    check_type(plan.coscheduling, (CoschedulingConfig, type(None)), "coscheduling", gang)
+    bands = ", ".join(band.word for band in PriorityBand)
+    check_type(plan.priority_band, (PriorityBand, str, type(None)), "priority_band", f"one of {bands}, or None")
+    check_type(plan.reserve, bool, "reserve", "True or False")
+    check_type(plan.exclusive, bool, "exclusive", "True or False")
+    check_type(plan.fence_after, (int, float, type(None)), "fence_after", "a number of seconds, or None")
+    for what, text in (("user", plan.user), ("working_dir", plan.working_dir)):
+        if text is not None:
+            check_text(text, what)

@@ -16,7 +16,7 @@ from iris.client.errors import JobAlreadyExists
 from iris.client.job_env import JobEnv
 from iris.client.job_workspace import JobWorkspace
 from iris.client.names import default_user
-from iris.client.plan import JobPlan
+from iris.client.plan import JobPlan, checked_plans
 from iris.client.wire import JobRequest, RequestWriter
 from iris.cluster.constraints import validate_constraint
 from iris.cluster.types import (
@@ -30,6 +30,7 @@ from iris.domain.entities import MAX_FENCE_AFTER_MS
 from iris.domain.resources import Device
 from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts, whole_slices
 from iris.rpc import iris_pb2 as pb
+from rigging.arguments import check_text, check_type
 from rigging.errors import AlreadyExists, Conflict, InvalidRequest, MarinError
 from rigging.quantities import check_count, check_seconds
 
@@ -107,7 +108,9 @@ class Submitter:
                 have been submitted.
         """
         policy = _policy(existing)
-        prepared = [self._prepare(plan, policy, idempotency_key) for plan in plans]
+        if idempotency_key is not None:
+            check_text(idempotency_key, "idempotency_key")
+        prepared = [self._prepare(plan, policy, idempotency_key) for plan in checked_plans(plans)]
         messages = [message for message, _ in prepared]
         replies = self._calls.submit(messages)
         if any(isinstance(reply, InvalidRequest) for reply in replies):
@@ -272,6 +275,15 @@ def _fence_ms(plan: JobPlan) -> int:
         limit = f"{MAX_FENCE_AFTER_MS // 1000} s"
         raise InvalidRequest(f"fence_after must be seconds above 0, at most {limit}, not {plan.fence_after!r}")
     return max(1, round(plan.fence_after * 1000))
+
+
+def chosen_policy(existing: ExistingJobPolicy | str, *, adopt: bool) -> ExistingJobPolicy:
+    """What `existing` and `adopt_existing` say together. Raises InvalidRequest where they contradict each other."""
+    check_type(adopt, bool, "adopt_existing", "True or False")
+    policy = _policy(existing)
+    if adopt and policy is ExistingJobPolicy.REPLACE:
+        raise InvalidRequest(f"existing {policy.value!r} and adopt_existing contradict each other; give one of them")
+    return ExistingJobPolicy.ADOPT if adopt else policy
 
 
 def _policy(existing: ExistingJobPolicy | str) -> ExistingJobPolicy:

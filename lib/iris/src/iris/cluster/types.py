@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from numbers import Real
 from typing import Any, Final
 
 from iris.cluster.job_name import JobName
 from iris.cluster.sizes import parse_size
 from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
+from rigging.arguments import as_texts, check_text, check_type
 from rigging.calls import generator_problem, is_generator_function, name_of
 from rigging.errors import InvalidRequest
 from rigging.quantities import check_count, check_unit
@@ -69,6 +71,7 @@ class Entrypoint:
         for word in argv:
             if not isinstance(word, str):
                 raise InvalidRequest(f"Entrypoint.from_command: {word!r} is not text; pass each word as a str")
+            check_text(word, "Entrypoint.from_command:")
             if "\0" in word:
                 raise InvalidRequest(f"Entrypoint.from_command: {word!r} contains a NUL character")
         return Entrypoint(argv=argv)
@@ -165,12 +168,14 @@ class ResourceSpec:
     device: DeviceSpec | None = None
 
     def __post_init__(self) -> None:
+        check_type(self.cpu, Real, "cpu", "a number of cores from 0 up")
         # Written so that NaN is refused too.
         if not 0 <= self.cpu <= 1e6:
             raise InvalidRequest(f"cpu {self.cpu!r}: give a number of cores from 0 up")
         check_unit(self.memory, "memory")
         if self.disk is not None:
             check_unit(self.disk, "disk")
+        check_type(self.device, (DeviceSpec, type(None)), "device", "made by tpu_device or gpu_device, or None")
 
     @property
     def cpu_millis(self) -> int:
@@ -202,11 +207,13 @@ class EnvironmentSpec:
 
     def __post_init__(self) -> None:
         for label, words in (("pip_packages", self.pip_packages), ("extras", self.extras)):
-            if isinstance(words, str):
-                raise InvalidRequest(f"EnvironmentSpec: {label} must be a list, e.g. [{words!r}]")
+            as_texts(words, f"EnvironmentSpec: {label}")
+        if not isinstance(self.env_vars, Mapping):
+            # Without the value: it may be a secret.
+            raise InvalidRequest(f"EnvironmentSpec: env_vars must be a dict, not {type(self.env_vars).__name__}")
         for name, value in self.env_vars.items():
-            if not isinstance(value, str):
-                raise InvalidRequest(f"EnvironmentSpec: env_vars[{name!r}] must be text, not {type(value).__name__}")
+            check_text(name, "EnvironmentSpec: the name of a variable")
+            check_text(value, f"EnvironmentSpec: env_vars[{name!r}]", secret=True)
             if not name or "=" in name or "\0" in name or "\0" in value:
                 raise InvalidRequest(f"EnvironmentSpec: {name!r} cannot be the name of a variable")
 
@@ -225,5 +232,6 @@ class CoschedulingConfig:
     group_by: str
 
     def __post_init__(self) -> None:
+        check_text(self.group_by, "CoschedulingConfig: group_by")
         if not self.group_by:
             raise InvalidRequest("CoschedulingConfig: group_by must name a worker attribute, e.g. 'tpu-name'")

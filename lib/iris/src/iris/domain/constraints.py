@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from rigging.arguments import as_texts, check_text, check_type
 from rigging.errors import InvalidRequest
 
 
@@ -101,8 +102,12 @@ def validate_constraint(constraint: Constraint) -> None:
     """Check a constraint by itself.
 
     Raises:
-        InvalidRequest: No key, the wrong number of values for its operator, or an order asked of what is no number.
+        InvalidRequest: Parts of another type, no key, the wrong number of values for its operator, or an order asked of
+            what is no number.
     """
+    check_text(constraint.key, "the key of a constraint")
+    check_type(constraint.op, ConstraintOp, f"constraint on {constraint.key!r}: op", "a ConstraintOp")
+    as_texts(constraint.values, f"constraint on {constraint.key!r}: values")
     if not constraint.key:
         raise InvalidRequest("a constraint has an empty key; it must name an attribute of workers")
     count = len(constraint.values)

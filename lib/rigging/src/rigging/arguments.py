@@ -1,0 +1,60 @@
+"""Arguments of public calls, each checked to be of the type that the call takes; errors name argument and value."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from rigging.errors import InvalidRequest
+
+_SHOWN: Final = 80
+
+
+def check_type(value: object, kinds: type | tuple[type, ...], what: str, allowed: str) -> None:
+    """Raise InvalidRequest unless `value` is of one of these types.
+
+    Args:
+        value: The argument.
+        kinds: Its types; bool is taken for no number.
+        what: Name of the argument, for the error.
+        allowed: What it may be, for the error, e.g. "a number of cores".
+    """
+    wanted = kinds if isinstance(kinds, tuple) else (kinds,)
+    if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
+        raise InvalidRequest(f"{what} must be {allowed}, not {_shown(value)}")
+
+
+def check_text(value: object, what: str, *, secret: bool = False) -> None:
+    """Raise InvalidRequest unless `value` is text that can be sent; a secret one is not in the error."""
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{what} must be text, not {type(value).__name__ if secret else _shown(value)}")
+    # A lone surrogate stands for a byte that is not UTF-8, as in a name from `os.listdir`.
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        name = what if secret else f"{what} {_shown(value)}"
+        raise InvalidRequest(f"{name} cannot be sent: it has a lone surrogate (from a file name that is not UTF-8?)")
+
+
+def as_list(values: Iterable[Any], what: str, of: str = "text") -> tuple[Any, ...]:
+    """The values of a list. Raises InvalidRequest for what is no list of `of`, as a single text is none."""
+    if isinstance(values, str):
+        example = f"{what} must be a list, e.g. [{values!r}]"
+        raise InvalidRequest(example if of == "text" else _no_list(values, what, of))
+    try:
+        return tuple(values)
+    except TypeError:
+        raise InvalidRequest(_no_list(values, what, of)) from None
+
+
+def as_texts(values: Iterable[str], what: str) -> tuple[str, ...]:
+    """The texts of a list. Raises InvalidRequest as `as_list` and `check_text` do."""
+    texts = as_list(values, what)
+    for place, text in enumerate(texts):
+        check_text(text, f"{what}[{place}]")
+    return texts
+
+
+def _no_list(values: object, what: str, of: str) -> str:
+    return f"{what} must be a list of {of}, not {_shown(values)}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
