@@ -348,6 +348,9 @@ def test_a_summary_leaves_out_what_there_is_not(iris: Iris, client: Client) -> N
     lines = iris("job", "summary", "a")[1].splitlines()
     assert "decided by: /ann/a/0" in lines
     assert "error:      exit code 3" in lines
+    counts = {TaskState.SUCCEEDED: 2, TaskState.FAILED: 1}
+    client.jobs = [job("/ann/a", JobState.SUCCEEDED, replicas=3, task_counts=counts)]
+    assert "failed:     1 of 3 tasks" in iris("job", "summary", "a")[1].splitlines()
 
 
 def test_a_summary_names_what_may_live_out_of_reach(iris: Iris, client: Client) -> None:

@@ -119,3 +119,24 @@ def test_the_last_line_says_how_it_ended_why_and_where_the_output_is():
     )
     done = status("/a/b", JobState.SUCCEEDED, started_at_ms=1000, finished_at_ms=4200)
     assert describe_end(done) == "job /a/b succeeded in 3.2 s"
+
+
+def test_a_success_in_spite_of_failed_tasks_says_how_many_failed():
+    counts = {TaskState.SUCCEEDED: 2, TaskState.FAILED: 1}
+    done = status("/a/b", JobState.SUCCEEDED, started_at_ms=1000, finished_at_ms=4200, replicas=3, task_counts=counts)
+    assert describe_end(done) == ("job /a/b succeeded in 3.2 s, though 1 of 3 tasks failed: `iris job summary /a/b`")
+
+
+@pytest.mark.parametrize("text", ["/ann/train/2", "train/2", "ann/train/02", "train/2/"])
+def test_a_task_is_no_job_and_says_which_its_job_is(text):
+    with pytest.raises(NotFound) as told:
+        find_job(Jobs("/ann/train", replicas=3), text)
+    assert str(told.value) == (
+        f"{text!r} is a task; name its job, /ann/train (`iris job logs /ann/train/2` shows the task's output)"
+    )
+
+
+@pytest.mark.parametrize("text", ["train/3", "other/0", "/0", "0"])
+def test_a_number_is_no_task_where_no_job_has_it(text):
+    with pytest.raises(NotFound, match=f"^no job '{text}'"):
+        find_job(Jobs("/ann/train", replicas=3), text)

@@ -218,6 +218,7 @@ def _summary_lines(
         ("finished", moment(status.finished_at_ms, now)),
         ("duration", duration(status.duration_seconds(now))),
         ("waits", status.pending_reason),
+        ("failed", f"{status.failed_tasks} of {status.replicas} tasks" if status.failed_tasks else ""),
         ("error", status.error),
         ("decided by", status.deciding_task_id if status.state.word != "succeeded" else ""),
     ]

@@ -18,14 +18,12 @@ def find_job(client: "IrisClient", text: str) -> "JobStatus":
     """The status of the job that `text` names.
 
     Raises:
-        NotFound: There is none; the message says which names are near.
+        NotFound: There is none; the message says which names are near, or that it is a task and of which job.
     """
-    for candidate in _candidates(client, text):
-        try:
-            return client.status(candidate)
-        except NotFound:
-            continue
-    raise NotFound(_nothing_named(client, text))
+    found = _named(client, text)
+    if found is None:
+        raise NotFound(_a_task(client, text) or _nothing_named(client, text))
+    return found
 
 
 def find_jobs(client: "IrisClient", texts: Sequence[str]) -> "tuple[list[JobStatus], list[str], list[MarinError]]":
@@ -70,6 +68,24 @@ def find_job_or_task(client: "IrisClient", text: str) -> tuple["JobStatus", str]
     if int(last) >= status.replicas:
         raise NotFound(f"job {status.job_id} has no task {last}; its tasks are 0 to {status.replicas - 1}")
     return status, f"{status.job_id}/{int(last)}"
+
+
+def _named(client: "IrisClient", text: str) -> "JobStatus | None":
+    for candidate in _candidates(client, text):
+        with contextlib.suppress(NotFound):
+            return client.status(candidate)
+    return None
+
+
+def _a_task(client: "IrisClient", text: str) -> str:
+    """That it is a task, where it is one and a job is wanted; else nothing."""
+    head, _, last = text.rstrip("/").rpartition("/")
+    with contextlib.suppress(Denied):
+        status = _named(client, head) if head and last.isdigit() else None
+        if status is not None and int(last) < status.replicas:
+            task = f"{status.job_id}/{int(last)}"
+            return f"{text!r} is a task; name its job, {status.job_id} (`iris job logs {task}` shows the task's output)"
+    return ""
 
 
 def _candidates(client: "IrisClient", text: str) -> list[str]:

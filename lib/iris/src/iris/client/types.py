@@ -39,6 +39,11 @@ class JobStatus:
     def is_terminal(self) -> bool:
         return self.state.is_terminal
 
+    @property
+    def failed_tasks(self) -> int:
+        """Tasks that failed for good: some may have in a job that succeeded, too (`max_task_failures`)."""
+        return self.task_counts.get(TaskState.FAILED, 0)
+
     def duration_seconds(self, now_ms: int) -> float | None:
         """Seconds from start to end (to `now_ms` while it runs); None before the start."""
         return _duration(self.started_at_ms, self.finished_at_ms, now_ms)
