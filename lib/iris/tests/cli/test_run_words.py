@@ -58,8 +58,9 @@ def test_the_first_separator_splits():
 def test_devices():
     assert (parse_gpu("8").variant, parse_gpu("8").count) == ("", 8)
     assert (parse_gpu("H100x4").variant, parse_gpu("A100-80GBx2").variant) == ("H100", "A100-80GB")
+    assert (parse_gpu("rtx4000x2").variant, parse_gpu("rtx4000x2").count) == ("rtx4000", 2)
     assert parse_tpu("v5p-8, v4-8").alternatives == ("v4-8",)
-    for wrong in ("H100", "0", "x8", "-1", ""):
+    for wrong in ("H100", "0", "x8", "-1", "", "H100x8x2"):
         with pytest.raises(click.UsageError, match="H100x8"):
             parse_gpu(wrong)
     for wrong in ("", " ", "v5p-8,", "v5p-8,,v4-8"):

@@ -180,6 +180,10 @@ def test_a_constraint_names_what_it_wants(values: Any) -> None:
             lambda: ResourceSpec(device="v5p-8"),
             r"^device must be made by tpu_device or gpu_device, or None, not",
         ),
+        (lambda: tpu_device(5), r"^tpu_device: variant must be a list of text, not 5$"),
+        (lambda: tpu_device("v5p-8", "4"), r"^tpu_device: count must be a whole number, or None, not '4'$"),
+        (lambda: gpu_device(8), r"^gpu_device: variant must be text, not 8$"),
+        (lambda: gpu_device("H100", "2"), r"^gpu_device: count must be a whole number, not '2'$"),
         (lambda: EnvironmentSpec(env_vars=[("A", "s3cret")]), r"env_vars must be a dict, not list$"),
         (lambda: EnvironmentSpec(env_vars={5: "a"}), r"the name of a variable must be text, not 5$"),
         (

@@ -44,7 +44,8 @@ def parse_gpu(text: str) -> "DeviceSpec":
     from iris.cluster.types import gpu_device
 
     match = re.fullmatch(r"(?:(?P<variant>.+)x)?(?P<count>[0-9]+)", text)
-    if match is None or int(match["count"]) < 1:
+    # "H100x8x2": no type ends in a count; "rtx4000" does in a model's number.
+    if match is None or int(match["count"]) < 1 or re.fullmatch(r".*x[0-9]{1,2}", match["variant"] or ""):
         raise click.UsageError(f"--gpu {text!r}: write a count, or a type and a count, e.g. 8 or H100x8")
     try:
         return gpu_device(match["variant"] or "", int(match["count"]))

@@ -124,11 +124,12 @@ def tpu_device(variant: str | Sequence[str], count: int | None = None) -> Device
     Raises:
         InvalidRequest: An unknown type, none, or alternatives whose hosts have another number of chips.
     """
-    variants = [variant] if isinstance(variant, str) else list(variant)
+    variants = list(as_texts([variant] if isinstance(variant, str) else variant, "tpu_device: variant"))
     if not variants:
         raise InvalidRequest("tpu_device: name at least one TPU type, e.g. 'v5p-8'")
     chips = {name: get_tpu_topology(name).chips_per_vm for name in variants}
     wanted = chips[variants[0]] if count is None else count
+    check_type(wanted, int, "tpu_device: count", "a whole number, or None")
     for name, available in chips.items():
         if count is None and available != wanted:
             raise InvalidRequest(
@@ -141,6 +142,8 @@ def tpu_device(variant: str | Sequence[str], count: int | None = None) -> Device
 
 def gpu_device(variant: str = "", count: int = 1) -> DeviceSpec:
     """`count` GPUs of a type (empty: any) on one host. Raises InvalidRequest for a count below 1."""
+    check_text(variant, "gpu_device: variant")
+    check_type(count, int, "gpu_device: count", "a whole number")
     if count < 1:
         raise InvalidRequest(f"gpu_device: count must be at least 1, not {count}")
     return DeviceSpec("gpu", variant, count)
