@@ -189,6 +189,38 @@ def test_who_lost_the_lease_does_not_even_read_the_next_file(watched: Any, budge
     assert budget.bytes_used == 5
 
 
+def test_a_reader_whose_lease_was_taken_over_waits_for_it_again(watched: Any, budget: TransferBudget, monkeypatch: Any):
+    """It may have been held up for a minute; what is done by then, by itself or its successor, is not done again."""
+    regions = watched("memory", b"")
+    names = [f"d/{number}" for number in range(400)]
+    small = [name for name in names if zlib.crc32(name.encode()) % 64 == 7][:3]  # of one stripe: under one lease
+    for name in small:
+        WatchedFileSystem().pipe_file(f"/there/{name}", b"12345")
+    copied: list[str] = []
+    holdings: list[int] = []
+
+    @contextlib.contextmanager
+    def lost_once(*_: Any) -> Iterator[Callable[[], None]]:
+        holdings.append(len(copied))
+
+        def check() -> None:
+            if len(holdings) == 1 and copied:
+                # Its successor has made the second meanwhile.
+                local_store().fs.pipe_file(local_store().path(small[1]), b"12345")
+                raise LeaseLostError("the lease on the stripe was lost")
+
+        yield check
+
+    monkeypatch.setattr(fetching, "copy_lock", lost_once)
+    reads: list[Any] = []
+    WatchedFileSystem.before_read = reads.append
+    wanted = [fetching.locate(name) for name in small]
+    copy_files(wanted, local_store(), regions.fs.settings, lambda found, _: copied.append(found.path))
+    assert (holdings, copied, len(reads)) == ([0, 1], small, 2)
+    assert budget.bytes_used == 10
+    assert [regions.fs.cat_file(name) for name in small] == [b"12345"] * 3
+
+
 def test_what_is_left_beyond_the_end_of_the_file_is_begun_anew(watched: Any, budget: TransferBudget):
     regions = watched("local", b"12345")
     wanted = fetching.locate("d/x")

@@ -3,12 +3,14 @@
 import errno
 import logging
 import os
+from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import groupby
 
 from rigging.filesystem.budget import TransferBudget
+from rigging.lease.base import LeaseLostError
 from rigging.mirror.copying.charges import BudgetReservation
 from rigging.mirror.copying.copy_lock import copy_lock, stripe
 from rigging.mirror.copying.local.batch import copy_small_files
@@ -162,10 +164,23 @@ class _Transfer:
             for request in group:
                 self._copy(request, lambda: None, known)
             return
-        with copy_lock(stripe(group[0]), self.destination, self.settings) as check:
-            for request in self._without_small_objects(group, check):
-                check()
-                self._copy(request, check, set())
+        left: deque[CopyRequest] | None = None
+        losses = 0
+        while left is None or left:
+            try:
+                with copy_lock(stripe(group[0]), self.destination, self.settings) as check:
+                    if left is None:
+                        left = deque(self._without_small_objects(group, check))
+                    while left:
+                        check()
+                        self._copy(left[0], check, set())
+                        left.popleft()
+            except LeaseLostError as error:
+                # A process that was held up is no reason for its reader to fail: the next holder makes the file.
+                losses += 1
+                if left is None or losses == _ATTEMPTS:
+                    raise
+                logger.warning("%s; waiting for it again", error)
 
     def _without_small_objects(self, group: Sequence[CopyRequest], check: Check) -> list[CopyRequest]:
         """Copy those files that can be copied several at once; return the others."""
