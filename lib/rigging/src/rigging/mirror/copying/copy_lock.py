@@ -12,7 +12,6 @@ import threading
 import zlib
 from collections.abc import Iterator
 
-from rigging.lease.holding import lease
 from rigging.mirror.copying.request import Check, CopyRequest, Settings
 from rigging.mirror.paths import LOCK_SUFFIX, PRIVATE_DIRECTORY
 from rigging.mirror.prefix_store import PrefixStore, StoreKind
@@ -43,6 +42,9 @@ def copy_lock(name: str, destination: PrefixStore, settings: Settings) -> Iterat
             # Other processes cannot see the files.
             yield lambda: None
             return
+        # Only here: importing the mirror takes a tenth longer with it.
+        from rigging.lease.holding import lease
+
         interval, timeout = settings.heartbeat_interval, settings.heartbeat_timeout
         with lease(url, wait_seconds=math.inf, heartbeat_interval=interval, heartbeat_timeout=timeout) as held:
             yield held.check
