@@ -4,11 +4,12 @@ import functools
 import hashlib
 import inspect
 import json
+import logging
 import os
 import pickle
 import runpy
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,17 @@ def test_a_value_that_a_job_left_is_not_taken_by_who_lost_the_step(
     take_result_of_job(str(tmp_path), "job-1", LostFiles())
 
 
+@pytest.fixture
+def library_levels() -> Iterator[None]:
+    """The libraries' loggers have their levels again after the test."""
+    loggers = [logging.getLogger(name) for name in ("marin", "fray", "iris", "rigging")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
+
+@pytest.mark.usefixtures("library_levels")
 def test_a_choice_of_steps_that_are_not_there_is_raised_to_a_program(make_step: MakeStep, prefix: str) -> None:
     with pytest.raises(InvalidRequest, match="nowhere"):
         executor_main(ExecutorMainConfig(prefix=prefix, run_only=["nowhere"], verbose=True), [make_step("a")])
