@@ -42,6 +42,14 @@ def test_what_cannot_be_right_is_refused_by_name(inputs: object, outputs: object
         file_tasks(inputs, outputs)  # type: ignore[arg-type]
 
 
+def test_no_output_is_in_the_memory_of_a_process_that_ends() -> None:
+    for inputs in (["a"], iter(["a"])):
+        with pytest.raises(InvalidRequest, match="'memory://o/x' of input 'a' would be in the memory of its worker's"):
+            next(file_tasks(inputs, ["memory://o/x"], processes=True))
+    assert next(file_tasks(["memory://i/a"], ["/o/x"], processes=True)).output == "/o/x"
+    assert next(file_tasks(["a"], ["memory://o/x"])).output == "memory://o/x"
+
+
 def test_inputs_that_come_one_by_one_are_checked_as_they_come() -> None:
     tasks = file_tasks((name for name in "aba"), lambda name: f"/o/{name}")
     assert [next(tasks).input, next(tasks).input] == ["a", "b"]

@@ -71,13 +71,14 @@ def map_files(
     """
     rules = QueueRules(max_workers, max_retries_failure, max_retries_preemption, batch_seconds)
     _check(rules, fn)
-    tasks = file_tasks(inputs, outputs, manifest)
+    client = client or current_client()
+    tasks = file_tasks(inputs, outputs, manifest, processes=client.capabilities.separate_processes)
     request = JobRequest(
         name, Entrypoint.from_callable(fn, ["", ""]), resources, environment, 1, 0, max_retries_preemption
     )
     book = Manifest(manifest) if manifest is not None else None
     result = MapFilesResult(manifest=None if book is None else book.url)
-    _work(MapRun(client or current_client(), fn, request, rules, tasks, result, book, on_progress or _ignore))
+    _work(MapRun(client, fn, request, rules, tasks, result, book, on_progress or _ignore))
     if result.failed and raise_on_failure:
         raise failure_of(result)
     return result

@@ -18,26 +18,39 @@ _MISSING = object()
 
 
 def file_tasks(
-    inputs: Paths, outputs: OutputPaths, manifest: str | os.PathLike[str] | None = None
+    inputs: Paths,
+    outputs: OutputPaths,
+    manifest: str | os.PathLike[str] | None = None,
+    *,
+    processes: bool = False,
 ) -> Iterator[FileTask]:
     """The files to make, in order, one by one.
 
     What is given as sequences is checked at once, before the first is yielded.
 
+    Args:
+        inputs: Paths or URLs.
+        outputs: As many, or a function that tells the output of an input.
+        manifest: Where the manifest is written, if it is.
+        processes: Whether workers have processes of their own.
+
     Raises:
-        InvalidRequest: An output is not a path, is the output of two inputs, or is its own input; an input or output is
-            the manifest, which would take its place; or there are more of the one than of the other.
+        InvalidRequest: An output is not a path, is the output of two inputs, or is its own input, or would be lost with
+            its worker's memory; an input or output is the manifest, which would take its place; or there are more of
+            the one than of the other.
     """
     for name, value in (("inputs", inputs), ("outputs", outputs)):
         if isinstance(value, (str, bytes)) or not (isinstance(value, Iterable) or callable(value)):
             raise InvalidRequest(f"map_files: {name} must be paths, not {value!r}")
     if isinstance(inputs, Sequence) and (callable(outputs) or isinstance(outputs, Sequence)):
-        for _ in _checked(inputs, outputs, manifest):
+        for _ in _checked(inputs, outputs, manifest, processes):
             pass
-    return _checked(inputs, outputs, manifest)
+    return _checked(inputs, outputs, manifest, processes)
 
 
-def _checked(inputs: Paths, outputs: OutputPaths, manifest: str | os.PathLike[str] | None) -> Iterator[FileTask]:
+def _checked(
+    inputs: Paths, outputs: OutputPaths, manifest: str | os.PathLike[str] | None, processes: bool
+) -> Iterator[FileTask]:
     seen = _Seen()
     manifests = _written_for(manifest)
     for number, (source, output) in enumerate(_pairs(inputs, outputs)):
@@ -47,6 +60,11 @@ def _checked(inputs: Paths, outputs: OutputPaths, manifest: str | os.PathLike[st
         target = path if place is None else place
         if target.endswith("/") or not os.path.basename(target):
             raise InvalidRequest(f"map_files: output {path!r} of input {source!r} names no file")
+        if processes and url_scheme(target) == "memory":
+            raise InvalidRequest(
+                f"map_files: output {path!r} of input {source!r} would be in the memory of its worker's process, and "
+                "lost with it; give a file or an object of a store"
+            )
         origin = source if (local := local_path(source)) is None else local
         if _normal(target) == _normal(origin):
             raise InvalidRequest(f"map_files: input {source!r} is its own output; it would be taken for done")
