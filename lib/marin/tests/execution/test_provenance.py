@@ -142,6 +142,14 @@ def test_steps_of_one_run_that_differ_in_what_does_not_count(
     assert "only the first" not in caplog.text
 
 
+def test_of_a_whole_sweep_that_is_one_step_only_some_points_are_told(
+    make_step: MakeStep, make_executor: MakeExecutor
+) -> None:
+    steps = [make_step("a", versioned(1), {"K": k}) for k in range(50)]
+    with pytest.raises(Conflict, match=r"y.K: 0 -> 10; and 39 more\), so only the first"):
+        make_executor().run(steps, strict=True)
+
+
 def test_only_what_is_not_versioned_is_recorded(make_step: MakeStep) -> None:
     step = make_step("a")
     config = {

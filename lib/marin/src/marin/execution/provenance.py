@@ -17,6 +17,7 @@ from rigging.errors import Conflict
 logger = logging.getLogger(__name__)
 
 _SHOWN_STEPS = 20
+_SHOWN_DIFFERENCES = 10
 
 
 def parse_info(content: bytes | None) -> dict[str, Any] | None:
@@ -95,7 +96,7 @@ def tell_merged(merged: Mapping[str, Sequence[Difference]], strict: bool) -> Non
         Conflict: `strict` is on, and there are some; nothing has run.
     """
     lines = [
-        f"{path}: several steps of this run have this version but differ in what does not count ({in_words(found)}), "
+        f"{path}: several steps of this run have this version but differ in what does not count ({_begin(found)}), "
         "so only the first of them is run; version what counts (versioned()), or give them other names"
         for path, found in merged.items()
     ]
@@ -103,6 +104,12 @@ def tell_merged(merged: Mapping[str, Sequence[Difference]], strict: bool) -> Non
         raise Conflict("strict: nothing has run: " + "\n".join(lines[:_SHOWN_STEPS]))
     for line in lines[:_SHOWN_STEPS]:
         logger.warning("%s", line)
+
+
+def _begin(found: Sequence[Difference]) -> str:
+    """The first of them in words: each of a sweep's thousand points may differ from the one that is run."""
+    rest = len(found) - _SHOWN_DIFFERENCES
+    return in_words(found[:_SHOWN_DIFFERENCES]) + (f"; and {rest} more" if rest > 0 else "")
 
 
 def refuse_differences(found: Mapping[str, Sequence[Difference]]) -> None:
