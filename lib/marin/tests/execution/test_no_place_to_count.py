@@ -409,8 +409,15 @@ def test_specs_may_be_bound_to_a_function_and_become_steps() -> None:
     spec = StepSpec(name="s", fn=print)
     step = spec.as_executor_step()
     executor = Executor("/p", "/p/experiments")
-    for fn in (step.fn, functools.partial(print, spec), functools.partial(print, step.fn)):
-        executor.compute_version(ExecutorStep("n", fn, versioned(str(fn is step.fn) + str(len(executor.steps)))))
+    steps = [
+        ExecutorStep(f"n{number}", fn, versioned(number))
+        for number, fn in enumerate((step.fn, functools.partial(print, spec), functools.partial(print, step.fn)))
+    ]
+    for each in steps:
+        executor.compute_version(each)
+    assert executor.steps == steps, "what is bound to them has become no step of the run"
+    assert [executor.versions[each]["config"] for each in steps] == [{"": number} for number in range(3)]
+    assert not any(executor.versions[each]["dependencies"] for each in steps)
 
 
 def test_a_fixed_path_is_a_text() -> None:

@@ -1,4 +1,4 @@
-"""What the answers of a cluster, and of what is none, mean."""
+"""The answers of a cluster, and of what is none, each with its meaning."""
 
 import asyncio
 import contextlib
@@ -50,6 +50,15 @@ def ask(question: Question, status: int, body: str, kind: str = "application/jso
     return asyncio.run(run())
 
 
+def refusal(
+    question: Question, status: int, body: str, kind: str = "application/json", token: AuthToken = NONE
+) -> tuple[type[MarinError], str]:
+    """The kind and the words of the error that such an answer is."""
+    with pytest.raises(MarinError) as refused:
+        ask(question, status, body, kind, token)
+    return type(refused.value), str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("status", "body", "error", "said"),
     [
@@ -65,8 +74,9 @@ def ask(question: Question, status: int, body: str, kind: str = "application/jso
 def test_what_is_no_cluster_is_told_from_one_that_wants_a_token(
     status: int, body: str, error: type[MarinError], said: str
 ) -> None:
-    with pytest.raises(error, match=said):
-        ask(lambda api: api.check(), status, body)
+    kind, words = refusal(lambda api: api.check(), status, body)
+    assert kind is error
+    assert said in words
 
 
 def test_a_cluster_tells_its_version() -> None:
@@ -87,18 +97,18 @@ def test_a_cluster_tells_its_version() -> None:
 def test_each_refusal_of_a_job_has_its_kind_and_words(
     status: int, body: str, error: type[MarinError], said: str
 ) -> None:
-    with pytest.raises(error, match=said) as refused:
-        ask(lambda api: api.submit({"entrypoint": "true"}), status, body, "text/plain")
-    assert type(refused.value) is error
+    kind, words = refusal(lambda api: api.submit({"entrypoint": "true"}), status, body, "text/plain")
+    assert kind is error
+    assert said in words
 
 
 def test_a_token_that_is_refused_is_named_by_where_it_is_from() -> None:
     token = AuthToken("secret-word", "RAY_AUTH_TOKEN", always=False)
-    with pytest.raises(Denied, match="the token of RAY_AUTH_TOKEN is not the cluster's") as refused:
-        ask(lambda api: api.jobs(), 401, "", token=token)
-    assert "secret-word" not in str(refused.value)
-    with pytest.raises(Denied, match="access is refused"):
-        ask(lambda api: api.jobs(), 403, "", token=token)
+    for status, said in ((401, "the token of RAY_AUTH_TOKEN is not the cluster's"), (403, "access is refused")):
+        kind, words = refusal(lambda api: api.jobs(), status, "", token=token)
+        assert kind is Denied
+        assert said in words
+        assert "secret-word" not in words
 
 
 def test_answers_that_lack_what_is_usual_are_taken_as_they_are() -> None:
