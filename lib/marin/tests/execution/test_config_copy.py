@@ -1,4 +1,4 @@
-"""What a step's function receives is its own: what it changes there reaches no other step and no other attempt."""
+"""A step's function receives a config of its own: a change of it reaches no other step and no other attempt."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def test_references_that_stay_are_not() -> None:
 
 @dataclass(frozen=True)
 class Tree:
-    """What a random config is made of: a kind of container and its parts, or a leaf.
+    """The plan of a random config: a kind of container and its parts, or a leaf.
 
     Attributes:
         kind: A name in WALKED or REFUSED; None for a leaf.
@@ -216,7 +216,7 @@ class Tree:
             return [content]
 
     def leaves(self) -> list[Any]:
-        """What stands at its leaves, in order."""
+        """Its leaves, in order."""
         return [self.parts[0]] if self.kind is None else [leaf for part in self.parts for leaf in part.leaves()]
 
     def hides(self) -> bool:

@@ -1,4 +1,4 @@
-"""What is rarely met: steps without a function, callers that nobody knows, errors without words, big status files."""
+"""Rare cases: steps without a function, callers that nobody knows, errors without words, big status files."""
 
 import functools
 import hashlib

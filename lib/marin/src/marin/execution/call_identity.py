@@ -129,7 +129,7 @@ def _function_parts(fn: Any) -> tuple[Any, ...] | None:
 
 
 def _inner_parts(fn: types.FunctionType) -> tuple[Any, ...]:
-    """What tells a function from others that were made at the same place: its code, and what it holds."""
+    """Code and held values of a function, which tell it from others that were made at the same place."""
     cells = [cell.cell_contents if _is_filled(cell) else None for cell in fn.__closure__ or ()]
     return (_code_parts(fn.__code__), cells, fn.__defaults__, fn.__kwdefaults__)
 

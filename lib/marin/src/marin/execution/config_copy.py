@@ -184,7 +184,7 @@ def _copy_deque(obj: collections.deque[Any], copies: _Copies) -> Any:
 
 
 def _attributes(obj: Any) -> Iterator[tuple[str, Any]]:
-    """What an object's class has as fields, and whatever else it keeps."""
+    """Every value of an object by its name: those of its class's fields, and of attributes that are no fields."""
     attributes = getattr(obj, "__dict__", {})
     yield from attributes.items()
     kind = type(obj)

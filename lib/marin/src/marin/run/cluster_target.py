@@ -87,7 +87,7 @@ def known_clusters(*, start: Path | None = None) -> dict[str, Path]:
 
 
 def read_cluster_file(path: Path) -> dict[str, Any]:
-    """What a Ray cluster file says. Raises InvalidRequest for a file that is none."""
+    """The content of a Ray cluster file. Raises InvalidRequest for a file that is none."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -96,7 +96,11 @@ def read_cluster_file(path: Path) -> dict[str, Any]:
 
 
 def parse_cluster_file(text: str, origin: str) -> dict[str, Any]:
-    """The same for a file's text."""
+    """The same for a file's text.
+
+    Args:
+        origin: Where it is from, for errors.
+    """
     try:
         found = yaml.safe_load(text)
     except (ValueError, yaml.YAMLError) as error:

@@ -20,8 +20,9 @@ def schema_mistakes(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     schema = json.loads((Path(ray.origin).parent / "autoscaler" / "ray-schema.json").read_text(encoding="utf-8"))
     for error in jsonschema.Draft7Validator(schema).iter_errors(config):
         path = [str(part) for part in error.absolute_path]
-        owner = path[1] if path[:1] == [_TYPES] and len(path) > 1 else path[0] if path else ""
-        place = ".".join(path[1:] if owner != "".join(path[:1]) else path)
+        if path[:1] == [_TYPES] and len(path) > 1:
+            del path[0]  # a worker type goes by its own name
+        place = ".".join(path)
         # What is wrong can be a whole section of the file.
         said = error.message if len(error.message) < 200 else f"it fails Ray's {error.validator!r}"
-        yield owner, f"{place}: {said}" if place else said
+        yield path[0] if path else "", f"{place}: {said}" if place else said

@@ -47,8 +47,7 @@ def find_mistakes(config: Mapping[str, Any]) -> list[str]:
         for name, node_type in types.items():
             found += _type_mistakes(str(name), node_type, is_head=name == head)
     # Of one place our own words are enough.
-    told = tuple(found)
-    return [*found, *(text for owner, text in schema_mistakes(config) if not _tells_of(told, owner))]
+    return [*found, *(text for owner, text in schema_mistakes(config) if not _tells_of(found, owner))]
 
 
 def _tells_of(mistakes: Sequence[str], owner: str) -> bool:
