@@ -207,6 +207,7 @@ def test_a_part_of_another_type_or_that_cannot_be_sent_is_refused_by_its_name(ma
     [
         (Constraint("zone", ConstraintOp.EQ, 5), r"^constraint on 'zone': values must be a list of text, not 5$"),
         (Constraint("n", ConstraintOp.GT, "nan"), r"^constraint on 'n': values must be a list, e\.g\. \['nan'\]$"),
+        (Constraint("zone", ConstraintOp.EQ, iter("a")), r"'zone': values must be a tuple of text, not <"),
         (Constraint("zone", "eq", ("a",)), r"^constraint on 'zone': op must be a ConstraintOp, not 'eq'$"),
         (Constraint("zone", ConstraintOp.EQ, (None,)), r"^constraint on 'zone': values\[0\] must be text, not None$"),
         (Constraint(None, ConstraintOp.EXISTS), r"^the key of a constraint must be text, not None$"),
@@ -215,6 +216,11 @@ def test_a_part_of_another_type_or_that_cannot_be_sent_is_refused_by_its_name(ma
 def test_a_constraint_with_parts_of_another_type_is_refused(constraint, error):
     with pytest.raises(InvalidRequest, match=error):
         validate_constraint(constraint)
+
+
+def test_lists_of_an_environment_may_be_read_once_only():
+    made = EnvironmentSpec(pip_packages=(name for name in ("einops", "numpy")), extras=iter(["tpu"]))
+    assert (made.pip_packages, made.extras) == (("einops", "numpy"), ("tpu",))
 
 
 def test_numbers_of_other_libraries_are_numbers_of_cores():

@@ -155,7 +155,7 @@ UNSTATED_DISK_BYTES: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ResourceSpec:
-    """What one task needs.
+    """The resources that one task needs.
 
     Args:
         cpu: Cores; fractions down to a thousandth are allowed, 0 takes none.
@@ -196,7 +196,7 @@ class ResourceSpec:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EnvironmentSpec:
-    """What a task's process finds around it, besides the workspace. The repr hides the values of variables.
+    """Packages and variables of a task's process, besides the workspace. The repr hides the values of variables.
 
     Args:
         pip_packages: Requirements installed on top of the lock file, e.g. "einops>=0.8".
@@ -210,7 +210,8 @@ class EnvironmentSpec:
 
     def __post_init__(self) -> None:
         for label, words in (("pip_packages", self.pip_packages), ("extras", self.extras)):
-            as_texts(words, f"EnvironmentSpec: {label}")
+            # Kept as read: an iterator gives its values only once.
+            object.__setattr__(self, label, as_texts(words, f"EnvironmentSpec: {label}"))
         if not isinstance(self.env_vars, Mapping):
             # Without the value: it may be a secret.
             raise InvalidRequest(f"EnvironmentSpec: env_vars must be a dict, not {type(self.env_vars).__name__}")

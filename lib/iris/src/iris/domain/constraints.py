@@ -1,6 +1,6 @@
 """Conditions on a worker's attributes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -108,6 +108,7 @@ def validate_constraint(constraint: Constraint) -> None:
     check_text(constraint.key, "the key of a constraint")
     check_type(constraint.op, ConstraintOp, f"constraint on {constraint.key!r}: op", "a ConstraintOp")
     as_texts(constraint.values, f"constraint on {constraint.key!r}: values")
+    check_type(constraint.values, Sequence, f"constraint on {constraint.key!r}: values", "a tuple of text")
     if not constraint.key:
         raise InvalidRequest("a constraint has an empty key; it must name an attribute of workers")
     count = len(constraint.values)
