@@ -136,7 +136,7 @@ def test_a_task_is_no_job_and_says_which_its_job_is(text):
     )
 
 
-@pytest.mark.parametrize("text", ["train/3", "other/0", "/0", "0"])
+@pytest.mark.parametrize("text", ["train/3", "train/²", "other/0", "/0", "0"])
 def test_a_number_is_no_task_where_no_job_has_it(text):
     with pytest.raises(NotFound, match=f"^no job '{text}'"):
         find_job(Jobs("/ann/train", replicas=3), text)

@@ -116,6 +116,12 @@ def test_questions_about_the_cluster() -> None:
         made.query("SELECT 1", -1)
 
 
+@pytest.mark.parametrize("jobs", ["/ann/a", 5])
+def test_a_text_is_no_list_of_jobs(jobs: Any) -> None:
+    with pytest.raises(InvalidRequest, match=rf"^jobs must be a list of jobs or ids, not {jobs!r}$"):
+        client(Cluster()).wait_jobs(jobs)
+
+
 class Stops:
     """Stops jobs, but those of others."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from iris.client import waiting
-from iris.client.waiting import listed, wait_jobs
+from iris.client.waiting import wait_jobs
 from iris.cluster.types import JobState
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import DeadlineExceeded, InvalidRequest
@@ -102,12 +102,6 @@ def test_a_limit_that_is_no_number_is_refused(wait: Wait, timeout: float) -> Non
     with pytest.raises(InvalidRequest, match="timeout must be a number of seconds, or None for no limit, not"):
         wait(cluster, "/a/1", timeout=timeout)
     assert (cluster.waits, cluster.polled) == ([], [])
-
-
-def test_a_text_is_no_list_of_jobs() -> None:
-    assert listed(["/a/1"]) == ["/a/1"]
-    with pytest.raises(InvalidRequest, match=r"jobs must be a list of jobs or ids, e\.g\. \['/a/1'\]"):
-        listed("/a/1")
 
 
 def test_without_a_limit_it_is_waited_for_again_and_again(wait: Wait) -> None:

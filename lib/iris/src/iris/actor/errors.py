@@ -1,4 +1,4 @@
-"""What goes wrong with calls of actors."""
+"""Errors of actor calls."""
 
 from rigging.errors import MarinError, Unavailable
 

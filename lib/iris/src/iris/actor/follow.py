@@ -43,7 +43,7 @@ class EndpointFollower:
 
     @property
     def latest(self) -> EndpointSet:
-        """What answers now; waits for the first answer. Raises what the controller refused with."""
+        """The actors that answer now; waits for the first answer. Raises what the controller refused with."""
         return self.wait_for(lambda _: True, FIRST_LOOK_S)
 
     def wait_for(self, condition: Callable[[EndpointSet], bool], timeout: float) -> EndpointSet:

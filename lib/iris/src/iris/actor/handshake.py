@@ -24,7 +24,7 @@ def new_nonce() -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """What both ends know of one connection before they trust each other."""
+    """The values of one connection that both ends know before they trust each other."""
 
     client_nonce: bytes
     server_nonce: bytes
@@ -49,7 +49,7 @@ class Handshake:
 
 
 def pass_of(key: bytes) -> str:
-    """What a caller shows to have its messages read at all."""
+    """The pass that a caller shows to have its messages read at all."""
     nonce = new_nonce()
     return f"{nonce.hex()}:{_pass(key, nonce.hex())}"
 

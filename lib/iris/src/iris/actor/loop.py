@@ -53,7 +53,7 @@ def refuse_in_loop(what: str) -> None:
 
 
 async def in_thread(work: Callable[[], Result]) -> Result:
-    """What `work()` returns, without holding the loop up.
+    """Return the result of `work()` without holding the loop up.
 
     Not `asyncio.to_thread`: its threads are gone when the last calls of a process that ends are handed over.
     """

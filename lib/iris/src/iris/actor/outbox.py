@@ -1,4 +1,4 @@
-"""What waits to be sent on one connection: small frames share messages, large pickles take turns chunk by chunk."""
+"""Queue of one connection: small frames share messages, large pickles take turns chunk by chunk."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What every call waits for: `concurrent.futures.Future` without what calls do not need, as each pays for it."""
+"""Outcomes of calls: `concurrent.futures.Future` without what calls do not need, as each pays for it."""
 
 import logging
 import queue

@@ -142,9 +142,11 @@ def describe_end(status: "JobStatus") -> str:
     took = duration(status.duration_seconds(unix_ms()))
     job = f"job {status.job_id}"
     if status.state is JobState.SUCCEEDED:
-        failed = f", though {status.failed_tasks} of {status.replicas} tasks failed" if status.failed_tasks else ""
-        why = f": `iris job summary {status.job_id}`" if failed else ""
-        return f"{job} succeeded" + (f" in {took}" if status.started_at_ms else "") + failed + why
+        line = f"{job} succeeded" + (f" in {took}" if status.started_at_ms else "")
+        if status.failed_tasks:
+            failed = f"{status.failed_tasks} of {status.replicas} tasks failed"
+            line += f", though {failed}: `iris job summary {status.job_id}`"
+        return line
     # The whole of a long error is in the task's output, which has just been shown.
     first, _, rest = status.error.partition("\n")
     why = f": {first}{' ...' if rest else ''}" if first else ""

@@ -60,14 +60,21 @@ def find_job_or_task(client: "IrisClient", text: str) -> tuple["JobStatus", str]
     Raises:
         NotFound: No such job, or it has no such task.
     """
-    head, _, last = text.rstrip("/").rpartition("/")
-    if not (head and last.isdigit()):
+    head, index = _task_of(text)
+    if index is None:
         status = find_job(client, text)
         return status, status.job_id
     status = find_job(client, head)
-    if int(last) >= status.replicas:
-        raise NotFound(f"job {status.job_id} has no task {last}; its tasks are 0 to {status.replicas - 1}")
-    return status, f"{status.job_id}/{int(last)}"
+    if index >= status.replicas:
+        raise NotFound(f"job {status.job_id} has no task {index}; its tasks are 0 to {status.replicas - 1}")
+    return status, f"{status.job_id}/{index}"
+
+
+def _task_of(text: str) -> tuple[str, int | None]:
+    """The job and index that `text` names if it is a task's; None: it cannot be."""
+    head, _, last = text.rstrip("/").rpartition("/")
+    # Of other digits than these `int` takes some and refuses some ("²").
+    return head, int(last) if head and last.isascii() and last.isdigit() else None
 
 
 def _named(client: "IrisClient", text: str) -> "JobStatus | None":
@@ -78,12 +85,12 @@ def _named(client: "IrisClient", text: str) -> "JobStatus | None":
 
 
 def _a_task(client: "IrisClient", text: str) -> str:
-    """That it is a task, where it is one and a job is wanted; else nothing."""
-    head, _, last = text.rstrip("/").rpartition("/")
+    """The sentence that `text` is a task, where it is one; else nothing."""
+    head, index = _task_of(text)
     with contextlib.suppress(Denied):
-        status = _named(client, head) if head and last.isdigit() else None
-        if status is not None and int(last) < status.replicas:
-            task = f"{status.job_id}/{int(last)}"
+        status = _named(client, head) if index is not None else None
+        if status is not None and index is not None and index < status.replicas:
+            task = f"{status.job_id}/{index}"
             return f"{text!r} is a task; name its job, {status.job_id} (`iris job logs {task}` shows the task's output)"
     return ""
 

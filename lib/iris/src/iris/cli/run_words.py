@@ -40,7 +40,7 @@ def rewrite_env(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
 
 
 def parse_gpu(text: str) -> "DeviceSpec":
-    """Read "[TYPEx]N": "2", "H100x8". Raises UsageError, for nothing at all (a variable that is not set) too."""
+    """Read "[TYPEx]N": "2", "H100x8". Raises UsageError for anything else, an empty text included."""
     from iris.cluster.types import gpu_device
 
     match = re.fullmatch(r"(?:(?P<variant>.+)x)?(?P<count>[0-9]+)", text)
@@ -54,7 +54,7 @@ def parse_gpu(text: str) -> "DeviceSpec":
 
 
 def parse_tpu(text: str) -> "DeviceSpec":
-    """Read "V[,V2...]": the wanted type, then those that would do. Raises UsageError for unknown ones, and for none."""
+    """Read "V[,V2...]": the wanted type, then those that would do. Raises UsageError for unknown or empty ones."""
     from iris.cluster.types import tpu_device
 
     types = [word.strip() for word in text.split(",")]

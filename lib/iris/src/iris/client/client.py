@@ -15,7 +15,7 @@ from iris.client.operator import Operator
 from iris.client.plan import JobLimits, JobPlan
 from iris.client.submission import Submitter, chosen_policy
 from iris.client.types import ClusterStatus, JobStatus, LogLine, QueryResult, Stopped, TaskStatus
-from iris.client.waiting import listed, poll_jobs, wait_jobs
+from iris.client.waiting import poll_jobs, wait_jobs
 from iris.client.wire import cluster_status, job_status, query_result, stopped, task_status
 from iris.cluster.constraints import Constraint
 from iris.cluster.types import (
@@ -30,6 +30,7 @@ from iris.cluster.types import (
 )
 from iris.domain.ids import user_of
 from iris.rpc import iris_pb2 as pb
+from rigging.arguments import as_list
 from rigging.errors import MarinError
 from rigging.quantities import check_count, check_seconds
 
@@ -329,7 +330,8 @@ class IrisClient:
             DeadlineExceeded: Time ran out; the jobs go on.
             NotFound: One does not exist.
         """
-        wanted = [(job.job_id, job.key) if isinstance(job, Job) else (str(job), "") for job in listed(jobs)]
+        given = as_list(jobs, "jobs", "jobs or ids")
+        wanted = [(job.job_id, job.key) if isinstance(job, Job) else (str(job), "") for job in given]
         return wait_jobs(self._connection, self._calls, wanted, any_of_them=any, timeout=timeout)
 
     def exception(self, status: JobStatus) -> BaseException | None:

@@ -1,4 +1,4 @@
-"""What a job is, as its submitter says it."""
+"""Jobs as their submitters describe them, and the check that every part is of the right type."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ class JobLimits:
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """What a job is, with the names of `IrisClient.submit`.
+    """A job to submit, with the names of `IrisClient.submit`.
 
     Args:
         entrypoint: What each task runs.
@@ -70,7 +70,7 @@ class JobPlan:
 
 
 def checked_plans(plans: Iterable[JobPlan]) -> list[JobPlan]:
-    """The plans as they are now, their lists read. Raises InvalidRequest for an argument of another type."""
+    """The plans with their lists (or iterators) read. Raises InvalidRequest for an argument of another type."""
     checked = []
     for place, plan in enumerate(as_list(plans, "plans", "JobPlan")):
         check_type(plan, JobPlan, f"plans[{place}]", "a JobPlan")

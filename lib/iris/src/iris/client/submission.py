@@ -278,7 +278,7 @@ def _fence_ms(plan: JobPlan) -> int:
 
 
 def chosen_policy(existing: ExistingJobPolicy | str, *, adopt: bool) -> ExistingJobPolicy:
-    """What `existing` and `adopt_existing` say together. Raises InvalidRequest where they contradict each other."""
+    """The policy of `existing` and `adopt_existing` together. Raises InvalidRequest if they contradict each other."""
     check_type(adopt, bool, "adopt_existing", "True or False")
     policy = _policy(existing)
     if adopt and policy is ExistingJobPolicy.REPLACE:

@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import Final
 
 from iris.client.calls import JobCalls
 from iris.client.connection import Connection
@@ -14,8 +14,6 @@ from rigging.errors import DeadlineExceeded, InvalidRequest
 
 _LONG_POLL_SECONDS: Final = 30.0
 
-Named = TypeVar("Named")
-
 Wanted = Sequence[tuple[str, str]]
 """Ids of jobs, each with the idempotency key of its submission ("": whatever has the name now)."""
 
@@ -23,10 +21,7 @@ Wanted = Sequence[tuple[str, str]]
 def wait_jobs(
     connection: Connection, calls: JobCalls, wanted: Wanted, *, any_of_them: bool, timeout: float | None
 ) -> list[JobStatus]:
-    """Wait until all (or any) of these jobs have ended; errors as in `IrisClient.wait_jobs`.
-
-    Of none there is nothing to wait for.
-    """
+    """Wait until all (or any) of these jobs have ended: for none not at all. Errors as in `IrisClient.wait_jobs`."""
     if timeout is not None and not _is_number(timeout):
         raise InvalidRequest(f"timeout must be a number of seconds, or None for no limit, not {timeout!r}")
     if not wanted:
@@ -42,13 +37,6 @@ def wait_jobs(
             live = [f"{s.job_id} is {s.state.word}" for s in statuses if not s.is_terminal]
             more = f" and {len(live) - 3} more" if len(live) > 3 else ""
             raise DeadlineExceeded(f"not ended within {timeout:g} s: {', '.join(live[:3])}{more}")
-
-
-def listed(jobs: Iterable[Named]) -> Iterable[Named]:
-    """The jobs. Raises InvalidRequest for a text, whose letters are no jobs."""
-    if isinstance(jobs, str):
-        raise InvalidRequest(f"jobs must be a list of jobs or ids, e.g. [{jobs!r}]")
-    return jobs
 
 
 def _is_number(seconds: float) -> bool:

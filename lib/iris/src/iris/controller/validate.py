@@ -1,4 +1,4 @@
-"""What a submitted job must satisfy before anything changes; a refusal names field, value and what is allowed."""
+"""The rules for a submitted job, checked before anything changes; refusals name field, value and what is allowed."""
 
 import re
 from collections.abc import Sequence

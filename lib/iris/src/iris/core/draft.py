@@ -84,7 +84,7 @@ class Draft:
     def stop_attempt(self, task: Task, reason: str) -> None:
         """Ask the worker to end a live task's attempt, which holds its resources until that is reported.
 
-        One that a late worker never acknowledged holds nothing until that is heard: its successor shall not wait.
+        One that a late worker never acknowledged holds nothing until that worker is heard: its successor need not wait.
         """
         worker_id, name = task.worker_id, task.attempt_id
         assert worker_id is not None, f"{name} is {task.state.word} on no worker"

@@ -237,8 +237,7 @@ class _Round:
 
     def _preempt_for_task(self, job: Job, demand: Demand, band: PriorityBand) -> Host | None:
         victims = self._victims_for(band)
-        room = victims.for_task(demand, band, self._pools.of(demand)) if victims is not None else None
-        if victims is None or room is None:
+        if victims is None or (room := victims.for_task(demand, band, self._pools.of(demand))) is None:
             return None
         self._preempt(victims, room, job)
         return room.hosts[0]

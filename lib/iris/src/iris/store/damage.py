@@ -43,7 +43,7 @@ def is_corruption(error: sqlite3.Error) -> bool:
 
 
 def database_damage(database: Path) -> str:
-    """What is wrong with a database that is there, without changing it; empty: nothing was found."""
+    """The damage of a database that is there, without changing it; empty: none was found."""
     if not database.exists():
         return ""
     found = file_damage(database)
