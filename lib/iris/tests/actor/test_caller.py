@@ -91,11 +91,14 @@ class Bench:
     """A caller, and what becomes of its calls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop = asyncio.get_running_loop()
+        real_time, self._ahead_s = loop.time, 0.0
+        monkeypatch.setattr(loop, "time", lambda: real_time() + self._ahead_s)
         self.where = Where()
         self.links: list[Link] = []
         monkeypatch.setattr(caller_module, "Link", self._link)
         target = cast(Target, self.where)
-        self.caller = Caller(asyncio.get_running_loop(), target, b"key", "a test", reconnect_timeout=5.0)
+        self.caller = Caller(loop, target, b"key", "a test", reconnect_timeout=5.0)
 
     def _link(self, *arguments: Any) -> Link:
         self.links.append(Link(*arguments))
@@ -105,6 +108,11 @@ class Bench:
         made = PendingCall(method, dump_arguments((), {}), None, retries, lambda: None)
         self.caller.submit(made)
         return made
+
+    async def advance(self, seconds: float) -> None:
+        """Let the loop's clock be so much later, and everything happen that is due then."""
+        self._ahead_s += seconds
+        await turns()
 
     async def link(self, number: int = 1) -> Link:
         """The connection of that number, when it is tried."""
@@ -365,16 +373,20 @@ def test_a_fault_of_ours_fails_the_calls_and_the_next_one_begins_anew(play: Play
 
 
 def test_who_wants_nothing_for_long_lets_go_and_begins_anew(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caller_module, "IDLE_S", 0.01)
+    monkeypatch.setattr(caller_module, "IDLE_S", 1.0)
 
     async def scenario(bench: Bench) -> None:
         call = bench.call("call")
         link = await bench.connected()
-        await asyncio.sleep(0.03)
+        for _ in range(3):
+            await bench.advance(1.1)
         assert not link.closed, "somebody waits for a result"
         settle(link, call)
-        await until(lambda: bench.where.closed)
+        await bench.advance(1.1)
         assert link.closed
+        for _ in range(2):  # the pause after every connection, and the time in which a call may come
+            await bench.advance(1.1)
+        assert bench.where.closed == 1
         bench.call("next")
         assert (await bench.connected(2)).sent == ["next"]
         assert bench.where.opened == 2
@@ -401,7 +413,7 @@ def test_a_connection_is_left_for_good_only_when_nothing_is_asked_for(play: Play
 
 
 def test_a_connection_on_which_the_server_speaks_is_kept(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caller_module, "IDLE_S", 0.01)
+    monkeypatch.setattr(caller_module, "IDLE_S", 1.0)
 
     async def scenario(bench: Bench) -> None:
         call = bench.call("call")
@@ -409,10 +421,12 @@ def test_a_connection_on_which_the_server_speaks_is_kept(play: Play, monkeypatch
         link.last_word = float("inf")
         link = await bench.connected()
         settle(link, call)
-        await asyncio.sleep(0.03)
+        for _ in range(3):
+            await bench.advance(1.1)
         assert not link.closed
         link.last_word = 0.0
-        await until(lambda: link.closed)
+        await bench.advance(1.1)
+        assert link.closed
 
     play(scenario)
 
