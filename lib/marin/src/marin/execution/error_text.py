@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Final
 
 import rigging
+from rigging.errors import JobFailed
 from rigging.printable import printable
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ def own_traceback(error: BaseException) -> str:
         left_out += len(traceback.extract_tb(error.__traceback__))
         said = traceback.format_exception_only(error)[0].strip()
         text = text.rstrip("\n") if said in text else f"{text.rstrip()}\n{said}"
-    elif type(error).__name__ == "JobFailed" and _was_only_waited_for(error):
+    elif isinstance(error, JobFailed) and _was_only_waited_for(error):
         text = "".join(traceback.format_exception_only(error)).rstrip("\n")
         left_out = len(traceback.extract_tb(error.__traceback__))
     else:

@@ -14,7 +14,7 @@ from rigging.errors import Conflict, InvalidRequest
 from rigging.filesystem import local_path, upload_file, url_to_fs
 
 UNFINISHED = ".partial"
-"""What the name of a manifest ends with until all its files are finished."""
+"""The end of a manifest's name until all its files are finished."""
 
 _UPLOAD_SECONDS = 30.0
 _UPLOAD_SHARE = 20
