@@ -86,6 +86,14 @@ class Colour(enum.Enum):
     RED = NEEDLE
 
 
+class Shade(enum.Enum):
+    DARK = NEEDLE
+
+    @property
+    def value(self) -> Any:
+        raise AssertionError("properties are not called")
+
+
 @pytest.mark.parametrize(
     ("obj", "where"),
     [
@@ -117,6 +125,7 @@ class Colour(enum.Enum):
         (np.array([[1, 2], [3, 4]]), None),
         (Property(), None),
         (Colour.RED, ".value"),
+        (Shade.DARK, ".value"),
         (iter([1, NEEDLE]), "[...][1]"),
         (map(str, [NEEDLE]), "[...][0][...][0]"),
         ((item for item in [NEEDLE]), "[...][...][0]"),

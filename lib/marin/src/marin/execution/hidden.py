@@ -93,7 +93,7 @@ def find_inside(obj: Any, wanted: Callable[[Any], bool], closed: tuple[type[Any]
 
 def _inside(obj: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(obj, Enum):
-        yield ".value", obj.value
+        yield ".value", obj._value_  # a class may make a property of its own of `value`
         return
     if is_iterator(type(obj)):
         yield from (("[...]", value) for value in gc.get_referents(obj))
