@@ -131,6 +131,13 @@ class Attributes(dict[str, Any]):
         self.__dict__ = self
 
 
+@dataclass
+class Output(dict[str, Any]):
+    """A dataclass that has items, too."""
+
+    scores: list[Any] = field(default_factory=list)
+
+
 class Labelled(list[Any]):
     label: Any = None
 
@@ -189,6 +196,15 @@ def test_subclasses_and_odd_kinds_keep_what_they_are() -> None:
     assert repr(config[:3]) == repr([Pair([1], 2), [["x"]], collections.defaultdict(list, a=[1])])
     assert config[3:] == [{"tags": ["a"]}, collections.Counter(a=2), SimpleNamespace(x=[1]), Slots([1])]
     assert labelled.label == {"l": 1}
+
+
+def test_of_a_dataclass_that_is_a_dict_fields_and_items_are_made_anew() -> None:
+    output = Output([1])
+    output["x"] = [2]
+    made = copy_config(output)
+    assert (type(made), made.scores, dict(made)) == (Output, [1], {"x": [2]})
+    for new, old in ((made.scores, output.scores), (made["x"], output["x"])):
+        assert new is not old
 
 
 def test_models_keep_which_fields_were_set() -> None:

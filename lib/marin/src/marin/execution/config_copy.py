@@ -60,12 +60,13 @@ def _copier_of(kind: type[Any]) -> _Copier:
     exact = _EXACT.get(kind)
     if exact is not None:
         return exact
+    # Before dataclasses: a dataclass may be a dict, too.
+    if issubclass(kind, (dict, list, set)):
+        return _copy_subclass
     if dataclasses.is_dataclass(kind):
         return _copy_object
     if issubclass(kind, (tuple, frozenset)):
         return _copy_unchangeable
-    if issubclass(kind, (dict, list, set)):
-        return _copy_subclass
     shape = shape_of(kind)
     if shape is None:
         return _share
