@@ -17,6 +17,8 @@ from iris.rpc import endpoints_pb2
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import Denied, InvalidRequest, NotFound
 
+from .test_connection import Broken
+
 JOB = JobEnv("h:1", "/ann/a", "/ann/a/0", "/ann/a/0:1", "w", "")
 
 
@@ -216,18 +218,6 @@ def test_endpoints_are_registered_for_the_attempt_and_looked_up_from_the_job() -
     assert resolver.watch_request(prefix="/ann/") == endpoints_pb2.WatchEndpointsRequest(prefix="/ann/")
 
 
-class Broken(grpc.RpcError):
-    def __init__(self, code: grpc.StatusCode) -> None:
-        super().__init__()
-        self._code = code
-
-    def code(self) -> grpc.StatusCode:
-        return self._code
-
-    def details(self) -> str:
-        return "no such job"
-
-
 class Updates:
     """One stream of a watch; ends with the error, or in order."""
 
@@ -248,11 +238,12 @@ class Updates:
 def test_a_watch_goes_on_through_broken_streams_and_tells_only_what_is_new() -> None:
     a, b = endpoint("/ann/a/s"), endpoint("/ann/a/s", "/ann/a/1:0")
     both = endpoints_pb2.EndpointsUpdate(added=[a, b])
+    no_such_job = Broken(grpc.StatusCode.NOT_FOUND, "no such job")
     streams = [
         Updates(endpoints_pb2.EndpointsUpdate(added=[a]), endpoints_pb2.EndpointsUpdate(added=[b])),
         Updates(both, Broken(grpc.StatusCode.UNAVAILABLE)),
         Updates(both, endpoints_pb2.EndpointsUpdate(removed=[a])),
-        Updates(endpoints_pb2.EndpointsUpdate(ended=True, ended_reason="over"), Broken(grpc.StatusCode.NOT_FOUND)),
+        Updates(endpoints_pb2.EndpointsUpdate(ended=True, ended_reason="over"), no_such_job),
     ]
     waits: list[str] = []
 

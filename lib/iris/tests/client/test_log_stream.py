@@ -14,6 +14,8 @@ from iris.client.types import LogLine
 from iris.rpc import iris_pb2 as pb
 from rigging.errors import NotFound
 
+from .test_connection import Broken
+
 
 def answer(log: list[LogLine], query: LogQuery) -> list[LogLine]:
     """What a controller sends: the first or the last lines that are not older than asked for."""
@@ -71,18 +73,6 @@ def test_nothing_is_lost_or_repeated(
         assert any(shown == own[start : start + len(shown)] for start in range(len(own) + 1)), "no gap, no repeat"
     if not max_lines or from_start:
         assert len(found) == len(answer(log, query))
-
-
-class Broken(grpc.RpcError):
-    def __init__(self, code: grpc.StatusCode) -> None:
-        super().__init__()
-        self._code = code
-
-    def code(self) -> grpc.StatusCode:
-        return self._code
-
-    def details(self) -> str:
-        return "because"
 
 
 class Connection:
@@ -162,7 +152,7 @@ def test_a_limit_holds_within_a_message_after_an_interruption() -> None:
 
 
 def test_a_refusal_is_no_interruption() -> None:
-    connection = Connection([Broken(grpc.StatusCode.NOT_FOUND)])
+    connection = Connection([Broken(grpc.StatusCode.NOT_FOUND, "because")])
     with pytest.raises(NotFound, match="because"):
         texts(connection, LogQuery("/a/b"))
     assert connection.events == ["cancel"]
