@@ -205,7 +205,6 @@ class TestCalls:
             assert (start.call, start.actor, start.method) == (1, "counter", "add")
             attached = pb.CallEnd(call=2, attached=True)
             before = bench.link.last_word
-            await asyncio.sleep(0.001)
             bench.stream.say([dump("two").whole], ends=[pb.CallEnd(call=1, inline=dump(7).whole), attached])
             assert await bench.all_settled(2) == [(1, 7), (2, "two")]
             assert bench.link.last_word > before

@@ -165,22 +165,35 @@ def test_one_who_comes_back_finds_its_session_and_one_who_says_bye_leaves_none()
 
 
 def test_what_a_caller_left_is_forgotten_when_it_stays_away_and_not_before(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(service: ActorService) -> None:
+        loop = asyncio.get_running_loop()
+        real_time, ahead_s = loop.time, 0.0
+        monkeypatch.setattr(loop, "time", lambda: real_time() + ahead_s)
+
+        async def advance(seconds: float) -> None:
+            nonlocal ahead_s
+            ahead_s += seconds
+            await asyncio.sleep(0)  # first the loop looks at its clock, then it calls what is due
+            await asyncio.sleep(0)
+
         first, serving = connected(service)
         await until(lambda: len(first.heard) == 2)
         again, later = connected(service)
         await until(lambda: len(again.heard) == 2)
         await serving  # the newer connection ends the older one, from whose end on it is counted
-        await asyncio.sleep(0.03)
+        await advance(1.1)
         assert service.load.sessions == 1, "it came back"
         again.leave()
         await later
-        await until(lambda: not service.load.sessions)
+        await advance(0.9)
+        assert service.load.sessions == 1, "it may come back once more"
+        await advance(0.2)
+        assert service.load.sessions == 0
 
     with caplog.at_level(logging.WARNING):
-        run(scenario, session_timeout_s=0.01)
+        run(scenario, session_timeout_s=1.0)
     assert caplog.text.count("forgot the calls of a test, which was away for too long") == 1
 
 

@@ -188,11 +188,17 @@ def test_when_a_commit_fails_nobody_is_answered_and_nothing_is_done() -> None:
     with_rig(test)
 
 
+async def stalled(rig: Rig) -> None:
+    """Return when a commit was refused."""
+    while not rig.engine.stalled:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.001)
+
+
 def test_what_the_disk_refuses_is_kept_and_tried_again_and_nobody_is_answered_before() -> None:
     async def test(rig: Rig) -> None:
         rig.store.refusals, rig.room = 3, [False] * 3
         first = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
-        await asyncio.sleep(0.01)
+        await stalled(rig)
         assert not first.done()
         assert rig.story == []
         rig.now_ms = 8000
@@ -226,7 +232,7 @@ def test_at_the_end_a_refused_batch_is_tried_once_more_and_then_told_lost() -> N
     async def test(rig: Rig) -> None:
         rig.store.refusals, rig.room = 2, [False] * 2
         waiting = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
-        await asyncio.sleep(0.01)
+        await stalled(rig)
         rig.engine.close()
         with pytest.raises(Unavailable, match="it could not be stored: database or disk is full"):
             await waiting
