@@ -23,6 +23,7 @@ from fray.backends.local.fork_server import ENDED, READY, STARTED, WORD, ForkReq
 from fray.errors import JobFailed
 from fray.testing import LONG, Flag, eventually
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus
+from rigging.testing.forks import exit_code_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each callable gets a new interpreter")
 
@@ -172,6 +173,59 @@ os.kill(os.getpid(), 9)
     eventually(lambda: not is_alive(server), "the server is gone")
 
 
+def test_jobs_start_though_their_process_forks_at_that_moment() -> None:
+    """A fork that kept open what the start of a process waits for would hold up the job, and then the shutdown."""
+    script = """
+import os
+from fray import Entrypoint, JobRequest, LocalClient, wait_all
+
+client = LocalClient(processes=True)
+entries = Entrypoint.from_callable(os.getpid), Entrypoint.from_binary("true", [])
+jobs = [client.submit(JobRequest(f"job{number}", entry)) for number, entry in enumerate(entries)]
+gone, ours = os.pipe()
+for _ in range(500):
+    if all(job.status().finished() for job in jobs):
+        break
+    if os.fork() == 0:
+        os.close(ours)
+        os.read(gone, 1)
+        os._exit(0)
+try:
+    print(*wait_all(jobs, 20))
+finally:
+    os.close(ours)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LONG, check=False)
+    assert done.stdout == "succeeded succeeded\n", done.stderr
+
+
+def test_the_server_ends_with_its_client_though_a_fork_of_that_lives(flag: Flag, tmp_path: Path) -> None:
+    client = LocalClient(processes=True)
+    server = server_of(client, flag)
+    begun, go_on = Flag(str(tmp_path / "begun")), Flag(str(tmp_path / "go-on"))
+
+    def work() -> None:
+        begun.set()
+        go_on.wait(LONG)
+
+    job = client.submit(call(work))
+    begun.wait(LONG)
+    gone, ours = os.pipe()
+    if (fork := os.fork()) == 0:
+        os.close(ours)
+        os.read(gone, 1)
+        os._exit(0)
+    try:
+        go_on.set()
+        job.wait(LONG)
+        client.shutdown()
+        eventually(lambda: not is_alive(server), "the server is gone")
+    finally:
+        os.close(ours)
+        os.close(gone)
+        assert exit_code_of(fork, LONG) == 0
+
+
 @contextlib.contextmanager
 def bare_server() -> Iterator[socket.socket]:
     ours, theirs = socket.socketpair()
@@ -242,7 +296,7 @@ def test_a_well_ended_job_is_told_so_by_a_client_that_goes(flag: Flag) -> None:
 def test_what_is_to_happen_at_the_end_of_a_process_happens(client: LocalClient) -> None:
     def work() -> None:
         def late() -> None:
-            time.sleep(0.05)
+            threading.main_thread().join(LONG)
             print("thread")
 
         atexit.register(print, "exit handler")

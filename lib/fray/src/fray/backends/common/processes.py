@@ -18,6 +18,11 @@ _SMALL_BYTES = 64 << 10
 _READ_BYTES = 16 << 20
 _LIFELINE = os.path.join(os.path.dirname(__file__), "lifeline.py")
 
+# Held while a process is started, so that forks of other threads wait that long: one made in between would keep the
+# pipe open by whose end `Popen` learns that its program has begun, and `Popen` would not return before that fork ended.
+START_LOCK = threading.RLock()
+os.register_at_fork(before=START_LOCK.acquire, after_in_parent=START_LOCK.release, after_in_child=START_LOCK.release)
+
 
 def with_own_python(path: str | None) -> str:
     """A PATH on which `python`, and the programs installed beside it, are those of this interpreter.
@@ -172,16 +177,17 @@ class ProcessTree:
             passed = [read]
             command = [sys.executable, "-I", "-S", _LIFELINE, str(read), *argv]
         try:
-            process = subprocess.Popen(
-                command,
-                env=env,
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=descriptor,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=passed,
-            )
+            with START_LOCK:
+                process = subprocess.Popen(
+                    command,
+                    env=env,
+                    cwd=cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=descriptor,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    pass_fds=passed,
+                )
         except BaseException:
             if kept is not None:
                 os.close(kept)

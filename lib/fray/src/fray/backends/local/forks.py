@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Mapping
 
-from fray.backends.common.processes import OutputFile, ProcessTree
+from fray.backends.common.processes import START_LOCK, OutputFile, ProcessTree
 from fray.backends.local.fork_server import ENDED, READY, STARTED, WORD, ForkRequest, send_request
 from fray.process_owner import ProcessOwner
 
@@ -36,7 +36,9 @@ class ForkedLeader:
                 self._code = WORD.unpack(word)[1]
 
     def reap(self) -> int:
-        self._job.close()
+        # Closing alone would not tell the server while a fork of this process lives, which has the socket, too.
+        with self._job, contextlib.suppress(OSError):
+            self._job.shutdown(socket.SHUT_RDWR)
         if self._code is None:
             raise ChildProcessError(errno.ECHILD, "the process that it was forked from has ended")
         return self._code
@@ -109,23 +111,12 @@ class ForkServer:
         return False
 
     def _start_server(self) -> socket.socket | None:
-        ours, theirs = socket.socketpair()
         self._environment = dict(os.environ)
-        command = [sys.executable, "-P", "-m", "fray.backends.local.fork_server", str(theirs.fileno())]
-        with theirs:
-            try:
-                subprocess.run(
-                    command,
-                    check=True,
-                    env=self._environment,
-                    cwd="/",
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    start_new_session=True,
-                    pass_fds=[theirs.fileno()],
-                )
-            except (OSError, subprocess.CalledProcessError) as error:
-                logger.warning("callables get new interpreters, as there is no process to fork them from: %s", error)
+        # A fork must not get the server's end either: `close` would wait for that fork.
+        with START_LOCK:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                self._launch(theirs)
         ours.settimeout(_PATIENCE_SECONDS)
         try:
             ready = ours.recv(1) == READY
@@ -138,6 +129,22 @@ class ForkServer:
         ours.settimeout(None)
         self._owner.at_end(self, ours.close)
         return ours
+
+    def _launch(self, end: socket.socket) -> None:
+        command = [sys.executable, "-P", "-m", "fray.backends.local.fork_server", str(end.fileno())]
+        try:
+            subprocess.run(
+                command,
+                check=True,
+                env=self._environment,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=[end.fileno()],
+            )
+        except (OSError, subprocess.CalledProcessError) as error:
+            logger.warning("callables get new interpreters, as there is no process to fork them from: %s", error)
 
     def _fits(self, environment: Mapping[str, str]) -> bool:
         differing = environment.items() ^ self._environment.items()
