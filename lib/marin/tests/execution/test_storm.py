@@ -85,6 +85,8 @@ class Storm:
                 process.wait()
 
     def _start(self, slot: int) -> None:
+        # One that was about to end when it was told to stop has ended: its successor is not the one to go on.
+        self._continue_at.pop(slot, None)
         command = [sys.executable, str(SCRIPT), self.prefix, str(self.directory), str(self.steps), str(slot)]
         with open(self.directory / "log", "ab") as log:
             self._running[slot] = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
