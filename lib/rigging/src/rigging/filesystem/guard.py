@@ -10,7 +10,7 @@ This module imports fsspec; `rigging.filesystem` brings it in only when it is as
 """
 
 import inspect
-from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from fsspec import AbstractFileSystem
@@ -18,7 +18,7 @@ from fsspec.spec import AbstractBufferedFile
 
 from rigging.errors import Denied
 from rigging.filesystem.bound import BoundToBudget, BudgetBinding
-from rigging.filesystem.guard_names import KINDS, NameKind
+from rigging.filesystem.guard_names import INHERITED, is_passed_on
 from rigging.filesystem.guard_reads import ChargedReads, Steps, run_async, run_sync
 from rigging.filesystem.naming import name_path
 
@@ -61,12 +61,7 @@ class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem, metaclass=BoundToB
         # Reached by what neither this class nor fsspec's base class has.
         if name.startswith("__") or "unguarded" not in self.__dict__:
             raise AttributeError(name)
-        value = getattr(self.unguarded, name)
-        if KINDS.get(name) in (NameKind.FREE, NameKind.WRITE) or isinstance(value, _PLAIN):
-            return value
-        if callable(value):
-            return _refusing(self, name)
-        raise Denied(_refusal(self, name))
+        return _passed_on(self, name)
 
     def is_cross_region(self, path: str) -> bool:
         """Say whether reading `path` would be charged now."""
@@ -214,39 +209,30 @@ def guarded(fs: AbstractFileSystem) -> CrossRegionGuardedFS:
     return fs if isinstance(fs, CrossRegionGuardedFS) else CrossRegionGuardedFS(fs=fs)
 
 
-def _refusal(fs: CrossRegionGuardedFS, name: str) -> str:
-    return (
+def _passed_on(fs: CrossRegionGuardedFS, name: str) -> Any:
+    """Return what the filesystem under the guard has by that name, if the guard knows it, or it is a mere setting."""
+    value = getattr(fs.unguarded, name)
+    if is_passed_on(name) or isinstance(value, _PLAIN):
+        return value
+    refusal = Denied(
         f"{type(fs.unguarded).__name__}.{name} is refused: the cross-region guard does not know whether it reads, and "
         "would not charge it. Use open, cat_file, get or another method of fsspec"
     )
+    if not callable(value):
+        raise refusal
 
-
-def _refusing(fs: CrossRegionGuardedFS, name: str) -> Callable[..., NoReturn]:
     def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise Denied(_refusal(fs, name))
+        raise refusal
 
     return refuse
 
 
-def _passed_on(name: str) -> property:
-    return property(lambda self: getattr(self.unguarded, name))
-
-
-def _refused(name: str) -> property:
-    return property(lambda self: _refusing(self, name))
-
-
 def close_inherited_names(cls: type[CrossRegionGuardedFS]) -> None:
-    """Give the class every name of fsspec's base classes: passed on, or refused, never inherited unseen."""
+    """Give the class every name of fsspec's base class: passed on or refused, never inherited unseen."""
     for name in dir(AbstractFileSystem):
-        kind = KINDS.get(name)
         is_own = inspect.getattr_static(cls, name) is not inspect.getattr_static(AbstractFileSystem, name)
-        if name.startswith("__") or is_own or kind is NameKind.COMPOSED:
-            continue
-        if kind in (NameKind.FREE, NameKind.WRITE):
-            setattr(cls, name, _passed_on(name))
-        elif not name.startswith("_"):
-            setattr(cls, name, _refused(name))
+        if not is_own and name not in INHERITED and (is_passed_on(name) or not name.startswith("_")):
+            setattr(cls, name, property(partial(_passed_on, name=name)))
 
 
 close_inherited_names(CrossRegionGuardedFS)
