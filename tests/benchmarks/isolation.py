@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from iris.worker import callable_main
-from iris.worker.attempt_dirs import AttemptDirectories
+from iris.worker.attempts.directories import AttemptDirectories
 from iris.worker.guardian.orphans import Marks, OrphanReaper, become_subreaper
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.reactor import Reactor
@@ -31,8 +31,8 @@ from iris.worker.isolation.plan import IsolationMode, Mount, private_copy
 from iris.worker.isolation.seals import Seals, copy_tree
 from iris.worker.isolation.views import open_views
 from iris.worker.paths import WorkPaths
-from iris.worker.runtime.running import Exit, ProcessSpec
-from iris.worker.task_env import Ground
+from iris.worker.prepare.task_env import Ground
+from iris.worker.processes import Exit, ProcessSpec
 
 BUNDLE = "b" * 64
 

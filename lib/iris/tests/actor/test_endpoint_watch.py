@@ -10,7 +10,7 @@ import pytest
 
 from iris.actor import places
 from iris.actor.places import EndpointWatch
-from iris.client.connection import Connection, Endpoint
+from iris.client.connection.connection import Connection, Endpoint
 from iris.client.endpoints import EndpointSet
 from iris.rpc import endpoints_pb2 as pb
 from rigging.errors import Denied, MarinError, NotFound, Unavailable

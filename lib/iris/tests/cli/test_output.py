@@ -114,7 +114,7 @@ def test_csv_is_data_for_programs_and_escaped_only_on_a_terminal(hostile, capsys
 
 
 def test_no_command_writes_past_the_one_place():
-    for path in Path(iris.cli.__file__).parent.glob("*.py"):
+    for path in Path(iris.cli.__file__).parent.rglob("*.py"):
         if path.name != "output.py":
             found = re.findall(r"click\.s?echo\(|\bprint\(|std(?:out|err)\.write\(|\.show\(\)", path.read_text())
             assert not found, f"{path.name} writes by {found}; use iris.cli.output"

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from iris.client import IrisClient
-from iris.client.connection import Connection, Endpoint
+from iris.client.connection.connection import Connection, Endpoint
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
 from iris.rpc.protocol import SERVER_OPTIONS

@@ -8,10 +8,10 @@ import grpc
 import pytest
 
 from iris.client import ControllerUnreachable, IrisClient, JobAlreadyExists, JobFailedError
-from iris.client.connection import Connection, Endpoint, parse_address
+from iris.client.connection.connection import Connection, Endpoint, parse_address
 from iris.client.job_env import JobEnv
 from iris.client.plan import JobLimits, JobPlan
-from iris.client.submission import Submitter
+from iris.client.submission.submit import Submitter
 from iris.cluster.constraints import Constraint, ConstraintOp, region_constraint
 from iris.cluster.types import (
     CoschedulingConfig,

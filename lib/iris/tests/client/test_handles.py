@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from iris.client.errors import ControllerUnreachable, JobFailedError, SomeRefused
-from iris.client.job import Job, LogThread, Task, handles
-from iris.client.log_printer import LogPrinter
-from iris.client.submission import Submission
+from iris.client.errors import ControllerUnreachable, JobFailedError
+from iris.client.job import Job, LogThread, SomeRefused, Task, handles
+from iris.client.logs.printer import LogPrinter
+from iris.client.submission.submit import Submission
 from iris.client.types import JobStatus, LogLine, TaskStatus
 from iris.cluster.types import JobState, TaskState
 from rigging.errors import InvalidRequest, MarinError, NotFound

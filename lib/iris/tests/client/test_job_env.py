@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from iris.client import names
+from iris import user_name
 from iris.client.job_env import JobEnv, job_env, read_token_file
-from iris.client.names import default_user
+from iris.user_name import default_user
 from rigging.errors import InvalidRequest, MarinError
 
 LEAST = {"IRIS_JOB_ID": "/u/j", "IRIS_CONTROLLER_ADDRESS": "h:1"}
@@ -66,5 +66,5 @@ def test_a_user_without_a_name_has_a_number(error: Exception, monkeypatch: pytes
     def refuse() -> str:
         raise error
 
-    monkeypatch.setattr(names.getpass, "getuser", refuse)
+    monkeypatch.setattr(user_name.getpass, "getuser", refuse)
     assert default_user() == f"uid{os.getuid()}"

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from iris.client import Checkpoint
-from iris.client.connection import Connection
+from iris.client.connection.connection import Connection
 from iris.client.operator import Operator
 from iris.client.types import UserBudgetStatus
 from iris.cluster.types import PriorityBand

@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from iris.client import EndpointRegistry, EndpointResolver, EndpointSet
-from iris.client.connection import Connection
-from iris.client.connection import Endpoint as Whereabouts
+from iris.client.connection.connection import Connection
+from iris.client.connection.connection import Endpoint as Whereabouts
 from iris.client.job_env import JobEnv
 from iris.rpc import endpoints_pb2, endpoints_pb2_grpc
 from iris.rpc import iris_pb2 as pb

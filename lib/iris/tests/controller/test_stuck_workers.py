@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from iris.client.wire import silent_attempt
+from iris.client.connection.wire import silent_attempt
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
 from iris.testing.controller import RunningController

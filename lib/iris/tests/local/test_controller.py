@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from iris.controller.app import Address, ControllerConfig
-from iris.local import WORKER_ID, controller
+from iris.local import controller
 from iris.local.controller import local_config, serve_local
 from iris.local.settings import LocalSettings, write_settings
-from iris.local.state import ClusterRecord, LocalPaths, held_lock, read_record, write_record
+from iris.local.state import WORKER_ID, ClusterRecord, LocalPaths, held_lock, read_record, write_record
 from iris.local.worker_keeper import WorkerStart
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, verify_token
 from iris.rpc.protocol import PROTOCOL_VERSION

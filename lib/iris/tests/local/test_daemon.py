@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from iris.local import WORKER_ID, controller, daemon
+from iris.local import controller, daemon
 from iris.local.daemon import Pipe, run_controller_process, run_worker_process
-from iris.local.state import ClusterRecord, LocalPaths, held_lock, is_locked, write_record
+from iris.local.state import WORKER_ID, ClusterRecord, LocalPaths, held_lock, is_locked, write_record
 from iris.local.worker_keeper import WorkerStart
 from iris.worker import app
 from rigging.errors import Conflict, MarinError, Unavailable

@@ -13,7 +13,7 @@ import pytest
 
 from iris.cli.main import run as iris
 from iris.client import IrisClient
-from iris.client.discovery import local_cluster
+from iris.client.connection.discovery import local_cluster
 from iris.cluster.types import Entrypoint, JobState, ResourceSpec
 from iris.local.start import LocalCluster
 from iris.local.state import is_locked, wait_unlocked

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iris.client import IrisClient, Job
-from iris.client.discovery import local_cluster
+from iris.client.connection.discovery import local_cluster
 from iris.cluster.types import Entrypoint, JobState, ResourceSpec
 from iris.local.start import LocalCluster
 from iris.local.stop import kill_cluster

@@ -24,10 +24,10 @@ from iris.domain.states import FailureKind
 from iris.rpc import iris_pb2 as pb
 from iris.sched import gang
 from iris.store.store import Store
-from iris.worker import wire
-from iris.worker.ahead import AheadQueue
-from iris.worker.attempt import Attempt
-from iris.worker.supervisor import Supervisor
+from iris.worker.attempts.ahead import AheadQueue
+from iris.worker.attempts.attempt import Attempt
+from iris.worker.attempts.supervisor import Supervisor
+from iris.worker.connection import wire
 from iris.worker.types import DesiredChange
 
 Patch = pytest.MonkeyPatch

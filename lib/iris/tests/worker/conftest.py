@@ -9,7 +9,7 @@ import pytest
 import uv
 
 from iris.testing.packages import make_wheel
-from iris.worker.testing import FakeController, InProcessWorker
+from iris.testing.worker_fixtures import FakeController, InProcessWorker
 
 Scenario = Callable[[FakeController, InProcessWorker], Awaitable[None]]
 

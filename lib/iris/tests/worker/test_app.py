@@ -14,9 +14,9 @@ import pytest
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.testing.gce_metadata import MetadataServer
+from iris.testing.worker_fixtures import FakeController, run_command
+from iris.worker.host.preemption import Platform
 from iris.worker.paths import WorkPaths
-from iris.worker.preemption import Platform
-from iris.worker.testing import FakeController, run_command
 from rigging.testing import eventually
 
 pytestmark = pytest.mark.e2e
@@ -27,9 +27,9 @@ MAIN = """
 import sys
 import time
 from pathlib import Path
-from iris.worker.agent import Connection
+from iris.worker.connection.agent import Connection
 from iris.worker.app import WorkerConfig, run_worker
-from iris.worker.preemption import Platform
+from iris.worker.host.preemption import Platform
 
 work_dir, port, orphan_timeout, platform = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), Platform(sys.argv[4])
 config = WorkerConfig(work_dir, "w1", orphan_timeout_s=orphan_timeout, stop_grace_s=0.2, platform=platform)

@@ -14,13 +14,13 @@ import pytest
 from iris.domain.constraints import AHEAD_ATTRIBUTE, DISK_SIZE_ATTRIBUTE, FENCE_ATTRIBUTE
 from iris.domain.resources import Resources
 from iris.worker import app
-from iris.worker.agent import AgentEnd, Connection
 from iris.worker.app import WorkerConfig, run_worker
+from iris.worker.connection.agent import AgentEnd, Connection
+from iris.worker.connection.session import WorkerIdentity
+from iris.worker.host.preemption import Platform
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.paths import WorkPaths
-from iris.worker.preemption import Platform
-from iris.worker.session import WorkerIdentity
-from iris.worker.task_env import ACTOR_HOST_VARIABLE
+from iris.worker.prepare.task_env import ACTOR_HOST_VARIABLE
 
 SIZE = Resources(cpu_millis=4000, memory_bytes=2**30, disk_bytes=2**30)
 

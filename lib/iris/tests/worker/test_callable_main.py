@@ -10,11 +10,11 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from iris.client.exceptions import load_exception
+from iris.client.task_exceptions import load_exception
 from iris.domain.states import TaskState
+from iris.testing.worker_fixtures import FakeController, InProcessWorker, run_command
 from iris.worker import callable_main
 from iris.worker.guardian.orphans import become_subreaper
-from iris.worker.testing import FakeController, InProcessWorker, run_command
 
 pytestmark = pytest.mark.e2e
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from iris.client.exceptions import load_exception
+from iris.client.task_exceptions import load_exception
 from iris.cluster.types import Entrypoint
 from iris.worker import callable_main
 from iris.worker.callable_main import describe, finish, main, write_error, wrong_python
-from iris.worker.last_words import read_last_words
+from iris.worker.reports.last_words import read_last_words
 from rigging.errors import InvalidRequest
 
 OWN = ".".join(map(str, sys.version_info[:2]))

@@ -13,7 +13,7 @@ from fray.backends.iris import IrisBackend
 from fray.testing import LONG
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
 from iris.client import IrisClient
-from iris.client.discovery import cluster_at
+from iris.client.connection.discovery import cluster_at
 from iris.testing.controller import RunningController, running_controller
 
 pytestmark = pytest.mark.e2e
@@ -22,7 +22,7 @@ HOST = """
 import sys
 from pathlib import Path
 from iris.domain.resources import Device, Resources
-from iris.worker.agent import Connection
+from iris.worker.connection.agent import Connection
 from iris.worker.app import WorkerConfig, run_worker
 
 work_dir, address, token, name, number = sys.argv[1:]

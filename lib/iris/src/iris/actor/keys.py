@@ -5,7 +5,7 @@ import weakref
 from typing import Final
 
 from iris.client.client import IrisClient
-from iris.client.connection import Connection
+from iris.client.connection.connection import Connection
 from iris.rpc import endpoints_pb2 as pb
 
 _lock: Final = threading.Lock()

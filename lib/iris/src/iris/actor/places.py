@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from iris.actor.loop import in_thread
-from iris.client.connection import Connection, Endpoint, is_away
+from iris.client.connection.connection import Connection, Endpoint, is_away
 from iris.client.endpoints import Endpoint as Registered
 from iris.client.endpoints import EndpointSet, WatchState
 from iris.rpc import endpoints_pb2 as pb

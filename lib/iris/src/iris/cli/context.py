@@ -12,7 +12,7 @@ from iris.cli.output import say
 
 if TYPE_CHECKING:
     from iris.client import IrisClient
-    from iris.client.discovery import ClusterTarget
+    from iris.client.connection.discovery import ClusterTarget
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class CliContext:
 
     def target(self) -> "ClusterTarget":
         """The cluster that is meant. Raises InvalidRequest or NotFound."""
-        from iris.client.discovery import find_cluster
+        from iris.client.connection.discovery import find_cluster
         from iris.local.start import LocalCluster
 
         return find_cluster(

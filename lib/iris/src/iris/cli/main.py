@@ -18,10 +18,10 @@ from rigging.interrupts import unwrapped_interrupts
 
 # Module, attribute and one line of help of each noun; imported only when it is used.
 _NOUNS: Final = {
-    "cluster": ("iris.cli.cluster", "cluster", "Start, look at and stop clusters."),
+    "cluster": ("iris.cli.cluster.commands", "cluster", "Start, look at and stop clusters."),
     "user": ("iris.cli.user", "user", "What users may have of a cluster, and their tokens."),
     "query": ("iris.cli.query", "query", "Ask the controller's database in SQL."),
-    "job": ("iris.cli.job", "job", "Run commands as jobs; list, follow and stop them."),
+    "job": ("iris.cli.job.commands", "job", "Run commands as jobs; list, follow and stop them."),
 }
 
 

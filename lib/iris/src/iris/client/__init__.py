@@ -3,11 +3,12 @@
 from iris.client.client import IrisClient
 from iris.client.context import IrisContext, get_iris_ctx, iris_ctx
 from iris.client.endpoints import Endpoint, EndpointRegistry, EndpointResolver, EndpointSet
-from iris.client.errors import ControllerUnreachable, JobAlreadyExists, JobFailedError, SomeRefused
-from iris.client.job import Job, Task
+from iris.client.errors import ControllerUnreachable, JobAlreadyExists, JobFailedError
+from iris.client.job import Job, SomeRefused, Task
 from iris.client.operator import Operator
 from iris.client.plan import JobLimits, JobPlan
 from iris.client.source_lines import error_with_source
+from iris.client.submission.workspace_choice import find_workspace
 from iris.client.types import (
     Checkpoint,
     ClusterStatus,
@@ -20,7 +21,6 @@ from iris.client.types import (
     UserBudgetStatus,
     WorkerStatus,
 )
-from iris.client.workspace_choice import find_workspace
 from iris.rpc.forks import use_grpc
 
 __all__ = [

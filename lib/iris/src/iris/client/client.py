@@ -3,20 +3,20 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from iris.client.calls import JobCalls
-from iris.client.connection import Connection
-from iris.client.discovery import ClusterTarget, cluster_at, find_cluster, local_cluster
+from iris.client.connection.calls import JobCalls
+from iris.client.connection.connection import Connection
+from iris.client.connection.discovery import ClusterTarget, cluster_at, find_cluster, local_cluster
+from iris.client.connection.waiting import poll_jobs, wait_jobs
+from iris.client.connection.wire import cluster_status, job_status, query_result, stopped, task_status
 from iris.client.endpoints import EndpointResolver
-from iris.client.exceptions import fetch_exception
 from iris.client.job import Job, handles
 from iris.client.job_env import JobEnv
-from iris.client.log_stream import LogQuery, read_logs
+from iris.client.logs.stream import LogQuery, read_logs
 from iris.client.operator import Operator
 from iris.client.plan import JobLimits, JobPlan
-from iris.client.submission import Submitter, chosen_policy
+from iris.client.submission.submit import Submitter, chosen_policy
+from iris.client.task_exceptions import fetch_exception
 from iris.client.types import ClusterStatus, JobStatus, LogLine, QueryResult, Stopped, TaskStatus
-from iris.client.waiting import poll_jobs, wait_jobs
-from iris.client.wire import cluster_status, job_status, query_result, stopped, task_status
 from iris.cluster.constraints import Constraint
 from iris.cluster.types import (
     CoschedulingConfig,
@@ -122,7 +122,7 @@ class IrisClient:
     def connect(
         cls, cluster: str | None = None, workspace: Path | str | None = None, *, config: str | None = None
     ) -> "IrisClient":
-        """A client of the cluster that the command line would use; see `iris.client.discovery.find_cluster`."""
+        """A client of the cluster that the command line would use; see `find_cluster`."""
         return cls.of(find_cluster(cluster, config=config), workspace)
 
     @classmethod

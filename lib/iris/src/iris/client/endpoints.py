@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from iris.client.connection import Connection, is_away
+from iris.client.connection.connection import Connection, is_away
 from iris.client.job_env import JobEnv
 from iris.rpc import endpoints_pb2 as pb
 from iris.rpc.status_map import from_rpc_error

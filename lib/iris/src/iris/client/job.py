@@ -2,18 +2,18 @@
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from iris.client.errors import JobFailedError, SomeRefused
-from iris.client.log_printer import LogPrinter
-from iris.client.own_output import shown_already
+from iris.client.errors import JobFailedError
+from iris.client.logs.own_output import shown_already
+from iris.client.logs.printer import LogPrinter
 from iris.client.types import JobStatus, LogLine, TaskStatus
 from iris.cluster.types import JobName, JobState
 from rigging.errors import MarinError
 
 if TYPE_CHECKING:
-    from iris.client.submission import Submission
+    from iris.client.submission.submit import Submission
 
 
 class JobClient(Protocol):
@@ -131,6 +131,20 @@ class Job:
     def terminate(self, reason: str = "") -> list[str]:
         """Stop it and its live children; returns the ids of those stopped."""
         return self._client.terminate(self.job_id, reason)
+
+
+class SomeRefused(MarinError):
+    """Of several jobs submitted together some were refused; the others are stored.
+
+    Attributes:
+        errors: Why, by the place of the plan. jobs: By place, too; None where it was refused.
+    """
+
+    def __init__(self, errors: Mapping[int, MarinError], jobs: Sequence[Job | None]) -> None:
+        first, why = next(iter(errors.items()))
+        super().__init__(f"{len(errors)} of {len(jobs)} jobs were refused; the first (place {first}): {why}")
+        self.errors = errors
+        self.jobs = jobs
 
 
 def handles(client: JobClient, results: "Sequence[Submission | MarinError]") -> list[Job]:

@@ -1,8 +1,8 @@
 """What operators do to a cluster through a client: cordons, budgets, checkpoints."""
 
-from iris.client.connection import Connection
+from iris.client.connection.connection import Connection
+from iris.client.connection.wire import checkpoint, user_budget
 from iris.client.types import Checkpoint, UserBudgetStatus
-from iris.client.wire import checkpoint, user_budget
 from iris.cluster.types import PriorityBand
 from iris.rpc import iris_pb2 as pb
 

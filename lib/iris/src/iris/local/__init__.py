@@ -1,4 +1,1 @@
 """The embedded cluster: a controller and a worker of this user, on this machine, that start and leave by themselves."""
-
-WORKER_ID = "local"
-"""The one worker of a local cluster."""

@@ -10,15 +10,14 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from iris.client.names import default_user
 from iris.controller.app import Address, ControllerConfig, serve
 from iris.controller.settings import Given, controller_config
-from iris.local import WORKER_ID
 from iris.local.settings import read_settings
-from iris.local.state import ClusterRecord, LocalPaths, read_record, write_record
+from iris.local.state import WORKER_ID, ClusterRecord, LocalPaths, read_record, write_record
 from iris.local.worker_keeper import WorkerKeeper, WorkerStart
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.rpc.protocol import PROTOCOL_VERSION
+from iris.user_name import default_user
 from rigging.clock import unix_ms
 from rigging.errors import Conflict, Unavailable
 from rigging.log_setup import configure_logging

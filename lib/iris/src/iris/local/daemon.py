@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from iris.local import WORKER_ID
 from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, WORKER_TROUBLE, daemon_environment, log_size, open_log
-from iris.local.state import LocalPaths, held_lock, is_locked, read_record
+from iris.local.state import WORKER_ID, LocalPaths, held_lock, is_locked, read_record
 from iris.local.stop import stop_worker
 from iris.local.worker_keeper import WorkerStart
 from iris.rpc.daemon import tune_process
-from iris.worker.host_env import hide_own_environment
+from iris.worker.host.environment import hide_own_environment
 from rigging.errors import MarinError, Unavailable
 
 _LOCK_PATIENCE: Final = 2.0
@@ -79,8 +78,8 @@ def run_worker_process(paths: LocalPaths, go_fd: int, words: Pipe) -> int:
     """
     import logging
 
-    from iris.worker.agent import Connection
     from iris.worker.app import WorkerConfig, run_worker
+    from iris.worker.connection.agent import Connection
     from rigging.log_setup import configure_logging
 
     configure_logging(logging.INFO)

@@ -23,7 +23,7 @@ from iris.local.state import (
     wait_unlocked,
 )
 from iris.rpc.protocol import PROTOCOL_VERSION
-from iris.worker.host_env import host_environment
+from iris.worker.host.environment import host_environment
 from rigging.errors import Conflict, Unavailable
 from rigging.log_tail import log_tail
 

@@ -16,6 +16,8 @@ from rigging.errors import Denied, InvalidRequest, MarinError, Unavailable
 from rigging.file_lock import open_lock_file, try_lock
 
 STATE_DIR_ENV: Final = "IRIS_STATE_DIR"
+WORKER_ID: Final = "local"
+"""The one worker of a local cluster."""
 _LOCK_PAUSE: Final = 0.01
 
 

@@ -19,14 +19,14 @@ from iris.sim.network import Network
 from iris.sim.physics import Physics, Running
 from iris.sim.programs import Program
 from iris.sim.world import Handle, Node, World
-from iris.worker.agent import Agent, Connection
+from iris.worker.attempts.supervisor import Supervisor
+from iris.worker.connection.agent import Agent, Connection
+from iris.worker.connection.session import WorkerIdentity
 from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.paths import WorkPaths
-from iris.worker.runtime.running import NOT_FOUND, Exit, Held, Listener, ProcessSpec, StartFailed, StartFailure
-from iris.worker.session import WorkerIdentity
-from iris.worker.supervisor import Supervisor
-from iris.worker.task_env import Ground, TaskEnvironment
+from iris.worker.prepare.task_env import Ground, TaskEnvironment
+from iris.worker.processes import NOT_FOUND, Exit, Held, Listener, ProcessSpec, StartFailed, StartFailure
 from iris.worker.types import Launch, Observation, PreparationFailed
 from rigging.errors import NotFound
 from rigging.timing import ExponentialBackoff

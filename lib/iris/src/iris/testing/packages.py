@@ -9,7 +9,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from iris.python_programs import find_python
+from iris.python_tools.programs import find_python
 
 _BACKEND = """
 import pathlib, zipfile

@@ -65,8 +65,8 @@ class WorkerProcess:
 def main() -> int:
     """Be a worker until a signal or the controller ends it."""
     from iris.domain.resources import Resources
-    from iris.worker.agent import Connection
     from iris.worker.app import WorkerConfig, run_worker
+    from iris.worker.connection.agent import Connection
 
     parser = argparse.ArgumentParser()
     parser.add_argument("work_dir", type=Path)

@@ -13,22 +13,22 @@ from typing import Final
 
 from iris.domain.constraints import AHEAD_ATTRIBUTE, FENCE_ATTRIBUTE
 from iris.domain.resources import Resources
-from iris.worker.agent import Agent, AgentEnd, Resolver, cancel_and_wait
-from iris.worker.disk_offer import Offer
-from iris.worker.evidence import OomKills
+from iris.worker.attempts.supervisor import Supervisor
+from iris.worker.connection.agent import Agent, AgentEnd, Resolver, cancel_and_wait
+from iris.worker.connection.session import WorkerIdentity
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths
 from iris.worker.guardian.log_room import DEFAULT_LIMIT_BYTES
-from iris.worker.host_env import hide_own_environment
+from iris.worker.host.address import address_towards
+from iris.worker.host.disk_offer import Offer
+from iris.worker.host.environment import hide_own_environment
+from iris.worker.host.oom import OomKills
+from iris.worker.host.preemption import GceHost, Platform
+from iris.worker.host.probe import disk_size, free_disk, own_oom_counters, probe_attributes, probe_resources
 from iris.worker.isolation.plan import IsolationMode, variables_of
 from iris.worker.paths import WorkPaths
-from iris.worker.preemption import GceHost, Platform
-from iris.worker.prepare import BundlePreparer
-from iris.worker.probe import disk_size, free_disk, own_oom_counters, probe_attributes, probe_resources
-from iris.worker.reachable import address_towards
-from iris.worker.session import WorkerIdentity
-from iris.worker.supervisor import Supervisor
-from iris.worker.task_env import ACTOR_HOST_VARIABLE, TaskEnvironment, base_variables
+from iris.worker.prepare.preparer import BundlePreparer
+from iris.worker.prepare.task_env import ACTOR_HOST_VARIABLE, TaskEnvironment, base_variables
 from rigging.file_lock import open_lock_file, try_lock
 
 logger = logging.getLogger(__name__)

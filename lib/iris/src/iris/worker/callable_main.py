@@ -58,7 +58,7 @@ class _Bounded:
 
 
 def pickle_exception(error: BaseException) -> bytes:
-    """The exception for `iris.client.exceptions`: this Python's version and a pickle; empty when it cannot be sent.
+    """Python's version and a pickle of the exception, for `iris.client.task_exceptions`; empty if it cannot be sent.
 
     One that is not the same when it is made again (its constructor takes other arguments) is sent in parts.
     """

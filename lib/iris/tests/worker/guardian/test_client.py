@@ -10,7 +10,7 @@ import pytest
 from iris.worker.guardian.client import SILENCE_S, GuardianClient
 from iris.worker.guardian.protocol import MAX_FRAME_BYTES, FrameReader, encode
 from iris.worker.isolation.plan import IsolationMode
-from iris.worker.runtime.running import CommonSpec, Exit, Held, ProcessSpec, StartFailed, StartFailure
+from iris.worker.processes import CommonSpec, Exit, Held, ProcessSpec, StartFailed, StartFailure
 
 HELLO = {"guardian": "g1", "pid": 5, "version": 1, "isolation": "bind", "descriptors": 1000}
 SPEC = ProcessSpec("a", ("true",), {}, "/")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris.worker.guardian.executables import find_executable, start_error
-from iris.worker.runtime.running import NOT_EXECUTABLE, NOT_FOUND, ProcessSpec, StartFailed
+from iris.worker.processes import NOT_EXECUTABLE, NOT_FOUND, ProcessSpec, StartFailed
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.held import fields_of
 from iris.worker.guardian.launch import GuardianPaths
 from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, boot_ms, encode
-from iris.worker.runtime.running import CommonSpec, Exit, ProcessSpec, StartFailed, StartFailure
+from iris.worker.processes import CommonSpec, Exit, ProcessSpec, StartFailed, StartFailure
 from rigging.errors import Conflict, Unavailable
 from rigging.testing import eventually
 

@@ -12,7 +12,7 @@ import pytest
 from iris.rpc.logformat import decode_all
 from iris.worker.guardian.held import HeldAttempt, Phase, common_from, fields_of, fields_of_common, spec_from
 from iris.worker.isolation.plan import Mount
-from iris.worker.runtime.running import CommonSpec, Exit, ProcessSpec, StartFailed, StartFailure
+from iris.worker.processes import CommonSpec, Exit, ProcessSpec, StartFailed, StartFailure
 
 NAME = "/u/job/0:0"
 

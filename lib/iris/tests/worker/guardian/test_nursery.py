@@ -17,7 +17,7 @@ from iris.worker import callable_main
 from iris.worker.guardian.orphans import Marks, OrphanReaper, become_subreaper
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.reactor import Reactor
-from iris.worker.runtime.running import ProcessSpec
+from iris.worker.processes import ProcessSpec
 
 MINE = {"MINE": "m", "IRIS_CLOUDPICKLE": "", "PYTHONPATH": sys.argv[2]}
 

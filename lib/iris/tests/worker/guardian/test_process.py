@@ -13,7 +13,7 @@ from iris.worker.guardian.orphans import Marks, OrphanReaper, become_subreaper, 
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.reactor import Reactor
 from iris.worker.guardian.running_process import Process
-from iris.worker.runtime.running import Exit, ProcessSpec, StartFailed
+from iris.worker.processes import Exit, ProcessSpec, StartFailed
 
 pytestmark = pytest.mark.e2e
 

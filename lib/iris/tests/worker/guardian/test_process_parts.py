@@ -17,7 +17,7 @@ from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.reactor import Reactor
 from iris.worker.isolation.plan import Mount
 from iris.worker.isolation.views import ViewFailed
-from iris.worker.runtime.running import Exit, ProcessSpec, StartFailed, StartFailure
+from iris.worker.processes import Exit, ProcessSpec, StartFailed, StartFailure
 
 MOUNTS = (Mount("/bundle", "/bundle", "/layer"),)
 

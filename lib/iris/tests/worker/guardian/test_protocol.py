@@ -3,7 +3,7 @@ import pytest
 from iris.worker.guardian.held import common_from, fields_of, fields_of_common, spec_from
 from iris.worker.guardian.protocol import MAX_FRAME_BYTES, FrameReader, ProtocolError, agree, encode
 from iris.worker.isolation.plan import Mount
-from iris.worker.runtime.running import CommonSpec, ProcessSpec
+from iris.worker.processes import CommonSpec, ProcessSpec
 
 
 def test_messages_come_whole_however_they_are_cut() -> None:

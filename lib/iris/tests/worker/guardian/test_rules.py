@@ -8,7 +8,7 @@ import pytest
 from iris.worker.guardian import guardian as guardian_module
 from iris.worker.guardian.guardian import FLUSH_S, Guardian
 from iris.worker.guardian.reactor import Reactor
-from iris.worker.runtime.running import Exit, ProcessSpec, StartFailed
+from iris.worker.processes import Exit, ProcessSpec, StartFailed
 
 
 class Process:

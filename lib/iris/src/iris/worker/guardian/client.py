@@ -22,7 +22,7 @@ from iris.worker.guardian.protocol import (
     encode,
 )
 from iris.worker.isolation.plan import IsolationMode
-from iris.worker.runtime.running import CommonSpec, Exit, Held, Listener, ProcessSpec, StartFailed, StartFailure
+from iris.worker.processes import CommonSpec, Exit, Held, Listener, ProcessSpec, StartFailed, StartFailure
 from rigging.errors import Conflict, Unavailable
 from rigging.log_tail import log_tail
 

@@ -3,7 +3,7 @@
 import os
 import shutil
 
-from iris.worker.runtime.running import NOT_FOUND, ProcessSpec, StartFailed
+from iris.worker.processes import NOT_FOUND, ProcessSpec, StartFailed
 
 
 def find_executable(command: str, path: str, cwd: str) -> str:

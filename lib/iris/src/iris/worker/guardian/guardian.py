@@ -12,7 +12,7 @@ from iris.worker.guardian.held import HeldAttempt, Json, Phase, common_from, spe
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.protocol import boot_ms
 from iris.worker.guardian.reactor import Reactor
-from iris.worker.runtime.running import CommonSpec, ProcessSpec, StartFailed, StartFailure
+from iris.worker.processes import CommonSpec, ProcessSpec, StartFailed, StartFailure
 
 logger = logging.getLogger(__name__)
 

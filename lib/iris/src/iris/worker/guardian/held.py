@@ -9,7 +9,7 @@ from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.guardian.reactor import Timer
 from iris.worker.guardian.running_process import Process
 from iris.worker.isolation.plan import mounts_from
-from iris.worker.runtime.running import CommonSpec, Exit, ProcessSpec, StartFailed
+from iris.worker.processes import CommonSpec, Exit, ProcessSpec, StartFailed
 
 Json = dict[str, Any]
 

@@ -17,7 +17,7 @@ from iris.worker.guardian.reactor import Reactor
 from iris.worker.guardian.running_process import Process, ProcessListener
 from iris.worker.isolation.plan import Mount
 from iris.worker.isolation.views import TaskViews, ViewFailed, no_views
-from iris.worker.runtime.running import ProcessSpec, StartFailed, StartFailure
+from iris.worker.processes import ProcessSpec, StartFailed, StartFailure
 
 logger = logging.getLogger(__name__)
 

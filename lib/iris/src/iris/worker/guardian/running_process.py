@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, Protocol
 
-from iris.worker.runtime.running import Exit
+from iris.worker.processes import Exit
 
 _READ_BYTES: Final = 64 * 1024
 _DRAIN_BYTES: Final = 4 * 1024 * 1024

@@ -5,7 +5,7 @@ import os
 import stat
 from pathlib import Path
 
-from iris.worker.removal import remove_tree
+from iris.worker.host.removal import remove_tree
 
 
 class Seals:

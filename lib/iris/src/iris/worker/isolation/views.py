@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from iris.worker.host.removal import remove_tree
 from iris.worker.isolation import syscalls
 from iris.worker.isolation.layers import make_layer
 from iris.worker.isolation.plan import IsolationMode, Mount
-from iris.worker.removal import remove_tree
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""`iris cluster`: start, look at and stop clusters."""

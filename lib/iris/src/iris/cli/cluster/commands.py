@@ -1,0 +1,263 @@
+"""`iris cluster start|status|stop`."""
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from iris.cli import exit_codes
+from iris.cli.cluster.controller import controller, storage_lines
+from iris.cli.cluster.worker import worker
+from iris.cli.context import CliContext, pass_context
+from iris.cli.groups import SuggestingGroup
+from iris.cli.output import duration, output, say, table, told_if_slow
+from iris.cli.params import SECONDS_OR_ZERO
+from iris.cluster.sizes import format_size
+from rigging.clock import unix_ms
+from rigging.errors import MarinError, Unavailable
+
+if TYPE_CHECKING:
+    from iris.client import ClusterStatus, IrisClient
+    from iris.local.start import LocalCluster
+    from iris.local.state import ClusterRecord, LocalPaths
+
+_SHOWN_JOBS: Final = 5
+_REMOTE_HELP: Final = "Keep the state there, too: gs://..., s3://..., a path; '' for nowhere."
+_IDLE_HELP: Final = "Leave after so long without work; 0: never.  [default: 900]"
+
+
+@click.group(cls=SuggestingGroup)
+def cluster() -> None:
+    """Start, look at and stop clusters."""
+
+
+@cluster.command()
+@click.option("--local", is_flag=True, help="Your own cluster on this machine.")
+@click.option("--idle-timeout", type=SECONDS_OR_ZERO, metavar="SECONDS", help=_IDLE_HELP)
+@click.option("--foreground", is_flag=True, help="Stay in this terminal and log here; Ctrl-C ends it.")
+@click.option("--remote-state-dir", metavar="URL", help=_REMOTE_HELP)
+@click.option("--durability", type=click.Choice(["local", "remote"]), help="Where an acknowledged submit is.")
+@pass_context
+def start(
+    context: CliContext,
+    local: bool,
+    idle_timeout: float | None,
+    foreground: bool,
+    remote_state_dir: str | None,
+    durability: str | None,
+) -> None:
+    """Start a cluster; one that runs already is left as it is.
+
+    --config FILE gives a local cluster its storage and scale_groups. What is said here about the state is kept, and
+    holds when the cluster starts by itself, too; --remote-state-dir '' ends it.
+    """
+    from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, LocalCluster, controller_environment, foreground_command
+
+    if not local or context.controller_url or context.cluster not in (None, "local"):
+        raise click.UsageError("only the local cluster can be started: iris cluster start --local")
+    idle = DEFAULT_IDLE_EXIT_SECONDS if idle_timeout is None else idle_timeout
+    local_cluster = LocalCluster(idle_exit_seconds=idle, on_event=say)
+    if remote_state_dir is not None or durability is not None or context.config is not None:
+        _keep_settings(context, local_cluster, remote_state_dir, durability)
+    if foreground:
+        if local_cluster.find() is not None:
+            raise click.UsageError("the local cluster runs already; end it first with `iris cluster stop`")
+        local_cluster.paths.make()
+        command = foreground_command(local_cluster.paths, idle)
+        os.execve(command[0], command, controller_environment(os.environ, local_cluster.paths))
+    found = local_cluster.ensure()
+    if found.record.worker_trouble:
+        raise Unavailable(f"the local cluster runs at {found.record.address} without a worker")
+    say(f"the local cluster {'is ready' if found.started else 'runs already'} at {found.record.address}")
+    if not found.started and idle_timeout is not None and found.record.idle_exit_seconds != idle:
+        say(f"its idle timeout stays {found.record.idle_exit_seconds:g} s; stop it first to change that")
+
+
+def _keep_settings(
+    context: CliContext, local: "LocalCluster", remote_state_dir: str | None, durability: str | None
+) -> None:
+    from iris.local.controller import local_config
+    from iris.local.settings import LocalSettings, read_settings, write_settings
+
+    if local.find() is not None:
+        raise click.UsageError("the local cluster runs already; end it first with `iris cluster stop`")
+    local.paths.make()
+    path = context.config_path()
+    before = read_settings(local.paths)
+    settings = LocalSettings(
+        str(path) if path else before.config,
+        before.remote_state_dir if remote_state_dir is None else remote_state_dir,
+        ("" if remote_state_dir == "" else before.durability) if durability is None else durability,
+    )
+    write_settings(local.paths, settings)
+    try:
+        local_config(local.paths)  # a mistake is told here, and does not stay
+    except MarinError:
+        write_settings(local.paths, before)
+        raise
+
+
+@cluster.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@pass_context
+def status(context: CliContext, as_json: bool) -> int:
+    """Show the controller and its workers; does not start anything (exit code 5: no local cluster runs)."""
+    from iris.client import IrisClient
+    from iris.client.connection.discovery import running_cluster
+    from iris.local.start import LocalCluster
+    from iris.local.state import lock_holder
+
+    target = context.target()
+    if target.is_local:
+        local = LocalCluster()
+        record = local.find()
+        if record is None:
+            holder = lock_holder(local.paths.controller_lock)
+            text = (
+                f"no local cluster runs (state in {local.paths.root}); `iris cluster start --local` starts one"
+                if holder is None
+                else f"the local cluster's controller (process {holder}) does not answer: it starts, leaves or hangs; "
+                "`iris cluster stop --force` ends it"
+            )
+            if as_json:
+                hung = {} if holder is None else {"pid": holder}
+                output(True).record([], {"running": False, "state_dir": str(local.paths.root), **hung})
+            else:
+                say(text)
+            return exit_codes.UNREACHABLE
+        target = running_cluster(record)
+    with IrisClient.of(target) as client:
+        found = client.cluster_status()
+        address = client.address
+    output(as_json).record(_status_lines(found, address), {"running": True, "address": address, **found.to_json()})
+    return exit_codes.OK
+
+
+def _status_lines(found: "ClusterStatus", address: str) -> list[str]:
+    idle = f"leaves after {duration(found.idle_exit_seconds)} idle" if found.idle_exit_seconds else "stays when idle"
+    lines = [
+        f"controller: {address} (iris {found.version}, process {found.pid}, up "
+        f"{duration((unix_ms() - found.started_at_ms) / 1000)}, {idle})",
+        f"state:      {found.state_dir}",
+        f"tasks:      {found.running_tasks} running, {found.pending_tasks} pending",
+    ]
+    lines += storage_lines(found)
+    lines += [f"worker:     does not start: {found.worker_trouble}"] if found.worker_trouble else []
+    lines += [
+        f"worker:     {worker.worker_id} takes no tasks: {worker.trouble}" for worker in found.workers if worker.trouble
+    ]
+    rows = [
+        [
+            worker.worker_id,
+            worker.state,
+            f"{worker.committed_cpu:g}/{worker.cpu:g}",
+            f"{format_size(worker.committed_memory_bytes)}/{format_size(worker.memory_bytes)}",
+            worker.device or "-",
+            str(worker.running_tasks),
+        ]
+        for worker in found.workers
+    ]
+    return [*lines, "", *table(("worker", "state", "cpu used", "memory used", "device", "tasks"), rows)]
+
+
+@cluster.command()
+@click.option("--force", is_flag=True, help="Also stop live jobs, and end a cluster that does not answer.")
+@pass_context
+def stop(context: CliContext, force: bool) -> None:
+    """Stop a cluster. With live jobs this is refused unless --force is given."""
+    from iris.client import IrisClient
+    from iris.client.connection.discovery import running_cluster
+    from iris.local.start import LocalCluster
+    from iris.local.stop import kill_cluster, wake
+    from rigging.errors import Conflict
+
+    target = context.target()
+    paths = LocalCluster().paths
+    if target.is_local:
+        for suspended in wake(paths) if force else ():
+            say(f"the local cluster's {suspended} was suspended and goes on, to end in order")
+        record = _running(force)
+        if record is None:
+            # At most remains of a cluster are left, or one of another release, with which nothing can be agreed.
+            _stop_remains(force)
+            return
+        target = running_cluster(record)
+    with IrisClient.of(target) as client:
+        try:
+            with told_if_slow("waiting for the controller to stop what runs"):
+                stopped = client.stop_cluster(stop_jobs=force)
+        except Conflict as error:
+            raise Conflict(_refusal(client, str(error))) from None
+        except Unavailable:
+            if not (force and target.is_local):
+                raise
+            say("the local cluster's controller does not answer; ending it by signal")
+            kill_cluster(paths)
+            stopped = []
+        else:
+            if target.is_local:
+                _await_end(paths, force)
+    jobs = f" and {len(stopped)} job{'s' if len(stopped) > 1 else ''}" if stopped else ""
+    say(f"cluster {target.name}{jobs} stopped")
+
+
+cluster.add_command(worker)
+cluster.add_command(controller)
+
+
+def _await_end(paths: "LocalPaths", force: bool) -> None:
+    from iris.local.stop import kill_cluster, wait_stopped
+
+    try:
+        wait_stopped(paths, on_wait=say)
+    except Unavailable:
+        if not force:
+            raise
+        kill_cluster(paths)
+
+
+def _running(force: bool) -> "ClusterRecord | None":
+    """The local cluster that is there to be asked. Raises Conflict for one of another release, without `force`."""
+    from iris.local.start import LocalCluster
+    from rigging.errors import Conflict
+
+    try:
+        return LocalCluster().find()
+    except Conflict:
+        if not force:
+            raise
+        return None
+
+
+def _stop_remains(force: bool) -> None:
+    from iris.local.start import LocalCluster
+    from iris.local.state import lock_holder
+    from iris.local.stop import kill_cluster, locks_of
+    from rigging.errors import Unavailable
+
+    paths = LocalCluster().paths
+    holders = {what: lock_holder(lock) for what, lock in locks_of(paths).items()}
+    alive = [f"{what} (process {pid})" for what, pid in holders.items() if pid is not None]
+    if not alive:
+        if force:
+            kill_cluster(paths)  # tasks may have outlived all of them
+        say("no local cluster runs")
+    elif force:
+        kill_cluster(paths)
+        say(f"ended {' and '.join(alive)}")
+    else:
+        raise Unavailable(
+            f"{' and '.join(alive)} of the local cluster runs but does not answer; `iris cluster stop --force` ends it"
+        )
+
+
+def _refusal(client: "IrisClient", reason: str) -> str:
+    from iris.cluster.types import JobState
+
+    live = client.list_jobs(states=[JobState.PENDING, JobState.BUILDING, JobState.RUNNING])
+    if not live:
+        return reason
+    names = ", ".join(job.job_id for job in live[:_SHOWN_JOBS])
+    more = f" and {len(live) - _SHOWN_JOBS} more" if len(live) > _SHOWN_JOBS else ""
+    remedy = "stop them with `iris job stop`, or all with `iris cluster stop --force`"
+    return f"the cluster has live jobs: {names}{more}; {remedy}"

@@ -1,0 +1,1 @@
+"""`iris job`: run commands as jobs; list, follow and stop them."""

@@ -1,0 +1,243 @@
+"""`iris job run|list|logs|stop|summary`."""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from iris.cli.context import CliContext, pass_context
+from iris.cli.groups import SuggestingGroup
+from iris.cli.job.run import run
+from iris.cli.output import duration, moment, output, say, table
+from iris.cli.params import COUNT, LISTED, NAME, SECONDS_OR_ZERO
+from rigging.clock import unix_ms
+from rigging.errors import MarinError
+from rigging.printable import printable_line
+
+if TYPE_CHECKING:
+    from iris.client import JobStatus, TaskStatus
+
+_STATES: Final = (
+    "pending",
+    "building",
+    "running",
+    "succeeded",
+    "failed",
+    "killed",
+    "worker_failed",
+    "unschedulable",
+)
+_CHILDREN_LIMIT: Final = 1000
+
+
+@click.group(cls=SuggestingGroup)
+def job() -> None:
+    """Run commands as jobs; list, follow and stop them.
+
+    JOB is a job's id, with or without "/user/" in front; a task is JOB/INDEX.
+    """
+
+
+job.add_command(run)
+
+
+@job.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--state", "states", type=click.Choice(_STATES), multiple=True, help="Only jobs in this state.")
+@click.option("--user", type=NAME, help="Only this user's jobs.")
+@click.option("-n", "--limit", type=LISTED, default=50, show_default=True, help="At most so many.")
+@pass_context
+def list_command(context: CliContext, as_json: bool, states: tuple[str, ...], user: str | None, limit: int) -> None:
+    """List jobs, newest first, children below their parents."""
+    from iris.cluster.types import JobState
+
+    with context.client() as client:
+        wanted = [JobState[word.upper()] for word in states]
+        jobs = client.list_jobs(prefix=f"/{user}" if user else "", states=wanted, limit=limit)
+    ordered = in_tree_order(jobs)
+    now = unix_ms()
+    rows = [
+        [
+            "  " * depth + status.job_id,
+            status.state.word,
+            moment(status.submitted_at_ms, now),
+            duration(status.duration_seconds(now)),
+            tasks_text(status),
+            status.command,
+        ]
+        for depth, status in ordered
+    ]
+    columns = ("job", "state", "submitted", "duration", "tasks", "command")
+    if not rows and not as_json:
+        say("no jobs")
+    output(as_json).rows(
+        columns, rows, [status.to_json() for _, status in ordered], [_note(status) for _, status in ordered]
+    )
+
+
+def _note(status: "JobStatus") -> str:
+    """Why a job waits, or what is to be said of its end."""
+    return f"waits: {status.pending_reason}" if status.pending_reason else status.error
+
+
+def in_tree_order(jobs: Sequence["JobStatus"]) -> list[tuple[int, "JobStatus"]]:
+    """Jobs with their depth: the order given, but each child right below its parent (oldest child first)."""
+    by_id = {status.job_id: status for status in jobs}
+    children: dict[str, list[JobStatus]] = {}
+    for status in jobs:
+        if status.parent_id in by_id:
+            children.setdefault(status.parent_id, []).append(status)
+    ordered: list[tuple[int, JobStatus]] = []
+    # A stack, not recursion: the depth of a tree is the users' choice.
+    stack = [(0, status) for status in reversed(jobs) if status.parent_id not in by_id]
+    while stack:
+        depth, status = stack.pop()
+        ordered.append((depth, status))
+        below = sorted(children.get(status.job_id, []), key=lambda child: child.submitted_at_ms, reverse=True)
+        stack.extend((depth + 1, child) for child in below)
+    return ordered
+
+
+def tasks_text(status: "JobStatus") -> str:
+    """How many tasks are in which state, e.g. "3 running, 1 pending"; just the number when all agree with the job."""
+    counts = {state.word: count for state, count in status.task_counts.items() if count}
+    if len(counts) <= 1 and next(iter(counts), status.state.word) == status.state.word:
+        return str(status.replicas)
+    return ", ".join(f"{count} {word}" for word, count in counts.items())
+
+
+@job.command()
+@click.argument("name", metavar="JOB|TASK")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
+@click.option("--since-seconds", type=SECONDS_OR_ZERO, metavar="N", help="Only what was printed in the last N seconds.")
+@click.option("--max-lines", type=COUNT, metavar="N", help="Only the last N lines.")
+@click.option("--no-tail", is_flag=True, help="With --max-lines: the first N lines.")
+@click.option(
+    "--include-children/--no-include-children", " /--no-children", "include_children", default=True,
+    show_default=True, help="Show the output of child jobs too.",
+)  # fmt: skip
+@pass_context
+def logs(
+    context: CliContext,
+    name: str,
+    follow: bool,
+    since_seconds: float | None,
+    max_lines: int | None,
+    no_tail: bool,
+    include_children: bool,
+) -> None:
+    """Print what a job or one task of it printed."""
+    from iris.cli.job.ids import find_job_or_task
+    from iris.client.logs.printer import LogPrinter
+
+    with context.client() as client:
+        status, found = find_job_or_task(client, name)
+        printer = LogPrinter(status.job_id, prefix_own=found == status.job_id and status.replicas > 1)
+        lines = client.fetch_task_logs(
+            found,
+            since=max(0.0, time.time() - since_seconds) if since_seconds is not None else 0,
+            max_lines=max_lines or 0,
+            from_start=no_tail or not max_lines,
+            follow=follow,
+            include_children=include_children,
+        )
+        for line in lines:
+            printer.write(line)
+        printer.finish()
+
+
+@job.command()
+@click.argument("names", metavar="JOB...", nargs=-1, required=True)
+@click.option("--include-children/--no-include-children", default=True, show_default=True, help="Stop child jobs too.")
+@pass_context
+def stop(context: CliContext, names: tuple[str, ...], include_children: bool) -> None:
+    """Stop jobs and their child jobs, and wait until they are gone.
+
+    A name that is wrong is told, and the command then fails; the other jobs are stopped.
+    """
+    from iris.cli.job.ids import find_jobs
+    from iris.cli.job.stopping import await_stops
+
+    with context.client() as client:
+        found, denied, wrong = find_jobs(client, names)
+        for status in found:
+            if status.is_terminal:
+                say(f"job {status.job_id} had {status.state.word} before")
+        # What may not be read is asked for, too: the refusal then says what was wanted.
+        live = [*(status.job_id for status in found if not status.is_terminal), *denied]
+        results = client.stop_many(live, "stopped by `iris job stop`", include_children=include_children)
+        for job_id, line in zip(live, await_stops(client, results), strict=True):
+            say(f"job {job_id}{line}")
+        wrong += [result for result in results if isinstance(result, MarinError)]
+        for error in wrong[:-1]:
+            say(str(error))
+        if wrong:
+            raise wrong[-1]
+
+
+@job.command()
+@click.argument("name", metavar="JOB")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@pass_context
+def summary(context: CliContext, name: str, as_json: bool) -> None:
+    """Show a job: its tasks, their attempts and how those ended, what it waits for, its child jobs."""
+    from iris.cli.job.ids import find_job
+
+    with context.client() as client:
+        status = find_job(client, name)
+        tasks = client.list_tasks(status.job_id)
+        below = client.list_jobs(prefix=status.job_id, limit=_CHILDREN_LIMIT)
+    tree = in_tree_order([status, *(child for child in below if child.job_id != status.job_id)])
+    record = {**_nested(tree), "tasks": [task.to_json() for task in tasks]}
+    output(as_json).record(_summary_lines(status, tasks, tree), record)
+
+
+def _nested(tree: Sequence[tuple[int, "JobStatus"]]) -> dict[str, Any]:
+    """The tree as nested records; the first entry is the root."""
+    path: list[dict[str, Any]] = []
+    for depth, status in tree:
+        record: dict[str, Any] = {**status.to_json(), "children": []}
+        del path[depth:]
+        if path:
+            path[-1]["children"].append(record)
+        path.append(record)
+    return path[0]
+
+
+def _summary_lines(
+    status: "JobStatus", tasks: Sequence["TaskStatus"], tree: Sequence[tuple[int, "JobStatus"]]
+) -> list[str]:
+    now = unix_ms()
+    facts = [
+        ("job", status.job_id),
+        ("state", status.state.word),
+        ("command", printable_line(status.command)),
+        ("submitted", moment(status.submitted_at_ms, now)),
+        ("started", moment(status.started_at_ms, now)),
+        ("finished", moment(status.finished_at_ms, now)),
+        ("duration", duration(status.duration_seconds(now))),
+        ("waits", status.pending_reason),
+        ("failed", f"{status.failed_tasks} of {status.replicas} tasks" if status.failed_tasks else ""),
+        ("error", status.error),
+        ("decided by", status.deciding_task_id if status.state.word != "succeeded" else ""),
+    ]
+    lines = [f"{label + ':':<12}{text}" for label, text in facts if text and text != "-"]
+    rows = [
+        [
+            task.task_id.rpartition("/")[2],
+            task.state.word,
+            str(task.attempt) if task.attempt >= 0 else "-",
+            task.worker_id or "-",
+            duration(task.duration_seconds(now)),
+            task.error or task.pending_reason,
+        ]
+        for task in tasks
+    ]
+    lines += ["", *table(("task", "state", "attempt", "worker", "duration", "error or reason"), rows)]
+    causes = [f"  task {task.task_id.rpartition('/')[2]}: {cause}" for task in tasks for cause in task.causes]
+    lines += ["", "ended attempts:", *causes] if causes else []
+    silent = [f"  {attempt}" for task in tasks for attempt in task.silent]
+    lines += ["", "out of reach:", *silent] if silent else []
+    children = [f"{'  ' * depth}{child.job_id}  {child.state.word}" for depth, child in tree[1:]]
+    return lines + (["", "child jobs:", *children] if children else [])

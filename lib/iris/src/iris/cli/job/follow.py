@@ -1,0 +1,180 @@
+"""Following a job: its output, why it waits, how it ended, and what Ctrl-C does."""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from iris.cli import exit_codes
+from iris.cli.job.phases import PhaseTeller
+from iris.cli.job.stopping import await_stop
+from iris.cli.output import duration, say, settle_stdout
+from iris.client import ControllerUnreachable
+from iris.client.job import LogThread
+from iris.client.logs.own_output import shown_already
+from iris.client.logs.printer import LogPrinter
+from iris.cluster.types import JobState
+from rigging.clock import unix_ms
+from rigging.errors import MarinError, NotFound
+
+if TYPE_CHECKING:
+    from iris.client import IrisClient, JobStatus
+
+_PENDING_POLL_SECONDS: Final = 1.0
+_RUNNING_POLL_SECONDS: Final = 30.0
+_OUTPUT_PATIENCE_SECONDS: Final = 15.0
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked this command to end. Not an Exception: nothing on the way may swallow it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Follower:
+    """One followed job.
+
+    Args:
+        terminate_on_exit: Whether a signal to this command stops the job.
+    """
+
+    def __init__(self, client: "IrisClient", *, terminate_on_exit: bool) -> None:
+        self._client = client
+        self._terminate_on_exit = terminate_on_exit
+        self._phases = PhaseTeller()
+
+    @contextlib.contextmanager
+    def guard_submission(self, expected_id: str) -> Iterator[None]:
+        """A signal during the submission must not leave a job behind that nobody was told of."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # What is ignored stays ignored: nohup, and jobs a shell runs in the background, rely on it.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, _interrupt)
+        begin_ms = unix_ms()
+        try:
+            yield
+        except Interrupted as interrupted:
+            self._take_back(expected_id, begin_ms)
+            leave(128 + interrupted.number)
+
+    def _take_back(self, job_id: str, begin_ms: int) -> None:
+        try:
+            # A live job of that name may be an older one, which is the reason why this one was about to be refused.
+            if not self._client.connection.found or self._client.status(job_id).submitted_at_ms < begin_ms:
+                say("interrupted; nothing was submitted")
+                return
+            self._client.stop(job_id, "interrupted while it was submitted")
+            say(f"interrupted; job {job_id} stopped")
+        except NotFound:
+            say("interrupted; nothing was submitted")
+        except (MarinError, Interrupted):
+            say(f"interrupted; job {job_id} may run: `iris job stop {job_id}` stops it")
+
+    def follow(self, job_id: str, *, replicas: int) -> int:
+        """Show the job until it has ended; returns the exit code for the command."""
+        silent = shown_already(job_id, os.environ)
+        printer = LogPrinter(job_id, prefix_own=replicas > 1, on_retry=_tell_retry, silent=silent)
+        output = LogThread(self._client, job_id, printer)
+        try:
+            status = self._wait(job_id)
+            # The stream ends by itself once everything is sent.
+            if not output.join(_OUTPUT_PATIENCE_SECONDS):
+                say(f"some output may be missing here; all of it: `iris job logs {job_id}`")
+        except Interrupted as interrupted:
+            self._on_interrupt(job_id, interrupted.number, output)
+        except ControllerUnreachable as error:
+            output.stop()
+            say(f"{error}; job {job_id} may go on: `iris job logs -f {job_id}` follows it")
+            leave(exit_codes.GONE_WHILE_WAITING)
+        if output.error is not None:
+            say(f"the output ended early: {output.error}; all of it: `iris job logs {job_id}`")
+        say(describe_end(status))
+        settle_stdout()
+        if output.unwritten:
+            say(f"output is missing here ({output.unwritten}); all of it: `iris job logs {job_id}`")
+            return exit_code_of_job(status) or exit_codes.FAILURE
+        return exit_code_of_job(status)
+
+    def _wait(self, job_id: str) -> "JobStatus":
+        seconds = _PENDING_POLL_SECONDS
+        while True:
+            statuses, done = self._client.poll_jobs([job_id], seconds=seconds)
+            status = statuses[0]
+            if done:
+                return status
+            line = self._phases.tell(status, time.monotonic())
+            if line:
+                say(line)
+            runs = status.state is JobState.RUNNING and not status.pending_reason
+            seconds = _RUNNING_POLL_SECONDS if runs else _PENDING_POLL_SECONDS
+
+    def _on_interrupt(self, job_id: str, number: int, output: LogThread) -> NoReturn:
+        code = 128 + number
+        if not self._terminate_on_exit:
+            output.stop()
+            say(f"job {job_id} goes on; `iris job logs -f {job_id}` follows it, `iris job stop {job_id}` stops it")
+            leave(code)
+        try:
+            say(f"stopping job {job_id} (Ctrl-C again: leave at once)")
+            stopped = self._client.stop(job_id, f"stopped by {signal.Signals(number).name} to `iris job run`")
+            how = await_stop(self._client, stopped)
+            if not stopped.job_ids:
+                how = f"had {self._client.status(job_id).state.word}"
+            output.join(0.0 if stopped.silent else _OUTPUT_PATIENCE_SECONDS)
+            say(f"job {job_id} {how}")
+        except Interrupted:
+            output.stop()
+            say(f"left; job {job_id} may still run: `iris job stop {job_id}` stops it")
+        except MarinError as error:
+            output.stop()
+            say(f"could not see job {job_id} stop: {error}; `iris job stop {job_id}` stops it")
+        leave(code)
+
+
+def describe_end(status: "JobStatus") -> str:
+    """One line: how the job ended, and on failure why, which task decided it and where its output is."""
+    took = duration(status.duration_seconds(unix_ms()))
+    job = f"job {status.job_id}"
+    if status.state is JobState.SUCCEEDED:
+        line = f"{job} succeeded" + (f" in {took}" if status.started_at_ms else "")
+        if status.failed_tasks:
+            failed = f"{status.failed_tasks} of {status.replicas} tasks failed"
+            line += f", though {failed}: `iris job summary {status.job_id}`"
+        return line
+    # The whole of a long error is in the task's output, which has just been shown.
+    first, _, rest = status.error.partition("\n")
+    why = f": {first}{' ...' if rest else ''}" if first else ""
+    task = f" (task {status.deciding_task_id})" if status.deciding_task_id and status.replicas > 1 else ""
+    after = f" after {took}" if status.started_at_ms else ""
+    return f"{job} {status.state.word}{after}{why}{task}; its output: `iris job logs {status.job_id}`"
+
+
+def exit_code_of_job(status: "JobStatus") -> int:
+    """The command's own exit code; 128 + n for signal n; 1 when it never came to one."""
+    if status.state is JobState.SUCCEEDED:
+        return exit_codes.OK
+    if status.exit_signal:
+        return 128 + status.exit_signal
+    return status.exit_code or exit_codes.FAILURE
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of handlers
+    raise Interrupted(number)
+
+
+def _tell_retry(task_id: str, attempt: int) -> None:
+    say(f"task {task_id} starts again (attempt {attempt})")
+
+
+def leave(code: int) -> NoReturn:
+    """End now: a thread may still be in a call that nobody waits for."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

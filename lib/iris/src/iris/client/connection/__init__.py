@@ -1,0 +1,1 @@
+"""Reaching the controller: discovery, calls, streams, conversion to and from the wire."""

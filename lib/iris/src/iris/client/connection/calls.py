@@ -1,0 +1,133 @@
+"""Submitting, stopping and waiting: by calls of their own, or through the session that a busy client has."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import grpc
+
+from iris.client.connection.connection import Call, Connection
+from iris.client.connection.session import Ends, Session, error_of
+from iris.client.connection.streams import open_stream
+from iris.client.errors import ControllerUnreachable
+from iris.rpc import iris_pb2 as pb
+from iris.rpc.iris_pb2_grpc import ClientServiceStub
+from rigging.errors import MarinError
+
+_ALONE: Final = 2
+"""So many calls go by themselves: a command that submits one job needs no session."""
+_CALLS_PER_SECOND: Final = 100
+"""As slow as a controller may be when very many calls are made together."""
+
+Reply = TypeVar("Reply")
+
+
+class JobCalls:
+    """The calls of one connection that are made often. Thread-safe.
+
+    Args:
+        lends: The waits of this process lend its cpu to its children, which only calls of their own can say.
+    """
+
+    def __init__(self, connection: Connection, *, lends: bool = False) -> None:
+        self._connection = connection
+        self._lends = lends
+        self._lock = threading.Lock()
+        self._ends = Ends()
+        self._alone = _ALONE
+        self._session: tuple[ClientServiceStub, Session] | None = None
+        self._lacking: ClientServiceStub | None = None  # a controller without sessions
+
+    def submit(self, requests: Sequence[pb.SubmitJobRequest]) -> list[pb.SubmitJobResponse | MarinError]:
+        """Submit these jobs, each with its idempotency key; what became of each.
+
+        Raises ControllerUnreachable; then some may be stored, and the same keys find them.
+        """
+        if len(requests) > 1 or not self._goes_alone():
+            calls = [pb.ClientCall(submit=request) for request in requests]
+            replies = self._by_session(calls)
+            if replies is not None:
+                return [error_of(reply.error) if reply.HasField("error") else reply.submitted for reply in replies]
+        return [self._submit_alone(request) for request in requests]
+
+    def stop(self, requests: Sequence[pb.StopJobRequest]) -> list[pb.StopJobResponse | MarinError]:
+        """Stop these jobs; what became of each. Raises ControllerUnreachable."""
+        if len(requests) > 1 or self._is_open():
+            replies = self._by_session([pb.ClientCall(stop=request) for request in requests])
+            if replies is not None:
+                return [error_of(reply.error) if reply.HasField("error") else reply.stopped for reply in replies]
+        return [self._stop_alone(request) for request in requests]
+
+    def wait(
+        self, jobs: Sequence[tuple[str, str]], *, any_of_them: bool, seconds: float
+    ) -> tuple[dict[str, pb.JobStatus], bool] | None:
+        """As `Session.wait`; None when this wait is to be a call of its own.
+
+        Raises MarinError as a call of its own would.
+        """
+        if self._lends or not (self._is_open() or not self._goes_alone()):
+            return None
+
+        return self._run_in_session(lambda session: session.wait(jobs, any_of_them=any_of_them, timeout=seconds))
+
+    def _goes_alone(self) -> bool:
+        with self._lock:
+            self._alone -= 1
+            return self._alone >= 0
+
+    def _is_open(self) -> bool:
+        session = self._session
+        return session is not None and not session[1].is_over
+
+    def _by_session(self, calls: Sequence[pb.ClientCall]) -> list[pb.ClientReply] | None:
+        extra = len(calls) / _CALLS_PER_SECOND
+        return self._run_in_session(lambda session: session.call(calls, self._connection.current().timeout + extra))
+
+    def _run_in_session(self, work: Callable[[Session], Reply]) -> Reply | None:
+        """Do this with the session, again and again while the controller is away; None: it knows no sessions."""
+
+        def run(call: Call) -> Reply | None:
+            session = self._open(call)
+            if session is None:
+                return None
+            try:
+                return work(session)
+            except grpc.RpcError as error:
+                if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                    raise
+                self._lacking = call.clients  # an older release: each call goes by itself
+                return None
+
+        return self._connection.run(run)
+
+    def _open(self, call: Call) -> Session | None:
+        """The session on this channel, begun when there is none; None when the controller knows no sessions."""
+        with self._lock:
+            if self._lacking is call.clients:
+                return None
+            known = self._session
+            if known is not None and known[0] is call.clients and not known[1].is_over:
+                return known[1]
+            stream = open_stream(call.socket, call.clients, call.metadata, call.timeout)
+            session = Session(stream, self._ends)
+            if known is not None and known[1].close in call.closing:
+                call.closing.remove(known[1].close)
+            self._session = (call.clients, session)
+            call.closing.append(session.close)
+            return session
+
+    def _submit_alone(self, request: pb.SubmitJobRequest) -> pb.SubmitJobResponse | MarinError:
+        try:
+            return self._connection.run(lambda c: c.jobs.SubmitJob(request, timeout=c.timeout, metadata=c.metadata))
+        except MarinError as error:
+            if isinstance(error, ControllerUnreachable):
+                raise
+            return error
+
+    def _stop_alone(self, request: pb.StopJobRequest) -> pb.StopJobResponse | MarinError:
+        try:
+            return self._connection.run(lambda c: c.jobs.StopJob(request, timeout=c.timeout, metadata=c.metadata))
+        except MarinError as error:
+            if isinstance(error, ControllerUnreachable):
+                raise
+            return error

@@ -1,0 +1,1 @@
+"""The output of jobs: fetched, followed, printed."""

@@ -1,0 +1,140 @@
+"""Reading logs over interruptions: a stream that broke goes on where it was, with no line lost or repeated."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import grpc
+
+from iris.client.connection.connection import Connection, is_away
+from iris.client.connection.wire import log_lines
+from iris.client.types import LogLine
+from iris.rpc import iris_pb2 as pb
+from iris.rpc.status_map import from_rpc_error
+
+
+@dataclass(frozen=True, slots=True)
+class LogQuery:
+    """Which lines to read.
+
+    Args:
+        id: A job or one task.
+        include_children: Also the jobs below it.
+        since_ms: Unix time in ms; 0 from the start.
+        max_lines: 0 for all.
+        from_start: Take the first `max_lines`, not the last.
+        follow: Go on until the job has ended and everything is sent.
+    """
+
+    id: str
+    include_children: bool = False
+    since_ms: int = 0
+    max_lines: int = 0
+    from_start: bool = False
+    follow: bool = False
+
+    def to_wire(self) -> pb.FetchLogsRequest:
+        """The wire form."""
+        return pb.FetchLogsRequest(
+            id=self.id,
+            include_children=self.include_children,
+            since_ms=self.since_ms,
+            max_lines=self.max_lines,
+            from_start=self.from_start,
+            follow=self.follow,
+        )
+
+
+def read_logs(connection: Connection, query: LogQuery) -> Iterator[LogLine]:
+    """Yield the lines of a query; closing the iterator ends the call.
+
+    Raises:
+        NotFound: No such job or task.
+        ControllerUnreachable: The controller stayed away.
+    """
+    memory = ReplayFilter(query)
+    patience = connection.patience()
+    while True:
+        current = connection.current()
+        # A call without a deadline: keepalive notices a dead controller.
+        stream = current.jobs.FetchLogs(
+            memory.next_query().to_wire(), metadata=current.metadata, timeout=None if query.follow else current.timeout
+        )
+        try:
+            for batch in stream:
+                connection.note_answer()
+                patience.reset()
+                for line in log_lines(batch):
+                    if memory.is_new(line):
+                        yield line
+                        # In the middle of a message: after an interruption more was asked for than is wanted.
+                        if memory.is_complete():
+                            return
+            return
+        except grpc.RpcError as error:
+            if not is_away(error):
+                raise from_rpc_error(error) from None
+            patience.pause(error)
+        finally:
+            stream.cancel()
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was delivered of one attempt: the first line, how many in all, and how many of them came again."""
+
+    first: LogLine
+    count: int
+    replayed: int
+
+
+class ReplayFilter:
+    """Tells new lines from those that a repeated query sends again.
+
+    The log of an attempt only grows, so after the first line delivered of it the same number of lines is skipped.
+    """
+
+    def __init__(self, query: LogQuery) -> None:
+        self._query = query
+        self._seen: dict[tuple[str, int], _Seen] = {}
+        self._earliest_ms = 0
+        self._delivered = 0
+        self._interrupted = False
+
+    def next_query(self) -> LogQuery:
+        """The query to send now: after an interruption, one that begins at or before the first line delivered."""
+        if not self._seen:
+            return self._query
+        self._interrupted = True
+        for seen in self._seen.values():
+            seen.replayed = 0
+        # The tail was cut once; later queries begin where it did.
+        since_ms = self._earliest_ms if self._cut_tail() else self._query.since_ms
+        return replace(self._query, since_ms=since_ms, max_lines=0, from_start=True)
+
+    def is_new(self, line: LogLine) -> bool:
+        """Whether the line was not delivered yet; it counts as delivered from now on."""
+        key = (line.task_id, line.attempt)
+        seen = self._seen.get(key)
+        if seen is None:
+            if self._interrupted and self._cut_tail() and line.at_ms < self._earliest_ms:
+                return False
+            self._seen[key] = _Seen(line, 1, 1)
+            self._earliest_ms = min(self._earliest_ms, line.at_ms) if self._delivered else line.at_ms
+            self._delivered += 1
+            return True
+        if seen.replayed == 0 and line != seen.first:
+            return False
+        seen.replayed += 1
+        if seen.replayed <= seen.count:
+            return False
+        seen.count = seen.replayed
+        self._delivered += 1
+        return True
+
+    def is_complete(self) -> bool:
+        """Whether a limited query has all its lines (an interrupted one is repeated without the limit)."""
+        query = self._query
+        return bool(query.max_lines and query.from_start and not query.follow and self._delivered >= query.max_lines)
+
+    def _cut_tail(self) -> bool:
+        return bool(self._query.max_lines and not self._query.from_start)

@@ -1,0 +1,220 @@
+"""What a workspace says about its packages (pyproject.toml, uv.lock, requirements.txt) and its Python."""
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Final
+
+from iris.domain.python_version import is_python_request
+from iris.domain.runtime import PackageSource
+from iris.python_tools.requirements import file_target, named_paths
+from rigging.errors import InvalidRequest
+from rigging.project_needs import normalized
+
+LOCK_FILE: Final = "uv.lock"
+PROJECT_FILE: Final = "pyproject.toml"
+REQUIREMENTS_FILE: Final = "requirements.txt"
+PYTHON_VERSION_FILE: Final = ".python-version"
+METADATA_FILES: Final = (PROJECT_FILE, "uv.toml", PYTHON_VERSION_FILE, "setup.py", "setup.cfg")
+"""What says which packages a project needs, as long as nothing must be built to know it."""
+
+_FILE_URL: Final = re.compile(r"@\s*file:", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDependency:
+    """A package, an archive or a requirements file that is named by its path.
+
+    Args:
+        name: Of the dependency, for people.
+        written: The path as it is written.
+        target: Where it is.
+        origin: The file that names it.
+    """
+
+    name: str
+    written: str
+    target: Path
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What a workspace says about its packages and its Python.
+
+    Args:
+        packages: LOCK, REQUIREMENTS, or NONE when it says nothing.
+        locked: Whether there is a uv.lock; without one the project is locked when it is submitted.
+        requires_python: Of the root project; empty: any.
+        python_version: What .python-version says; empty without one.
+        extras: Normalized names of its optional-dependency groups; None: only a build could tell.
+        dependencies: All that are named by their paths, members of the workspace aside.
+        builds: Whether something must be built to know what it needs.
+    """
+
+    root: Path
+    packages: PackageSource = PackageSource.NONE
+    locked: bool = False
+    requires_python: str = ""
+    python_version: str = ""
+    extras: frozenset[str] | None = frozenset()
+    dependencies: tuple[LocalDependency, ...] = ()
+    builds: bool = False
+
+
+def read_project(root: Path, *, same_machine: bool = False) -> Project:
+    """Read what the workspace at `root` (a resolved path) says.
+
+    Args:
+        same_machine: Whether jobs run on this machine, where absolute paths hold.
+
+    Raises:
+        InvalidRequest: A file cannot be read, or names a dependency in a way that no other machine could follow.
+    """
+    version = _python_version(root)
+    table = _load(root / PROJECT_FILE)
+    if table is None or "project" not in table:
+        if not (root / REQUIREMENTS_FILE).is_file():
+            return Project(root, python_version=version)
+        found = tuple(_checked(_from_requirements(root / REQUIREMENTS_FILE), same_machine))
+        return Project(root, PackageSource.REQUIREMENTS, python_version=version, dependencies=found)
+    tables = {root: table, **_members(root, table)}
+    locked = (root / LOCK_FILE).is_file()
+    known: dict[Path, dict[str, Any] | None] = dict(tables)
+    sources = list(_from_tables(tables, root, known))
+    if locked:
+        sources = list(_from_lock(root, members=set(tables)))
+    return Project(
+        root,
+        PackageSource.LOCK,
+        locked=locked,
+        requires_python=str(table["project"].get("requires-python", "")),
+        python_version=version,
+        extras=_extras(tables.values()),
+        dependencies=tuple(_checked(sources, same_machine)),
+        builds=any(not _is_static(found) for found in known.values()),
+    )
+
+
+def _python_version(root: Path) -> str:
+    path = root / PYTHON_VERSION_FILE
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"{path} cannot be read: {error}") from None
+    first = next((line for line in lines if line and not line.startswith("#")), "")
+    version = re.sub(r"^(cpython|python)[-@]?(?=\d)", "", first.lower())
+    # Version managers write names of environments there, too, which mean nothing elsewhere; uv passes over them, too.
+    return version if is_python_request(version) else ""
+
+
+def _load(path: Path) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"{path} cannot be read: {error}") from None
+
+
+def _members(root: Path, table: Mapping[str, Any]) -> dict[Path, dict[str, Any]]:
+    settings = table.get("tool", {}).get("uv", {}).get("workspace", {})
+    excluded = [str(pattern) for pattern in settings.get("exclude", [])]
+    found: dict[Path, dict[str, Any]] = {}
+    for pattern in settings.get("members", []):
+        for path in sorted(root.glob(str(pattern))):
+            if any(fnmatch(path.relative_to(root).as_posix(), exclude) for exclude in excluded):
+                continue
+            member = _load(path / PROJECT_FILE)
+            if member is not None:
+                found[path] = member
+    return found
+
+
+def _extras(tables: Iterable[Mapping[str, Any]]) -> frozenset[str] | None:
+    projects = [table.get("project", {}) for table in tables]
+    if any("optional-dependencies" in project.get("dynamic", []) for project in projects):
+        return None
+    return frozenset(normalized(name) for project in projects for name in project.get("optional-dependencies", {}))
+
+
+def _is_static(table: Mapping[str, Any] | None) -> bool:
+    return table is not None and "project" in table and not table["project"].get("dynamic")
+
+
+def _from_tables(
+    tables: Mapping[Path, Mapping[str, Any]], root: Path, known: dict[Path, dict[str, Any] | None]
+) -> Iterator[LocalDependency]:
+    """What pyproject files name by path, and what the projects found there name."""
+    for directory, table in tables.items():
+        origin = os.path.relpath(directory / PROJECT_FILE, root)
+        yield from _file_urls(table, origin)
+        sources = table.get("tool", {}).get("uv", {}).get("sources", {})
+        for name, entries in sources.items():
+            for entry in entries if isinstance(entries, list) else [entries]:
+                if not isinstance(entry, dict) or not isinstance(entry.get("path"), str):
+                    continue
+                found = _local(name, entry["path"], directory, origin)
+                yield found
+                if found.target not in known and found.target.is_dir():
+                    known[found.target] = inner = _load(found.target / PROJECT_FILE)
+                    yield from _from_tables({found.target: inner or {}}, root, known)
+
+
+def _file_urls(table: Mapping[str, Any], origin: str) -> Iterator[LocalDependency]:
+    project = table.get("project", {})
+    groups = [project.get("dependencies", []), *project.get("optional-dependencies", {}).values()]
+    for requirement in (text for group in groups for text in group if isinstance(text, str)):
+        if _FILE_URL.search(requirement):
+            name, _, url = requirement.partition("@")
+            url = url.partition(";")[0].strip()
+            yield LocalDependency(name.strip(), url, file_target(url, Path("/")), origin)
+
+
+def _from_lock(root: Path, members: set[Path]) -> Iterator[LocalDependency]:
+    lock = _load(root / LOCK_FILE) or {}
+    for package in lock.get("package", []):
+        source = package.get("source", {})
+        written = next((source[key] for key in ("editable", "directory", "virtual", "path") if key in source), None)
+        if written is None and "://" not in source.get("registry", "://"):
+            written = source["registry"]
+        if written is None:
+            continue
+        found = _local(str(package.get("name", "?")), str(written), root, LOCK_FILE)
+        if found.target not in members and found.target != root:
+            yield found
+
+
+def _from_requirements(path: Path) -> Iterator[LocalDependency]:
+    for found in named_paths(path):
+        yield LocalDependency(found.written, found.written, found.target, found.origin)
+
+
+def _local(name: str, written: str, directory: Path, origin: str) -> LocalDependency:
+    return LocalDependency(name, written, Path(os.path.normpath(directory / written)), origin)
+
+
+def _checked(dependencies: Iterable[LocalDependency], same_machine: bool) -> Iterator[LocalDependency]:
+    seen: set[Path] = set()
+    for found in dependencies:
+        where = f"{found.name} in {found.origin} is at {found.written!r}"
+        if found.written.startswith("~") or (not same_machine and _is_absolute(found.written)):
+            raise InvalidRequest(
+                f"{where}, which another machine has not: write a path relative to that file, e.g. '../mylib', so that "
+                "it can go along with the job"
+            )
+        if not found.target.exists():
+            raise InvalidRequest(f"{where}, and there is no {found.target}; it cannot go along with the job")
+        if found.target not in seen:
+            seen.add(found.target)
+            yield found
+
+
+def _is_absolute(written: str) -> bool:
+    return os.path.isabs(written) or written.lower().startswith("file:")

@@ -1,0 +1,140 @@
+"""Which Python and which packages a job gets: decided from what its workspace says and from where it is submitted."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from iris.client.submission.project import PROJECT_FILE, PYTHON_VERSION_FILE, Project
+from iris.domain.python_version import fits, minor
+from iris.domain.runtime import PackageSource, TaskRuntime
+from rigging.errors import InvalidRequest
+from rigging.project_needs import normalized
+
+
+@dataclass(frozen=True, slots=True)
+class PythonEnvironment:
+    """An interpreter with its packages.
+
+    Args:
+        prefix: The directory of the virtual environment, or of the installation.
+        version: "3.12.4".
+        interpreter: The program, without links.
+    """
+
+    prefix: str
+    version: str
+    interpreter: str
+
+
+@dataclass(frozen=True, slots=True)
+class Submitting:
+    """From where jobs are submitted.
+
+    Args:
+        own: Of this process; callables come from it.
+        shell: Of the shell that a command was typed in: its active environment, else the same.
+        same_machine: Whether the cluster's workers see this machine's files: the local cluster.
+    """
+
+    own: PythonEnvironment
+    shell: PythonEnvironment
+    same_machine: bool
+
+
+def submitting_from(environ: Mapping[str, str], *, same_machine: bool) -> Submitting:
+    """This process and its shell."""
+    own = PythonEnvironment(sys.prefix, ".".join(map(str, sys.version_info[:3])), os.path.realpath(sys.executable))
+    active = environ.get("VIRTUAL_ENV", "")
+    shell = _environment_at(active) if active and os.path.abspath(active) != os.path.abspath(sys.prefix) else None
+    return Submitting(own, shell or own, same_machine)
+
+
+def _environment_at(prefix: str) -> PythonEnvironment | None:
+    """The virtual environment in a directory; None when there is none."""
+    try:
+        lines = Path(prefix, "pyvenv.cfg").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    python = os.path.join(os.path.abspath(prefix), "bin", "python")
+    values = {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
+    version = values.get("version_info") or values.get("version") or ""
+    if not version or not os.path.exists(python):
+        return None
+    return PythonEnvironment(os.path.abspath(prefix), ".".join(version.split(".")[:3]), os.path.realpath(python))
+
+
+def choose_runtime(project: Project | None, here: Submitting, *, is_callable: bool) -> tuple[TaskRuntime, str]:
+    """The runtime of a job without its directories, and what the user should be told about it (empty: nothing).
+
+    Args:
+        project: What its workspace says; None: it has none.
+        is_callable: A pickled callable, which only the Python that pickled it can read; else a command.
+
+    Raises:
+        InvalidRequest: There is no way to know what the job needs, or its Python can never do.
+    """
+    python, origin = _python_request(project, here, is_callable)
+    environment = here.own if is_callable else here.shell
+    other = f"Python {python}, as {origin} says: yours is {environment.version}"
+    interpreter = here.own.interpreter if here.same_machine else ""
+    if project is not None and project.packages is not PackageSource.NONE:
+        told = "" if fits(environment.version, python) else other
+        return TaskRuntime(python=python, packages=project.packages, interpreter=interpreter), told
+    if here.same_machine and fits(environment.version, python):
+        why = "no workspace" if project is None else "no uv.lock, pyproject.toml or requirements.txt"
+        runtime = TaskRuntime(
+            python=python,
+            packages=PackageSource.SUBMITTER,
+            environment_path=environment.prefix,
+            interpreter=environment.interpreter,
+        )
+        return runtime, f"{why}: using your environment {environment.prefix} (local cluster only)"
+    bare = TaskRuntime(python=python, packages=PackageSource.NONE, interpreter=interpreter)
+    if project is None:
+        return bare, ""
+    if here.same_machine:
+        return bare, f"without packages and with {other}"
+    raise InvalidRequest(
+        f"the workspace {project.root} does not say which packages its jobs need: add a uv.lock, a pyproject.toml with "
+        "[project] or a requirements.txt (an empty one will do), or send no files (--no-workspace); only the local "
+        f"cluster could use your environment {environment.prefix}"
+    )
+
+
+def _python_request(project: Project | None, here: Submitting, is_callable: bool) -> tuple[str, str]:
+    """The version or specifiers of a job, and which file asks for that; empty: none does."""
+    version = here.own.version if is_callable else here.shell.version
+    if project is None:
+        return minor(version), ""
+    required = project.requires_python.replace(" ", "")
+    if is_callable:
+        if not fits(version, required):
+            raise InvalidRequest(
+                f"this callable comes from Python {version} and runs on {minor(version)}, but the project "
+                f"{project.root} requires Python {required}: submit it from such a Python"
+            )
+        return minor(version), ""
+    if project.python_version:
+        return project.python_version, str(project.root / PYTHON_VERSION_FILE)
+    if fits(version, required):
+        return minor(version), ""
+    return required, f"requires-python of {project.root / PROJECT_FILE}"
+
+
+def check_extras(extras: Sequence[str], project: Project | None) -> None:
+    """Raise InvalidRequest for an extra that the workspace does not define; the message names those it does."""
+    if not extras:
+        return
+    if project is None or project.packages is not PackageSource.LOCK:
+        where = "it has no workspace" if project is None else f"the workspace {project.root} has none"
+        raise InvalidRequest(
+            f"extra {extras[0]!r}: extras are optional dependencies of a pyproject.toml, and the job has none: {where}"
+        )
+    if project.extras is None:
+        return
+    for extra in extras:
+        if normalized(extra) not in project.extras:
+            known = ", ".join(sorted(project.extras)) or "none"
+            raise InvalidRequest(f"extra {extra!r} is not defined by {project.root}; its extras: {known}")

@@ -1,0 +1,304 @@
+"""From what the user asks for to a request: names, inherited environment, bundle, pickled callables."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from iris.client.connection.calls import JobCalls
+from iris.client.connection.connection import Connection
+from iris.client.connection.wire import JobRequest, RequestWriter
+from iris.client.errors import JobAlreadyExists
+from iris.client.job_env import JobEnv
+from iris.client.plan import JobPlan, checked_plans
+from iris.client.submission.bundle import blob_digest, upload_bundle, upload_messages
+from iris.client.submission.job_workspace import JobWorkspace
+from iris.cluster.constraints import validate_constraint
+from iris.cluster.types import (
+    Entrypoint,
+    EnvironmentSpec,
+    ExistingJobPolicy,
+    JobName,
+    PriorityBand,
+)
+from iris.domain.entities import MAX_FENCE_AFTER_MS
+from iris.domain.resources import Device
+from iris.domain.tpu import SLICE_ATTRIBUTE, slice_hosts, whole_slices
+from iris.rpc import iris_pb2 as pb
+from iris.user_name import default_user
+from rigging.arguments import check_text, check_type
+from rigging.errors import AlreadyExists, Conflict, InvalidRequest, MarinError
+from rigging.quantities import check_count, check_seconds
+
+FORWARDED_PREFIX: Final = "MARIN_"
+"""Variables that every job gets from its submitter, unless the job sets them: where data lives must not change."""
+
+INLINE_PAYLOAD_BYTES: Final = 1024 * 1024
+
+logger = logging.getLogger(__name__)
+
+_SHORTEST_S: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job that is stored, and the key that finds it again."""
+
+    job_id: str
+    key: str
+
+
+class Submitter:
+    """Submits for one client; the workspace is packed once, at the first submission."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        workspace: Path | None,
+        *,
+        user: str | None = None,
+        inside: JobEnv | None = None,
+        warn: Callable[[str], None] | None = None,
+        notice: Callable[[str], None] | None = None,
+        inherit: bool = True,
+        same_machine: bool = False,
+        environ: Mapping[str, str] | None = None,
+        calls: JobCalls | None = None,
+    ) -> None:
+        self._connection = connection
+        self._calls = calls or JobCalls(connection)
+        self._user = user
+        self._login = ""
+        self._writer = RequestWriter()
+        self._inside = inside
+        self._parent = inside if workspace is None and inherit else None
+        self._warn = warn or logger.warning
+        self._environ = os.environ if environ is None else environ
+        self._workspace = JobWorkspace(
+            connection,
+            workspace,
+            self._parent,
+            same_machine=same_machine,
+            warn=self._warn,
+            notice=notice or logger.info,
+            environ=self._environ,
+        )
+
+    def submit(self, plan: JobPlan, *, existing: ExistingJobPolicy | str, idempotency_key: str | None) -> "Submission":
+        """Send a job. Errors as in `IrisClient.submit`."""
+        (result,) = self.submit_many([plan], existing=existing, idempotency_key=idempotency_key)
+        if isinstance(result, MarinError):
+            raise result
+        return result
+
+    def submit_many(
+        self, plans: Sequence[JobPlan], *, existing: ExistingJobPolicy | str, idempotency_key: str | None = None
+    ) -> list["Submission | MarinError"]:
+        """Send jobs; what became of each. All are checked before the first is sent.
+
+        Args:
+            idempotency_key: Of a single plan.
+
+        Raises:
+            InvalidRequest: One can never work, whatever the cluster; nothing was sent. ControllerUnreachable: Some may
+                have been submitted.
+        """
+        policy = _policy(existing)
+        if idempotency_key is not None:
+            check_text(idempotency_key, "idempotency_key")
+        prepared = [self._prepare(plan, policy, idempotency_key) for plan in checked_plans(plans)]
+        messages = [message for message, _ in prepared]
+        replies = self._calls.submit(messages)
+        if any(isinstance(reply, InvalidRequest) for reply in replies):
+            # What was uploaded before may have been removed, or damaged, on the controller since.
+            refused = [place for place, reply in enumerate(replies) if isinstance(reply, InvalidRequest)]
+            if self._upload_again([prepared[place] for place in refused]):
+                for place, reply in zip(refused, self._calls.submit([messages[n] for n in refused]), strict=True):
+                    replies[place] = reply
+        return [_result(message, reply) for message, reply in zip(messages, replies, strict=True)]
+
+    def _prepare(
+        self, plan: JobPlan, policy: ExistingJobPolicy, idempotency_key: str | None
+    ) -> tuple[pb.SubmitJobRequest, bytes]:
+        """The request, whose blobs are in the cluster or come with it, and the pickled callable."""
+        for constraint in plan.constraints:
+            validate_constraint(constraint)
+        payload = pickle_callable(plan.entrypoint)
+        request = self._request(plan, blob_digest(payload) if payload else "")
+        inline = [payload] if 0 < len(payload) <= INLINE_PAYLOAD_BYTES else []
+        if payload and not inline and self._connection.missing_blobs([request.payload_digest]):
+            self._connection.upload_blobs(lambda: upload_messages([(request.payload_digest, payload)]))
+        key = idempotency_key or os.urandom(16).hex()
+        return self._writer.write(request, idempotency_key=key, inline_blobs=inline, existing=policy), payload
+
+    def _upload_again(self, refused: Sequence[tuple[pb.SubmitJobRequest, bytes]]) -> bool:
+        """Send what the cluster lacks of the bundle and of payloads; whether that was anything."""
+        sent = 0
+        payloads = {message.spec.entrypoint.callable.payload_digest: data for message, data in refused if data}
+        for digest in self._connection.missing_blobs(list(payloads)) if payloads else ():
+            self._connection.upload_blobs(partial(upload_messages, [(digest, payloads[digest])]))
+            sent += 1
+        if self._workspace.bundle is not None:
+            with contextlib.suppress(Conflict):  # a file has changed since: the refusal says what is wrong
+                sent += upload_bundle(self._connection, self._workspace.bundle)
+        return sent > 0
+
+    def _request(self, plan: JobPlan, payload_digest: str) -> JobRequest:
+        """What is sent for a plan; its bundle is in the cluster when this returns."""
+        limits = plan.limits
+        return JobRequest(
+            job_id=str(self.job_name(plan.name, plan.user)),
+            entrypoint=plan.entrypoint,
+            payload_digest=payload_digest,
+            resources=plan.resources,
+            environment=self.environment(plan.environment),
+            replicas=self._whole_slices(plan),
+            max_retries_failure=check_count(limits.max_retries_failure, "max_retries_failure"),
+            max_retries_preemption=check_count(limits.max_retries_preemption, "max_retries_preemption"),
+            timeout_ms=_to_ms(limits.timeout, "timeout"),
+            scheduling_timeout_ms=_to_ms(limits.scheduling_timeout, "scheduling_timeout"),
+            constraints=tuple(plan.constraints),
+            coscheduling=plan.coscheduling,
+            ports=tuple(plan.ports),
+            band=_band(plan.priority_band),
+            max_task_failures=check_count(limits.max_task_failures, "max_task_failures"),
+            reserve=plan.reserve,
+            exclusive=plan.exclusive,
+            fence_after_ms=_fence_ms(plan),
+            # Last, because they send the workspace: what can be refused without that is refused by now.
+            runtime=self._workspace.runtime(
+                is_callable=not plan.entrypoint.argv, working_dir=plan.working_dir, extras=plan.environment.extras
+            ),
+            bundle_digest=self.bundle_digest(),
+        )
+
+    def _whole_slices(self, plan: JobPlan) -> int:
+        """The number of tasks; for a gang on TPU slices, that of whole slices."""
+        replicas = check_count(plan.replicas, "replicas", least=1)
+        wanted, group = plan.resources.device, plan.coscheduling
+        if wanted is None:
+            return replicas
+        device = Device(wanted.kind, wanted.variant, wanted.count, wanted.alternatives)
+        hosts = slice_hosts(device)
+        if group is None and hosts is not None and hosts > 1 and not plan.reserve:
+            self._warn(
+                f"{plan.name}: a slice of {device.variant} has {hosts} VMs, and each task gets one VM of any slice; "
+                f"a gang (coscheduling by {SLICE_ATTRIBUTE!r}) gets whole slices"
+            )
+        if group is None or group.group_by != SLICE_ATTRIBUTE:
+            return replicas
+        whole = whole_slices(device, replicas)
+        if whole != replicas:
+            self._warn(f"{plan.name}: {replicas} tasks become {whole}, to fill whole slices of {device.variant}")
+        return whole
+
+    def job_name(self, name: str, user: str | None = None) -> JobName:
+        """The full name: below the job this process runs in, or the user's."""
+        if "" in (user, self._user):
+            raise InvalidRequest("user is empty; give a name, or None for the own one")
+        if self._inside is None:
+            return JobName.root(user or self._default_user(), name)
+        parent = JobName.from_string(self._inside.job_id)
+        if user is not None and user != parent.user:
+            raise InvalidRequest(f"user {user!r}: a job submitted from inside {parent} belongs to {parent.user!r}")
+        return parent.child(name)
+
+    def prefix(self) -> str:
+        """What the names of its jobs begin with, without the last "/"."""
+        return self._inside.job_id if self._inside else f"/{self._default_user()}"
+
+    def _default_user(self) -> str:
+        # The password database is asked once: reading it takes longer than all else about a submission.
+        self._login = self._login or self._user or default_user()
+        return self._login
+
+    def environment(self, wanted: EnvironmentSpec) -> EnvironmentSpec:
+        """What the job gets: MARIN_* variables of this process, and inside a job that job's packages."""
+        # By name first: reading all values of the environment takes longer than all else about a submission.
+        forwarded = {name: self._environ[name] for name in self._environ if name.startswith(FORWARDED_PREFIX)}
+        inherit = self._parent
+        return EnvironmentSpec(
+            pip_packages=tuple(wanted.pip_packages) or (inherit.pip_packages if inherit else ()),
+            env_vars={**forwarded, **wanted.env_vars},
+            extras=tuple(wanted.extras) or (inherit.extras if inherit else ()),
+        )
+
+    def bundle_digest(self) -> str:
+        """The bundle of the workspace, sent to the cluster when it lacks it; empty without one."""
+        return self._workspace.bundle_digest()
+
+
+def _result(message: pb.SubmitJobRequest, reply: pb.SubmitJobResponse | MarinError) -> Submission | MarinError:
+    if isinstance(reply, AlreadyExists):
+        return JobAlreadyExists(str(reply))
+    return reply if isinstance(reply, MarinError) else Submission(reply.job_id, message.idempotency_key)
+
+
+def pickle_callable(entrypoint: Entrypoint) -> bytes:
+    """The cloudpickle of (fn, args, kwargs); empty for a command. Raises InvalidRequest when it cannot be pickled."""
+    if entrypoint.fn is None:
+        return entrypoint.pickled
+    import pickle
+
+    import cloudpickle
+
+    try:
+        payload: bytes = cloudpickle.dumps((entrypoint.fn, entrypoint.args, dict(entrypoint.kwargs)))
+    except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidRequest(
+            f"{entrypoint.display} cannot be sent to another process: {error}; "
+            "pass plain values, and open files, locks and connections inside the function"
+        ) from error
+    return payload
+
+
+def _to_ms(seconds: float | None, name: str) -> int:
+    if seconds is None:
+        return 0
+    if check_seconds(seconds, name) < _SHORTEST_S:
+        raise InvalidRequest(
+            f"{name} must be at least {_SHORTEST_S} s, not {seconds!r}: the cluster counts milliseconds"
+        )
+    return round(seconds * 1000)
+
+
+def _fence_ms(plan: JobPlan) -> int:
+    if plan.fence_after is None:
+        return 0
+    if not plan.exclusive:
+        raise InvalidRequest(f"fence_after is {plan.fence_after!r}, but the job is not exclusive: give exclusive, too")
+    if not 0 < plan.fence_after <= MAX_FENCE_AFTER_MS / 1000:
+        limit = f"{MAX_FENCE_AFTER_MS // 1000} s"
+        raise InvalidRequest(f"fence_after must be seconds above 0, at most {limit}, not {plan.fence_after!r}")
+    return max(1, round(plan.fence_after * 1000))
+
+
+def chosen_policy(existing: ExistingJobPolicy | str, *, adopt: bool) -> ExistingJobPolicy:
+    """The policy of `existing` and `adopt_existing` together. Raises InvalidRequest if they contradict each other."""
+    check_type(adopt, bool, "adopt_existing", "True or False")
+    policy = _policy(existing)
+    if adopt and policy is ExistingJobPolicy.REPLACE:
+        raise InvalidRequest(f"existing {policy.value!r} and adopt_existing contradict each other; give one of them")
+    return ExistingJobPolicy.ADOPT if adopt else policy
+
+
+def _policy(existing: ExistingJobPolicy | str) -> ExistingJobPolicy:
+    try:
+        return ExistingJobPolicy(existing)
+    except ValueError:
+        allowed = ", ".join(policy.value for policy in ExistingJobPolicy)
+        raise InvalidRequest(f"existing {existing!r} is not one of {allowed}") from None
+
+
+def _band(band: PriorityBand | str | None) -> PriorityBand | None:
+    if band is None or isinstance(band, PriorityBand):
+        return band
+    try:
+        return PriorityBand[band.upper()]
+    except KeyError:
+        allowed = ", ".join(item.word for item in PriorityBand)
+        raise InvalidRequest(f"priority band {band!r} is not one of {allowed}") from None

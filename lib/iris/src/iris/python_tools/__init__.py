@@ -1,0 +1,1 @@
+"""Python programs, requirements files and uv, as clients and workers need them."""

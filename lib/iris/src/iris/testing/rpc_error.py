@@ -1,0 +1,19 @@
+"""A gRPC error for tests that call without a server."""
+
+import grpc
+
+
+class FakeRpcError(grpc.RpcError):
+    """Has a status code and details, as the errors of real calls have."""
+
+    def __init__(self, code: grpc.StatusCode, details: str = "Connection refused") -> None:
+        super().__init__()
+        self._code, self._details = code, details
+
+    def code(self) -> grpc.StatusCode:
+        """Return the status code."""
+        return self._code
+
+    def details(self) -> str:
+        """Return the server's explanation."""
+        return self._details

@@ -1,0 +1,1 @@
+"""Attempts of tasks: admitted, prepared, started, observed, ended, forgotten."""

@@ -1,0 +1,156 @@
+"""One attempt on this worker: what was asked, where its life is, and the handles of what runs for it."""
+
+import asyncio
+import contextlib
+import socket
+from typing import Any, Protocol
+
+from iris.domain.resources import Resources
+from iris.domain.states import TaskState
+from iris.worker.attempts.machine import Life, Phase, StopAsked
+from iris.worker.prepare.task_env import Ground
+from iris.worker.processes import Exit, Held, ProcessSpec, Running, StartFailed
+from iris.worker.reports.logs import AttemptLog
+from iris.worker.types import Launch, Observation, StartRequest
+
+
+class AttemptListener(Protocol):
+    """Hears what an attempt's process does."""
+
+    def started(self, attempt: "Attempt", pid: int) -> None: ...
+
+    def refused(self, attempt: "Attempt", error: StartFailed) -> None: ...
+
+    def log_grew(self, attempt: "Attempt", size: int) -> None: ...
+
+    def exited(self, attempt: "Attempt", exit: Exit) -> None: ...
+
+
+class Attempt:
+    """One attempt on this worker; the listener of its process."""
+
+    __slots__ = (
+        "_listener", "at_ms", "exception", "ground", "is_ahead", "life", "log", "log_path", "ports", "prepare_task",
+        "process", "report_timer", "request", "slot", "spec", "started_at_ms",
+    )  # fmt: skip
+
+    def __init__(self, request: StartRequest, log_path: str, listener: AttemptListener) -> None:
+        self.request = request
+        self.log_path = log_path
+        self.log = AttemptLog(log_path)
+        self.life = Life()
+        self.at_ms = self.started_at_ms = 0
+        self.is_ahead = False
+        self.exception = b""  # of a callable that failed
+        self.ground: Ground | None = None
+        self.ports: dict[str, int] = {}
+        self.slot = ""  # where its directories are
+        self.process: Running | None = None
+        self.spec: ProcessSpec | None = None  # made before its turn has come
+        self.prepare_task: asyncio.Task[None] | None = None
+        self.report_timer: asyncio.TimerHandle | None = None
+        self._listener = listener
+
+    @property
+    def attempt_id(self) -> str:
+        return self.request.attempt_id
+
+    @property
+    def ended(self) -> bool:
+        return self.life.phase is Phase.ENDED
+
+    def observation(self) -> Observation:
+        life = self.life
+        state = life.state
+        if state is TaskState.ASSIGNED and not self.is_ahead:
+            state = TaskState.BUILDING  # its turn has come: it has a place here
+        return Observation(
+            attempt_id=self.attempt_id,
+            state=state,
+            at_ms=self.at_ms,
+            exit_code=life.exit_code,
+            exit_signal=life.exit_signal,
+            error=life.error,
+            failure=life.failure,
+            log_size=self.log.size if self.ended else 0,
+            pid=life.pid,
+            started_at_ms=self.started_at_ms,
+            exception=self.exception if state is TaskState.FAILED else b"",
+        )
+
+    def inventory_observation(self) -> Observation:
+        """The first observation of a new session: an end is told only once its log is; until then it goes on."""
+        if not self.ended or self.log.acked == self.log.size:
+            return self.observation()
+        state = TaskState.RUNNING if self.life.pid else TaskState.BUILDING
+        return Observation(self.attempt_id, state, self.at_ms, pid=self.life.pid, started_at_ms=self.started_at_ms)
+
+    def on_started(self, pid: int) -> None:
+        self._listener.started(self, pid)
+
+    def on_refused(self, error: StartFailed) -> None:
+        self._listener.refused(self, error)
+
+    def on_log(self, size: int) -> None:
+        self._listener.log_grew(self, size)
+
+    def on_exit(self, exit: Exit) -> None:
+        self._listener.exited(self, exit)
+
+    def cancel_timer(self) -> None:
+        if self.report_timer is not None:
+            self.report_timer.cancel()
+
+    def note(self) -> dict[str, Any]:
+        """State for the next worker process: see `adopted`."""
+        launch = self.request.launch
+        note: dict[str, Any] = {
+            "task": self.request.task_id,
+            "index": self.request.task_index,
+            "job": launch.job_id,
+            "bundle": launch.bundle_digest,
+            "replicas": launch.replicas,
+            "accelerator": launch.has_accelerator,
+            "disk": launch.resources.disk_bytes,
+        }
+        if self.slot:
+            note["slot"] = self.slot
+        stop = self.life.stop
+        if stop is not None:
+            note["stop"] = [stop.reason, stop.grace_ms, stop.leaving, stop.preempted]
+        return note
+
+
+def adopted(held: Held, listener: AttemptListener) -> Attempt:
+    """An attempt that another worker process of this host has started."""
+    note = held.note
+    launch = Launch(
+        job_id=str(note.get("job", "")),
+        bundle_digest=str(note.get("bundle", "")),
+        replicas=int(note.get("replicas", 1)),
+        has_accelerator=bool(note.get("accelerator")),
+        resources=Resources(disk_bytes=int(note.get("disk", 0))),
+    )
+    request = StartRequest(held.owner, str(note.get("task", "")), int(note.get("index", 0)), launch)
+    attempt = Attempt(request, held.log, listener)
+    attempt.slot = str(note.get("slot", ""))
+    stop = StopAsked(*note["stop"]) if note.get("stop") else None
+    if held.pid:
+        attempt.life = Life(Phase.RUNNING, TaskState.RUNNING, stop, held.pid)
+        attempt.started_at_ms = held.at_ms
+    else:
+        attempt.life = Life(Phase.STARTING, TaskState.ASSIGNED, stop)
+    attempt.at_ms = held.at_ms
+    attempt.log.grew(held.log_size)
+    return attempt
+
+
+def free_ports(names: tuple[str, ...]) -> dict[str, int]:
+    """A free port for each name. All are held until the last is found, so that they differ."""
+    ports: dict[str, int] = {}
+    with contextlib.ExitStack() as held:
+        for name in names:
+            probe = held.enter_context(socket.socket())
+            probe.bind(("", 0))
+            ports[name] = probe.getsockname()[1]
+    return ports

@@ -1,0 +1,216 @@
+"""The directories of attempts: each has its own, and nothing is left of them once it has ended."""
+
+import asyncio
+import logging
+import os
+import secrets
+import stat
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from iris.worker.attempts.slots import Slot, Slots
+from iris.worker.host.removal import move_away, remove_tree
+from iris.worker.isolation.layers import remove_unused_layers
+from iris.worker.isolation.plan import IsolationMode, Mount, bundle_layer, mounts_of, private_copy
+from iris.worker.isolation.seals import copy_tree
+from iris.worker.paths import WorkPaths, safe_name, short_name
+from iris.worker.prepare.task_env import Ground, own_ground
+from iris.worker.processes import StartFailed
+
+logger = logging.getLogger(__name__)
+
+_LINKS: Final = "links"
+"""Former releases made the working directories of links, and kept these here."""
+
+
+class AttemptDirectories:
+    """A working directory and a TMPDIR for every attempt, and what it has of its bundle and environment for itself.
+
+    An attempt with a workspace begins in its own view of the bundle, in the bundle's place; others in an empty one.
+
+    Args:
+        mode: How attempts are kept apart.
+        run_later: Runs a function outside of the loop: removing what a task has left can take minutes.
+        compiled: Finds what was compiled of a directory for a `python`; empty: nothing.
+    """
+
+    def __init__(
+        self,
+        paths: WorkPaths,
+        mode: IsolationMode,
+        run_later: Callable[[Callable[[], None]], object],
+        compiled: Callable[[Path, str], str] = lambda tree, python: "",  # noqa: ARG005
+    ) -> None:
+        self._paths = paths
+        self._mode = mode
+        self._run_later = run_later
+        self._compiled = compiled
+        self._slots = Slots(str(paths.slots), self._throw_away)
+        self._taken: dict[str, Slot] = {}
+        self._keys: dict[str, tuple[str, str]] = {}
+        self._plain: set[str] = set()  # attempts with nothing of their own besides
+        self._own_environment = own_ground().virtual_env
+
+    def needs_copy(self, ground: Ground) -> bool:
+        """Whether `copy` must come before an attempt can start on this ground."""
+        return self._mode is not IsolationMode.OVERLAY and ground.bundle_dir is not None
+
+    async def copy(self, attempt_id: str, ground: Ground) -> Ground:
+        """Copy the bundle for one attempt; the ground that it starts on. Raises OSError."""
+        if ground.bundle_dir is None or not self.needs_copy(ground):
+            return ground
+        bundle = self._paths.bundle_of(ground.bundle_dir)
+        directory = self._paths.layer(attempt_id)
+        given_up = threading.Event()
+        try:
+            await asyncio.to_thread(_copy_unless, given_up, bundle, directory)
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
+        if self._mode is IsolationMode.BIND:
+            return ground
+        return _moved(ground, str(bundle), private_copy(directory))
+
+    def mounts(self, attempt_id: str, ground: Ground) -> tuple[Mount, ...]:
+        """The attempt's mounts in place of shared directories; `make` comes before. Raises OSError."""
+        if self._mode is IsolationMode.COPY:
+            if ground.bundle_dir is None:
+                self._plain.add(attempt_id)
+            return ()
+        bundle = "" if ground.bundle_dir is None else str(self._paths.bundle_of(ground.bundle_dir))
+        # The worker's own environment cannot be written anyway; a job without files needs no namespace for that.
+        environment = ground.virtual_env if bundle or ground.virtual_env != self._own_environment else ""
+        layered = self._mode is IsolationMode.OVERLAY
+        directory = self._taken[attempt_id].own if layered else self._paths.layer(attempt_id)
+        mounts = mounts_of(self._mode, bundle, environment, directory, partial(self._compiled_of, ground))
+        if not mounts:
+            self._plain.add(attempt_id)
+        elif layered:
+            self._slots.put_on(self._taken[attempt_id], mounts)
+        return mounts
+
+    def _compiled_of(self, ground: Ground, tree: str) -> str:
+        is_ours = Path(tree).parent in (self._paths.bundles, self._paths.envs)
+        return self._compiled(Path(tree), f"{ground.bin_dirs[0]}/python") if is_ours and ground.bin_dirs else ""
+
+    def make(self, attempt_id: str, ground: Ground, relative: str = "") -> str:
+        """Make them; where the attempt begins, as its mounts will show it.
+
+        Args:
+            relative: Where in the workspace that is. A directory that is not there is made: empty ones are not sent.
+
+        Raises:
+            StartFailed: `relative` is a file. OSError: The host cannot make them.
+        """
+        place = os.path.join(ground.bundle_dir, relative) if ground.bundle_dir is not None else ""
+        try:
+            is_directory = not place or stat.S_ISDIR(os.stat(place).st_mode)
+            is_there = True
+        except NotADirectoryError:
+            is_directory, is_there = False, True
+        except FileNotFoundError:
+            is_directory, is_there = True, False
+        key = _key(ground)
+        slot = self._taken[attempt_id] = self._slots.take(key if is_there else None)
+        self._keys[attempt_id] = key
+        if not is_there:
+            slot.has_own = True
+            os.makedirs(self._own_place(attempt_id, os.path.realpath(place)), exist_ok=True)
+        if not is_directory:
+            raise StartFailed(f"the working directory {relative!r} is a file of the workspace")
+        return place or slot.working
+
+    def _own_place(self, attempt_id: str, path: str) -> str:
+        """Where the attempt's own part of `path` is, which is below its bundle."""
+        if self._mode is IsolationMode.COPY:
+            return path
+        bundle = str(self._paths.bundle_of(Path(path)))
+        if self._mode is IsolationMode.OVERLAY:
+            own = bundle_layer(self._taken[attempt_id].own)
+        else:
+            own = private_copy(self._paths.layer(attempt_id))
+        return own + path[len(bundle) :]
+
+    def remove(self, attempt_id: str) -> None:
+        """Put them out of reach, whatever modes the task gave them, and remove them soon."""
+        slot = self._taken.pop(attempt_id, None)
+        key = self._keys.pop(attempt_id, ("", ""))
+        if slot is not None:
+            self._slots.give(slot, key)
+        else:
+            for path in (self._paths.attempt(attempt_id), self._paths.temporary(attempt_id)):
+                self._throw_away(path)
+        if attempt_id in self._plain:
+            self._plain.remove(attempt_id)
+        elif not remove_unused_layers(layers := self._paths.layer(attempt_id)):
+            self._throw_away(layers)
+
+    def temporary(self, attempt_id: str) -> str:
+        """The TMPDIR that was made for an attempt."""
+        return self._taken[attempt_id].temporary
+
+    def slot(self, attempt_id: str) -> str:
+        """Where the attempt's directories are, for the next worker process: see `adopt`."""
+        return self._taken[attempt_id].path
+
+    def adopt(self, attempt_id: str, slot: str) -> None:
+        """An attempt that goes on has this slot, as a former worker process noted it."""
+        self._taken[attempt_id] = Slot(slot, has_own=True)
+
+    def keep_only(self, attempt_ids: Iterable[str]) -> None:
+        """Remove what no attempt of these has: a former worker left it."""
+        self._slots.keep_only(self._taken.values())
+        kept = {name for attempt_id in attempt_ids for name in (safe_name(attempt_id), short_name(attempt_id))}
+        for directory in (self._paths.attempts, self._paths.layers, self._paths.spare, self._paths.temporaries):
+            for name in os.listdir(directory):
+                if name not in kept:
+                    self._throw_away(f"{directory}/{name}")
+        self._throw_away(str(self._paths.root / _LINKS))
+        for name in os.listdir(self._paths.trash):
+            self._remove_later(f"{self._paths.trash}/{name}")
+
+    def _throw_away(self, path: str) -> None:
+        target = f"{self._paths.trash}/{secrets.token_hex(8)}"
+        try:
+            move_away(path, target)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            logger.warning("%s cannot be removed: %s", path, error)
+            return
+        self._remove_later(target)
+
+    def _remove_later(self, path: str) -> None:
+        self._run_later(lambda: remove_tree(path))
+
+
+def _key(ground: Ground) -> tuple[str, str]:
+    """Identifies the bundle and environment that an attempt's layers belong to."""
+    return ("" if ground.bundle_dir is None else str(ground.bundle_dir), ground.virtual_env)
+
+
+def _copy_unless(given_up: threading.Event, bundle: Path, directory: str) -> None:
+    """Copy a bundle, and leave nothing of it if that was given up meanwhile. Raises OSError."""
+    if not given_up.is_set():
+        os.mkdir(directory, 0o700)
+        copy_tree(bundle, Path(private_copy(directory)))
+    if given_up.is_set():
+        remove_tree(directory)
+
+
+def _moved(ground: Ground, bundle: str, copy: str) -> Ground:
+    """The same with a copy of the bundle in the bundle's place."""
+
+    def moved(path: str) -> str:
+        return copy + path[len(bundle) :] if path == bundle or path.startswith(f"{bundle}/") else path
+
+    return replace(
+        ground,
+        bin_dirs=tuple(map(moved, ground.bin_dirs)),
+        python_path=tuple(map(moved, ground.python_path)),
+        bundle_dir=None if ground.bundle_dir is None else Path(moved(str(ground.bundle_dir))),
+    )

@@ -1,0 +1,103 @@
+"""Makes the specs of attempts that the guardian runs."""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from iris.domain.ids import user_of
+from iris.worker.attempts.attempt import Attempt, free_ports
+from iris.worker.attempts.directories import AttemptDirectories
+from iris.worker.attempts.tokens import TokenFiles
+from iris.worker.paths import WorkPaths
+from iris.worker.prepare.task_env import Ground, TaskEnvironment, command_line, own_ground
+from iris.worker.processes import CommonSpec, ProcessSpec
+from iris.worker.reports.exit_cause import TAIL_BYTES
+from iris.worker.types import Launch
+
+logger = logging.getLogger(__name__)
+
+_MOST_COMMONS: Final = 64
+
+
+class SpecMaker:
+    """Makes attempts ready to run: their directory, ports and variables.
+
+    Args:
+        controller_address: Where tasks find the controller now; asked for every attempt.
+        log_limit_bytes: So much of an attempt's log may be on this disk; 0: the default.
+    """
+
+    def __init__(
+        self,
+        paths: WorkPaths,
+        directories: AttemptDirectories,
+        task_environment: TaskEnvironment,
+        tokens: TokenFiles,
+        controller_address: Callable[[], str],
+        log_limit_bytes: int,
+    ) -> None:
+        self._paths = paths
+        self._directories = directories
+        self._task_environment = task_environment
+        self._tokens = tokens
+        self._controller_address = controller_address
+        self._log_limit = log_limit_bytes
+        self._own = own_ground()
+        self._commons: dict[tuple[object, ...], CommonSpec] = {}
+        self._last: tuple[Launch, Ground, str, CommonSpec] | None = None
+
+    def make(self, attempt: Attempt) -> ProcessSpec:
+        """The spec of an attempt. Mends what a task did outside of its own directory (`rm -rf ../..`, `chmod 000 ..`).
+
+        Raises:
+            StartFailed: The command cannot be started. OSError: This worker has no disk for it.
+        """
+        try:
+            return self._make(attempt)
+        except (FileNotFoundError, PermissionError) as error:
+            logger.warning("%s: a directory of this worker is gone; making all again: %s", attempt.attempt_id, error)
+            self._paths.make()
+            self._directories.remove(attempt.attempt_id)
+            return self._make(attempt)
+
+    def _make(self, attempt: Attempt) -> ProcessSpec:
+        ground = attempt.ground or self._own
+        request, launch = attempt.request, attempt.request.launch
+        attempt.ports = free_ports(launch.ports)
+        name = attempt.attempt_id
+        cwd = self._directories.make(name, ground, launch.runtime.working_dir)
+        attempt.slot = self._directories.slot(name)
+        temporary = self._directories.temporary(name)
+        return ProcessSpec(
+            owner=name,
+            argv=(),
+            env=self._task_environment.own(request, self._tokens.path(request), attempt.ports, temporary),
+            cwd=cwd,
+            log=attempt.log_path,
+            note=attempt.note(),
+            mounts=self._directories.mounts(name, ground),
+            common=self._common(launch, ground),
+        )
+
+    def _common(self, launch: Launch, ground: Ground) -> CommonSpec:
+        """The same object for all attempts, and for all jobs that run the same."""
+        address = self._controller_address()
+        last = self._last
+        if last is not None and last[0] is launch and last[1] is ground and last[2] == address:
+            return last[3]
+        sharer = user_of(launch.job_id) if launch.payload_digest else ""
+        fence_ms = launch.fence_after_ms if launch.exclusive else 0
+        tail_bytes = TAIL_BYTES if launch.has_accelerator else 0
+        key = (
+            *(ground, address, sharer, fence_ms, tail_bytes, launch.argv, frozenset(launch.env_vars.items())),
+            *(launch.bundle_digest, launch.payload_digest, launch.extras, launch.pip_packages, launch.runtime),
+        )
+        common = self._commons.get(key)
+        if common is None:
+            if len(self._commons) >= _MOST_COMMONS:
+                self._commons.clear()
+            env = self._task_environment.common(launch, ground, address)
+            argv = command_line(launch, ground)
+            common = self._commons[key] = CommonSpec(argv, env, sharer, self._log_limit, tail_bytes, fence_ms)
+        self._last = (launch, ground, address, common)
+        return common

@@ -1,0 +1,127 @@
+"""Which attempts are to start, in order; one of a task at a time, and no more than the runtime can hold."""
+
+import asyncio
+from collections import deque
+from typing import Final, Protocol
+
+from iris.domain.states import FailureKind
+from iris.worker.attempts.attempt import Attempt
+from iris.worker.attempts.directories import AttemptDirectories
+from iris.worker.attempts.specs import SpecMaker
+from iris.worker.processes import Runtime, StartFailed
+
+_STARTS_PER_TURN: Final = 50
+"""Between so many starts the loop looks after ends and messages."""
+
+
+class StartListener(Protocol):
+    """Hears what becomes of the attempts in the queue."""
+
+    def handed(self, attempt: Attempt) -> None: ...
+
+    def failed_to_start(self, attempt: Attempt, kind: FailureKind, error: str, exit_code: int = 0) -> None: ...
+
+    def superseded(self, former: Attempt, by: Attempt) -> None: ...
+
+
+class StartQueue:
+    """Starts attempts in turns of the loop.
+
+    Args:
+        runtime: Holds what runs; attempts beyond what it can hold wait.
+    """
+
+    def __init__(
+        self, runtime: Runtime, specs: SpecMaker, directories: AttemptDirectories, listener: StartListener
+    ) -> None:
+        self._runtime = runtime
+        self._specs = specs
+        self._directories = directories
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Attempt] = deque()
+        self._started: dict[str, Attempt] = {}  # by task: one at a time
+        self._parked: dict[str, list[Attempt]] = {}  # by task: wait until the one before is gone
+        self._turn: asyncio.Handle | None = None
+        self._is_starting = False
+
+    def put(self, attempt: Attempt) -> None:
+        """Start the attempt in the next turn, or when there is room for it."""
+        self._waiting.append(attempt)
+        self._schedule_turn()
+
+    def take_up(self, attempt: Attempt) -> None:
+        """The attempt runs already."""
+        self._started[attempt.request.task_id] = attempt
+
+    def ended(self, attempt: Attempt) -> None:
+        """The attempt has ended, whether or not it was started: there may be room for another."""
+        task_id = attempt.request.task_id
+        if self._started.get(task_id) is attempt:
+            del self._started[task_id]
+            self._waiting.extend(self._parked.pop(task_id, ()))
+        if self._waiting:
+            self._schedule_turn()
+
+    def start_now(self) -> None:
+        """Do not wait for the next turn of the loop, unless starts are going on."""
+        if self._waiting and not self._is_starting:
+            if self._turn is not None:
+                self._turn.cancel()
+            self._start_some()
+
+    def make_ready(self, attempt: Attempt) -> None:
+        """Make what can be made before the attempt's start; what fails now is told at the start."""
+        if attempt.spec is None and not attempt.ended:
+            try:
+                attempt.spec = self._specs.make(attempt)
+            except (StartFailed, OSError):
+                self.make_unready(attempt)
+
+    def make_unready(self, attempt: Attempt) -> None:
+        """Take back what `make_ready` has made."""
+        attempt.spec = None
+        self._directories.remove(attempt.attempt_id)
+
+    def _schedule_turn(self) -> None:
+        if self._turn is None:
+            self._turn = self._loop.call_soon(self._start_some)
+
+    def _start_some(self) -> None:
+        self._turn = None
+        self._is_starting = True
+        try:
+            for _ in range(_STARTS_PER_TURN):
+                if not self._waiting or self._runtime.live_count >= self._runtime.most_live:
+                    return
+                attempt = self._waiting.popleft()
+                if not attempt.ended and not self._park(attempt):  # stopped while it waited
+                    self._start(attempt)
+        finally:
+            self._is_starting = False
+        if self._waiting:
+            self._schedule_turn()
+
+    def _park(self, attempt: Attempt) -> bool:
+        """Whether another attempt of the task is still here: it has been superseded, and must be gone first."""
+        task_id = attempt.request.task_id
+        former = self._started.get(task_id)
+        if former is None:
+            return False
+        self._parked.setdefault(task_id, []).append(attempt)
+        self._listener.superseded(former, attempt)
+        return True
+
+    def _start(self, attempt: Attempt) -> None:
+        try:
+            spec = attempt.spec or self._specs.make(attempt)
+        except StartFailed as error:
+            self._listener.failed_to_start(attempt, FailureKind.START, str(error), error.exit_code)
+            return
+        except OSError as error:
+            self._listener.failed_to_start(attempt, FailureKind.WORKER, f"the worker cannot start it: {error}")
+            return
+        attempt.spec = None
+        self._started[attempt.request.task_id] = attempt
+        self._listener.handed(attempt)
+        attempt.process = self._runtime.start(spec, attempt)

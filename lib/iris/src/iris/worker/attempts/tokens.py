@@ -1,0 +1,55 @@
+"""The token files by which tasks speak to the controller, readable by their owner only."""
+
+from iris.rpc.auth import attempt_token
+from iris.worker.attempts.spare_files import SpareFiles
+from iris.worker.paths import WorkPaths
+from iris.worker.types import StartRequest
+
+
+class TokenFiles:
+    """Keeps tokens on disk as long as the attempts that use them are known here.
+
+    An attempt's token ends with it. First attempts of a job with many tasks share the token of the job, because a file
+    for each would cost more than all else: the controller goes by the attempt that their calls name.
+    """
+
+    def __init__(self, paths: WorkPaths) -> None:
+        self._paths = paths
+        self._files = SpareFiles(str(paths.spare))
+        self._written: dict[str, tuple[str, str]] = {}
+        self._users: dict[str, int] = {}
+
+    def hold(self, request: StartRequest) -> None:
+        """The attempt is known here from now on."""
+        holder = _holder(request)
+        self._users[holder] = self._users.get(holder, 0) + 1
+
+    def path(self, request: StartRequest) -> str:
+        """The attempt's token file, written if it is not there yet. Raises OSError."""
+        holder = _holder(request)
+        token = request.launch.token
+        written = self._written.get(holder)
+        if written is not None and written[0] == token:
+            return written[1]
+        path = self._paths.token(holder)
+        own = token if holder == request.launch.job_id else attempt_token(token, request.attempt_id)
+        self._files.write(path, own.encode())
+        self._written[holder] = (token, path)
+        return path
+
+    def release(self, request: StartRequest) -> None:
+        """The attempt is forgotten; the last one that used a file removes it."""
+        holder = _holder(request)
+        users = self._users.get(holder, 0) - 1
+        if users > 0:
+            self._users[holder] = users
+            return
+        self._users.pop(holder, None)
+        self._written.pop(holder, None)
+        self._files.give(self._paths.token(holder))
+
+
+def _holder(request: StartRequest) -> str:
+    """The id of whom the attempt's token names."""
+    alone = request.launch.replicas == 1 or not request.attempt_id.endswith(":0")
+    return request.attempt_id if alone else request.launch.job_id

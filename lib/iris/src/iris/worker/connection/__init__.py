@@ -1,0 +1,1 @@
+"""The session with the controller: one stream, opened anew when it breaks."""

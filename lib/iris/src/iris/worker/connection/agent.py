@@ -1,0 +1,174 @@
+"""Keeps a worker in touch with its controller: connects, serves a session, connects again."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from iris.worker.attempts.supervisor import Supervisor
+from iris.worker.connection.session import ControllerLink, Incompatible, Session, SessionEnd, WorkerIdentity
+from iris.worker.connection.socket_call import SocketCall
+from iris.worker.guardian.protocol import boot_ms
+from iris.worker.host.disk_offer import Offer
+from rigging.errors import MarinError, Unavailable
+from rigging.timing import ExponentialBackoff
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where the controller is now, and the worker's token for it.
+
+    Args:
+        socket: Path of its Unix socket, when it is on this machine and may have one.
+    """
+
+    address: str
+    token: str
+    socket: str = ""
+
+
+Resolver = Callable[[], Connection]
+"""Finds the controller anew before every connection. Raises MarinError while there is none."""
+
+
+class Link(Protocol):
+    """A way to one controller."""
+
+    address: str
+
+    def open_session(self) -> Any:
+        """A stream as grpc.aio has it, for `Session`."""
+        ...
+
+    def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]: ...
+
+    async def close(self) -> None: ...
+
+
+class AgentEnd(StrEnum):
+    """Why the agent returned."""
+
+    GOODBYE = "the controller told the worker to exit"
+    LEFT = "the worker left"
+    ORPHANED = "no controller was found and no task was running"
+    INCOMPATIBLE = "the controller speaks another version"
+
+
+class Agent:
+    """The worker's side of the worker protocol, over any number of sessions; also the source of its blobs.
+
+    Args:
+        orphan_timeout_s: Give up when no controller was reached for so long and no attempt is live.
+        open_link: Makes the way to a controller, from its address and the worker's token.
+        contact_clock: As `guardian.protocol.boot_ms`: when beats are sent.
+        offer: What the worker offers at present; None: what `identity` says, for good.
+    """
+
+    def __init__(
+        self,
+        identity: WorkerIdentity,
+        resolve: Resolver,
+        orphan_timeout_s: float = 60.0,
+        backoff: ExponentialBackoff | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        open_link: Callable[[str, str], Link] = ControllerLink,
+        contact_clock: Callable[[], int] = boot_ms,
+        offer: Offer | None = None,
+    ) -> None:
+        self._offer = offer or Offer(identity.capacity)
+        self._identity = identity
+        self._resolve = resolve
+        self._orphan_timeout_s = orphan_timeout_s
+        self._backoff = backoff or ExponentialBackoff(initial=0.02, maximum=1.0, factor=1.6, jitter=0.2)
+        self._monotonic = monotonic
+        self._open_link = open_link
+        self._contact_clock = contact_clock
+        self._link: Link | None = None
+        self._session: Session | None = None
+        self._leaving = False
+        self._last_complaint = ""
+
+    def address(self) -> str:
+        """Where tasks find the controller; empty before the first connection."""
+        return self._link.address if self._link is not None else ""
+
+    async def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]:
+        """Chunks of blobs from the controller (`bundle.BlobSource`). Raises MarinError."""
+        if self._link is None:
+            raise Unavailable("there is no connection to the controller")
+        async for chunk in self._link.fetch(digests):
+            yield chunk
+
+    async def run(self, supervisor: Supervisor) -> AgentEnd:
+        """Serve sessions until the controller ends that, `leave` does, or nobody was there for too long."""
+        alone_since = self._monotonic()
+        while True:
+            end = await self._serve(supervisor)
+            if self._leaving:
+                return AgentEnd.LEFT
+            if end is not None:
+                return end
+            if (self._session is not None and self._session.welcomed) or supervisor.live_count:
+                alone_since = self._monotonic()
+            if self._session is not None and self._session.welcomed:
+                self._backoff.reset()
+            self._session = None
+            if self._monotonic() - alone_since > self._orphan_timeout_s:
+                return AgentEnd.ORPHANED
+            await asyncio.sleep(self._backoff.next_interval())
+
+    async def leave(self) -> None:
+        """Deliver what is left to be said through the open session, if there is one, and make `run` return."""
+        self._leaving = True
+        if self._session is not None and self._session.welcomed:
+            await self._session.leave()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._link is not None:
+            await self._link.close()
+
+    async def _serve(self, supervisor: Supervisor) -> AgentEnd | None:
+        """One session; None: connect again."""
+        try:
+            connection = self._resolve()
+            if self._link is not None:
+                await self._link.close()
+            self._link = self._open_link(connection.address, connection.token)
+            call = await self._open_session(connection, self._link)
+            self._session = Session(call, self._identity, supervisor, self._contact_clock, self._offer)
+            end = await self._session.run()
+        except Incompatible as error:
+            logger.error("%s", error)
+            return AgentEnd.INCOMPATIBLE
+        except MarinError as error:
+            if not self._leaving:
+                self._complain(str(error))
+            return None
+        self._last_complaint = ""
+        return AgentEnd.GOODBYE if end is SessionEnd.EXIT else None
+
+    async def _open_session(self, connection: Connection, link: Link) -> Any:
+        """The stream by the socket, or by gRPC where there is none."""
+        if connection.socket:
+            with contextlib.suppress(OSError):
+                return await SocketCall.connect(connection.socket, connection.token)
+        return link.open_session()
+
+    def _complain(self, text: str) -> None:
+        if text != self._last_complaint:  # the same line every second helps nobody
+            logger.warning("no session with the controller: %s", text)
+        self._last_complaint = text
+
+
+async def cancel_and_wait(task: "asyncio.Task[AgentEnd]") -> None:
+    """Cancel `task` and return when it is done."""
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

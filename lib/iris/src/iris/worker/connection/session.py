@@ -1,0 +1,267 @@
+"""One conversation with the controller, from Hello to whatever ends it."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from iris.domain.resources import Resources
+from iris.rpc import iris_pb2 as pb
+from iris.rpc import iris_pb2_grpc
+from iris.rpc.protocol import CHANNEL_OPTIONS, PROTOCOL_VERSION, call_metadata
+from iris.rpc.status_map import from_rpc_error
+from iris.worker.attempts.supervisor import Supervisor
+from iris.worker.connection import wire
+from iris.worker.guardian.protocol import boot_ms
+from iris.worker.host.disk_offer import Offer
+from iris.worker.reports.outbox import Batch
+from rigging.errors import Conflict, Unavailable
+
+logger = logging.getLogger(__name__)
+
+_GREETING_S: Final = 30.0
+_BEAT_SHARE: Final = 0.5
+"""Beats come twice as often as they must, so that none is late because one message was."""
+
+# Channels to one address share their back-off unless each has its own pool, and then a controller that has just come
+# up would be found late. gRPC waits at least `min_reconnect_backoff` for a listener that accepts and never answers:
+# its default is 20 s.
+_OPTIONS = (
+    *CHANNEL_OPTIONS,
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+)
+
+
+class Incompatible(Conflict):
+    """The controller speaks another version of the protocol: connecting again cannot help."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerIdentity:
+    """Who this worker is and what it offers."""
+
+    worker_id: str
+    instance_id: str
+    capacity: Resources
+    attributes: Mapping[str, str]
+
+
+class SessionEnd(StrEnum):
+    RECONNECT = "reconnect"
+    EXIT = "exit"
+
+
+class ControllerLink:
+    """A channel to one controller address, with the worker's token."""
+
+    def __init__(self, address: str, token: str) -> None:
+        self.address = address
+        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._metadata = call_metadata(token)
+        self._worker = iris_pb2_grpc.WorkerServiceStub(self._channel)
+        self._blobs = iris_pb2_grpc.BlobServiceStub(self._channel)
+
+    def open_session(self) -> "grpc.aio.StreamStreamCall[pb.WorkerMessage, pb.ControllerMessage]":
+        return self._worker.Session(metadata=self._metadata)
+
+    async def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]:
+        """Chunks (digest, offset, data, last) of these blobs. Raises MarinError."""
+        try:
+            call: Any = self._blobs.FetchBlobs(pb.FetchBlobsRequest(digests=digests), metadata=self._metadata)
+            async for response in call:
+                for chunk in response.chunks:
+                    yield chunk.digest, chunk.offset, chunk.data, chunk.last
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # The channel was closed for a new session: the caller asks again there.
+            raise Unavailable("the connection to the controller was replaced") from None
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+class Session:
+    """Speaks the session protocol over an open call.
+
+    After Hello and Welcome one task reads wishes and another writes news; neither waits for the other.
+
+    Args:
+        clock: Milliseconds, as `guardian.protocol.boot_ms`: when beats are sent.
+        offer: What the worker offers at present; None: what `identity` says, for good.
+    """
+
+    def __init__(
+        self,
+        call: Any,
+        identity: WorkerIdentity,
+        supervisor: Supervisor,
+        clock: Callable[[], int] = boot_ms,
+        offer: Offer | None = None,
+    ) -> None:
+        self._offer = offer or Offer(identity.capacity)
+        self._call = call
+        self._identity = identity
+        self._supervisor = supervisor
+        self._revision = 0
+        self._heartbeat_s = 5.0
+        self.welcomed = False
+        self._said_leaving = False
+        self._said_trouble = ""
+        self._clock = clock
+        self._beat = 0
+        self._last_beat_ms = -1_000_000_000
+        self._beats: dict[int, int] = {}  # when each was sent that is not acknowledged
+
+    async def run(self) -> SessionEnd:
+        """Serve until the controller says goodbye, then say how to go on.
+
+        Raises:
+            Incompatible: The controller speaks another protocol version.
+            MarinError: The connection or the controller failed.
+        """
+        try:
+            async with asyncio.timeout(_GREETING_S):
+                await self._greet()
+            tasks = [asyncio.create_task(self._read_wishes()), asyncio.create_task(self._write_news())]
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                return next(end for end in [task.result() for task in done] if end is not None)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error
+        except TimeoutError as error:
+            raise Unavailable(f"the controller did not answer Hello within {_GREETING_S:g} s") from error
+        except asyncio.InvalidStateError as error:  # grpc.aio: a write after the call has ended
+            raise Unavailable(f"the session ended: {error}") from error
+        finally:
+            self._call.cancel()
+
+    async def leave(self) -> None:
+        """Deliver what is left to be said, and end our half of the call: the controller then ends its own."""
+        await self._supervisor.outbox.wait_until_delivered()
+        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
+            await self._call.done_writing()
+
+    async def _greet(self) -> None:
+        outbox = self._supervisor.outbox
+        outbox.clear()
+        identity = self._identity
+        self._offer.renew(self._supervisor.reserved_disk)
+        sent_ms = self._clock()
+        await self._call.write(
+            wire.hello(
+                identity.worker_id,
+                identity.instance_id,
+                PROTOCOL_VERSION,
+                self._offer.capacity,
+                identity.attributes,
+                self._supervisor.inventory(),
+                outbox.leaving,
+                self._supervisor.now_ms(),
+            )
+        )
+        self._said_leaving = outbox.leaving
+        message = await self._call.read()
+        if message is grpc.aio.EOF:
+            raise Unavailable(f"the controller ended the session before it began: {await self._call.details()}")
+        if message.WhichOneof("kind") != "welcome":
+            raise Conflict("the controller answered Hello with something else than Welcome")
+        welcome = message.welcome
+        if welcome.protocol_version != PROTOCOL_VERSION:
+            raise Incompatible(
+                f"the controller speaks protocol version {welcome.protocol_version}, "
+                f"this worker speaks {PROTOCOL_VERSION}: use the same release of iris on both sides"
+            )
+        if welcome.heartbeat_interval_ms > 0:
+            self._heartbeat_s = welcome.heartbeat_interval_ms / 1000
+        self._supervisor.contact(sent_ms)
+        self._supervisor.resume_logs({ack.attempt_id: ack.offset for ack in welcome.log_offsets})
+        self.welcomed = True
+
+    async def _read_wishes(self) -> SessionEnd:
+        while True:
+            message = await self._call.read()
+            if message is grpc.aio.EOF:
+                code, details = await self._call.code(), await self._call.details()
+                raise Unavailable(f"the controller ended the session: {code.name} {details}".rstrip())
+            if message.beat_ack:
+                self._acknowledge(message.beat_ack)
+            for ack in message.log_acks:
+                self._supervisor.acknowledge_log(ack.attempt_id, ack.offset)
+            kind = message.WhichOneof("kind")
+            if kind == "desired":
+                self._supervisor.apply(wire.desired_from_wire(message.desired))
+                self._revision = message.desired.revision
+            elif kind == "goodbye":
+                logger.info("the controller says goodbye: %s", message.goodbye.reason)
+                return SessionEnd.EXIT if message.goodbye.exit else SessionEnd.RECONNECT
+
+    async def _write_news(self) -> None:
+        outbox = self._supervisor.outbox
+        outbox.delivered()
+        while True:
+            try:
+                async with asyncio.timeout(self._heartbeat_s * _BEAT_SHARE):
+                    await outbox.wait()
+                heartbeat = False
+            except TimeoutError:
+                heartbeat = True
+            batch = outbox.take()
+            if batch or heartbeat or outbox.leaving is not self._said_leaving:
+                self._said_leaving = outbox.leaving
+                await self._call.write(self._message(batch))
+            outbox.delivered()
+
+    def _acknowledge(self, beat: int) -> None:
+        """The controller has counted this worker as alive when it sent this beat."""
+        sent_ms = self._beats.get(beat)
+        if sent_ms is not None:
+            self._supervisor.contact(sent_ms)
+            self._beats = {later: at for later, at in self._beats.items() if later > beat}
+
+    def _next_beat(self) -> int:
+        """The number of the beat to be sent now; 0: the last one was just before."""
+        now = self._clock()
+        if now - self._last_beat_ms < self._heartbeat_s * _BEAT_SHARE * 1000:
+            return 0
+        self._last_beat_ms = now
+        self._beat += 1
+        self._beats[self._beat] = now
+        return self._beat
+
+    def _new_trouble(self) -> str | None:
+        """Why nothing can be started at present, "" when it can again; None when that was said."""
+        trouble = self._supervisor.trouble()
+        if trouble == self._said_trouble:
+            return None
+        self._said_trouble = trouble
+        logger.warning("%s", trouble or "tasks can be started again")
+        return trouble
+
+    def _message(self, batch: Batch) -> pb.WorkerMessage:
+        beat = self._next_beat()
+        renewed = beat and self._offer.renew(self._supervisor.reserved_disk)
+        return pb.WorkerMessage(
+            beat=beat,
+            capacity=wire.resources_to_wire(self._offer.capacity) if renewed else None,
+            trouble=self._new_trouble() if beat else None,
+            observations=wire.observations_to_wire(batch.observations),
+            logs=[pb.LogAppend(attempt_id=log.attempt_id, offset=log.offset, data=log.data) for log in batch.logs],
+            applied_revision=self._revision,
+            leaving=self._said_leaving,
+            sent_at_ms=self._supervisor.now_ms() if batch.observations else 0,
+        )

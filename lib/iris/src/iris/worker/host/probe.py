@@ -1,0 +1,126 @@
+"""Measures the resources of this machine, as far as the limits put on this process allow."""
+
+import os
+import platform
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from iris.domain.constraints import DISK_SIZE_ATTRIBUTE
+from iris.domain.resources import Resources
+from iris.python_tools.programs import python_programs
+from iris.sched.pythons import PYTHON_VERSIONS_ATTRIBUTE
+from iris.worker.host.oom import oom_counters
+
+_CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
+_OWN_CGROUPS: Final = Path("/proc/self/cgroup")
+_NO_LIMIT_BYTES: Final = 1 << 60
+
+
+def probe_resources(work_dir: Path) -> Resources:
+    """cpu, memory and the disk free below `work_dir`; the tightest of machine, affinity and cgroup limits."""
+    cpu_millis = len(os.sched_getaffinity(0)) * 1000
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    cpu_limit, memory_limit = cgroup_limits(_CGROUP_ROOT, _OWN_CGROUPS.read_text() if _OWN_CGROUPS.exists() else "")
+    if cpu_limit is not None:
+        cpu_millis = max(1, min(cpu_millis, cpu_limit))
+    if memory_limit is not None:
+        memory_bytes = min(memory_bytes, memory_limit)
+    return Resources(cpu_millis, memory_bytes, free_disk(work_dir))
+
+
+def free_disk(work_dir: Path) -> int:
+    """Bytes that can be written below `work_dir` now. Raises OSError."""
+    return shutil.disk_usage(work_dir).free
+
+
+def own_oom_counters() -> list[Path]:
+    """Where the kernel counts what it kills in this process's control groups for lack of memory."""
+    return oom_counters(_CGROUP_ROOT, _OWN_CGROUPS.read_text() if _OWN_CGROUPS.exists() else "")
+
+
+def disk_size(work_dir: Path) -> dict[str, str]:
+    """The attribute that says how much disk there could be at most, whatever is free now."""
+    return {DISK_SIZE_ATTRIBUTE: str(shutil.disk_usage(work_dir).total)}
+
+
+def probe_attributes() -> dict[str, str]:
+    """Attributes of this machine that constraints can name."""
+    return {
+        "hostname": socket.gethostname(),
+        "os": platform.system().lower(),
+        "arch": platform.machine(),
+        PYTHON_VERSIONS_ATTRIBUTE: ",".join(python_versions(os.environ)),
+    }
+
+
+def python_versions(environ: Mapping[str, str]) -> list[str]:
+    """Major.minor versions of Python that are installed here, by their names; none of them is tried.
+
+    Besides those on the PATH these are the ones that uv installed.
+    """
+    data = environ.get("XDG_DATA_HOME") or os.path.join(environ.get("HOME", ""), ".local", "share")
+    managed = Path(environ.get("UV_PYTHON_INSTALL_DIR") or os.path.join(data, "uv", "python"))
+    found = {program.rpartition("python")[2] for program in python_programs("", environ.get("PATH", ""))}
+    found |= {
+        match[1] for path in managed.glob("cpython-*") if (match := re.match(r"cpython-([0-9]+\.[0-9]+)", path.name))
+    }
+    found.add(f"{sys.version_info[0]}.{sys.version_info[1]}")
+    return sorted(found, key=lambda version: [int(number) for number in version.split(".")])
+
+
+def cgroup_limits(root: Path, own: str) -> tuple[int | None, int | None]:
+    """The (cpu millicores, memory bytes) that control groups allow; None where there is no limit.
+
+    Args:
+        root: Where the cgroup filesystems are mounted.
+        own: The content of /proc/self/cgroup. Version 2 and version 1 are understood.
+    """
+    cpu: list[int] = []
+    memory: list[int] = []
+    for line in own.splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0":
+            for directory in _up(root, path):
+                cpu += _quota(_words(directory / "cpu.max"))
+                memory += _bytes(_words(directory / "memory.max"))
+        elif "memory" in controllers.split(","):
+            for directory in _up(root / "memory", path):
+                memory += _bytes(_words(directory / "memory.limit_in_bytes"))
+        elif "cpu" in controllers.split(","):
+            for directory in _up(root / "cpu", path):
+                words = _words(directory / "cpu.cfs_quota_us") + _words(directory / "cpu.cfs_period_us")
+                cpu += _quota(words)
+    return min(cpu, default=None), min(memory, default=None)
+
+
+def _up(root: Path, path: str) -> Iterator[Path]:
+    """The group's directory and those above it: a limit on any of them holds."""
+    directory = root / path.lstrip("/")
+    yield directory
+    while directory != root and root in directory.parents:
+        directory = directory.parent
+        yield directory
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []  # not limited at this level, or not ours to see
+
+
+def _quota(words: list[str]) -> list[int]:
+    if len(words) != 2 or not words[0].isdigit() or not words[1].isdigit() or words[1] == "0":
+        return []  # "max", or -1 in version 1
+    return [int(words[0]) * 1000 // int(words[1])]
+
+
+def _bytes(words: list[str]) -> list[int]:
+    # Version 1 writes "no limit" as a huge number.
+    return [int(word) for word in words[:1] if word.isdigit() and int(word) < _NO_LIMIT_BYTES]

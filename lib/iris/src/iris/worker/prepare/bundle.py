@@ -1,0 +1,380 @@
+"""Blobs and bundles on this host: fetched once, verified, never half-written."""
+
+import asyncio
+import errno
+import hashlib
+import logging
+import os
+import secrets
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from iris.domain.states import FailureKind
+from iris.rpc.manifest import BundleEntry, check_entries, parse_manifest
+from iris.worker.isolation.seals import Seals, tree_state
+from iris.worker.paths import WorkPaths
+from iris.worker.prepare.bundle_check import SoundTrees, mode_of, remove_strays, wrong_entries
+from iris.worker.types import PreparationFailed
+from rigging.errors import MarinError, Unavailable
+from rigging.timing import ExponentialBackoff
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_FETCH_BATCH = 500
+_MENDED_TIMES = 3
+_SHOWN = 3
+
+
+class BlobSource(Protocol):
+    """Where blobs come from."""
+
+    def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]:
+        """Chunks (digest, offset, data, last), the chunks of one blob in order. Raises MarinError."""
+        ...
+
+
+class SingleFlight(Generic[T]):
+    """Runs one piece of work per key at a time; whoever else asks for the key waits for its result."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, asyncio.Task[T]] = {}
+
+    async def run(self, key: str, work: Callable[[], Coroutine[None, None, T]]) -> T:
+        """The result of `work`. It goes on when the caller is cancelled: others may wait, and its result is kept."""
+        task = self._running.get(key)
+        if task is None:
+            task = asyncio.ensure_future(work())
+            self._running[key] = task
+            task.add_done_callback(lambda done: self._done(key, done))
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Cancel what runs and wait for that."""
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _done(self, key: str, task: asyncio.Task[T]) -> None:
+        del self._running[key]
+        if not task.cancelled():
+            task.exception()  # seen by those who waited, if anybody still did
+
+
+class BundleStore:
+    """Bundles unpacked below `paths.bundles`, blobs below `paths.blobs`.
+
+    What is damaged on this host is removed and fetched anew: an unpacked bundle is compared with its manifest before
+    this process uses it first, and again when a file's times, size or mode are others than then. What the controller
+    does not have, or what is no bundle, is the job's failure (START); that the controller cannot be reached, or that
+    it breaks off, is nobody's (PREEMPTED: another attempt, no word against the host); only this host's disk is the
+    host's (WORKER).
+
+    Args:
+        patience_s: How long a controller that cannot be reached is asked again.
+        seals: Where tasks could change bundles: those that were changed are unpacked anew.
+        sound: Which unpacked bundles are right, where tasks cannot change them.
+    """
+
+    def __init__(
+        self,
+        paths: WorkPaths,
+        source: BlobSource,
+        patience_s: float = 60.0,
+        seals: Seals | None = None,
+        sound: SoundTrees | None = None,
+    ) -> None:
+        self._paths = paths
+        self._source = source
+        self._patience_s = patience_s
+        self._seals = seals
+        self._sound = SoundTrees() if sound is None else sound
+        self._flights: SingleFlight[Path] = SingleFlight()
+        self._seen_right: dict[str, Signature] = {}
+
+    async def blob(self, digest: str) -> Path:
+        """The file that holds blob `digest`, its bytes checked since it last changed. Raises PreparationFailed."""
+        path = self._paths.blobs / digest
+        if self.is_sound(digest):
+            return path
+        return await self._flights.run(f"blob {digest}", lambda: self._sound_blob(digest))
+
+    async def bundle(self, digest: str) -> Path:
+        """The directory of bundle `digest`, complete. Raises PreparationFailed."""
+        path = self._paths.bundles / digest
+        if _marker(path).exists():
+            if self._seals is None:
+                if self.was_just_seen(digest):
+                    return path
+                return await self._flights.run(f"bundle {digest}", lambda: self._sound_bundle(digest))
+            if await asyncio.to_thread(self._seals.is_intact, path):
+                return path
+        return await self._flights.run(f"bundle {digest}", lambda: self._unpack(digest))
+
+    def was_just_seen(self, digest: str) -> bool:
+        """Whether bundle `digest` is here and was found unchanged a moment ago; costs nothing."""
+        return self._seals is None and self._sound.was_just_seen(self._paths.bundles / digest)
+
+    def is_sound(self, digest: str) -> bool:
+        """Whether the blob is here, and unchanged since its bytes were found right."""
+        known = self._seen_right.get(digest)
+        return known is not None and known == signature(self._paths.blobs / digest)
+
+    async def close(self) -> None:
+        await self._flights.close()
+
+    async def _sound_blob(self, digest: str) -> Path:
+        path = self._paths.blobs / digest
+        try:
+            # Taken before the bytes are read: what is changed meanwhile is then read again.
+            found = signature(path)
+            if found is None or not await asyncio.to_thread(_is_right, path, digest):
+                await self._fetch([digest], f"blob {digest}")
+                found = signature(path)
+        except OSError as error:
+            raise PreparationFailed(FailureKind.WORKER, f"blob {digest} cannot be read here: {error}") from error
+        if found is not None:
+            self._seen_right[digest] = found
+        return path
+
+    async def _sound_bundle(self, digest: str) -> Path:
+        """One that is unpacked, mended in place where it is not what was sent: other attempts may run in it."""
+        target = self._paths.bundles / digest
+        if await asyncio.to_thread(self._sound.is_unchanged, target):
+            return target
+        what = f"bundle {digest[:12]}"
+        entries = await self._entries(digest, what)
+        try:
+            for _ in range(_MENDED_TIMES):
+                # Taken before the bytes are read: what is changed meanwhile is then read again.
+                state = await asyncio.to_thread(tree_state, target)
+                wrong, strays = await asyncio.to_thread(wrong_entries, target, entries, self._part_size)
+                if not wrong and not strays:
+                    self._sound.found_right(target, state)
+                    return target
+                names = [str(path.relative_to(target)) for path in strays] + [entry.path for entry in wrong]
+                more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+                logger.warning(
+                    "%s was changed on this host: %s%s; it is made as it was sent", what, names[:_SHOWN], more
+                )
+                await asyncio.to_thread(remove_strays, strays)
+                await self._with_parts(wrong, what, partial(self._mend, wrong, target))
+                os.utime(target)  # tells what is mounted over it that it was changed
+        except OSError as error:
+            logger.warning("%s cannot be mended: %s; it is unpacked anew", what, error)
+        return await self._unpack(digest)
+
+    async def _entries(self, digest: str, what: str) -> list[BundleEntry]:
+        manifest = await asyncio.to_thread((await self.blob(digest)).read_bytes)
+        try:
+            return await asyncio.to_thread(_checked_entries, manifest)
+        except MarinError as error:
+            raise PreparationFailed(FailureKind.START, f"{what} is not usable: {error}") from error
+
+    async def _with_parts(self, entries: list[BundleEntry], what: str, write: Callable[[], None]) -> None:
+        """Call `write` in a thread with the parts of `entries` here; once more if some of them are damaged."""
+        parts = {part for entry in entries for part in entry.part_digests}
+        await self._fetch_missing(parts, what)
+        try:
+            await asyncio.to_thread(write)
+        except _Damaged:
+            await asyncio.to_thread(self._remove_damaged, parts)
+            await self._fetch_missing(parts, what)
+            await asyncio.to_thread(write)
+
+    async def _unpack(self, digest: str) -> Path:
+        what = f"bundle {digest[:12]}"
+        entries = await self._entries(digest, what)
+        target = self._paths.bundles / digest
+        try:
+            await self._with_parts(entries, what, lambda: self._write_tree(entries, target))
+            if self._seals is None:
+                self._sound.found_right(target, await asyncio.to_thread(tree_state, target))
+        except OSError as error:
+            kind = FailureKind.START if error.errno == errno.ENAMETOOLONG else FailureKind.WORKER
+            raise PreparationFailed(kind, f"{what} cannot be unpacked to {target}: {error.strerror}") from error
+        if self._seals is not None:
+            await asyncio.to_thread(self._seals.seal, target)
+        return target
+
+    async def _fetch_missing(self, parts: set[str], what: str) -> None:
+        missing = await asyncio.to_thread(lambda: sorted(p for p in parts if not (self._paths.blobs / p).exists()))
+        for start in range(0, len(missing), _FETCH_BATCH):
+            await self._fetch(missing[start : start + _FETCH_BATCH], what)
+
+    async def _fetch(self, digests: list[str], what: str) -> None:
+        """Fetch blobs, once more if they arrive damaged, and for a while if nobody answers."""
+        deadline = time.monotonic() + self._patience_s
+        backoff = ExponentialBackoff(initial=0.05, maximum=1.0, factor=1.6, jitter=0.2)
+        damaged = False
+        wanted = dict.fromkeys(digests)
+        while wanted:
+            try:
+                await self._fetch_once(wanted)
+            except _Damaged as error:
+                if damaged:
+                    raise PreparationFailed(FailureKind.PREEMPTED, f"{what} cannot be fetched: {error}") from error
+                damaged = True
+            except Unavailable as error:
+                if time.monotonic() > deadline:
+                    raise PreparationFailed(FailureKind.PREEMPTED, f"{what} cannot be fetched: {error}") from error
+                await asyncio.sleep(backoff.next_interval())
+            except OSError as error:
+                raise PreparationFailed(FailureKind.WORKER, f"{what} cannot be stored here: {error}") from error
+            except MarinError as error:
+                raise PreparationFailed(FailureKind.START, f"{what} cannot be fetched: {error}") from error
+
+    async def _fetch_once(self, wanted: dict[str, None]) -> None:
+        """Fetch what is `wanted` and take it out as it arrives. Raises MarinError, OSError."""
+        writer: _BlobWriter | None = None
+        try:
+            async for digest, offset, data, last in self._source.fetch(list(wanted)):
+                if writer is None:
+                    if digest not in wanted:
+                        raise MarinError(f"the controller sent blob {digest}, which was not asked for")
+                    writer = _BlobWriter(self._paths.blobs, digest)
+                writer.add(digest, offset, data)
+                if last:
+                    writer.finish()
+                    wanted.pop(digest)
+                    writer = None
+        finally:
+            if writer is not None:
+                writer.discard()
+        if wanted:
+            raise MarinError(f"the controller sent nothing for blob {', '.join(sorted(wanted)[:3])}")
+
+    def _remove_damaged(self, parts: set[str]) -> None:
+        for part in parts:
+            path = self._paths.blobs / part
+            if path.exists() and not _is_right(path, part):
+                logger.warning("blob %s is damaged on this host: it is fetched again", part)
+
+    def _write_tree(self, entries: list[BundleEntry], target: Path) -> None:
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        made: set[Path] = set()
+        try:
+            temporary.mkdir()
+            for entry in entries:
+                path = temporary / entry.path
+                if path.parent not in made:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    made.add(path.parent)
+                self._write_entry(entry, path)
+            if target.exists():  # a former worker was killed before it set the marker
+                shutil.rmtree(target)
+            temporary.rename(target)
+            _marker(target).touch()
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def _mend(self, wrong: list[BundleEntry], target: Path) -> None:
+        """Put each entry in its place as a whole, as it may be in use."""
+        for entry in wrong:
+            path = target / entry.path
+            temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if entry.is_directory:
+                path.mkdir(exist_ok=True)
+                continue
+            try:
+                self._write_entry(entry, temporary)
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def _part_size(self, part: str) -> int:
+        return (self._paths.blobs / part).stat().st_size
+
+    def _write_entry(self, entry: BundleEntry, path: Path) -> None:
+        if entry.is_directory:
+            path.mkdir()
+            return
+        if entry.symlink_target:
+            path.symlink_to(entry.symlink_target)
+            return
+        with open(path, "xb") as file:
+            for part in entry.part_digests:
+                data = (self._paths.blobs / part).read_bytes()
+                if hashlib.sha256(data).hexdigest() != part:
+                    raise _Damaged(f"blob {part} is damaged on this host")
+                file.write(data)
+            mode = mode_of(entry)
+            os.fchmod(file.fileno(), mode if self._seals is None else mode & 0o555)
+
+
+class _Damaged(OSError, MarinError):
+    """The bytes of a blob are not those that its name says."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(errno.EIO, message)
+
+
+Signature = tuple[int, int, int, int]
+
+
+def signature(path: Path | str) -> Signature | None:
+    """What no write to a file leaves as it was, however its times are set back; None when it is not there."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _is_right(path: Path, digest: str) -> bool:
+    """Whether the file's bytes are those of the blob; it is removed if not."""
+    try:
+        with open(path, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() == digest:
+                return True
+        path.unlink()
+    except FileNotFoundError:
+        pass
+    return False
+
+
+def _checked_entries(manifest: bytes) -> list[BundleEntry]:
+    entries = parse_manifest(manifest)
+    check_entries(entries)
+    return entries
+
+
+class _BlobWriter:
+    """One blob on its way in: under a temporary name until its digest is found right."""
+
+    def __init__(self, directory: Path, digest: str) -> None:
+        self._target = directory / digest
+        self._temporary = directory / f".{digest}.{secrets.token_hex(4)}"
+        self._file = open(self._temporary, "wb")  # noqa: SIM115 - closed by finish and discard
+        self._hash = hashlib.sha256()
+        self._digest = digest
+        self._size = 0
+
+    def add(self, digest: str, offset: int, data: bytes) -> None:
+        if digest != self._digest or offset != self._size:
+            raise MarinError(f"chunk of {digest} at {offset} came while {self._digest} at {self._size} was expected")
+        self._file.write(data)
+        self._hash.update(data)
+        self._size += len(data)
+
+    def finish(self) -> None:
+        self._file.close()
+        if self._hash.hexdigest() != self._digest:
+            self._temporary.unlink()
+            raise _Damaged(f"blob {self._digest} arrived damaged: its bytes have digest {self._hash.hexdigest()}")
+        self._temporary.rename(self._target)
+
+    def discard(self) -> None:
+        self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+
+def _marker(bundle: Path) -> Path:
+    return bundle.with_name(f"{bundle.name}.complete")

@@ -1,0 +1,251 @@
+"""Third-party packages of tasks: virtual environments built once per key by uv from its cache."""
+
+import asyncio
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from iris.domain.python_version import minor
+from iris.domain.states import FailureKind
+from iris.python_tools.requirements import named_paths
+from iris.python_tools.uv import is_network_failure, uv_program
+from iris.python_tools.uv_errors import cause_of
+from iris.worker.isolation.seals import Seals
+from iris.worker.paths import WorkPaths
+from iris.worker.prepare.bundle import SingleFlight
+from iris.worker.prepare.interpreters import Interpreter, Interpreters, ToolRunner
+from iris.worker.prepare.workspace import Workspace, tree_digest
+from iris.worker.types import PreparationFailed
+from rigging.errors import InvalidRequest
+
+_MARKER: Final = ".ready"
+_ERROR_BYTES: Final = 4096
+_FORMAT: Final = 2
+"""Part of every key: change it when environments are built in another way."""
+
+_NO_VERSION: Final = re.compile(r"there (?:is|are) no versions? of\s+([A-Za-z0-9][A-Za-z0-9._-]*)")
+
+REQUIREMENTS_FILE: Final = "requirements.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """How an environment is built: uv commands, run in `directory`."""
+
+    directory: Path
+    commands: tuple[tuple[str, ...], ...]
+    hint: str = ""
+    over: Interpreter | None = None
+    """Whose packages are seen below the environment's own."""
+    copied: Path | None = None
+    """Sources copied for the time of the build, because building may write beside its sources; `directory` is in it."""
+
+
+class EnvironmentStore:
+    """Environments below `paths.envs`, each ready when its marker exists.
+
+    Args:
+        base: The variables that uv runs with (`task_env.base_variables`).
+        seals: Where tasks could change environments: those that were changed are made anew.
+        compiles: Compile what is installed, because neither tasks nor `CompiledTrees` can do it later.
+    """
+
+    def __init__(
+        self,
+        paths: WorkPaths,
+        tools: ToolRunner,
+        base: Mapping[str, str],
+        seals: Seals | None = None,
+        compiles: bool = False,
+    ) -> None:
+        self.interpreters = Interpreters(tools, base, paths.root)
+        self._paths = paths
+        self._tools = tools
+        self._base = base
+        self._seals = seals
+        self._compiles = compiles
+        self._flights: SingleFlight[Path] = SingleFlight()
+        self._uv_version = importlib.metadata.version("uv")
+
+    def locked_key(
+        self, workspace: Workspace, extras: Sequence[str], packages: Sequence[str], python: Interpreter
+    ) -> str:
+        """Names the environment of a locked workspace; equal keys mean equal third-party packages."""
+        return self._key(workspace.lock_fingerprint(), extras, packages, python)
+
+    async def locked(
+        self,
+        key: str,
+        workspace: Workspace,
+        bundle: Path,
+        extras: Sequence[str],
+        packages: Sequence[str],
+        python: Interpreter,
+    ) -> Path:
+        """The environment of a locked workspace. Raises PreparationFailed (ENVIRONMENT) with uv's own words."""
+        sync = ["sync", "--frozen", "--no-install-workspace", "--all-packages", "--no-default-groups", "--no-editable"]
+        for extra in sorted(set(extras)):
+            sync += ["--extra", extra]
+        recipe = _Recipe(
+            workspace.root,
+            ((*sync, "--python", python.program), *_install(self._paths.envs / key, packages)),
+            f"extras of this workspace: {', '.join(workspace.extras) or 'none'}" if extras else "",
+            copied=bundle if workspace.local_sources() else None,
+        )
+        return await self._ready(key, recipe)
+
+    def required_key(self, root: Path, packages: Sequence[str], python: Interpreter) -> str:
+        """Names the environment of the requirements.txt in `root`. Raises PreparationFailed."""
+        digest = hashlib.sha256()
+        try:
+            named = [found.target for found in named_paths(root / REQUIREMENTS_FILE)]
+            # The last two may hold settings of uv.
+            for path in (root / REQUIREMENTS_FILE, *named, root / "pyproject.toml", root / "uv.toml"):
+                digest.update(f"{os.path.relpath(path, root)}\0{tree_digest(path)}\0".encode())
+        except (InvalidRequest, OSError) as error:
+            raise PreparationFailed(FailureKind.ENVIRONMENT, f"the job's requirements: {error}") from error
+        return self._key(f"required {digest.hexdigest()} {self._settings()}", (), packages, python)
+
+    async def required(self, key: str, root: Path, bundle: Path, packages: Sequence[str], python: Interpreter) -> Path:
+        """The environment of the requirements.txt in `root`. Raises PreparationFailed (ENVIRONMENT)."""
+        path = self._paths.envs / key
+        install = ("pip", "install", "--python", str(path / "bin" / "python"), "--no-editable")
+        recipe = _Recipe(
+            root,
+            (
+                _venv(path, python),
+                (*install, "--requirements", REQUIREMENTS_FILE, "--", *sorted(set(packages))),
+            ),
+            copied=bundle,
+        )
+        return await self._ready(key, recipe)
+
+    async def plain(self, packages: Sequence[str], python: Interpreter, *, over: Interpreter | None = None) -> Path:
+        """Nothing but `packages`, on top of those of the environment `over`. Raises PreparationFailed."""
+        below = f"{over.program} {over.identity}" if over else ""
+        key = self._key(f"plain {below} {self._settings() if packages else ''}", (), packages, python)
+        path = self._paths.envs / key
+        recipe = _Recipe(self._paths.envs, (_venv(path, python), *_install(path, packages)), over=over)
+        return await self._ready(key, recipe)
+
+    async def close(self) -> None:
+        """Stop what is being built."""
+        await self._flights.close()
+
+    def _key(self, ground: str, extras: Sequence[str], packages: Sequence[str], python: Interpreter) -> str:
+        parts = [_FORMAT, ground, sorted(set(extras)), sorted(set(packages)), python.identity]
+        return hashlib.sha256(json.dumps([*parts, self._uv_version]).encode()).hexdigest()[:32]
+
+    def _settings(self) -> str:
+        """Digest of the variables that say where uv takes unlocked packages from."""
+        chosen = sorted((name, value) for name, value in self._base.items() if name.startswith(("UV_", "PIP_")))
+        return hashlib.sha256(json.dumps(chosen).encode()).hexdigest()
+
+    async def _ready(self, key: str, recipe: _Recipe) -> Path:
+        path = self._paths.envs / key
+        if (path / _MARKER).exists() and (self._seals is None or await asyncio.to_thread(self._seals.is_intact, path)):
+            return path
+        return await self._flights.run(key, lambda: self._build(path, recipe))
+
+    async def _build(self, path: Path, recipe: _Recipe) -> Path:
+        try:
+            await asyncio.to_thread(shutil.rmtree, path, True)
+            with _working_copy(path, recipe) as place:
+                directory = recipe.directory
+                if recipe.copied is not None:
+                    await asyncio.to_thread(shutil.copytree, recipe.copied, place, symlinks=True)
+                    await asyncio.to_thread(_make_writable, place)
+                    directory = place / directory.relative_to(recipe.copied)
+                for command in recipe.commands:
+                    await self._uv(command, path, directory, recipe.hint)
+                    if command[0] == "venv" and recipe.over is not None:
+                        _add_packages(path, recipe.over)
+            (path / _MARKER).touch()
+            if self._seals is not None:
+                await asyncio.to_thread(self._seals.seal, path)
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+        return path
+
+    async def _uv(self, arguments: tuple[str, ...], path: Path, cwd: Path, hint: str) -> None:
+        env = {**self._base, "UV_PROJECT_ENVIRONMENT": str(path), "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+        if self._compiles:
+            env.setdefault("UV_COMPILE_BYTECODE", "1")
+        if self._seals is not None:
+            env["UV_LINK_MODE"] = "copy"  # what a task writes must not go through a link into uv's cache
+        program = _program()
+        succeeded, output = await self._tools.run((program, *arguments), env, cwd)
+        if not succeeded and is_network_failure(output):
+            # What is in uv's cache may be enough.
+            succeeded, _ = await self._tools.run((program, "--offline", *arguments), env, cwd)
+        if succeeded:
+            return
+        shown = " ".join(["uv", *arguments[:2]])
+        words = output.strip()[-_ERROR_BYTES:]
+        cause = cause_of(output) or "it said nothing"
+        # Lists show the first line only; all that uv said follows.
+        text = f"the environment could not be built ({shown}): {cause}" + (f"\n{words}" if words != cause else "")
+        hint = hint or await self._newest(output, path, cwd, env)
+        raise PreparationFailed(FailureKind.ENVIRONMENT, f"{text}\n{hint}" if hint else text)
+
+    async def _newest(self, output: str, path: Path, cwd: Path, env: Mapping[str, str]) -> str:
+        """Of a package that has no such version: the newest it has; empty when that is not what failed."""
+        match = _NO_VERSION.search(output)
+        if match is None or not (path / "bin" / "python").exists():
+            return ""
+        ask = ("pip", "install", "--dry-run", "--no-deps", "--python", str(path / "bin" / "python"), "--", match[1])
+        succeeded, said = await self._tools.run((_program(), *ask), env, cwd)
+        newest = re.search(rf"\+ ({re.escape(match[1])}==\S+)", said)
+        return f"the newest there is: {newest[1]}" if succeeded and newest else ""
+
+
+@contextmanager
+def _working_copy(path: Path, recipe: _Recipe) -> Iterator[Path]:
+    """A place for a copy of the sources, removed afterwards."""
+    place = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        yield place
+    finally:
+        if recipe.copied is not None:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _make_writable(place: Path) -> None:
+    for folder, _, names in os.walk(place):
+        for path in (folder, *(os.path.join(folder, name) for name in names)):
+            if not os.path.islink(path):
+                os.chmod(path, os.stat(path).st_mode | 0o200)
+
+
+def _venv(path: Path, python: Interpreter) -> tuple[str, ...]:
+    return ("venv", "--no-project", "--python", python.program, str(path))
+
+
+def _install(path: Path, packages: Sequence[str]) -> list[tuple[str, ...]]:
+    if not packages:
+        return []
+    return [("pip", "install", "--python", str(path / "bin" / "python"), "--", *sorted(set(packages)))]
+
+
+def _program() -> str:
+    try:
+        return uv_program()
+    except FileNotFoundError as error:
+        raise PreparationFailed(FailureKind.WORKER, f"the worker's uv program is missing: {error}") from error
+
+
+def _add_packages(path: Path, over: Interpreter) -> None:
+    # A .pth entry comes after the environment's own packages, so what the job asked for wins.
+    site = path / "lib" / f"python{minor(over.version)}" / "site-packages"
+    lines = [f"import site; site.addsitedir({directory!r})" for directory in dict.fromkeys(over.packages)]
+    (site / "_iris_below.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")

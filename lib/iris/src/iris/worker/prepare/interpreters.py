@@ -1,0 +1,122 @@
+"""Finds the Python that a job asks for on this host."""
+
+import asyncio
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from iris.domain.python_version import fits
+from iris.domain.states import FailureKind
+from iris.python_tools.programs import python_programs
+from iris.python_tools.uv import uv_program
+from iris.worker.types import PreparationFailed
+
+_PROBE: Final = (
+    "import json, site, sys; print(json.dumps({'version': '.'.join(map(str, sys.version_info[:3])), "
+    "'identity': sys.version + sys.base_prefix, 'packages': site.getsitepackages()}))"
+)
+
+
+class ToolRunner(Protocol):
+    """Runs a program to its end."""
+
+    async def run(self, argv: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> tuple[bool, str]:
+        """Whether it succeeded, and the tail of its output. It is killed when the caller is cancelled."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python of this host.
+
+    Args:
+        version: "3.12.4".
+        identity: Differs where environments made with it would.
+        packages: Where its own packages are.
+    """
+
+    program: str
+    version: str
+    identity: str
+    packages: tuple[str, ...] = ()
+
+
+def own_interpreter() -> Interpreter:
+    """The Python that this process runs on."""
+    import site
+
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Interpreter(sys.executable, version, sys.version + sys.base_prefix, tuple(site.getsitepackages()))
+
+
+class Interpreters:
+    """Those found so far are kept.
+
+    Args:
+        base: The variables that programs run with.
+        cwd: Where they run.
+    """
+
+    def __init__(self, tools: ToolRunner, base: Mapping[str, str], cwd: Path) -> None:
+        self._tools = tools
+        self._base = base
+        self._cwd = cwd
+        self._own = own_interpreter()
+        self._found: dict[tuple[str, str], Interpreter] = {}
+
+    async def find(self, request: str, hint: str = "") -> Interpreter:
+        """An interpreter that `request` ("3.12", ">=3.11,<3.13"; empty: any) asks for.
+
+        The worker's own comes first, then `hint`, what uv finds (installed by it, or on the PATH), what is on the PATH
+        under its version's name, and what lies beside the worker's own installation.
+
+        Raises:
+            PreparationFailed: There is none (ENVIRONMENT); the message names the versions there are.
+        """
+        if fits(self._own.version, request):
+            return self._own
+        known = self._found.get((request, hint))
+        if known is not None and await asyncio.to_thread(os.path.exists, known.program):
+            return known
+        others = {self._own.version}
+        others_here = await asyncio.to_thread(python_programs, request, self._base.get("PATH", ""))
+        for program in dict.fromkeys([hint, await self._ask_uv(request), *others_here]):
+            found = await self.probe(program) if program else None
+            if found is None:
+                continue
+            if fits(found.version, request):
+                self._found[request, hint] = found
+                return found
+            others.add(found.version)
+        raise PreparationFailed(
+            FailureKind.ENVIRONMENT,
+            f"the job needs Python {request}, and this worker has {', '.join(sorted(others))}: install it on the "
+            f"worker's host (e.g. `uv python install {shlex.quote(request)}`), or ask for another: a workspace does by "
+            "its .python-version or requires-python, a callable by the Python that submits it",
+        )
+
+    async def probe(self, program: str) -> Interpreter | None:
+        """The version and paths that an interpreter reports; None when it does not run."""
+        if not os.access(program, os.X_OK):
+            return None
+        succeeded, output = await self._tools.run((program, "-I", "-c", _PROBE), self._base, self._cwd)
+        if not succeeded:
+            return None
+        try:
+            said = json.loads(output.strip().splitlines()[-1])
+            return Interpreter(program, str(said["version"]), str(said["identity"]), tuple(said["packages"]))
+        except (ValueError, KeyError, IndexError, TypeError):
+            return None
+
+    async def _ask_uv(self, request: str) -> str:
+        try:
+            command = (uv_program(), "python", "find", "--no-project", "--no-config", request)
+        except FileNotFoundError:
+            return ""
+        succeeded, output = await self._tools.run(command, {**self._base, "NO_COLOR": "1"}, self._cwd)
+        return next((line for line in output.splitlines() if line.startswith("/")), "") if succeeded else ""

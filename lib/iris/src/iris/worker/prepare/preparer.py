@@ -1,0 +1,210 @@
+"""Everything that must be in place before a command can start: bundle, environment, payload."""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from iris.domain.states import FailureKind
+from iris.worker.host.removal import remove_tree
+from iris.worker.isolation.plan import IsolationMode
+from iris.worker.isolation.seals import Seals
+from iris.worker.paths import WorkPaths
+from iris.worker.prepare.bundle import BlobSource, BundleStore, SingleFlight
+from iris.worker.prepare.compiled import CompiledTrees
+from iris.worker.prepare.environment import EnvironmentStore
+from iris.worker.prepare.job_environment import JobEnvironments, JobSources
+from iris.worker.prepare.task_env import Ground
+from iris.worker.prepare.workspace import Workspace, read_workspace, write_site
+from iris.worker.processes import Exit, ProcessSpec, Runtime, StartFailed
+from iris.worker.types import Launch, PreparationFailed
+
+_TOOL_OUTPUT_BYTES: Final = 64 * 1024
+
+
+class Preparer(Protocol):
+    """Makes the ground on which a job's attempts start."""
+
+    def ready(self, launch: Launch) -> Ground | None:
+        """The ground if it was prepared before and is still there; None: `prepare` must be called."""
+        ...
+
+    async def prepare(self, launch: Launch) -> Ground:
+        """Fetch and build what is lacking. Raises PreparationFailed."""
+        ...
+
+    def compiled(self, tree: Path, python: str) -> str:
+        """The directory with what `python` compiled of a bundle or environment; empty: there is none (yet)."""
+        ...
+
+    async def close(self) -> None:
+        """Stop what is being fetched and built."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    ground: Ground
+    needed: tuple[str, ...]
+    """Files and directories without which the ground is none any more."""
+
+
+class BundlePreparer:
+    """The real one: bundles from the controller, environments by uv."""
+
+    def __init__(
+        self,
+        paths: WorkPaths,
+        bundles: BundleStore,
+        store: EnvironmentStore,
+        compiled: CompiledTrees,
+        seals: Seals | None = None,
+    ) -> None:
+        self._paths = paths
+        self._bundles = bundles
+        self._store = store
+        self._compiled = compiled
+        self._seals = seals
+        self._environments = JobEnvironments(paths, store)
+        self._workspaces: dict[str, Workspace | None] = {}
+        self._reading: SingleFlight[Workspace | None] = SingleFlight()
+        self._grounds: dict[tuple[object, ...], _Prepared] = {}
+
+    @classmethod
+    def over(cls, paths: WorkPaths, source: BlobSource, runtime: Runtime, base: Mapping[str, str]) -> "BundlePreparer":
+        """With caches in `paths`, filled from `source` by tools that `runtime` runs."""
+        seals = Seals() if runtime.isolation is IsolationMode.COPY else None
+        tools = RuntimeTools(runtime)
+        compiles = runtime.isolation is not IsolationMode.OVERLAY
+        store = EnvironmentStore(paths, tools, base, seals, compiles=compiles)
+        bundles = BundleStore(paths, source, seals=seals)
+        return cls(paths, bundles, store, CompiledTrees(paths, tools, base), seals)
+
+    def ready(self, launch: Launch) -> Ground | None:
+        if self._seals is not None:
+            return None  # it may have been changed since
+        prepared = self._grounds.get(_what_it_needs(launch))
+        if prepared is None or not all(map(os.path.exists, prepared.needed)):
+            return None
+        if launch.bundle_digest and not self._bundles.was_just_seen(launch.bundle_digest):
+            return None
+        if launch.payload_digest and not self._bundles.is_sound(launch.payload_digest):
+            return None
+        return prepared.ground
+
+    async def prepare(self, launch: Launch) -> Ground:
+        sources = await self._sources(launch) if launch.bundle_digest else JobSources()
+        payload = str(await self._bundles.blob(launch.payload_digest)) if launch.payload_digest else ""
+        environment = await self._environments.find(launch, sources)
+        bin_dirs: tuple[str, ...] = (environment.bin_dir,)
+        python_path: list[str] = []
+        if sources.workspace is not None:
+            site = self._site(launch)
+            bin_dirs = (*bin_dirs, str(site / "bin"))
+            python_path = [*sources.workspace.python_path(), str(site)]
+        elif sources.project is not None:
+            python_path = [str(sources.project)]
+        ground = Ground(
+            bin_dirs=bin_dirs,
+            python_path=tuple(python_path),
+            bundle_dir=sources.project,
+            virtual_env=environment.virtual_env,
+            payload_path=payload,
+        )
+        needed = [str(sources.project)] if sources.project else []
+        needed += [path for path in (environment.bin_dir, payload) if path]
+        self._grounds[_what_it_needs(launch)] = _Prepared(ground, tuple(needed))
+        return ground
+
+    def compiled(self, tree: Path, python: str) -> str:
+        return self._compiled.over(tree, python)
+
+    async def close(self) -> None:
+        await self._compiled.close()
+        await self._bundles.close()
+        await self._reading.close()
+        await self._store.close()
+
+    async def _sources(self, launch: Launch) -> JobSources:
+        bundle = await self._bundles.bundle(launch.bundle_digest)
+        project = bundle / launch.runtime.project_dir
+        if not project.is_dir():
+            reason = f"the job's bundle has no directory {launch.runtime.project_dir!r}"
+            raise PreparationFailed(FailureKind.ENVIRONMENT, reason)
+        site = self._site(launch)
+        if site.name not in self._workspaces:
+            self._workspaces[site.name] = await self._reading.run(
+                site.name, lambda: asyncio.to_thread(_read, project, site)
+            )
+        workspace = self._workspaces[site.name]
+        if self._seals is not None and workspace is not None:
+            await asyncio.to_thread(_mend_site, workspace, site, self._seals)
+        return JobSources(bundle, project, self._workspaces[site.name])
+
+    def _site(self, launch: Launch) -> Path:
+        place = launch.runtime.project_dir
+        name = f"{launch.bundle_digest}-{hashlib.sha256(place.encode()).hexdigest()[:16]}" if place else ""
+        return self._paths.sites / (name or launch.bundle_digest)
+
+
+class RuntimeTools:
+    """Runs tools of the worker (uv) through the same runtime as attempts; they die with the worker's process."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._count = 0
+
+    async def run(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> tuple[bool, str]:
+        self._count += 1
+        listener = _Collector()
+        owner = f"tool {os.getpid()}.{self._count}"
+        spec = ProcessSpec(owner, tuple(argv), env, str(cwd), tail_bytes=_TOOL_OUTPUT_BYTES, dies_with_worker=True)
+        process = self._runtime.start(spec, listener)
+        try:
+            exit = await listener.ended
+        except asyncio.CancelledError:
+            process.terminate(0)
+            raise
+        return exit.succeeded, exit.tail.decode(errors="replace")
+
+
+class _Collector:
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+
+    def on_started(self, pid: int) -> None: ...
+
+    def on_log(self, size: int) -> None: ...
+
+    def on_refused(self, error: StartFailed) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(error)
+
+    def on_exit(self, exit: Exit) -> None:
+        if not self.ended.done():
+            self.ended.set_result(exit)
+
+
+def _what_it_needs(launch: Launch) -> tuple[object, ...]:
+    # Of the runtime all but the directory, which each job enters for itself.
+    runtime = launch.runtime
+    where = (runtime.project_dir, runtime.python, runtime.packages, runtime.environment_path, runtime.interpreter)
+    return launch.bundle_digest, launch.payload_digest, launch.extras, launch.pip_packages, where
+
+
+def _mend_site(workspace: Workspace, site: Path, seals: Seals) -> None:
+    """Write the metadata anew if a task may have changed it."""
+    if not seals.is_intact(site):
+        remove_tree(str(site))
+        write_site(workspace, site)
+        seals.seal(site)
+
+
+def _read(bundle: Path, site: Path) -> Workspace | None:
+    workspace = read_workspace(bundle)
+    if workspace is not None and not site.exists():
+        write_site(workspace, site)
+    return workspace

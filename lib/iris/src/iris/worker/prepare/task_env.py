@@ -1,0 +1,176 @@
+"""The environment variables and the command line of one attempt."""
+
+import importlib.util
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from iris.domain.runtime import runtime_text
+from iris.worker.guardian.orphans import ATTEMPT_VARIABLE, WORK_DIR_VARIABLE
+from iris.worker.host.environment import is_passed_to_tasks
+from iris.worker.paths import WorkPaths
+from iris.worker.types import Launch, StartRequest
+
+_WORKER_ONLY: Final = frozenset({"UV_PROJECT_ENVIRONMENT", "UV_PROJECT", "UV_PYTHON", "UV_RUN_RECURSION_DEPTH"})
+
+ACTOR_HOST_VARIABLE: Final = "IRIS_ACTOR_HOST"
+"""Where a task's actors listen and are found; without it only tasks of the same host reach them."""
+
+DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Prepared for the attempts of a job: where programs, code and files come from."""
+
+    bin_dirs: tuple[str, ...] = ()
+    """Go before the worker's PATH; the first holds the `python` of the task."""
+    python_path: tuple[str, ...] = ()
+    bundle_dir: Path | None = None
+    """Unpacked bundle; shared by attempts and never written by us again."""
+    virtual_env: str = ""
+    payload_path: str = ""
+
+
+def own_ground() -> Ground:
+    """For tasks without workspace and packages: the interpreter and environment of the worker itself."""
+    virtual_env = sys.prefix if sys.prefix != sys.base_prefix else ""
+    return Ground(bin_dirs=(os.path.dirname(sys.executable),), virtual_env=virtual_env)
+
+
+def base_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The worker's own variables that tasks get: those that programs need to run, and none that may be a secret."""
+    base = {name: value for name, value in environ.items() if is_passed_to_tasks(name) and name not in _WORKER_ONLY}
+    base.setdefault("PATH", DEFAULT_PATH)
+    return base
+
+
+def _nowhere(controller_address: str) -> str:
+    del controller_address
+    return ""
+
+
+class TaskEnvironment:
+    """Makes the variables of attempts on one worker.
+
+    Args:
+        base: As `base_variables` returns it.
+        own_address: Where other hosts find this one, given the controller's address; empty: nowhere.
+    """
+
+    def __init__(
+        self,
+        paths: WorkPaths,
+        worker_id: str,
+        base: Mapping[str, str],
+        own_address: Callable[[str], str] = _nowhere,
+    ) -> None:
+        self._paths = paths
+        self._work_dir = str(paths.root)
+        self._worker_id = worker_id
+        self._base = base
+        self._own_address = own_address
+        self._own_addresses: dict[str, str] = {}
+
+    def variables(
+        self,
+        request: StartRequest,
+        ground: Ground,
+        controller_address: str,
+        token_path: str,
+        ports: Mapping[str, int],
+        temporary: str = "",
+    ) -> dict[str, str]:
+        """All variables of an attempt."""
+        return self.common(request.launch, ground, controller_address) | self.own(request, token_path, ports, temporary)
+
+    def own(
+        self, request: StartRequest, token_path: str, ports: Mapping[str, int], temporary: str = ""
+    ) -> dict[str, str]:
+        """The variables of an attempt that are not common; they win over the common ones, and are always the truth.
+
+        Args:
+            temporary: Its TMPDIR, unless the job has another; empty: none.
+        """
+        launch = request.launch
+        env = {
+            ATTEMPT_VARIABLE: request.attempt_id,
+            "IRIS_JOB_ID": launch.job_id,
+            "IRIS_NUM_TASKS": str(launch.replicas),
+            "IRIS_TASK_ID": request.task_id,
+            "IRIS_TASK_INDEX": str(request.task_index),
+            "IRIS_TOKEN_FILE": token_path,
+            "IRIS_ERROR_FILE": self._paths.error(request.attempt_id),
+        }
+        if temporary and "TMPDIR" not in launch.env_vars:
+            env["TMPDIR"] = temporary
+        for name, port in ports.items():
+            env[port_variable(name)] = str(port)
+        return env
+
+    def common(self, launch: Launch, ground: Ground, controller_address: str) -> dict[str, str]:
+        """The variables that do not differ between attempts, nor between jobs that run the same.
+
+        The job's own win over the worker's. Only where its actors listen may a job say otherwise than IRIS_* do: it may
+        know a network that is faster.
+        """
+        env = {**self._base, "PYTHONUNBUFFERED": "1"}
+        if ground.virtual_env:
+            env["VIRTUAL_ENV"] = ground.virtual_env
+        if host := self._address_towards(controller_address):
+            env[ACTOR_HOST_VARIABLE] = host
+        env.update(launch.env_vars)
+        env["PATH"] = _joined(ground.bin_dirs, env.get("PATH", ""))
+        if ground.python_path:
+            env["PYTHONPATH"] = _joined(ground.python_path, launch.env_vars.get("PYTHONPATH", ""))
+        env |= {
+            WORK_DIR_VARIABLE: self._work_dir,
+            "IRIS_CONTROLLER_ADDRESS": controller_address,
+            "IRIS_WORKER_ID": self._worker_id,
+            "IRIS_BUNDLE_DIGEST": launch.bundle_digest,
+            "IRIS_EXTRAS": json.dumps(launch.extras) if launch.extras else "[]",
+            "IRIS_PIP_PACKAGES": json.dumps(launch.pip_packages) if launch.pip_packages else "[]",
+            "IRIS_RUNTIME": runtime_text(launch.runtime),
+        }
+        if launch.payload_digest:
+            env["IRIS_CLOUDPICKLE"] = _cloudpickle_directory()
+            env["IRIS_PICKLED_BY"] = launch.runtime.python
+        if ground.bundle_dir is not None:
+            env["IRIS_WORKSPACE_DIR"] = str(ground.bundle_dir)
+        return env
+
+    def _address_towards(self, controller_address: str) -> str:
+        # A name that must be looked up would hold every start up for that long.
+        known = self._own_addresses.get(controller_address)
+        if known is None:
+            known = self._own_addresses[controller_address] = self._own_address(controller_address)
+        return known
+
+
+def port_variable(name: str) -> str:
+    """The variable that holds the number of the task's port `name`."""
+    return "IRIS_PORT_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
+
+
+def command_line(launch: Launch, ground: Ground) -> tuple[str, ...]:
+    """The argv of an attempt; a callable is run by callable_main in the task's own interpreter."""
+    if not launch.payload_digest:
+        return launch.argv
+    # -P: the script's directory holds the worker's modules, which must not shadow anything of the job's.
+    return ("python", "-P", str(Path(__file__).parents[1] / "callable_main.py"), ground.payload_path)
+
+
+@cache
+def _cloudpickle_directory() -> str:
+    spec = importlib.util.find_spec("cloudpickle")
+    return os.path.dirname(spec.origin) if spec is not None and spec.origin else ""
+
+
+def _joined(first: tuple[str, ...], rest: str) -> str:
+    return os.pathsep.join((*first, rest)) if rest else os.pathsep.join(first)

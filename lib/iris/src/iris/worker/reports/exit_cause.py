@@ -1,0 +1,58 @@
+"""Whose fault the end of a command was, by what can be seen of it: exit code, the kernel's counters, its last words.
+
+Nothing is guessed: without evidence a bad end is the user's.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from iris.domain.states import FailureKind
+from iris.worker.processes import Exit
+
+DEVICE_EXIT_CODE: Final = 86
+"""A command that finds its accelerator broken or held by somebody else may say so by this exit code."""
+
+TAIL_BYTES: Final = 16 * 1024
+"""So much of the end of stderr is searched for the words of drivers."""
+
+_SIGKILL: Final = 9
+_SHELL_KILLED: Final = 128 + _SIGKILL
+
+# What libtpu, the CUDA runtime and JAX and PyTorch on top of them print when the device is at fault.
+_DEVICE_WORDS: Final = re.compile(
+    rb"the TPU is already in use by"
+    rb"|libtpu\.so[^\n]{0,40} already in use by another process"
+    rb"|/dev/(?:accel|vfio)[^\n]{0,80}(?:Device or resource busy|Input/output error)"
+    rb"|CUDA-capable device\(s\) is/are busy or unavailable"
+    rb"|all CUDA-capable devices are busy or unavailable"
+    rb"|uncorrectable (?:NVLink|ECC) error"
+    rb"|CUDA_ERROR_(?:ECC_UNCORRECTABLE|DEVICE_UNAVAILABLE|NVLINK_UNCORRECTABLE|SYSTEM_NOT_READY)"
+    rb"|GPU is lost|has fallen off the bus",
+    re.IGNORECASE,
+)
+
+Verdict = tuple[FailureKind, str]
+"""Whose fault, and why in words; empty words: the end speaks for itself."""
+
+
+def judge(exit: Exit, stderr_tail: bytes, has_accelerator: bool, was_out_of_memory: Callable[[], bool]) -> Verdict:
+    """Whose fault a bad end was.
+
+    Args:
+        stderr_tail: The last TAIL_BYTES of what it wrote to stderr.
+        has_accelerator: Only then its words about devices count.
+        was_out_of_memory: Asked only when it was killed; claims one of the kernel's kills.
+    """
+    if (exit.signal == _SIGKILL or exit.code == _SHELL_KILLED) and was_out_of_memory():
+        return FailureKind.OOM, "out of memory: the kernel killed it to free memory"
+    if has_accelerator:
+        if exit.code == DEVICE_EXIT_CODE:
+            return FailureKind.DEVICE, f"device error: it ended with exit code {DEVICE_EXIT_CODE}"
+        found = _DEVICE_WORDS.search(stderr_tail)
+        if found is not None:
+            begin = stderr_tail.rfind(b"\n", 0, found.start()) + 1
+            end = stderr_tail.find(b"\n", found.end())
+            line = stderr_tail[begin : end if end >= 0 else len(stderr_tail)].decode(errors="replace").strip()
+            return FailureKind.DEVICE, f"device error: {line[:300]}"
+    return FailureKind.USER, ""

@@ -1,0 +1,150 @@
+"""Holds news for the controller: the last observation of each attempt, and log bytes from an offset on."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from iris.worker.reports.logs import AttemptLog
+from iris.worker.types import Observation
+
+MESSAGE_LOG_BYTES: Final = 1024 * 1024
+ATTEMPT_LOG_BYTES: Final = 256 * 1024
+"""At most this much of one log in a message, so that one loud task does not hold up the others."""
+LOG_WINDOW_BYTES: Final = 4 * 1024 * 1024
+"""At most this much of one log is under way without an acknowledgement."""
+_MESSAGE_OBSERVATIONS: Final = 2000
+COMPANY_S: float = 0.05
+"""So long patient news waits for company."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    attempt_id: str
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One message's worth. The log chunks come before the observations, which may tell of their end."""
+
+    observations: list[Observation]
+    logs: list[LogChunk]
+
+    def __bool__(self) -> bool:
+        return bool(self.observations or self.logs)
+
+
+class Outbox:
+    """Collects news, merges what overlaps and hands it out in batches; `wait` returns when there is some.
+
+    Args:
+        is_patient: Whether news may wait a moment for company: nothing here waits for an answer to it.
+    """
+
+    def __init__(
+        self, log_of: Callable[[str], AttemptLog | None], is_patient: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._log_of = log_of
+        self._is_patient = is_patient
+        self._later: asyncio.TimerHandle | None = None
+        self._observations: dict[str, Observation] = {}
+        self._logs: dict[str, None] = {}  # an ordered set: the longest waiting first
+        self._news = asyncio.Event()
+        self._quiet = asyncio.Event()
+        self.leaving = False
+
+    def leave(self) -> None:
+        """Say from now on that this worker goes away."""
+        self.leaving = True
+        self._news.set()
+
+    def observe(self, observation: Observation) -> None:
+        """Send this instead of what was to be said of the attempt before."""
+        self._observations[observation.attempt_id] = observation
+        self._tell()
+
+    def log_grew(self, attempt_id: str) -> None:
+        """There are bytes to ship beyond what was sent."""
+        self._logs[attempt_id] = None
+        self._tell()
+
+    def forget(self, attempt_id: str) -> None:
+        self._observations.pop(attempt_id, None)
+        self._logs.pop(attempt_id, None)
+
+    def clear(self) -> None:
+        """A session has ended: the next one begins with the whole inventory."""
+        self._observations.clear()
+        self._logs.clear()
+        self._news.clear()
+
+    def _tell(self) -> None:
+        self._quiet.clear()
+        if self._news.is_set():
+            return
+        if not self._is_patient():
+            self._tell_now()
+        elif self._later is None:
+            self._later = asyncio.get_running_loop().call_later(COMPANY_S, self._tell_now)
+
+    def _tell_now(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        self._news.set()
+
+    async def wait(self) -> None:
+        """Return once there is something to take."""
+        await self._news.wait()
+
+    def delivered(self) -> None:
+        """Confirm that the batch taken was handed to the transport."""
+        if not self._observations and not self._logs:
+            self._quiet.set()
+
+    async def wait_until_delivered(self) -> None:
+        """Return once nothing is left to be said."""
+        await self._quiet.wait()
+
+    def take(self) -> Batch:
+        """Messages to be sent now; empty when the rest must wait for acknowledgements."""
+        self._news.clear()
+        logs = self._take_logs()
+        observations: list[Observation] = []
+        for attempt_id in list(self._observations):
+            if attempt_id in self._logs and self._observations[attempt_id].state.is_terminal:
+                continue  # its end is told once its last byte is on the way
+            observations.append(self._observations.pop(attempt_id))
+            if len(observations) == _MESSAGE_OBSERVATIONS:
+                self._news.set()
+                break
+        return Batch(observations, logs)
+
+    def _take_logs(self) -> list[LogChunk]:
+        chunks: list[LogChunk] = []
+        total = 0
+        for attempt_id in list(self._logs):
+            log = self._log_of(attempt_id)
+            if log is None:
+                del self._logs[attempt_id]
+                continue
+            budget = min(ATTEMPT_LOG_BYTES, log.acked + LOG_WINDOW_BYTES - log.sent, MESSAGE_LOG_BYTES - total)
+            data = log.read(log.sent, budget) if budget > 0 else b""
+            if data:
+                chunks.append(LogChunk(attempt_id, log.sent, data))
+                log.sent += len(data)
+                total += len(data)
+            del self._logs[attempt_id]
+            if log.sent < log.size:
+                self._logs[attempt_id] = None  # again, behind the others
+                if log.sent - log.acked < LOG_WINDOW_BYTES:
+                    self._news.set()
+            else:
+                log.release_if_done()
+            if total >= MESSAGE_LOG_BYTES:
+                if self._logs:
+                    self._news.set()
+                break
+        return chunks

@@ -1,1 +1,0 @@
-"""How attempts run on this host: processes, their descendants and their output."""

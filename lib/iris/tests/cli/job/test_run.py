@@ -1,0 +1,261 @@
+"""`iris job run`: each option reaches the cluster as it was typed, and what happens after the submission."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from iris.cli.job import follow
+from iris.cli.job import run as job_run
+from iris.cli.main import run
+from iris.client import IrisClient
+from iris.client.connection.discovery import ClusterTarget
+from iris.client.job_env import JobEnv
+from iris.cluster.constraints import preemptible_constraint, region_constraint, zone_constraint
+from rigging.errors import AlreadyExists
+
+
+class Cluster:
+    """What was asked of a cluster; it takes every job, and the job ends with `code`."""
+
+    address = "127.0.0.1:1"
+
+    def __init__(self) -> None:
+        self.opened: dict[str, Any] = {}
+        self.submitted: dict[str, Any] = {}
+        self.followed: list[tuple[str, int, bool]] = []
+        self.guarded: list[str] = []
+        self.code = 0
+        self.refusal: AlreadyExists | None = None
+
+    def full_name_prefix(self) -> str:
+        return "/ann"
+
+    def submit(self, entrypoint: Any, name: str, resources: Any, environment: Any, **options: Any) -> Any:
+        if self.refusal is not None:
+            raise self.refusal
+        self.submitted = {
+            "command": entrypoint.argv,
+            "name": name,
+            "resources": resources,
+            "environment": environment,
+            **options,
+        }
+        return SimpleNamespace(job_id=f"/ann/{name}")
+
+
+Iris = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def target() -> ClusterTarget:
+    return ClusterTarget("local", lambda answered: None, is_local=True)
+
+
+@pytest.fixture
+def iris(
+    cluster: Cluster, target: ClusterTarget, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> Iris:  # fmt: skip
+    """Run `iris job run` with words; its exit code, what it wrote to stdout, and what it said on stderr."""
+
+    @contextlib.contextmanager
+    def opened(found: ClusterTarget, workspace: Path | None = None, **options: Any) -> Iterator[Cluster]:
+        cluster.opened = {"target": found, "workspace": workspace, **options}
+        yield cluster
+
+    class Follower:
+        def __init__(self, client: Cluster, *, terminate_on_exit: bool) -> None:
+            self._stops = terminate_on_exit
+
+        @contextlib.contextmanager
+        def guard_submission(self, expected_id: str) -> Iterator[None]:
+            cluster.guarded.append(expected_id)
+            yield
+
+        def follow(self, job_id: str, *, replicas: int) -> int:
+            cluster.followed.append((job_id, replicas, self._stops))
+            return cluster.code
+
+    monkeypatch.setattr(IrisClient, "of", opened)
+    monkeypatch.setattr(follow, "Follower", Follower)
+    monkeypatch.setattr("iris.cli.context.CliContext.target", lambda context: target)
+    for name in job_run.FORWARDED:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words: str) -> tuple[int, str, str]:
+        code = run(["job", "run", *words])
+        written = capsys.readouterr()
+        return code, written.out, written.err
+
+    return command
+
+
+def test_what_is_not_said_has_its_documented_default(iris: Iris, cluster: Cluster) -> None:
+    code, out, said = iris("--job-name", "j", "--", "python", "x.py", "--flag")
+    assert (code, out) == (0, "")
+    sent = cluster.submitted
+    assert sent["command"] == ("python", "x.py", "--flag")
+    resources = sent.pop("resources")
+    assert (resources.cpu, resources.memory, resources.disk, resources.device) == (0.1, "1GB", None, None)
+    environment = sent.pop("environment")
+    assert (environment.pip_packages, environment.env_vars, environment.extras) == ((), {}, ())
+    assert {name: sent[name] for name in sent if name not in ("command", "name")} == {
+        "constraints": [],
+        "replicas": 1,
+        "max_retries_failure": 0,
+        "timeout": None,
+        "priority_band": None,
+        "max_retries_preemption": 1000,
+        "max_task_failures": 0,
+        "scheduling_timeout": None,
+        "existing": "fail",
+        "reserve": False,
+        "exclusive": False,
+        "fence_after": None,
+    }
+    assert cluster.guarded == ["/ann/j"]
+    assert cluster.followed == [("/ann/j", 1, True)]
+    assert said == "iris: job /ann/j on your local cluster at 127.0.0.1:1\n"
+    assert cluster.opened["user"] is None
+    assert cluster.opened["inherit_workspace"]
+
+
+def test_every_option_reaches_the_cluster(iris: Iris, cluster: Cluster) -> None:
+    words = (
+        "--cpu 2.5 --memory 3GB --disk 7GB --gpu H100x4 --extra a --extra b --pip p --pip q -e K v -e L=w --replicas 3 "
+        "--max-retries 4 --max-retries-preemption 5 --max-task-failures 2 --scheduling-timeout 6 --existing adopt "
+        "--reserve --exclusive --fence-after 8 --timeout 9 --region r1 --region r2 --zone z --priority batch "
+        "--job-name j --user bob --no-preemptible --no-terminate-on-exit"
+    )
+    iris(*words.split(), "--", "true")
+    sent = cluster.submitted
+    resources = sent["resources"]
+    assert (resources.cpu, resources.memory, resources.disk) == (2.5, "3GB", "7GB")
+    assert (resources.device.variant, resources.device.count) == ("H100", 4)
+    environment = sent["environment"]
+    assert (environment.extras, environment.pip_packages) == (("a", "b"), ("p", "q"))
+    assert environment.env_vars == {"K": "v", "L": "w"}
+    assert sent["constraints"] == [region_constraint(("r1", "r2")), zone_constraint("z"), preemptible_constraint(False)]
+    wanted = {
+        "replicas": 3,
+        "max_retries_failure": 4,
+        "max_retries_preemption": 5,
+        "max_task_failures": 2,
+        "scheduling_timeout": 6,
+        "existing": "adopt",
+        "reserve": True,
+        "exclusive": True,
+        "fence_after": 8,
+        "timeout": 9,
+        "priority_band": "batch",
+        "name": "j",
+    }
+    assert {name: sent[name] for name in wanted} == wanted
+    assert cluster.opened["user"] == "bob"
+    assert cluster.followed == [("/ann/j", 3, False)]
+
+
+def test_a_tpu_with_what_would_do_as_well(iris: Iris, cluster: Cluster) -> None:
+    iris("--tpu", "v5p-8,v4-8", "--preemptible", "--", "true")
+    device = cluster.submitted["resources"].device
+    assert (device.variant, device.alternatives) == ("v5p-8", ("v4-8",))
+    assert cluster.submitted["constraints"] == [preemptible_constraint(True)]
+
+
+def test_the_well_known_variables_go_along_and_what_is_given_wins(
+    iris: Iris, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "mine")
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("SECRET", "stays here")
+    iris("-e", "WANDB_MODE=offline", "-e", "E=a=b", "--", "true")
+    assert cluster.submitted["environment"].env_vars == {"HF_TOKEN": "mine", "WANDB_MODE": "offline", "E": "a=b"}
+
+
+def test_without_waiting_the_id_alone_is_printed(iris: Iris, cluster: Cluster) -> None:
+    code, out, said = iris("--no-wait", "--job-name", "j", "--", "true")
+    assert (code, out) == (0, "/ann/j\n")
+    assert "follow it with `iris job logs -f /ann/j`, stop it with `iris job stop /ann/j`" in said
+    assert cluster.followed == []
+
+
+def test_it_ends_as_the_job_ends(iris: Iris, cluster: Cluster) -> None:
+    cluster.code = 37
+    assert iris("--", "true")[0] == 37
+    cluster.refusal = AlreadyExists("job /ann/j is live")
+    code, _, said = iris("--", "true")
+    assert (code, said) == (3, "iris: job /ann/j is live\n")
+
+
+def test_a_job_that_nobody_named_is_named_after_its_command_and_never_twice(iris: Iris, cluster: Cluster) -> None:
+    names = set()
+    for _ in range(3):
+        iris("--", "python", "train.py")
+        names.add(cluster.submitted["name"])
+    assert len(names) == 3
+    assert all(name.startswith("train-") for name in names)
+
+
+def test_help_is_help_only_before_the_separator(iris: Iris, cluster: Cluster) -> None:
+    code, out, _ = iris("--cpu", "2", "--help")
+    assert code == 0
+    assert "-- COMMAND..." in out
+    assert "--env-assignment" not in out
+    assert cluster.submitted == {}
+    iris("--", "ls", "--help")
+    assert cluster.submitted["command"] == ("ls", "--help")
+
+
+def test_which_files_go_along(iris: Iris, cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'p'\nversion = '1'\n")
+    iris("--", "true")
+    found = cluster.opened["workspace"]
+    assert found is not None
+    assert Path(found).resolve() == tmp_path.resolve()
+    iris("--workspace", "/elsewhere", "--", "true")
+    assert cluster.opened["workspace"] == Path("/elsewhere")
+    iris("--no-workspace", "--", "true")
+    assert cluster.opened["workspace"] is None
+    assert not cluster.opened["inherit_workspace"]
+    code, _, said = iris("--no-workspace", "--workspace", "x", "--", "true")
+    assert code == 2
+    assert "--workspace and --no-workspace: give one of them" in said
+    code, _, said = iris("--workspace", "", "--", "true")
+    assert (code, "it is empty: name a folder, or give --no-workspace" in said) == (2, True)
+    code, _, said = iris("--no-workspace", "-e", "IRIS_TASK_ID", "zz", "--", "true")
+    assert (code, "IRIS_TASK_ID is what iris itself tells each task" in said) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_local", "words"),
+    [
+        ("local", True, "your local cluster at 127.0.0.1:1"),
+        ("127.0.0.1:1", False, "cluster 127.0.0.1:1"),
+        ("prod", False, "cluster prod at 127.0.0.1:1"),
+    ],
+)
+def test_the_cluster_is_named_once(name: str, is_local: bool, words: str, cluster: Cluster) -> None:
+    target = ClusterTarget(name, lambda answered: None, is_local=is_local)
+    assert job_run.describe(target, cluster) == words
+
+
+def test_jobs_of_a_job_take_its_files(
+    iris: Iris, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'p'\nversion = '1'\n")
+    inside = JobEnv("127.0.0.1:1", "/ann/a", "/ann/a/0", "/ann/a/0:0", "w", "")
+    found = ClusterTarget("c", lambda answered: None, inside)
+    monkeypatch.setattr("iris.cli.context.CliContext.target", lambda context: found)
+    iris("--", "true")
+    assert cluster.opened["workspace"] is None
+    assert cluster.opened["inherit_workspace"]

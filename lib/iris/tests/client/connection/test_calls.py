@@ -1,0 +1,221 @@
+"""Which calls go by themselves and which through a session, and what is done where there are none."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+import pytest
+
+from iris.client.connection import calls as module
+from iris.client.connection.calls import JobCalls
+from iris.client.connection.streams import SessionBroken
+from iris.client.errors import ControllerUnreachable
+from iris.rpc import iris_pb2 as pb
+from rigging.errors import AlreadyExists, NotFound
+
+
+class Session:
+    """Answers everything; counts."""
+
+    def __init__(self, connection: Any, ends: Any) -> None:
+        self.is_over = False
+        self.error: grpc.RpcError | None = None
+        self.timeouts: list[float] = []
+        self.waited: list[tuple[Any, bool, float]] = []
+        self.closed = False
+        connection.sessions.append(self)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def call(self, calls: Sequence[pb.ClientCall], timeout: float) -> list[pb.ClientReply]:
+        if self.error is not None:
+            raise self.error
+        self.timeouts.append(timeout)
+        return [self._reply(call) for call in calls]
+
+    def wait(self, jobs: Any, *, any_of_them: bool, timeout: float) -> tuple[dict[str, Any], bool]:
+        self.waited.append((jobs, any_of_them, timeout))
+        return {}, True
+
+    def _reply(self, call: pb.ClientCall) -> pb.ClientReply:
+        if "bad" in (call.submit.spec.job_id + call.stop.job_id):
+            code = grpc.StatusCode.ALREADY_EXISTS if call.HasField("submit") else grpc.StatusCode.NOT_FOUND
+            return pb.ClientReply(error=pb.CallError(code=code.value[0], message="refused"))
+        if call.HasField("submit"):
+            return pb.ClientReply(submitted=pb.SubmitJobResponse(job_id=call.submit.spec.job_id))
+        return pb.ClientReply(stopped=pb.StopJobResponse(stopped_job_ids=[call.stop.job_id]))
+
+
+class Connection:
+    """A channel: calls by themselves are counted; `sessions` are those that were begun on it."""
+
+    timeout = 12.0
+    metadata = ()
+    socket = "/s/controller.sock"
+
+    def __init__(self) -> None:
+        self.closing: list[Callable[[], None]] = []
+        self.opened: list[tuple[Any, ...]] = []
+        self.jobs = self
+        self.clients = self
+        self.sessions: list[Session] = []
+        self.alone: list[str] = []
+        self.refusal: Exception | None = None
+
+    def current(self) -> "Connection":
+        return self
+
+    def run(self, call: Callable[["Connection"], Any]) -> Any:
+        return call(self)
+
+    def SubmitJob(self, request: pb.SubmitJobRequest, **options: Any) -> pb.SubmitJobResponse:
+        self.alone.append(request.spec.job_id)
+        if self.refusal is not None:
+            raise self.refusal
+        return pb.SubmitJobResponse(job_id=request.spec.job_id)
+
+    def StopJob(self, request: pb.StopJobRequest, **options: Any) -> pb.StopJobResponse:
+        self.alone.append(request.job_id)
+        if self.refusal is not None:
+            raise self.refusal
+        return pb.StopJobResponse(stopped_job_ids=[request.job_id])
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
+    monkeypatch.setattr(module, "Session", Session)
+    found = Connection()
+
+    def open_stream(*given: Any) -> Any:
+        found.opened.append(given)
+        return given[1]
+
+    monkeypatch.setattr(module, "open_stream", open_stream)
+    return found
+
+
+@pytest.fixture
+def calls(connection: Connection) -> JobCalls:
+    return JobCalls(connection)
+
+
+def submit(*names: str) -> list[pb.SubmitJobRequest]:
+    return [pb.SubmitJobRequest(spec=pb.JobSpec(job_id=name)) for name in names]
+
+
+def stop(*names: str) -> list[pb.StopJobRequest]:
+    return [pb.StopJobRequest(job_id=name) for name in names]
+
+
+def test_two_calls_go_by_themselves_and_the_third_begins_a_session(connection: Connection, calls: JobCalls) -> None:
+    for name in ("/u/1", "/u/2", "/u/3", "/u/4"):
+        [reply] = calls.submit(submit(name))
+        assert reply.job_id == name
+    assert connection.alone == ["/u/1", "/u/2"]
+    assert len(connection.sessions) == 1
+    assert calls.stop(stop("/u/1"))[0].stopped_job_ids == ["/u/1"]
+    assert connection.alone == ["/u/1", "/u/2"], "what is open is used"
+
+
+def test_a_submission_and_a_wait_need_no_session(connection: Connection, calls: JobCalls) -> None:
+    calls.submit(submit("/u/1"))
+    assert calls.wait([("/u/1", "")], any_of_them=False, seconds=3) is None
+    assert connection.sessions == []
+    assert calls.wait([("/u/1", "k")], any_of_them=True, seconds=3) == ({}, True)
+    assert connection.sessions[0].waited == [([("/u/1", "k")], True, 3)]
+
+
+def test_a_single_stop_begins_no_session(connection: Connection, calls: JobCalls) -> None:
+    for _ in range(5):
+        calls.stop(stop("/u/1"))
+    assert connection.alone == ["/u/1"] * 5
+    assert connection.sessions == []
+
+
+def test_several_together_share_a_session_and_may_take_longer(connection: Connection, calls: JobCalls) -> None:
+    replies = calls.submit(submit("/u/1", "/u/bad", "/u/3"))
+    assert [type(reply) for reply in replies] == [pb.SubmitJobResponse, AlreadyExists, pb.SubmitJobResponse]
+    results = calls.stop(stop("/u/1", "/u/bad"))
+    assert [type(reply) for reply in results] == [pb.StopJobResponse, NotFound]
+    assert str(results[1]) == "refused"
+    assert connection.alone == []
+    [session] = connection.sessions
+    assert session.timeouts == [12.0 + 0.03, 12.0 + 0.02]
+
+
+def test_a_session_that_is_over_is_replaced(connection: Connection, calls: JobCalls) -> None:
+    calls.submit(submit("/u/1", "/u/2"))
+    connection.sessions[0].is_over = True
+    calls.submit(submit("/u/3", "/u/4"))
+    assert len(connection.sessions) == 2
+    connection.sessions[1].is_over = True
+    calls.stop(stop("/u/1"))
+    assert connection.alone == ["/u/1"]
+
+
+def test_another_channel_has_another_session(connection: Connection, calls: JobCalls) -> None:
+    calls.submit(submit("/u/1", "/u/2"))
+    connection.clients = Connection()
+    connection.closing = []  # the former channel has closed its own
+    calls.submit(submit("/u/3", "/u/4"))
+    assert (len(connection.sessions), len(connection.clients.sessions)) == (1, 1)
+
+
+def test_a_controller_without_sessions_is_asked_once(connection: Connection, calls: JobCalls) -> None:
+    calls.submit(submit("/u/1", "/u/2"))
+    connection.sessions[0].error = SessionBroken(grpc.StatusCode.UNIMPLEMENTED, "unknown service")
+    assert [reply.job_id for reply in calls.submit(submit("/u/3", "/u/4"))] == ["/u/3", "/u/4"]
+    assert connection.alone == ["/u/3", "/u/4"]
+    connection.sessions[0].error = None
+    calls.submit(submit("/u/5", "/u/6"))
+    assert connection.alone == ["/u/3", "/u/4", "/u/5", "/u/6"], "it is known now"
+    connection.clients = Connection()
+    calls.submit(submit("/u/7", "/u/8"))
+    assert len(connection.clients.sessions) == 1, "after a restart it may be another release"
+
+
+def test_other_errors_of_a_session_are_the_connections(connection: Connection, calls: JobCalls) -> None:
+    calls.submit(submit("/u/1", "/u/2"))
+    connection.sessions[0].error = SessionBroken(grpc.StatusCode.UNAVAILABLE, "gone")
+    with pytest.raises(SessionBroken):
+        calls.submit(submit("/u/3", "/u/4"))
+    assert connection.alone == []
+
+
+def test_a_refusal_is_a_result_and_an_absence_an_error(connection: Connection, calls: JobCalls) -> None:
+    connection.refusal = NotFound("no such job")
+    assert calls.submit(submit("/u/1")) == [connection.refusal]
+    assert calls.stop(stop("/u/1")) == [connection.refusal]
+    connection.refusal = ControllerUnreachable("gone", was_connected=True)
+    with pytest.raises(ControllerUnreachable):
+        calls.submit(submit("/u/1"))
+    with pytest.raises(ControllerUnreachable):
+        calls.stop(stop("/u/1"))
+
+
+def test_a_session_has_the_way_its_channel_knows_and_ends_with_it(connection: Connection, calls: JobCalls) -> None:
+    calls.submit(submit("/u/1", "/u/2"))
+    assert connection.opened == [("/s/controller.sock", connection, (), 12.0)]
+    [session] = connection.sessions
+    [close] = connection.closing
+    assert not session.closed
+    close()
+    assert session.closed
+
+
+def test_of_sessions_that_broke_nothing_is_kept(connection: Connection, calls: JobCalls) -> None:
+    for number in range(3):
+        calls.submit(submit(f"/u/{number}", "/u/x"))
+        connection.sessions[-1].is_over = True
+    assert len(connection.sessions) == 3
+    assert connection.closing == [connection.sessions[-1].close]
+
+
+def test_a_wait_goes_through_what_is_open_but_not_where_it_lends_the_cpu_of_a_task(connection: Connection) -> None:
+    """Only a call of its own can say which attempt waits."""
+    for lends, answer in ((False, ({}, True)), (True, None)):
+        calls = JobCalls(connection, lends=lends)
+        calls.submit(submit("/u/1", "/u/2"))
+        for _ in range(4):
+            assert calls.wait([("/u/1", "k")], any_of_them=False, seconds=3) == answer

@@ -1,0 +1,209 @@
+"""No field of what the cluster says is lost, mixed up or given in another unit on the way to plain values."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from iris.client.connection import wire
+from iris.client.types import JobStatus, SilentAttempt, TaskStatus
+from iris.cluster.constraints import region_constraint
+from iris.cluster.types import (
+    CoschedulingConfig,
+    Entrypoint,
+    EnvironmentSpec,
+    ExistingJobPolicy,
+    JobState,
+    PriorityBand,
+    ResourceSpec,
+    TaskState,
+    gpu_device,
+)
+from iris.domain.runtime import TaskRuntime
+from iris.rpc import iris_pb2 as pb
+
+NUMBERS = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT32)
+
+
+def filled(message: Message) -> Any:
+    """The message with another value in each of its plain fields: n thousand for the n-th, or text with its name."""
+    for field in message.DESCRIPTOR.fields:
+        if field.is_repeated or field.cpp_type in (FieldDescriptor.CPPTYPE_MESSAGE, FieldDescriptor.CPPTYPE_ENUM):
+            continue
+        if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+            setattr(message, field.name, f"the {field.name}")
+        elif field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+            setattr(message, field.name, True)
+        else:
+            setattr(message, field.name, 1000 * field.number)
+    return message
+
+
+def same_names(value: Any, message: Message) -> dict[str, tuple[Any, Any]]:
+    """What differs between a plain value and the message it was made of, by the names that both have."""
+    names = {field.name for field in message.DESCRIPTOR.fields if not field.is_repeated}
+    return {
+        field.name: (getattr(value, field.name), getattr(message, field.name))
+        for field in dataclasses.fields(value)
+        if field.name in names and getattr(value, field.name) != getattr(message, field.name)
+    }
+
+
+def test_the_status_of_a_job() -> None:
+    message = filled(pb.JobStatus(state=pb.JOB_STATE_FAILED))
+    message.task_counts.add(state=pb.TASK_STATE_RUNNING, count=3)
+    message.task_counts.add(state=pb.TASK_STATE_FAILED, count=2)
+    found = wire.job_status(message)
+    assert same_names(found, message) == {}
+    assert (found.state, found.command) == (JobState.FAILED, "the display_command")
+    assert found.task_counts == {TaskState.RUNNING: 3, TaskState.FAILED: 2}
+
+
+def test_the_status_of_a_task_and_of_what_is_out_of_reach() -> None:
+    silent = filled(pb.SilentAttempt())
+    message = filled(pb.TaskStatus(state=pb.TASK_STATE_KILLED, causes=["a", "b"], silent=[silent]))
+    found = wire.task_status(message)
+    assert same_names(found, message) == {}
+    assert found.causes == ("a", "b")
+    [attempt] = found.silent
+    assert same_names(attempt, silent) == {}
+    assert attempt.silent_seconds == silent.silent_ms / 1000
+    assert attempt.fenced_in_seconds == silent.fenced_in_ms / 1000
+    assert wire.silent_attempt(pb.SilentAttempt(attempt_id="/a/b/0:0")).fenced_in_seconds is None
+
+
+def test_what_a_stop_did() -> None:
+    silent = pb.SilentAttempt(attempt_id="/a/b/0:0", worker_id="w", silent_ms=1500)
+    found = wire.stopped(pb.StopJobResponse(stopped_job_ids=["/a/b", "/a/b/c"], silent=[silent]))
+    assert found.job_ids == ("/a/b", "/a/b/c")
+    assert found.silent == (SilentAttempt("/a/b/0:0", "w", 1.5),)
+
+
+def test_lines_of_a_log() -> None:
+    entries = [
+        pb.LogEntry(task_id="/a/b/0", attempt=2, is_stderr=True, at_ms=5, data=b"x"),
+        pb.LogEntry(task_id="/a/b/1", partial=True, data=b"y"),
+        pb.LogEntry(task_id="/a/b/1", note=True),
+    ]
+    lines = list(wire.log_lines(pb.LogBatch(entries=entries)))
+    assert [(line.is_stderr, line.partial, line.note) for line in lines] == [
+        (True, False, False), (False, True, False), (False, False, True),
+    ]  # fmt: skip
+    assert (lines[0].task_id, lines[0].attempt, lines[0].at_ms, lines[0].data) == ("/a/b/0", 2, 5, b"x")
+
+
+def test_the_status_of_a_cluster_and_its_workers() -> None:
+    worker = filled(pb.WorkerInfo(attributes={"zone": "z"}))
+    device = pb.Device(kind="gpu", variant="H100", count=8)
+    worker.capacity.CopyFrom(pb.Resources(cpu_millis=2500, memory_bytes=7, disk_bytes=9, device=device))
+    worker.committed.CopyFrom(pb.Resources(cpu_millis=1500, memory_bytes=3))
+    message = filled(pb.ClusterStatusResponse(workers=[worker, pb.WorkerInfo(worker_id="plain")]))
+    found = wire.cluster_status(message)
+    assert same_names(found, message) == {}
+    assert found.idle_exit_seconds == message.idle_exit_ms / 1000
+    first, second = found.workers
+    assert same_names(first, worker) == {}
+    assert (first.cpu, first.memory_bytes, first.disk_bytes, first.device) == (2.5, 7, 9, "8 gpu H100")
+    assert (first.committed_cpu, first.committed_memory_bytes, first.attributes) == (1.5, 3, {"zone": "z"})
+    assert (second.device, second.connected, second.is_late) == ("", False, False)
+
+
+def test_budgets_checkpoints_and_answers() -> None:
+    budget = filled(pb.UserBudget(max_band=pb.PRIORITY_BAND_BATCH))
+    found = wire.user_budget(budget)
+    assert same_names(found, budget) == {}
+    assert found.max_band is PriorityBand.BATCH
+    assert wire.user_budget(pb.UserBudget(user="ann")).max_band is PriorityBand.PRODUCTION
+    done = filled(pb.CheckpointResponse())
+    assert same_names(wire.checkpoint(done), done) == {}
+    values = [
+        pb.QueryValue(integer=0), pb.QueryValue(real=0.5), pb.QueryValue(text=""), pb.QueryValue(blob=b""),
+        pb.QueryValue(),
+    ]  # fmt: skip
+    answer = wire.query_result(pb.QueryResponse(columns=["a", "b"], rows=[pb.QueryRow(values=values)], truncated=True))
+    assert answer.columns == ("a", "b")
+    assert answer.rows == ((0, 0.5, "", b"", None),)
+    assert answer.truncated
+
+
+def request(**changes: Any) -> wire.JobRequest:
+    base = wire.JobRequest(
+        job_id="/a/b",
+        entrypoint=Entrypoint.from_command("python", "x.py"),
+        payload_digest="",
+        resources=ResourceSpec(1.5, "2GB", "3GB", gpu_device("H100", 4)),
+        environment=EnvironmentSpec(["numpy"], {"K": "v"}, ["tpu"]),
+        bundle_digest="d",
+        replicas=3,
+        max_retries_failure=4,
+        max_retries_preemption=5,
+        timeout_ms=6,
+        scheduling_timeout_ms=7,
+        constraints=[region_constraint(["r1", "r2"])],
+        coscheduling=CoschedulingConfig("slice"),
+        ports=["http"],
+        band=PriorityBand.BATCH,
+        max_task_failures=8,
+        reserve=True,
+        exclusive=True,
+        fence_after_ms=9,
+        runtime=TaskRuntime(working_dir="sub"),
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def test_every_field_of_a_request_is_sent() -> None:
+    spec = wire.job_spec(request())
+    given = {field.name for field, _ in spec.ListFields()}
+    assert given == {field.name for field in pb.JobSpec.DESCRIPTOR.fields}
+    plain = (
+        "job_id", "bundle_digest", "replicas", "max_retries_failure", "max_retries_preemption", "timeout_ms",
+        "scheduling_timeout_ms", "max_task_failures", "reserve", "exclusive", "fence_after_ms",
+    )  # fmt: skip
+    assert {name: getattr(spec, name) for name in plain} == {name: getattr(request(), name) for name in plain}
+    assert list(spec.entrypoint.command.argv) == ["python", "x.py"]
+    assert (spec.resources.cpu_millis, spec.resources.memory_bytes) == (1500, 2 * 2**30)
+    assert spec.resources.disk_bytes == 3 * 2**30
+    device = spec.resources.device
+    assert (device.kind, device.variant, device.count) == ("gpu", "H100", 4)
+    assert (list(spec.environment.extras), list(spec.environment.pip_packages)) == (["tpu"], ["numpy"])
+    assert dict(spec.environment.env_vars) == {"K": "v"}
+    assert (spec.coscheduling_group_by, list(spec.ports), spec.band) == ("slice", ["http"], pb.PRIORITY_BAND_BATCH)
+    [constraint] = spec.constraints
+    assert (list(constraint.values), constraint.op) == (["r1", "r2"], pb.CONSTRAINT_OP_IN)
+    assert spec.runtime.working_dir == "sub"
+
+
+def test_what_was_not_asked_for_is_not_sent() -> None:
+    spec = wire.job_spec(request(coscheduling=None, band=None, resources=ResourceSpec(1)))
+    assert (spec.coscheduling_group_by, spec.band) == ("", pb.PRIORITY_BAND_UNSPECIFIED)
+    assert not spec.resources.HasField("device")
+
+
+def test_a_callable_is_named_by_its_digest() -> None:
+    spec = wire.job_spec(request(entrypoint=Entrypoint.from_callable(request), payload_digest="ab"))
+    assert spec.entrypoint.callable.payload_digest == "ab"
+    assert spec.entrypoint.callable.display_name.endswith(":request")
+
+
+@pytest.mark.parametrize("policy", ExistingJobPolicy)
+def test_a_submission_has_its_key_its_policy_and_its_blobs(policy: ExistingJobPolicy) -> None:
+    found = wire.RequestWriter().write(request(), idempotency_key="k", inline_blobs=[b"x"], existing=policy)
+    assert (found.idempotency_key, list(found.inline_blobs)) == ("k", [b"x"])
+    assert pb.ExistingJobPolicy.Name(found.existing) == f"EXISTING_JOB_POLICY_{policy.name}"
+    assert found.spec == wire.job_spec(request())
+
+
+def test_statuses_as_plain_data_have_all_their_fields() -> None:
+    job = JobStatus("/a/b", JobState.RUNNING, task_counts={TaskState.RUNNING: 2}, started_at_ms=500)
+    task = TaskStatus("/a/b/0", TaskState.PENDING, causes=("x",), silent=(SilentAttempt("/a/b/0:0", "w", 1),))
+    for status in (job, task, task.silent[0]):
+        assert set(status.to_json()) == {field.name for field in dataclasses.fields(status)}
+    assert (job.to_json()["state"], job.to_json()["task_counts"]) == ("running", {"running": 2})
+    assert task.to_json()["silent"] == [task.silent[0].to_json()]
+    assert job.duration_seconds(2500) == 2.0
+    assert dataclasses.replace(job, finished_at_ms=1500).duration_seconds(2500) == 1.0
+    assert dataclasses.replace(job, finished_at_ms=400).duration_seconds(2500) == 0.0
+    assert task.duration_seconds(2500) is None

@@ -1,0 +1,169 @@
+"""Which of those that were assigned ahead begins, which go back and why, and what the controller is to hear when."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from iris.domain.resources import Resources
+from iris.domain.states import FailureKind, TaskState
+from iris.worker.attempts.ahead import AheadQueue
+from iris.worker.attempts.attempt import Attempt
+from iris.worker.attempts.machine import Life, Phase, StopAsked
+from iris.worker.types import Launch, StartRequest
+
+DONE = Life(Phase.ENDED, TaskState.SUCCEEDED)
+
+
+class Bench:
+    def __init__(self, hand_back_s: float = 60.0) -> None:
+        self.told: list[tuple[str, str]] = []
+        self.went_back = asyncio.Event()
+        self.queue = AheadQueue(self.hand_back, hand_back_s)
+
+    def hand_back(self, attempt: Attempt, why: str) -> None:
+        self.told.append((attempt.request.task_id, why))
+        self.went_back.set()
+
+    async def next(self) -> tuple[str, str]:
+        """The next that goes back."""
+        await self.went_back.wait()
+        self.went_back.clear()
+        return self.told.pop(0)
+
+    def attempt(self, index: int, cpu_millis: int = 1, life: Life | None = None) -> Attempt:
+        launch = Launch("/u/j", ("true",), resources=Resources(cpu_millis))
+        made = Attempt(StartRequest(f"/u/j/{index}:0", f"{index}", index, launch), "/log", None)  # type: ignore[arg-type]
+        made.life = life or made.life
+        return made
+
+    def add(self, *indexes: int, cpu_millis: int = 1) -> list[Attempt]:
+        made = [self.attempt(index, cpu_millis) for index in indexes]
+        for attempt in made:
+            self.queue.add(attempt)
+        return made
+
+
+def play(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def run() -> None:
+        await asyncio.wait_for(scenario(), 60)
+
+    asyncio.run(run())
+
+
+def test_the_first_that_has_room_begins_in_the_place_of_one_that_has_ended() -> None:
+    async def scenario() -> None:
+        bench = Bench()
+        (large,) = bench.add(0, cpu_millis=5)
+        first, second = bench.add(1, 2, cpu_millis=2)
+        assert (bench.queue.first(), first.is_ahead, len(bench.queue)) == (large, True, 3)
+        assert bench.queue.follow(bench.attempt(9, 1, DONE)) is None, "none fits"
+        assert bench.queue.follow(bench.attempt(9, 4, DONE)) is first
+        assert (first.is_ahead, second.is_ahead, len(bench.queue)) == (False, True, 2)
+        failed = replace(DONE, state=TaskState.FAILED, failure=FailureKind.USER)
+        assert bench.queue.follow(bench.attempt(9, 5, failed)) is large
+        assert bench.queue.first() is second
+        assert bench.told == []
+
+    play(scenario)
+
+
+def test_one_that_waits_has_no_place_yet_and_one_whose_turn_has_come_has() -> None:
+    async def scenario() -> None:
+        bench = Bench()
+        (attempt,) = bench.add(0)
+        assert attempt.observation().state is TaskState.ASSIGNED
+        bench.queue.remove(attempt)
+        assert attempt.observation().state is TaskState.BUILDING
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    "life",
+    [
+        replace(DONE, state=TaskState.KILLED, stop=StopAsked("enough", 0)),
+        Life(Phase.ENDED, TaskState.PENDING, error="handed back"),
+    ],
+)
+def test_the_place_of_one_that_was_stopped_or_never_had_one_is_not_passed_on(life: Life) -> None:
+    async def scenario() -> None:
+        bench = Bench()
+        bench.add(0)
+        assert bench.queue.follow(bench.attempt(9, 5, life)) is None
+        assert (len(bench.queue), bench.told) == (1, [])
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("fault", [FailureKind.WORKER, FailureKind.DEVICE, FailureKind.PREEMPTED])
+def test_after_a_fault_of_the_host_all_go_back(fault: FailureKind) -> None:
+    async def scenario() -> None:
+        bench = Bench()
+        attempts = bench.add(0, 1)
+        life = replace(DONE, state=TaskState.WORKER_FAILED, failure=fault)
+        assert bench.queue.follow(bench.attempt(9, 5, life)) is None
+        why = "handed back, not begun: /u/j/9:0 failed by a fault of the host"
+        assert bench.told == [("0", why), ("1", why)]
+        assert (len(bench.queue), bench.queue.first()) == (0, None)
+        assert not any(attempt.is_ahead for attempt in attempts)
+
+    play(scenario)
+
+
+def test_the_controller_hears_when_half_has_begun_and_half_of_the_rest() -> None:
+    async def scenario() -> None:
+        bench = Bench()
+        assert not bench.queue.is_news_patient(), "nothing waits: it is to send more"
+        attempts = bench.add(*range(8))
+        patient = []
+        for attempt in attempts:
+            bench.queue.remove(attempt)
+            patient.append(bench.queue.is_news_patient())
+        assert patient == [True, True, True, False, True, False, False, False]
+        bench.add(0, 1)
+        assert [bench.queue.is_news_patient() for _ in range(2)] == [True, True]
+
+    play(scenario)
+
+
+def test_those_whose_turn_does_not_come_in_time_go_back() -> None:
+    async def scenario() -> None:
+        bench = Bench(0.02)
+        bench.add(0, 1)
+        bench.queue.remove(bench.queue.first())  # type: ignore[arg-type]
+        assert await bench.next() == ("1", "handed back, not begun: its turn did not come within 0.02 s")
+        assert len(bench.queue) == 0
+        bench.add(2)
+        assert (await bench.next())[0] == "2", "it is looked again for those that come later"
+
+    play(scenario)
+
+
+def test_one_that_came_later_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        loop, now = asyncio.get_running_loop(), [100.0]
+        looks: list[tuple[float, Callable[[], None]]] = []
+
+        def call_at(due: float, look: Callable[[], None]) -> str:
+            looks.append((due, look))
+            return "a timer"
+
+        monkeypatch.setattr(loop, "time", lambda: now[0])
+        monkeypatch.setattr(loop, "call_at", call_at)
+        bench = Bench(5.0)
+        bench.add(0)
+        now[0] = 102.0
+        bench.add(1)
+        assert [due for due, _ in looks] == [105.0], "one look is enough for both"
+        now[0] = 105.0
+        looks.pop()[1]()
+        assert [name for name, _ in bench.told] == ["0"]
+        assert [due for due, _ in looks] == [107.0]
+        bench.queue.remove(bench.queue.first())  # type: ignore[arg-type]
+        looks.pop()[1]()
+        assert (looks, len(bench.told)) == ([], 1), "nothing waits any more"
+        monkeypatch.undo()
+
+    play(scenario)

@@ -1,0 +1,273 @@
+"""Where an attempt begins, what it sees there, and what is left of it, by each way of keeping attempts apart."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from iris.worker.attempts import directories
+from iris.worker.attempts.directories import AttemptDirectories
+from iris.worker.isolation.layers import make_layer
+from iris.worker.isolation.plan import IsolationMode, Mount
+from iris.worker.paths import WorkPaths
+from iris.worker.prepare.task_env import Ground, own_ground
+from iris.worker.processes import StartFailed
+
+NAME = "/u/job/0:0"
+
+
+class Bench:
+    def __init__(self, root: Path, mode: IsolationMode) -> None:
+        self.paths = WorkPaths(root)
+        self.paths.make()
+        self.later: list[Callable[[], None]] = []
+        self.compiled: list[tuple[Path, str]] = []
+        self.directories = AttemptDirectories(self.paths, mode, self.later.append, self._compiled_of)
+        self.bundle = self.paths.bundles / "b1"
+        (self.bundle / "src").mkdir(parents=True)
+        (self.bundle / "src" / "a.py").write_text("code")
+        self.ground = Ground(("/env/bin", f"{self.bundle}/bin"), (f"{self.bundle}/src",), self.bundle, "/env")
+
+    def _compiled_of(self, tree: Path, python: str) -> str:
+        self.compiled.append((tree, python))
+        return f"compiled of {tree.name}"
+
+    def remove_all(self) -> None:
+        for work in self.later:
+            work()
+
+    def copied(self) -> Ground:
+        return asyncio.run(self.directories.copy(NAME, self.ground))
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[[IsolationMode], Bench]:
+    return lambda mode: Bench(tmp_path / "work", mode)
+
+
+Make = Callable[[IsolationMode], Bench]
+
+
+def test_without_a_workspace_it_begins_in_an_empty_directory_of_its_own(make: Make) -> None:
+    bench = make(IsolationMode.OVERLAY)
+    plain = own_ground()
+    place = bench.directories.make(NAME, plain, "ignored")
+    assert list(Path(place).iterdir()) == []
+    temporary = Path(bench.directories.temporary(NAME))
+    assert list(temporary.iterdir()) == []
+    assert temporary != Path(place)
+    assert {Path(place).parent, temporary.parent} == {Path(bench.directories.slot(NAME))}
+    assert bench.directories.mounts(NAME, plain) == (), "the worker's own environment cannot be written anyway"
+    assert not bench.directories.needs_copy(plain)
+
+
+@pytest.mark.parametrize("mode", IsolationMode)
+def test_it_begins_where_it_was_submitted_from(make: Make, mode: IsolationMode) -> None:
+    bench = make(mode)
+    assert bench.directories.needs_copy(bench.ground) == (mode is not IsolationMode.OVERLAY)
+    ground = bench.copied()
+    assert (ground == bench.ground) == (mode is not IsolationMode.COPY)
+    assert ground.bundle_dir is not None
+    assert bench.directories.make(NAME, ground, "src") == f"{ground.bundle_dir}/src"
+    with pytest.raises(StartFailed, match=r"the working directory 'src/a\.py' is a file of the workspace"):
+        bench.directories.make("/u/job/1:0", ground, "src/a.py")
+    with pytest.raises(StartFailed, match=r"'src/a\.py/deeper' is a file"):
+        bench.directories.make("/u/job/2:0", ground, "src/a.py/deeper")
+
+
+def test_a_copy_takes_the_place_of_the_bundle_in_all_that_names_it(make: Make) -> None:
+    bench = make(IsolationMode.COPY)
+    ground = bench.copied()
+    copy = f"{bench.paths.layer(NAME)}/copy"
+    assert ground == Ground(("/env/bin", f"{copy}/bin"), (f"{copy}/src",), Path(copy), "/env")
+    assert (Path(copy) / "src" / "a.py").read_text() == "code"
+    assert bench.directories.mounts(NAME, ground) == ()
+
+
+@pytest.mark.parametrize(
+    ("mode", "place"), [(IsolationMode.OVERLAY, "bundle"), (IsolationMode.BIND, "copy"), (IsolationMode.COPY, "copy")]
+)
+def test_an_empty_folder_that_was_not_sent_is_made_in_its_own_part(make: Make, mode: IsolationMode, place: str) -> None:
+    bench = make(mode)
+    ground = bench.copied()
+    assert bench.directories.make(NAME, ground, "new/deep") == f"{ground.bundle_dir}/new/deep"
+    own = f"{bench.directories.slot(NAME)}/own" if mode is IsolationMode.OVERLAY else bench.paths.layer(NAME)
+    assert (Path(own) / place / "new" / "deep").is_dir()
+    assert not (bench.bundle / "new").exists(), "others do not see it"
+
+
+def test_with_layers_it_sees_what_was_compiled_over_its_bundle_and_environment(make: Make) -> None:
+    bench = make(IsolationMode.OVERLAY)
+    environment = bench.paths.envs / "e1"
+    ground = Ground(("/env/bin",), (), bench.bundle / "src", str(environment))
+    bench.directories.make(NAME, ground)
+    layer = f"{bench.directories.slot(NAME)}/own"
+    assert bench.directories.mounts(NAME, ground) == (
+        Mount(str(bench.bundle), str(bench.bundle), f"{layer}/bundle", "compiled of b1"),
+        Mount(str(environment), str(environment), f"{layer}/environment", "compiled of e1"),
+    )
+    assert bench.compiled == [(bench.bundle, "/env/bin/python"), (environment, "/env/bin/python")]
+    assert Path(layer).is_dir()
+    bench.directories.mounts(NAME, ground)  # the directory is there
+    foreign = Ground(("/env/bin",), (), bench.bundle, "/env")
+    assert [mount.over for mount in bench.directories.mounts(NAME, foreign)] == ["compiled of b1", ""]
+
+
+def test_an_environment_of_the_jobs_own_is_kept_apart_without_a_bundle(make: Make) -> None:
+    bench = make(IsolationMode.BIND)
+    assert bench.directories.mounts(NAME, Ground(virtual_env="/env")) == (Mount("/env", "/env"),)
+
+
+class TestRemoval:
+    def test_what_is_as_new_is_used_again_and_nothing_is_removed_later(self, make: Make) -> None:
+        bench = make(IsolationMode.OVERLAY)
+        bench.directories.make(NAME, own_ground())
+        slot = bench.directories.slot(NAME)
+        bench.directories.make("/u/job/1:0", own_ground())
+        assert bench.directories.slot("/u/job/1:0") != slot, "each has its own"
+        bench.directories.remove(NAME)
+        assert bench.later == []
+        place = bench.directories.make("/u/job/2:0", own_ground())
+        assert bench.directories.slot("/u/job/2:0") == slot
+        assert list(Path(place).iterdir()) == []
+
+    def test_what_a_task_left_is_out_of_reach_at_once_and_removed_later(self, make: Make) -> None:
+        bench = make(IsolationMode.OVERLAY)
+        place = Path(bench.directories.make(NAME, own_ground()))
+        (place / "file").write_text("x")
+        bench.directories.mounts(NAME, bench.ground)
+        layer = Path(bench.directories.slot(NAME), "own")
+        (layer / "bundle").mkdir()
+        (layer / "bundle" / "written").write_text("x")
+        bench.directories.remove(NAME)
+        assert not (place / "file").exists()
+        assert not layer.exists()
+        assert len(list(bench.paths.trash.iterdir())) == len(bench.later) == 2
+        bench.remove_all()
+        assert list(bench.paths.trash.iterdir()) == []
+        bench.directories.remove(NAME)  # nothing is there any more
+
+    def test_layers_without_anything_written_go_at_once(self, make: Make) -> None:
+        bench = make(IsolationMode.OVERLAY)
+        bench.directories.make(NAME, bench.ground)
+        bench.directories.mounts(NAME, bench.ground)
+        own = Path(bench.directories.slot(NAME), "own")
+        assert own.exists()
+        bench.directories.remove(NAME)
+        assert not own.exists(), "nothing was mounted there, so another attempt gains nothing by them"
+        assert bench.later == []
+        former = Path(bench.paths.layer(NAME))
+        (former / "bundle").mkdir(parents=True)
+        (former / "bundle" / "written").touch()
+        bench.directories.remove(NAME)
+        assert not former.exists(), "where former releases had them"
+
+    def test_one_that_had_nothing_of_its_own_may_begin_anew_with_a_copy(self, make: Make) -> None:
+        """What it was made ready for is gone, and other ground was prepared."""
+        bench = make(IsolationMode.BIND)
+        plain = own_ground()
+        bench.directories.make(NAME, plain)
+        assert bench.directories.mounts(NAME, plain) == ()
+        bench.directories.remove(NAME)
+        ground = bench.copied()
+        bench.directories.make(NAME, ground)
+        assert bench.directories.mounts(NAME, ground)
+        copy = Path(bench.paths.layer(NAME))
+        assert copy.exists()
+        bench.directories.remove(NAME)
+        assert not copy.exists()
+
+    def test_layers_in_which_nothing_was_written_are_given_to_the_next_with_the_same_mounts(self, make: Make) -> None:
+        bench = make(IsolationMode.OVERLAY)
+
+        def attempt(name: str, ground: Ground, written: str = "") -> tuple[Mount, ...]:
+            bench.directories.make(name, ground)
+            mounts = bench.directories.mounts(name, ground)
+            for mount in mounts:
+                if not Path(mount.layer).exists():
+                    make_layer(mount.layer)
+            if written:
+                (Path(mounts[0].layer) / written).touch()
+            bench.directories.remove(name)
+            return mounts
+
+        first = attempt(NAME, bench.ground)
+        layer = Path(first[0].layer)
+        made = layer.stat().st_ino
+        elsewhere = replace(bench.ground, virtual_env="/other")
+        assert attempt("/u/job/1:0", elsewhere)[0].layer != first[0].layer
+        assert attempt("/u/job/2:0", bench.ground) == first
+        assert (layer.stat().st_ino, bench.later) == (made, [])
+        attempt("/u/job/3:0", bench.ground, written="left")
+        assert not layer.exists(), "out of reach at once"
+        assert len(bench.later) == 1
+        attempt("/u/job/4:0", bench.ground)
+        assert list(layer.iterdir()) == []
+
+    def test_what_cannot_be_moved_away_is_said_and_ends_nothing_else(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def refuse(path: str, target: str) -> None:
+            raise OSError(5, "Input/output error")
+
+        bench = make(IsolationMode.OVERLAY)
+        place = Path(bench.directories.make(NAME, own_ground()))
+        (place / "file").touch()
+        slot = bench.directories.slot(NAME)
+        monkeypatch.setattr(directories, "move_away", refuse)
+        bench.directories.remove(NAME)
+        assert bench.later == []
+        assert f"{slot} cannot be removed: [Errno 5] Input/output error" in caplog.text
+        bench.directories.make("/u/job/1:0", own_ground())
+        assert bench.directories.slot("/u/job/1:0") != slot, "what was left in it is nobody's"
+
+    def test_a_new_worker_keeps_what_goes_on_and_removes_the_rest(self, make: Make) -> None:
+        bench = make(IsolationMode.OVERLAY)
+        other = "/u/job/1:0"
+        for name in (NAME, other):
+            bench.directories.make(name, own_ground())
+            bench.directories.mounts(name, bench.ground)
+        (bench.paths.trash / "old").mkdir()
+        (bench.paths.root / "links").mkdir()
+        slots = [Path(bench.directories.slot(name)) for name in (NAME, other)]
+        later = AttemptDirectories(bench.paths, IsolationMode.OVERLAY, bench.later.append)
+        later.adopt(NAME, str(slots[0]))
+        later.keep_only([NAME])
+        bench.remove_all()
+        assert [slot.exists() for slot in slots] == [True, False]
+        assert (slots[0] / "own").exists(), "its layers are there, too"
+        later.remove(NAME)
+        assert not slots[0].exists() or not (slots[0] / "own").exists()
+        bench.remove_all()
+        assert list(bench.paths.trash.iterdir()) == list(bench.paths.spare.iterdir()) == []
+        assert not (bench.paths.root / "links").exists()
+
+
+@pytest.mark.parametrize("mode", [IsolationMode.BIND, IsolationMode.COPY])
+def test_a_copy_that_is_given_up_leaves_nothing(
+    make: Make, mode: IsolationMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make(mode)
+    begun, go = threading.Event(), threading.Event()
+    copy = directories.copy_tree
+
+    def slowly(source: Path, target: Path) -> None:
+        begun.set()
+        assert go.wait(20)
+        copy(source, target)
+
+    monkeypatch.setattr(directories, "copy_tree", slowly)
+
+    async def give_up() -> None:
+        copying = asyncio.create_task(bench.directories.copy(NAME, bench.ground))
+        await asyncio.to_thread(begun.wait, 20)
+        copying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await copying
+        go.set()
+
+    asyncio.run(give_up())  # waits for the thread, too
+    assert list(bench.paths.layers.iterdir()) == []

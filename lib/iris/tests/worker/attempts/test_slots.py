@@ -1,0 +1,260 @@
+"""Directories are used again only where an attempt left them as they were, however it touched them."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from iris.worker.attempts import slots as module
+from iris.worker.attempts.slots import Slot, Slots
+from iris.worker.isolation.layers import make_layer
+from iris.worker.isolation.plan import Mount
+
+
+class Bench:
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.discarded: list[str] = []
+        self.slots = Slots(str(place), self.discard)
+
+    def discard(self, path: str) -> None:
+        self.discarded.append(os.path.basename(path))
+        Path(path).rename(self.place.with_name(f"trash{len(self.discarded)}"))
+
+    def old_one(self) -> Slot:
+        """One that was used before, so long ago that times of change tell it apart."""
+        slot = self.slots.take()
+        self.slots.give(slot)
+        time.sleep(0.06)
+        again = self.slots.take()
+        assert again is slot
+        return slot
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    (tmp_path / "slots").mkdir()
+    return Bench(tmp_path / "slots")
+
+
+def test_untouched_directories_are_used_again_at_the_same_place(bench: Bench) -> None:
+    slot = bench.slots.take()
+    other = bench.slots.take()
+    assert [os.stat(path).st_mode & 0o7777 for path in (slot.path, slot.working, slot.temporary)] == [0o700] * 3
+    assert slot.path != other.path
+    bench.slots.give(slot)
+    assert bench.slots.take() is slot
+    assert bench.discarded == []
+
+
+TOUCHES: dict[str, Callable[[Slot], object]] = {
+    "file": lambda slot: Path(slot.working, "left").touch(),
+    "temporary": lambda slot: Path(slot.temporary, "left").touch(),
+    "folder": lambda slot: Path(slot.working, "a", "b").mkdir(parents=True),
+    "mode": lambda slot: Path(slot.temporary).chmod(0o777),
+    "closed": lambda slot: Path(slot.working).chmod(0),
+    "removed": lambda slot: Path(slot.working).rmdir(),
+    "replaced": lambda slot: (Path(slot.working).rmdir(), Path(slot.working).symlink_to("/")),
+    "hidden": lambda slot: (
+        before := os.stat(slot.working),
+        Path(slot.working, "left").touch(),
+        os.utime(slot.working, ns=(before.st_atime_ns, before.st_mtime_ns)),
+    ),
+}
+
+
+@pytest.mark.parametrize("touch", TOUCHES.values(), ids=list(TOUCHES))
+@pytest.mark.parametrize("at_once", [True, False], ids=["new", "old"])
+def test_what_was_touched_is_removed_and_never_handed_out_again(
+    bench: Bench, touch: Callable[[Slot], object], at_once: bool
+) -> None:
+    # A new one is touched in the very moment in which it was made: its times may be the same.
+    slot = bench.slots.take() if at_once else bench.old_one()
+    touch(slot)
+    bench.slots.give(slot)
+    assert bench.discarded == [os.path.basename(slot.path)]
+    again = bench.slots.take()
+    assert again is not slot
+    assert [os.listdir(again.working), os.listdir(again.temporary)] == [[], []]
+
+
+def test_one_in_which_nothing_is_left_is_used_again(bench: Bench) -> None:
+    slot = bench.old_one()
+    for path in (Path(slot.working, "gone"), Path(slot.temporary, "gone")):
+        path.touch()
+        path.unlink()
+    bench.slots.give(slot)
+    assert bench.slots.take() is slot
+    Path(slot.working, "left").touch()  # at once after the last change
+    bench.slots.give(slot)
+    assert bench.discarded == [os.path.basename(slot.path)]
+
+
+def test_one_that_somebody_touched_while_it_was_free_is_removed(bench: Bench) -> None:
+    slot = bench.old_one()
+    bench.slots.give(slot)
+    Path(slot.temporary, "by a neighbour").touch()
+    assert bench.slots.take() is not slot
+    assert bench.discarded == [os.path.basename(slot.path)]
+
+
+def test_whoever_wants_the_layers_of_a_bundle_gets_the_slot_that_has_them(bench: Bench) -> None:
+    slot = bench.slots.take()
+    mounts = (Mount("/bundle", "/bundle", f"{slot.own}/bundle"),)
+    bench.slots.put_on(slot, mounts)
+    make_layer(mounts[0].layer)
+    bench.slots.give(slot, ("b", "e"))
+    other = bench.slots.take(("b", "another"))
+    assert other is not slot
+    assert bench.slots.take() is not slot, "who wants none has no use for them"
+    again = bench.slots.take(("b", "e"))
+    assert again is slot
+    layers = slot.layers
+    bench.slots.put_on(slot, mounts)
+    assert slot.layers is layers is not None, "nothing was made anew"
+    assert bench.slots.take(("b", "e")) is not slot, "one attempt at a time has it"
+    assert bench.discarded == []
+
+
+def test_what_a_former_worker_left_goes_and_what_goes_on_stays(bench: Bench, tmp_path: Path) -> None:
+    going_on, over = bench.slots.take(), bench.slots.take()
+    Path(going_on.working, "half").touch()
+    second = Bench(bench.place)
+    adopted = Slot(going_on.path)
+    second.slots.keep_only([adopted])
+    assert second.discarded == [os.path.basename(over.path)]
+    assert second.slots.take().path != going_on.path
+    assert os.listdir(going_on.working) == ["half"]
+    second.slots.give(adopted)
+    assert second.discarded[1:] == [os.path.basename(going_on.path)]
+
+
+def test_no_more_are_kept_than_are_of_use(bench: Bench) -> None:
+    slots = [bench.slots.take() for _ in range(1003)]
+    for slot in slots:
+        bench.slots.give(slot)
+    assert len(bench.discarded) == 3
+
+
+class TestTimesThatCannotBeToldApart:
+    """Changes in one granule of a file system's clock have the same time: only a look into the directory tells."""
+
+    @pytest.fixture
+    def slot(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Slot:
+        """One whose directories look the same from now on, whatever is done to them."""
+        slot = bench.slots.take()
+        bench.slots.give(slot)
+        seen = {path: os.lstat(path) for path in (slot.working, slot.temporary)}
+        look = os.lstat
+        monkeypatch.setattr(os, "lstat", lambda path: seen[path] if path in seen else look(path))
+        return slot
+
+    def begin(self, bench: Bench, slot: Slot, monkeypatch: pytest.MonkeyPatch, after_ns: int) -> None:
+        changed = max(os.lstat(slot.working).st_ctime_ns, os.lstat(slot.temporary).st_ctime_ns)
+        monkeypatch.setattr(module.time, "time_ns", lambda: changed + after_ns)
+        assert bench.slots.take() is slot
+
+    @pytest.mark.parametrize("place", ["working", "temporary"])
+    def test_it_is_looked_into(self, bench: Bench, slot: Slot, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+        self.begin(bench, slot, monkeypatch, 50_000_000)
+        Path(getattr(slot, place), "left").touch()
+        bench.slots.give(slot)
+        assert bench.discarded == [os.path.basename(slot.path)]
+
+    def test_else_the_look_is_spared(self, bench: Bench, slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begin(bench, slot, monkeypatch, 50_000_001)
+        monkeypatch.setattr(os, "listdir", lambda path: pytest.fail("that costs"))
+        bench.slots.give(slot)
+        assert bench.slots.take() is slot
+
+
+def test_one_of_another_owner_is_not_used_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    slot = bench.slots.take()
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    bench.slots.give(slot)
+    assert bench.discarded == [os.path.basename(slot.path)]
+
+
+def test_one_that_cannot_be_looked_into_is_not_used_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    slot = bench.slots.take()
+
+    def closed(path: str) -> list[str]:
+        raise PermissionError(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", closed)
+        bench.slots.give(slot)
+    assert bench.slots.take() is not slot
+
+
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [(["user.mine"], False), (["security.selinux", "user.mine"], False), (["security.selinux"], True), (None, True)],
+)
+def test_attributes_that_a_task_has_set_are_left_things(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, names: list[str] | None, kept: bool
+) -> None:
+    def listed(path: str) -> list[str]:
+        if names is None:
+            raise OSError(95, "Operation not supported")
+        return names
+
+    monkeypatch.setattr(os, "listxattr", listed)
+    slot = bench.slots.take()
+    bench.slots.give(slot)
+    assert (bench.discarded == []) is kept
+
+
+class TestLayers:
+    """Those of a bundle and an environment stay mounted for the next attempt with the same."""
+
+    def mounts(self, slot: Slot) -> tuple[Mount, ...]:
+        return (Mount("/bundle", "/bundle", f"{slot.own}/bundle"),)
+
+    def layered(self, bench: Bench, *keys: tuple[str, str]) -> list[Slot]:
+        """Slots that were used with layers, in which nothing was written."""
+        slots = [bench.slots.take(key) for key in keys]
+        for slot, key in zip(slots, keys, strict=True):
+            bench.slots.put_on(slot, self.mounts(slot))
+            make_layer(f"{slot.own}/bundle")
+            bench.slots.give(slot, key)
+        return slots
+
+    def test_the_one_with_the_wanted_layers_is_taken(self, bench: Bench) -> None:
+        one, two = self.layered(bench, ("b1", "e"), ("b2", "e"))
+        plain = bench.slots.take()
+        assert plain not in (one, two), "they are kept for attempts that gain by them"
+        assert bench.slots.take(("b2", "e")) is two
+        assert bench.slots.take(("b2", "e")) is not one
+        assert bench.slots.take(("b1", "e")) is one
+
+    def test_of_more_than_the_guardian_keeps_mounted_the_oldest_loses_its_layers(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "_MOST_LAYERED", 2)
+        keys = [(f"b{number}", "e") for number in range(3)]
+        oldest, *others = self.layered(bench, *keys)
+        assert [os.path.exists(slot.own) for slot in (oldest, *others)] == [False, True, True]
+        assert bench.discarded == [], "nothing was written in them"
+        assert bench.slots.take() is oldest, "it serves any attempt"
+        assert bench.slots.take(keys[2]) is others[1]
+
+    def test_what_somebody_wrote_there_while_it_was_free_is_not_the_next_ones(self, bench: Bench) -> None:
+        key = ("b", "e")
+        (slot,) = self.layered(bench, key)
+        Path(slot.own, "bundle", "by a neighbour").touch()
+        assert bench.slots.take(key) is slot
+        bench.slots.put_on(slot, self.mounts(slot))
+        assert bench.discarded == ["own"]
+        assert os.listdir(slot.own) == []
+
+    def test_other_mounts_than_before_begin_with_nothing(self, bench: Bench) -> None:
+        key = ("b", "e")
+        (slot,) = self.layered(bench, key)
+        assert bench.slots.take(key) is slot
+        bench.slots.put_on(slot, (Mount("/other", "/other", f"{slot.own}/other"),))
+        assert os.listdir(slot.own) == []
+        assert slot.layers is not None
+        assert slot.layers.mounts[0].target == "/other"

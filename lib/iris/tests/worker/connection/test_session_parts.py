@@ -1,0 +1,508 @@
+"""One conversation of a worker with a controller that is played, message by message."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from iris.domain.resources import Resources
+from iris.domain.states import TaskState
+from iris.rpc import iris_pb2 as pb
+from iris.rpc import iris_pb2_grpc
+from iris.rpc.protocol import PROTOCOL_VERSION
+from iris.worker.connection.agent import Agent, AgentEnd, Connection
+from iris.worker.connection.session import ControllerLink, Incompatible, Session, SessionEnd, WorkerIdentity
+from iris.worker.connection.socket_call import SocketCall
+from iris.worker.host.disk_offer import Offer
+from iris.worker.reports.outbox import Outbox
+from iris.worker.types import Observation
+from rigging.errors import Conflict, NotFound, Unavailable
+from rigging.timing import ExponentialBackoff
+
+IDENTITY = WorkerIdentity("w1", "i1", Resources(4000, 1, 2), {"zone": "a"})
+MB = 2**20
+SEEN = Observation("/u/job/0:0", TaskState.RUNNING, 7)
+
+
+class Supervisor:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.outbox = Outbox(lambda name: None)
+        self.contacts: list[int] = []
+        self.resumed: list[dict[str, int]] = []
+        self.changes: list[Any] = []
+        self.acknowledged: list[tuple[str, int]] = []
+        self.live_count = 0
+        self.reserved_disk = 0
+        self.why_stuck = ""
+        self.is_resumed = asyncio.Event()
+        self.is_asked = asyncio.Event()
+
+    def trouble(self) -> str:
+        return self.why_stuck
+
+    def contact(self, sent_ms: int) -> None:
+        self.contacts.append(sent_ms)
+
+    def resume_logs(self, offsets: dict[str, int]) -> None:
+        self.resumed.append(offsets)
+        self.is_resumed.set()
+
+    def inventory(self) -> list[Observation]:
+        return [SEEN]
+
+    def apply(self, change: Any) -> None:
+        self.changes.append(change)
+        self.is_asked.set()
+
+    def acknowledge_log(self, name: str, offset: int) -> None:
+        self.acknowledged.append((name, offset))
+
+    def now_ms(self) -> int:
+        return 7777
+
+
+class Call:
+    """The controller's end."""
+
+    def __init__(self) -> None:
+        self.sent: list[pb.WorkerMessage] = []
+        self.wrote = asyncio.Event()
+        self._down: asyncio.Queue[Any] = asyncio.Queue()
+        self.cancelled = False
+        self.half_closed = False
+        self.ended = (grpc.StatusCode.UNAVAILABLE, "going down")
+
+    def say(self, message: Any) -> None:
+        self._down.put_nowait(message)
+
+    async def write(self, message: pb.WorkerMessage) -> None:
+        self.sent.append(message)
+        self.wrote.set()
+
+    async def read(self) -> Any:
+        message = await self._down.get()
+        if isinstance(message, Exception):
+            raise message
+        return message
+
+    async def code(self) -> grpc.StatusCode:
+        return self.ended[0]
+
+    async def details(self) -> str:
+        return self.ended[1]
+
+    async def done_writing(self) -> None:
+        self.half_closed = True
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def welcome(**fields: Any) -> pb.ControllerMessage:
+    return pb.ControllerMessage(welcome=pb.Welcome(**{"protocol_version": PROTOCOL_VERSION, **fields}))
+
+
+GOODBYE = pb.ControllerMessage(goodbye=pb.Goodbye(reason="enough"))
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.call, self.supervisor, self.now = Call(), Supervisor(), 1000
+        self.session = Session(self.call, IDENTITY, self.supervisor, lambda: self.now)  # type: ignore[arg-type]
+
+    def begin(self, **fields: Any) -> "asyncio.Task[SessionEnd]":
+        self.call.say(welcome(**fields))
+        return asyncio.create_task(self.session.run())
+
+    async def next_sent(self, count: int) -> pb.WorkerMessage:
+        while len(self.call.sent) < count:
+            self.call.wrote.clear()
+            await asyncio.wait_for(self.call.wrote.wait(), 20)
+        return self.call.sent[count - 1]
+
+
+def play(scenario: Callable[[Bench], Awaitable[None]]) -> None:
+    async def run() -> None:
+        await asyncio.wait_for(scenario(Bench()), 60)
+
+    asyncio.run(run())
+
+
+def test_it_says_who_it_is_and_goes_on_from_what_the_controller_has() -> None:
+    async def scenario(bench: Bench) -> None:
+        others = asyncio.all_tasks()
+        bench.supervisor.outbox.observe(SEEN)  # part of the inventory
+        task = bench.begin(log_offsets=[pb.LogAck(attempt_id="/u/job/0:0", offset=5)])
+        bench.call.say(GOODBYE)
+        assert await task is SessionEnd.RECONNECT
+        # What still wrote would take news from the next session's outbox.
+        assert asyncio.all_tasks() == others
+        hello = bench.call.sent[0].hello
+        assert (hello.worker_id, hello.instance_id, hello.protocol_version) == ("w1", "i1", PROTOCOL_VERSION)
+        assert [item.attempt_id for item in hello.inventory] == ["/u/job/0:0"]
+        assert not bench.call.sent[0].leaving
+        assert bench.session.welcomed
+        assert (bench.supervisor.contacts, bench.supervisor.resumed) == ([1000], [{"/u/job/0:0": 5}])
+        assert bench.call.cancelled
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("exit", "end"), [(True, SessionEnd.EXIT), (False, SessionEnd.RECONNECT)])
+def test_a_goodbye_says_whether_to_come_again(exit: bool, end: SessionEnd) -> None:
+    async def scenario(bench: Bench) -> None:
+        task = bench.begin()
+        bench.call.say(pb.ControllerMessage(goodbye=pb.Goodbye(reason="r", exit=exit)))
+        assert await task is end
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        (grpc.aio.EOF, Unavailable, "the controller ended the session before it began: going down"),
+        (GOODBYE, Conflict, "answered Hello with something else than Welcome"),
+        (welcome(protocol_version=PROTOCOL_VERSION + 1), Incompatible, f"this worker speaks {PROTOCOL_VERSION}"),
+        (asyncio.InvalidStateError("RPC already finished."), Unavailable, "the session ended: RPC already finished."),
+    ],
+)
+def test_another_answer_than_a_welcome_is_an_error(answer: Any, error: type[Exception], words: str) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.call.say(answer)
+        with pytest.raises(error, match=words):
+            await bench.session.run()
+        assert bench.call.cancelled
+        assert not bench.session.welcomed
+        assert bench.supervisor.contacts == []
+
+    play(scenario)
+
+
+def test_a_session_that_breaks_off_is_told_with_its_reason() -> None:
+    async def scenario(bench: Bench) -> None:
+        task = bench.begin()
+        bench.call.say(grpc.aio.EOF)
+        with pytest.raises(Unavailable, match="the controller ended the session: UNAVAILABLE going down"):
+            await task
+
+    play(scenario)
+
+
+def test_wishes_are_carried_out_and_the_revision_is_told() -> None:
+    async def scenario(bench: Bench) -> None:
+        task = bench.begin()
+        acks = [pb.LogAck(attempt_id="/u/a/0:0", offset=9), pb.LogAck(attempt_id="/u/b/0:0", offset=8)]
+        bench.call.say(pb.ControllerMessage(desired=pb.Desired(revision=4, forget=["/u/c/0:0"]), log_acks=acks))
+        await bench.supervisor.is_asked.wait()
+        (change,) = bench.supervisor.changes
+        assert (change.revision, change.forget) == (4, ("/u/c/0:0",))
+        assert bench.supervisor.acknowledged == [("/u/a/0:0", 9), ("/u/b/0:0", 8)]
+        bench.supervisor.outbox.observe(SEEN)
+        news = await bench.next_sent(2)
+        assert news.applied_revision == 4
+        assert [item.attempt_id for item in news.observations] == ["/u/job/0:0"]
+        # By this the controller tells what the worker's clock is off.
+        assert [message.sent_at_ms for message in bench.call.sent] == [7777, 7777]
+        bench.call.say(GOODBYE)
+        await task
+
+    play(scenario)
+
+
+class TestBeats:
+    def test_they_come_by_themselves_twice_in_an_interval(self) -> None:
+        async def scenario(bench: Bench) -> None:
+            task = bench.begin(heartbeat_interval_ms=40)
+            began = asyncio.get_running_loop().time()
+            for number in (1, 2, 3):
+                bench.now += 20
+                message = await bench.next_sent(number + 1)
+                assert message.beat == number
+                assert (list(message.observations), message.sent_at_ms) == ([], 0)
+            assert asyncio.get_running_loop().time() - began >= 0.05
+            bench.call.say(GOODBYE)
+            await task
+
+        play(scenario)
+
+    def test_news_carry_one_when_it_is_time_and_acknowledged_ones_are_contact(self) -> None:
+        async def scenario(bench: Bench) -> None:
+            task = bench.begin(heartbeat_interval_ms=600_000)
+            await bench.supervisor.is_resumed.wait()
+            beats = []
+            for number, now in enumerate((2000, 2001, 301_999, 302_000, 700_000)):
+                bench.now = now
+                bench.supervisor.outbox.observe(SEEN)
+                beats.append((await bench.next_sent(number + 2)).beat)
+            assert beats == [1, 0, 0, 2, 3]
+            for acknowledged in (2, 1, 9, 3):
+                bench.call.say(pb.ControllerMessage(beat_ack=acknowledged))
+            bench.call.say(GOODBYE)
+            await task
+            assert bench.supervisor.contacts == [1000, 302_000, 700_000], "each once, and none that is older"
+
+        play(scenario)
+
+
+def test_trouble_is_told_with_a_beat_once_and_again_when_it_is_over() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.supervisor.why_stuck = "no guardian"
+        task = bench.begin(heartbeat_interval_ms=600_000)
+        await bench.supervisor.is_resumed.wait()
+        told = []
+        for number, trouble in enumerate(("no guardian", "no guardian", "", "")):
+            bench.supervisor.why_stuck = trouble
+            bench.now += 300_000
+            bench.supervisor.outbox.observe(SEEN)
+            message = await bench.next_sent(number + 2)
+            told.append(message.trouble if message.HasField("trouble") else None)
+        assert told == ["no guardian", None, "", None]
+        bench.call.say(GOODBYE)
+        await task
+
+    play(scenario)
+
+
+def test_what_is_offered_is_told_at_the_beginning_and_with_a_beat_once_it_is_another() -> None:
+    async def scenario(bench: Bench) -> None:
+        free = [100 * MB]
+        offer = Offer(Resources(4000, 1, 50 * MB), lambda: free[0])
+        bench.session = Session(bench.call, IDENTITY, bench.supervisor, lambda: bench.now, offer)  # type: ignore[arg-type]
+        task = bench.begin(heartbeat_interval_ms=600_000)
+        await bench.supervisor.is_resumed.wait()
+        assert bench.call.sent[0].hello.capacity.disk_bytes == 100 * MB
+        told = []
+        # What attempts were promised may be what is lacking: then nothing is known to have changed.
+        steps = ((300, 100, 0), (0, 200, 0), (300, 200, 0), (300, 60, 150), (300, 60, 0))
+        for number, (seconds, now_free, reserved) in enumerate(steps):
+            free[0], bench.supervisor.reserved_disk = now_free * MB, reserved * MB
+            bench.now += seconds * 1000
+            bench.supervisor.outbox.observe(SEEN)
+            message = await bench.next_sent(number + 2)
+            told.append(message.capacity.disk_bytes // MB if message.HasField("capacity") else None)
+        assert told == [None, None, 200, None, 60]
+        bench.call.say(GOODBYE)
+        await task
+
+    play(scenario)
+
+
+def test_that_it_leaves_is_said_at_once_and_the_last_words_are_delivered() -> None:
+    async def scenario(bench: Bench) -> None:
+        task = bench.begin(heartbeat_interval_ms=600_000)
+        await bench.supervisor.is_resumed.wait()
+        bench.supervisor.outbox.leave()
+        assert (await bench.next_sent(2)).leaving
+        bench.supervisor.outbox.observe(SEEN)
+        leaving = asyncio.create_task(bench.session.leave())
+        assert (await bench.next_sent(3)).observations
+        await leaving
+        assert bench.call.half_closed
+        bench.call.say(GOODBYE)
+        await task
+
+    play(scenario)
+
+
+class Link:
+    def __init__(self, address: str, token: str, call: Call) -> None:
+        self.address, self.token, self._call = address, token, call
+        self.closed = False
+
+    def open_session(self) -> Call:
+        return self._call
+
+    async def fetch(self, digests: list[str]) -> Any:
+        yield digests[0], 0, b"data", True
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Agents:
+    """An agent whose controllers are played: `answers` is what each session hears, or the error of looking for one."""
+
+    def __init__(self, *answers: Any, orphan_timeout_s: float = 60.0) -> None:
+        self.answers = list(answers)
+        self.sockets: list[str] = []
+        self.links: list[Link] = []
+        self.supervisor = Supervisor()
+        self.now = 0.0
+        self.agent = Agent(
+            IDENTITY, self._resolve, orphan_timeout_s, ExponentialBackoff(initial=0.001, maximum=0.002, jitter=0.0),
+            self._monotonic, self._open, lambda: 0,
+        )  # fmt: skip
+
+    def _monotonic(self) -> float:
+        self.now += 1.0
+        return self.now
+
+    def _resolve(self) -> Connection:
+        if not self.answers:
+            raise NotFound("no controller")
+        if isinstance(self.answers[0], Exception):
+            raise self.answers.pop(0)
+        return Connection(f"c:{len(self.links)}", "token", self.sockets.pop(0) if self.sockets else "")
+
+    def _open(self, address: str, token: str) -> Link:
+        call = Call()
+        for message in self.answers.pop(0):
+            call.say(message)
+        self.links.append(Link(address, token, call))
+        return self.links[-1]
+
+    async def run(self) -> AgentEnd:
+        return await asyncio.wait_for(self.agent.run(self.supervisor), 60)  # type: ignore[arg-type]
+
+
+EXIT = pb.ControllerMessage(goodbye=pb.Goodbye(exit=True))
+
+
+class TestAgents:
+    def test_it_comes_again_until_it_is_told_to_exit(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def scenario() -> None:
+            away = [Unavailable("away"), Unavailable("away"), Unavailable("gone")]
+            agents = Agents(*away, [welcome(), GOODBYE], [welcome(), EXIT])
+            assert agents.agent.address() == ""
+            assert await agents.run() is AgentEnd.GOODBYE
+            assert [link.address for link in agents.links] == ["c:0", "c:1"]
+            assert [link.closed for link in agents.links] == [True, False], "one connection at a time"
+            assert agents.agent.address() == "c:1"
+            await agents.agent.close()
+            assert agents.links[1].closed
+
+        asyncio.run(scenario())
+        told = [record.getMessage() for record in caplog.records if "no session" in record.getMessage()]
+        assert told == ["no session with the controller: away", "no session with the controller: gone"]
+
+    def test_after_a_session_it_comes_again_soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """However long it has waited before: many controllers are away for a moment only."""
+        waited: list[str] = []
+        monkeypatch.setattr(ExponentialBackoff, "reset", lambda backoff: waited.append("from the start"))
+        monkeypatch.setattr(ExponentialBackoff, "next_interval", lambda backoff: waited.append("longer") or 0.0)
+
+        async def scenario() -> None:
+            assert await Agents(*[Unavailable("away")] * 2, [welcome(), GOODBYE], [welcome(), EXIT]).run()
+
+        asyncio.run(scenario())
+        assert waited == ["longer", "longer", "from the start", "longer"]
+
+    def test_without_a_socket_none_is_tried(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        tried: list[str] = []
+
+        async def connect(path: str, token: str) -> Call:
+            tried.append(path)
+            raise OSError("nobody listens")
+
+        async def scenario() -> None:
+            agents = Agents([welcome(), GOODBYE], [welcome(), EXIT])
+            agents.sockets = ["", "/run/c"]
+            assert await agents.run() is AgentEnd.GOODBYE
+
+        monkeypatch.setattr(SocketCall, "connect", connect)
+        asyncio.run(scenario())
+        assert tried == ["/run/c"], "and where nobody listens there is the network"
+
+    def test_one_of_another_version_is_not_asked_again(self) -> None:
+        async def scenario() -> None:
+            agents = Agents([welcome(protocol_version=PROTOCOL_VERSION + 1)], [welcome(), EXIT])
+            assert await agents.run() is AgentEnd.INCOMPATIBLE
+            assert len(agents.links) == 1
+
+        asyncio.run(scenario())
+
+    def test_alone_for_too_long_it_gives_up_unless_something_runs(self) -> None:
+        async def scenario() -> None:
+            agents = Agents([welcome(), GOODBYE], orphan_timeout_s=10.0)
+            agents.supervisor.live_count = 1
+
+            def ends() -> None:
+                agents.supervisor.live_count = 0
+
+            asyncio.get_running_loop().call_later(0.1, ends)
+            assert await agents.run() is AgentEnd.ORPHANED
+            assert agents.now > 20.0, "the time in which something ran does not count"
+
+        asyncio.run(scenario())
+
+    def test_one_that_leaves_does_not_come_again(self) -> None:
+        async def scenario() -> None:
+            agents = Agents([welcome()])
+            running = asyncio.create_task(agents.run())
+            await agents.supervisor.is_resumed.wait()
+            agents.supervisor.outbox.observe(SEEN)
+            await agents.agent.leave()
+            call = agents.links[0]._call
+            assert call.half_closed
+            call.say(grpc.aio.EOF)
+            assert await running is AgentEnd.LEFT
+
+        asyncio.run(scenario())
+
+    def test_of_one_that_leaves_a_broken_session_is_no_complaint(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def scenario() -> None:
+            agents = Agents([welcome()])
+            running = asyncio.create_task(agents.run())
+            await agents.supervisor.is_resumed.wait()
+            await agents.agent.leave()
+            agents.links[0]._call.say(asyncio.InvalidStateError("RPC already finished."))
+            assert await running is AgentEnd.LEFT
+
+        asyncio.run(scenario())
+        assert "no session" not in caplog.text, "the controller hangs up on whoever leaves"
+
+    def test_blobs_come_by_its_connection(self) -> None:
+        async def scenario() -> None:
+            agents = Agents([welcome(), EXIT])
+            with pytest.raises(Unavailable, match="there is no connection to the controller"):
+                [chunk async for chunk in agents.agent.fetch(["d"])]
+            await agents.run()
+            assert [chunk async for chunk in agents.agent.fetch(["d"])] == [("d", 0, b"data", True)]
+
+        asyncio.run(scenario())
+
+
+class Silent(iris_pb2_grpc.BlobServiceServicer):
+    """Takes every request, and answers none."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def FetchBlobs(self, request: Any, context: Any) -> Any:
+        self.asked.set()
+        await asyncio.Event().wait()
+        yield
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_fetch_that_is_given_up_ends_and_one_whose_channel_went_is_tried_again(is_replaced: bool) -> None:
+    async def scenario() -> None:
+        server, blobs = grpc.aio.server(), Silent()
+        iris_pb2_grpc.add_BlobServiceServicer_to_server(blobs, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        link = ControllerLink(f"127.0.0.1:{port}", "token")
+
+        async def fetch() -> None:
+            _ = [chunk async for chunk in link.fetch(["d"])]
+
+        fetching = asyncio.create_task(fetch())
+        await asyncio.wait_for(blobs.asked.wait(), 20)
+        if is_replaced:
+            await link.close()
+            with pytest.raises(Unavailable, match="the connection to the controller was replaced"):
+                await fetching
+        else:
+            fetching.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await fetching
+            await link.close()
+        await server.stop(0)
+
+    asyncio.run(scenario())

@@ -1,0 +1,102 @@
+"""What Compute Engine's metadata server says of its host, from one on loopback that speaks as that does."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from iris.testing.gce_metadata import MetadataServer
+from iris.worker.host import preemption
+from iris.worker.host.preemption import GceHost
+
+LONG = 30.0
+
+
+def test_the_notice_is_pushed() -> None:
+    with MetadataServer() as server:
+        told = threading.Thread(target=GceHost(server.address).wait_until_preempted, daemon=True)
+        told.start()
+        server.wait_for_watchers(1)
+        assert told.is_alive()
+        server.preempt()
+        told.join(LONG)
+        assert not told.is_alive()
+        assert not server.refused
+
+
+def test_one_that_came_before_the_watch_is_heard() -> None:
+    with MetadataServer() as server:
+        host = GceHost(server.address)
+        assert not host.is_preempted()
+        server.preempt()
+        assert host.is_preempted()
+        host.wait_until_preempted()
+
+
+def test_only_a_metadata_server_is_believed() -> None:
+    with MetadataServer(flavor="Proxy") as server:
+        server.preempt()
+        assert not GceHost(server.address).is_preempted()
+    assert not GceHost("127.0.0.1:9").is_preempted()
+
+
+def test_a_watch_outlives_a_server_that_goes_away_and_comes_back() -> None:
+    with MetadataServer() as server:
+        told = threading.Thread(target=GceHost(server.address).wait_until_preempted, daemon=True)
+        told.start()
+        server.wait_for_watchers(1)
+        server.break_off()
+        server.wait_for_watchers(2)
+        server.preempt()
+        told.join(LONG)
+        assert not told.is_alive()
+
+
+class TestHowItIsAsked:
+    """The server and the clock are played."""
+
+    @pytest.fixture
+    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
+        """The questions; `answers` says what comes, and how long that takes."""
+        self.answers: list[tuple[float, str | OSError]] = []
+        self.now, self.slept = 0.0, list[float]()
+        asked: list[tuple[str, float]] = []
+
+        def ask(server: str, key: str, timeout_s: float) -> SimpleNamespace:
+            assert server == "meta:1"
+            asked.append((key, timeout_s))
+            seconds, answer = self.answers.pop(0)
+            self.now += seconds
+            if isinstance(answer, OSError):
+                raise answer
+            return SimpleNamespace(value=answer, etag=f"tag{len(asked)}")
+
+        monkeypatch.setattr(preemption, "ask_metadata", ask)
+        monkeypatch.setattr(preemption, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self.slept.append))
+        return asked
+
+    def test_after_the_first_answer_only_changes_of_that_are_waited_for(self, asked: list[tuple[str, float]]) -> None:
+        self.answers = [(0, "FALSE"), (300, "FALSE"), (20, "true")]
+        GceHost("meta:1").wait_until_preempted()
+        assert asked == [
+            ("preempted", 301.5),
+            ("preempted?wait_for_change=true&timeout_sec=300&last_etag=tag1", 301.5),
+            ("preempted?wait_for_change=true&timeout_sec=300&last_etag=tag2", 301.5),
+        ]
+
+    def test_one_that_does_not_answer_is_asked_ever_more_seldom_and_complained_about_once(
+        self, asked: list[tuple[str, float]], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        silent = OSError("nobody is there")
+        self.answers = [*[(0, silent)] * 9, (0, "FALSE"), (0, silent), (2, "FALSE"), (0, "TRUE")]
+        GceHost("meta:1").wait_until_preempted()
+        assert caplog.text.count("whether this host is preempted is not known: nobody is there") == 2
+        first, *later = self.slept
+        assert first < 0.1
+        assert 5 < later[7] < 11
+        assert self.slept[-1] < 0.1, "the server waited, as it was asked to"
+
+    def test_a_single_question_is_short(self, asked: list[tuple[str, float]]) -> None:
+        self.answers = [(0, "TRUE"), (0, "FALSE"), (0, OSError("none"))]
+        assert [GceHost("meta:1").is_preempted() for _ in range(3)] == [True, False, False]
+        assert asked == [("preempted", 1.5)] * 3

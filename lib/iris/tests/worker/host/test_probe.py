@@ -1,0 +1,162 @@
+import os
+import platform
+import shutil
+import socket
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from iris.worker.host import probe
+from iris.worker.host.probe import (
+    cgroup_limits,
+    disk_size,
+    free_disk,
+    own_oom_counters,
+    probe_attributes,
+    probe_resources,
+    python_versions,
+)
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def test_this_machine(tmp_path: Path) -> None:
+    found = probe_resources(tmp_path)
+    assert 0 < found.cpu_millis <= len(os.sched_getaffinity(0)) * 1000
+    assert 0 < found.memory_bytes <= psutil.virtual_memory().total
+    assert found.disk_bytes > 0
+    assert probe_attributes()["os"] == "linux"
+
+
+def test_the_tightest_limit_on_the_way_up_holds(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "cpu.max": "max 100000",
+            "box/cpu.max": "150000 100000",
+            "box/memory.max": "2000000\n",
+            "box/inner/cpu.max": "800000 100000",
+            "box/inner/memory.max": "max",
+        },
+    )
+    assert cgroup_limits(tmp_path, "0::/box/inner\n") == (1500, 2_000_000)
+
+
+def test_version_one_of_control_groups(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "cpu/box/cpu.cfs_quota_us": "50000\n",
+            "cpu/box/cpu.cfs_period_us": "100000\n",
+            "memory/memory.limit_in_bytes": "9223372036854771712\n",
+            "memory/box/memory.limit_in_bytes": "3000000\n",
+        },
+    )
+    assert cgroup_limits(tmp_path, "4:memory:/box\n3:cpu,cpuacct:/box\n") == (500, 3_000_000)
+
+
+@pytest.mark.parametrize("own", ["", "0::/\n", "0::/../../somewhere\n", "nonsense\n"])
+def test_no_limit(tmp_path: Path, own: str) -> None:
+    assert cgroup_limits(tmp_path, own) == (None, None)
+
+
+def test_the_pythons_of_this_machine_are_told_by_their_names(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("python3.77", "python3", "python3.77-config"):
+        (tmp_path / "bin" / name).write_text("")
+    (tmp_path / "uv" / "python" / "cpython-3.78.1-linux-x86_64-gnu").mkdir(parents=True)
+    found = python_versions({"PATH": str(tmp_path / "bin"), "XDG_DATA_HOME": str(tmp_path)})
+    assert f"{sys.version_info[0]}.{sys.version_info[1]}" in found
+    assert found[-2:] == ["3.77", "3.78"]
+
+
+class TestTheTightestCounts:
+    @pytest.fixture(autouse=True)
+    def machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        sizes = {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 5})
+        monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=100, used=70, free=20))
+
+    @pytest.mark.parametrize(
+        ("limits", "cpu", "memory"),
+        [
+            ((None, None), 3000, 4_096_000),
+            ((1500, 2_000_000), 1500, 2_000_000),
+            ((8000, 9_000_000), 3000, 4_096_000),
+            ((0, None), 1, 4_096_000),
+        ],
+    )
+    def test_of_machine_affinity_and_control_groups(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        limits: tuple[int | None, int | None],
+        cpu: int,
+        memory: int,
+    ) -> None:
+        monkeypatch.setattr(probe, "cgroup_limits", lambda root, own: limits)
+        found = probe_resources(tmp_path)
+        assert (found.cpu_millis, found.memory_bytes, found.disk_bytes) == (cpu, memory, 20)
+
+    def test_what_is_free_is_offered_and_what_there_is_told(self, tmp_path: Path) -> None:
+        assert free_disk(tmp_path) == 20
+        assert disk_size(tmp_path) == {probe.DISK_SIZE_ATTRIBUTE: "100"}
+
+
+@pytest.mark.parametrize("text", ["4:memory:/box\n0::/own\n", None])
+def test_the_control_groups_of_this_process_are_looked_at_where_there_are_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    own = tmp_path / "cgroup"
+    if text is not None:
+        own.write_text(text)
+    monkeypatch.setattr(probe, "_OWN_CGROUPS", own)
+    monkeypatch.setattr(probe, "_CGROUP_ROOT", tmp_path / "fs")
+    (tmp_path / "fs" / "own").mkdir(parents=True)
+    (tmp_path / "fs" / "own" / "cpu.max").write_text("1000 100000")
+    names = ["memory/box/memory.oom_control", "own/memory.events"] if text else []
+    assert own_oom_counters() == [tmp_path / "fs" / name for name in names]
+    assert (probe_resources(tmp_path).cpu_millis == 10) == (text is not None)
+
+
+@pytest.mark.parametrize("words", ["-1 100000", "50000", "50000 0", "50000 x", "1 2 3", "x 100000"])
+def test_a_quota_that_says_nothing_is_none(tmp_path: Path, words: str) -> None:
+    write(tmp_path, {"cpu.max": words, "memory.max": ""})
+    assert cgroup_limits(tmp_path, "0::/") == (None, None)
+
+
+def test_a_limit_as_large_as_no_machine_is_none(tmp_path: Path) -> None:
+    write(tmp_path, {"memory.max": str(1 << 60), "box/memory.max": str((1 << 60) - 1)})
+    assert cgroup_limits(tmp_path, "0::/") == (None, None)
+    assert cgroup_limits(tmp_path, "0::/box") == (None, (1 << 60) - 1)
+
+
+def test_what_constraints_can_ask_for() -> None:
+    found = probe_attributes()
+    assert (found["hostname"], found["arch"]) == (socket.gethostname(), platform.machine())
+    assert f"{sys.version_info[0]}.{sys.version_info[1]}" in found[probe.PYTHON_VERSIONS_ATTRIBUTE].split(",")
+
+
+def test_pythons_of_uv_are_found_where_it_keeps_them_and_told_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "python_programs", lambda request, path: [f"{path}/python3.102"] if path else [])
+    for place, version in (("chosen", "3.9"), ("data/uv/python", "3.100"), (".local/share/uv/python", "3.101")):
+        (tmp_path / place / f"cpython-{version}.1-linux").mkdir(parents=True)
+    (tmp_path / "chosen" / "pypy-3.8.1-linux").mkdir()
+    (tmp_path / "chosen" / "cpython-next").mkdir()
+    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    asked = {"UV_PYTHON_INSTALL_DIR": str(tmp_path / "chosen"), "XDG_DATA_HOME": str(tmp_path / "data")}
+    assert python_versions({**asked, "HOME": str(tmp_path)}) == ["3.9", own]
+    asked.pop("UV_PYTHON_INSTALL_DIR")
+    assert python_versions({**asked, "HOME": str(tmp_path)}) == [own, "3.100"]
+    assert python_versions({"HOME": str(tmp_path)}) == [own, "3.101"]
+    assert python_versions({"PATH": "/bin"}) == [own, "3.102"]

@@ -1,0 +1,98 @@
+"""What tasks leave is removed whatever its depth and modes, and nothing that it only points to."""
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from iris.worker.host.removal import move_away, remove_tree
+
+
+def test_a_file_a_link_and_what_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for name in ("file", "link", "dangling", "none"):
+        remove_tree(str(tmp_path / name))
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert (tmp_path / "kept" / "file").read_text() == "x"
+
+
+def test_a_tree_with_files_links_and_closed_directories(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "file").write_text("kept")
+    tree = tmp_path / "tree"
+    for directory in ("a/b/c", "d", "e"):
+        (tree / directory).mkdir(parents=True)
+        (tree / directory / "file").write_text("x")
+    (tree / "a" / "out").symlink_to(tmp_path / "outside")
+    (tree / "e").chmod(0)
+    (tree / "a" / "b").chmod(0o500)
+    (tree / "a").chmod(0o500)
+    tree.chmod(0o500)
+    remove_tree(str(tree))
+    assert [path.name for path in tmp_path.iterdir()] == ["outside"], "nothing is left beside it either"
+    assert (tmp_path / "outside" / "file").read_text() == "kept"
+
+
+def test_a_tree_deeper_than_paths_may_be_long(tmp_path: Path) -> None:
+    start = os.open(".", os.O_RDONLY)
+    try:
+        os.chdir(tmp_path)
+        for _ in range(60):
+            os.mkdir("d" * 200)
+            os.chdir("d" * 200)
+    finally:
+        os.fchdir(start)
+        os.close(start)
+    remove_tree(str(tmp_path / ("d" * 200)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_removed_is_logged_and_the_rest_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("busy", "other"):
+        (tmp_path / "tree" / name).mkdir(parents=True)
+    rmdir, renamed = os.rmdir, set()
+    rename = os.rename
+
+    def noting(path: str, target: str) -> None:
+        if path.endswith("busy"):
+            renamed.add(target)
+        rename(path, target)
+
+    def refusing(path: str) -> None:
+        if path in renamed:
+            raise OSError(16, "Device or resource busy")
+        rmdir(path)
+
+    monkeypatch.setattr(os, "rename", noting)
+    monkeypatch.setattr(os, "rmdir", refusing)
+    with caplog.at_level(logging.WARNING):
+        remove_tree(str(tmp_path / "tree"))
+    (left,) = tmp_path.iterdir()
+    assert {str(left)} == renamed
+    assert f"{left} cannot be removed: " in caplog.text
+
+
+def test_what_may_not_be_moved_as_it_is_gets_the_rights_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may move anything, so the refusal is played."""
+    (tmp_path / "closed").mkdir(mode=0)
+    (tmp_path / "link").symlink_to("closed")
+    rename = os.rename
+
+    def strict(path: str, target: str) -> None:
+        if os.path.islink(path) or not os.stat(path).st_mode & 0o200:
+            raise PermissionError(13, "Permission denied")
+        rename(path, target)
+
+    monkeypatch.setattr(os, "rename", strict)
+    with pytest.raises(PermissionError):
+        move_away(str(tmp_path / "link"), str(tmp_path / "moved"))
+    assert (tmp_path / "closed").stat().st_mode & 0o777 == 0, "what a link points to is left alone"
+    move_away(str(tmp_path / "closed"), str(tmp_path / "moved"))
+    assert (tmp_path / "moved").stat().st_mode & 0o777 == 0o700

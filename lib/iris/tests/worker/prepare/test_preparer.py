@@ -1,0 +1,376 @@
+"""What is made ready for a job, when that counts as ready, and how tools run; what does the work is played."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from iris.domain.runtime import TaskRuntime
+from iris.domain.states import FailureKind
+from iris.worker.isolation.plan import IsolationMode
+from iris.worker.isolation.seals import Seals
+from iris.worker.paths import WorkPaths
+from iris.worker.prepare.preparer import BundlePreparer, RuntimeTools
+from iris.worker.processes import Exit, Listener, ProcessSpec, StartFailed
+from iris.worker.types import Launch, PreparationFailed
+
+BUNDLE, PAYLOAD = "b" * 64, "c" * 64
+COMMAND = Launch("/u/job", ("true",), bundle_digest=BUNDLE)
+CALLABLE = Launch("/u/job", payload_digest=PAYLOAD)
+
+PROJECT = """
+[project]
+name = "shop"
+version = "1.0"
+
+[project.scripts]
+shop = "shop:main"
+"""
+
+
+class Part:
+    """Bundles, environments or compiled trees that are there, and the tools that make them; notes what is closed."""
+
+    def __init__(self, name: str, closed: list[str]) -> None:
+        self._name, self._closed = name, closed
+        self.interpreters = None
+
+    async def close(self) -> None:
+        self._closed.append(self._name)
+
+    def over(self, tree: Path, python: str) -> str:
+        return f"{python} of {tree}"
+
+
+class Bundles(Part):
+    def __init__(self, paths: WorkPaths, closed: list[str]) -> None:
+        super().__init__("bundles", closed)
+        self._paths = paths
+        self.sound = True
+        self.seen = True
+
+    def was_just_seen(self, digest: str) -> bool:
+        assert digest == BUNDLE
+        return self.seen
+
+    async def bundle(self, digest: str) -> Path:
+        return self._paths.bundles / digest
+
+    async def blob(self, digest: str) -> Path:
+        path = self._paths.blobs / digest
+        path.touch()
+        return path
+
+    def is_sound(self, digest: str) -> bool:
+        assert digest == PAYLOAD
+        return self.sound
+
+
+class Bench:
+    def __init__(self, root: Path, seals: Seals | None = None) -> None:
+        self.paths = WorkPaths(root)
+        self.paths.make()
+        self.tree = self.paths.bundles / BUNDLE
+        self.tree.mkdir()
+        self.closed: list[str] = []
+        self.bundles = Bundles(self.paths, self.closed)
+        parts: list[Any] = [Part(name, self.closed) for name in ("environments", "compiled")]
+        self.preparer = BundlePreparer(self.paths, self.bundles, *parts, seals)  # type: ignore[arg-type]
+
+    def add_project(self, place: str = "", text: str = PROJECT) -> None:
+        (self.tree / place / "src" / "shop").mkdir(parents=True)
+        (self.tree / place / "src" / "shop" / "__init__.py").touch()
+        (self.tree / place / "pyproject.toml").write_text(text)
+
+
+def play(scenario: Awaitable[None]) -> None:
+    async def run() -> None:
+        await scenario
+
+    asyncio.run(run())
+
+
+class TestReady:
+    """Only what was prepared here and is still there is used without a look."""
+
+    def test_a_bundle_is_until_it_is_gone(self, tmp_path: Path) -> None:
+        async def scenario() -> None:
+            bench = Bench(tmp_path)
+            assert bench.preparer.ready(COMMAND) is None
+            ground = await bench.preparer.prepare(COMMAND)
+            assert bench.preparer.ready(COMMAND) == ground
+            assert (ground.bundle_dir, ground.python_path, ground.payload_path) == (bench.tree, (str(bench.tree),), "")
+            assert bench.preparer.ready(replace(COMMAND, argv=("false",), job_id="/u/other")) == ground
+            bench.bundles.seen = False
+            assert bench.preparer.ready(COMMAND) is None, "it is time to look whether its files are as they were"
+            bench.bundles.seen = True
+            bench.tree.rmdir()
+            assert bench.preparer.ready(COMMAND) is None
+
+        play(scenario())
+
+    def test_a_payload_is_until_its_file_is_another(self, tmp_path: Path) -> None:
+        async def scenario() -> None:
+            bench = Bench(tmp_path)
+            ground = await bench.preparer.prepare(CALLABLE)
+            assert ground.payload_path == str(bench.paths.blobs / PAYLOAD)
+            assert (ground.bundle_dir, ground.python_path) == (None, ())
+            assert bench.preparer.ready(CALLABLE) == ground
+            bench.bundles.sound = False
+            assert bench.preparer.ready(CALLABLE) is None
+            bench.bundles.sound = True
+            (bench.paths.blobs / PAYLOAD).unlink()
+            assert bench.preparer.ready(CALLABLE) is None
+
+        play(scenario())
+
+    def test_an_environment_is_until_its_programs_are_gone(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def scenario() -> None:
+            (tmp_path / "venv" / "bin").mkdir(parents=True)
+            monkeypatch.setattr("sys.executable", str(tmp_path / "venv" / "bin" / "python"))
+            bench = Bench(tmp_path / "work")
+            ground = await bench.preparer.prepare(CALLABLE)
+            assert ground.bin_dirs == (str(tmp_path / "venv" / "bin"),)
+            assert bench.preparer.ready(CALLABLE) == ground
+            (tmp_path / "venv" / "bin").rmdir()
+            assert bench.preparer.ready(CALLABLE) is None
+
+        play(scenario())
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            replace(COMMAND, bundle_digest="d" * 64),
+            replace(COMMAND, extras=("gpu",)),
+            replace(COMMAND, pip_packages=("six",)),
+            replace(COMMAND, payload_digest=PAYLOAD),
+            *(
+                replace(COMMAND, runtime=TaskRuntime(**{name: "x"}))
+                for name in ("project_dir", "python", "interpreter")
+            ),
+        ],
+    )
+    def test_what_needs_anything_else_is_not(self, tmp_path: Path, other: Launch) -> None:
+        async def scenario() -> None:
+            bench = Bench(tmp_path)
+            await bench.preparer.prepare(COMMAND)
+            assert bench.preparer.ready(other) is None
+
+        play(scenario())
+
+    def test_jobs_that_begin_in_another_directory_share_it(self, tmp_path: Path) -> None:
+        async def scenario() -> None:
+            bench = Bench(tmp_path)
+            ground = await bench.preparer.prepare(COMMAND)
+            assert bench.preparer.ready(replace(COMMAND, runtime=TaskRuntime(working_dir="a/b"))) == ground
+
+        play(scenario())
+
+    def test_nothing_is_where_tasks_may_have_changed_it(self, tmp_path: Path) -> None:
+        async def scenario() -> None:
+            bench = Bench(tmp_path, Seals())
+            await bench.preparer.prepare(COMMAND)
+            assert bench.preparer.ready(COMMAND) is None
+
+        play(scenario())
+
+
+class TestWorkspaces:
+    def test_packages_of_a_workspace_are_found_before_their_metadata(self, tmp_path: Path) -> None:
+        async def scenario() -> None:
+            bench = Bench(tmp_path)
+            bench.add_project()
+            ground = await bench.preparer.prepare(COMMAND)
+            site = bench.paths.sites / BUNDLE
+            assert ground.bin_dirs[1:] == (str(site / "bin"),)
+            assert ground.python_path == (str(bench.tree), str(bench.tree / "src"), str(site))
+            (site / "bin" / "shop").chmod(0o755)
+            (site / "bin" / "shop").write_text("a task's")
+            await bench.preparer.prepare(COMMAND)
+            assert (site / "bin" / "shop").read_text() == "a task's", "with mounts no task can have been there"
+
+        play(scenario())
+
+    def test_what_a_task_may_have_changed_of_the_metadata_is_written_anew(self, tmp_path: Path) -> None:
+        async def scenario() -> None:
+            bench = Bench(tmp_path, Seals())
+            bench.add_project()
+            await bench.preparer.prepare(COMMAND)
+            script = bench.paths.sites / BUNDLE / "bin" / "shop"
+            right, inode = script.read_text(), script.stat().st_ino
+            await bench.preparer.prepare(COMMAND)
+            assert script.stat().st_ino == inode, "nobody has changed it"
+            script.chmod(0o755)
+            script.write_text("666")
+            (script.parent / "more").touch()
+            await bench.preparer.prepare(COMMAND)
+            assert script.read_text() == right
+            assert [path.name for path in script.parent.iterdir()] == ["shop"]
+
+        play(scenario())
+
+    def test_a_bundle_is_read_once_for_all_its_jobs(self, tmp_path: Path) -> None:
+        async def scenario() -> None:
+            bench = Bench(tmp_path)
+            bench.add_project()
+            ground = await bench.preparer.prepare(COMMAND)
+            (bench.tree / "pyproject.toml").unlink()
+            again = await bench.preparer.prepare(replace(COMMAND, job_id="/u/other"))
+            assert again.python_path == ground.python_path, "what was sent is what counts"
+
+        play(scenario())
+
+    def test_each_project_of_a_bundle_has_metadata_of_its_own(self, tmp_path: Path) -> None:
+        async def scenario() -> None:
+            bench = Bench(tmp_path)
+            bench.add_project("one")
+            bench.add_project("two")
+            grounds = [
+                await bench.preparer.prepare(replace(COMMAND, runtime=TaskRuntime(project_dir=place)))
+                for place in ("one", "two")
+            ]
+            assert [ground.bundle_dir for ground in grounds] == [bench.tree / "one", bench.tree / "two"]
+            first, second = (Path(ground.python_path[-1]) for ground in grounds)
+            assert first != second
+            assert first.parent == second.parent == bench.paths.sites
+            assert first.name.startswith(f"{BUNDLE}-")
+
+        play(scenario())
+
+    def test_a_directory_that_was_not_sent_is_named(self, tmp_path: Path) -> None:
+        async def scenario() -> None:
+            bench = Bench(tmp_path)
+            with pytest.raises(PreparationFailed, match="the job's bundle has no directory 'none'") as failed:
+                await bench.preparer.prepare(replace(COMMAND, runtime=TaskRuntime(project_dir="none")))
+            assert failed.value.kind is FailureKind.ENVIRONMENT
+
+        play(scenario())
+
+
+def test_a_workspace_that_is_being_read_is_given_up_with_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        bench = Bench(tmp_path)
+        begun = asyncio.Event()
+
+        async def read(*_: object) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(asyncio, "to_thread", read)
+        preparing = asyncio.create_task(bench.preparer.prepare(COMMAND))
+        await begun.wait()
+        await asyncio.wait_for(bench.preparer.close(), 20)
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(preparing, 20)
+
+    play(scenario())
+
+
+def test_all_that_it_works_with_is_closed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        bench = Bench(tmp_path)
+        assert bench.preparer.compiled(Path("/tree"), "/python") == "/python of /tree"
+        await bench.preparer.close()
+        assert sorted(bench.closed) == ["bundles", "compiled", "environments"]
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("mode", list(IsolationMode))
+def test_only_where_tasks_can_write_what_is_shared_it_is_looked_at_each_time(
+    tmp_path: Path, mode: IsolationMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iris.worker.prepare.bundle_check.SoundTrees.was_just_seen", lambda *_: True)
+
+    async def scenario() -> None:
+        paths = WorkPaths(tmp_path)
+        paths.make()
+        (paths.bundles / BUNDLE).mkdir()
+        (paths.bundles / f"{BUNDLE}.complete").touch()
+        runtime: Any = SimpleNamespace(isolation=mode)
+        preparer = BundlePreparer.over(paths, None, runtime, {})  # type: ignore[arg-type]
+        if mode is IsolationMode.COPY:
+            with pytest.raises(AttributeError):  # it would unpack it anew, and there is no source here
+                await preparer.prepare(COMMAND)
+        else:
+            assert await preparer.prepare(COMMAND) == preparer.ready(COMMAND)
+        await preparer.close()
+
+    play(scenario())
+
+
+class Runtime:
+    """Runs nothing."""
+
+    def __init__(self) -> None:
+        self.specs: list[ProcessSpec] = []
+        self.listeners: list[Listener] = []
+        self.told: list[int] = []
+
+    def start(self, spec: ProcessSpec, listener: Listener) -> Any:
+        self.specs.append(spec)
+        self.listeners.append(listener)
+        return SimpleNamespace(terminate=self.told.append)
+
+
+class TestTools:
+    """Tools of the worker run as attempts do, but end with the worker."""
+
+    def run(self, act: Callable[[Runtime, "asyncio.Task[tuple[bool, str]]"], Awaitable[None]]) -> Runtime:
+        runtime = Runtime()
+
+        async def scenario() -> None:
+            tools = RuntimeTools(runtime)  # type: ignore[arg-type]
+            task = asyncio.create_task(tools.run(["uv", "sync"], {"A": "1"}, Path("/work")))
+            other = asyncio.create_task(tools.run(["uv"], {}, Path("/")))
+            await asyncio.sleep(0)
+            await act(runtime, task)
+            runtime.listeners[1].on_exit(Exit(0, 0))
+            await other
+
+        asyncio.run(scenario())
+        return runtime
+
+    @pytest.mark.parametrize(("exit", "result"), [(Exit(0, 0), True), (Exit(2, 0), False), (Exit(0, 9), False)])
+    def test_how_one_ended_is_told_with_its_last_words(self, exit: Exit, result: bool) -> None:
+        async def act(runtime: Runtime, task: "asyncio.Task[tuple[bool, str]]") -> None:
+            listener = runtime.listeners[0]
+            listener.on_started(7)
+            listener.on_log(3)
+            listener.on_exit(replace(exit, tail=b"no \xff version"))
+            listener.on_exit(exit)
+            assert await task == (result, "no \ufffd version")
+
+        runtime = self.run(act)
+        spec, other = runtime.specs
+        assert (spec.argv, dict(spec.env), spec.cwd) == (("uv", "sync"), {"A": "1"}, "/work")
+        assert (spec.tail_bytes, spec.dies_with_worker) == (64 * 1024, True)
+        assert spec.owner != other.owner, "the guardian knows them by that"
+        assert runtime.told == []
+
+    def test_one_that_cannot_start_is_an_error(self) -> None:
+        async def act(runtime: Runtime, task: "asyncio.Task[tuple[bool, str]]") -> None:
+            runtime.listeners[0].on_refused(StartFailed("no uv"))
+            runtime.listeners[0].on_refused(StartFailed("no uv"))
+            with pytest.raises(StartFailed, match="no uv"):
+                await task
+
+        self.run(act)
+
+    def test_one_that_nobody_waits_for_is_killed(self) -> None:
+        async def act(runtime: Runtime, task: "asyncio.Task[tuple[bool, str]]") -> None:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert runtime.told == [0]
+            runtime.listeners[0].on_exit(Exit(0, 9))
+
+        self.run(act)
