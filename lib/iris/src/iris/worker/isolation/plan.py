@@ -1,4 +1,4 @@
-"""Mounts of an attempt in place of shared directories; decided here, carried out by `views` and `attempts.directories`."""
+"""Mounts of an attempt in place of shared directories: decided here, made by `views` and `attempts.directories`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
