@@ -12,6 +12,7 @@ from fray.devices import CpuConfig, DeviceConfig, DeviceKind, GpuConfig, TpuConf
 from fray.sizes import parse_size
 from rigging.calls import generator_problem, is_generator_function, name_of
 from rigging.errors import InvalidRequest
+from rigging.forwarding import FORWARDED_ENV_VARS
 from rigging.quantities import check_unit
 from rigging.topology import TpuTopologyInfo, get_tpu_topology
 
@@ -35,18 +36,6 @@ __all__ = [
     "get_tpu_topology",
     "parse_size",
 ]
-
-FORWARDED_ENV_VARS = (
-    "HF_TOKEN",
-    "HUGGING_FACE_HUB_TOKEN",
-    "WANDB_API_KEY",
-    "WANDB_ENTITY",
-    "WANDB_PROJECT",
-    "OPENAI_API_KEY",
-    "GITHUB_TOKEN",
-)
-"""Credentials and the like that `create_environment` takes from the submitter's environment when they are set."""
-
 
 DEFAULT_DISK: Final = "16g"
 

@@ -16,6 +16,7 @@ from iris.client.connection.discovery import ClusterTarget
 from iris.client.job_env import JobEnv
 from iris.cluster.constraints import preemptible_constraint, region_constraint, zone_constraint
 from rigging.errors import AlreadyExists
+from rigging.forwarding import FORWARDED_ENV_VARS
 
 
 class Cluster:
@@ -88,7 +89,7 @@ def iris(
     monkeypatch.setattr(IrisClient, "of", opened)
     monkeypatch.setattr(follow, "Follower", Follower)
     monkeypatch.setattr("iris.cli.context.CliContext.target", lambda context: target)
-    for name in job_run.FORWARDED:
+    for name in FORWARDED_ENV_VARS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 

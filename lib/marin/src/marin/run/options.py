@@ -5,17 +5,6 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
-
-FORWARDED: Final = (
-    "HF_TOKEN",
-    "HUGGING_FACE_HUB_TOKEN",
-    "WANDB_API_KEY",
-    "WANDB_ENTITY",
-    "WANDB_MODE",
-    "WANDB_PROJECT",
-)
-"""Variables of the submitter's shell that every job gets when they are set, besides MARIN_*."""
 
 
 @dataclass(frozen=True, slots=True)

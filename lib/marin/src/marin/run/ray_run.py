@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import click
 
-from marin.run.options import FORWARDED, RunOptions
+from marin.run.options import RunOptions
 from rigging.command_words import rewrite_env, split_command, withhold_secrets
 from rigging.errors import (
     AlreadyExists,
@@ -28,6 +28,7 @@ from rigging.errors import (
     NotFound,
     Unavailable,
 )
+from rigging.forwarding import FORWARDED_ENV_VARS
 from rigging.interrupts import unwrapped_interrupts
 
 ENV_OPTION: Final = "--env-assignment"
@@ -45,7 +46,7 @@ _EXIT_CODES: Final[tuple[tuple[type[MarinError], int], ...]] = (
 _ENV_HELP: Final = "Variable: -e KEY VALUE, -e KEY=VALUE, or -e KEY to take your own."
 _EPILOG: Final = (
     "Options may be written with _ or with -. MARIN_* of your environment are passed on, and when set "
-    + ", ".join(FORWARDED)
+    + ", ".join(FORWARDED_ENV_VARS)
     + ". Exit codes: the job's own (128 + n for signal n); 2 a wrong option, 3 refused, 4 no such cluster, 5 no "
     "answer, 6 the job went out of sight, 130 after Ctrl-C."
 )

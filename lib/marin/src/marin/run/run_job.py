@@ -14,10 +14,11 @@ from marin.run.auth_token import AuthToken, find_token
 from marin.run.cluster_target import DEFAULT_ADDRESS, ClusterTarget, find_target
 from marin.run.follow import BY_SIGNAL, Follower, say
 from marin.run.jobs_api import JobsApi, NotReady
-from marin.run.options import FORWARDED, RunOptions, new_submission_id
+from marin.run.options import RunOptions, new_submission_id
 from marin.run.submission import EntrypointResources, Submission
 from marin.run.working_directory import Package, list_working_directory, pack
 from rigging.errors import MarinError, NotFound, Unavailable
+from rigging.forwarding import FORWARDED_ENV_VARS
 from rigging.printable import printable
 from rigging.project_needs import ProjectNeeds, project_needs, read_pyprojects, requirement_name
 from rigging.quantities import format_size
@@ -86,7 +87,7 @@ def job_env(
     given: Mapping[str, str], needs: ProjectNeeds, environ: Mapping[str, str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """The job's variables, and what the user should be told about them; those `given` win over those passed on."""
-    passed = {name: value for name, value in environ.items() if name in FORWARDED or name.startswith("MARIN_")}
+    passed = {name: value for name, value in environ.items() if name in FORWARDED_ENV_VARS or name.startswith("MARIN_")}
     notes = []
     prefix = passed.get(_PREFIX_VARIABLE, "")
     if _PREFIX_VARIABLE not in given and prefix and "://" not in prefix:

@@ -1,7 +1,6 @@
 """Contenders for leases, to be run in several processes at once (importable, so that spawned ones find them)."""
 
 import contextlib
-import fcntl
 import os
 import random
 import time
@@ -10,6 +9,7 @@ from typing import Protocol
 
 from rigging.distributed_lock import HEARTBEAT_TIMEOUT, SKEW_ALLOWANCE, LeaseLock, create_lock
 from rigging.errors import Unavailable
+from rigging.file_lock import try_lock
 from rigging.testing.clock import SkewedClock
 
 _LINE_BYTES = 21
@@ -65,10 +65,8 @@ class Contest:
         witness = os.open(os.path.join(self.directory, "witness"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             # The kernel's own lock, which also ends with its process.
-            fcntl.flock(witness, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            assert try_lock(witness), f"{self.path}: two holders at once, one with {lock.fencing_token}"
             _append(self._journal, lock.fencing_token)
-        except BlockingIOError:
-            raise AssertionError(f"{self.path}: two holders at once, one with {lock.fencing_token}") from None
         finally:
             os.close(witness)
 

@@ -1,7 +1,6 @@
 """Temporary files of a local client, which are removed after it however it ends."""
 
 import contextlib
-import fcntl
 import itertools
 import os
 import shutil
@@ -12,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from fray.process_owner import ProcessOwner
+from rigging.file_lock import try_lock
 
 PREFIX = "fray-local-"
 
@@ -60,8 +60,7 @@ def remove_abandoned(directory: str) -> None:
         with contextlib.suppress(OSError):
             descriptor = _open_folder(path)
             try:
-                if os.fstat(descriptor).st_uid == os.getuid():
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(descriptor).st_uid == os.getuid() and try_lock(descriptor):
                     shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(descriptor)
@@ -79,15 +78,12 @@ def _make_folder(directory: str) -> tuple[str, int]:
         except FileNotFoundError:
             continue  # taken for abandoned by another process, before it could be locked
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            continue  # about to be removed by another process, likewise
+            locked = try_lock(descriptor)
         except OSError:
             return path, descriptor  # no locks there, so no process can take it for abandoned
-        if os.path.isdir(path):
+        if locked and os.path.isdir(path):
             return path, descriptor
-        os.close(descriptor)
+        os.close(descriptor)  # about to be removed by another process, or removed, likewise
 
 
 def _open_folder(path: str) -> int:

@@ -23,23 +23,13 @@ from iris.cli.output import echo, say
 from iris.cli.params import NAME, SECONDS, SIZE, Number
 from iris.domain.task_variables import is_own_variable
 from rigging.errors import InvalidRequest, Unavailable
+from rigging.forwarding import FORWARDED_ENV_VARS
 
 if TYPE_CHECKING:
     from iris.client import IrisClient, Job
     from iris.client.connection.discovery import ClusterTarget
     from iris.cluster.constraints import Constraint
     from iris.cluster.types import DeviceSpec
-
-FORWARDED: Final = (
-    "HF_TOKEN",
-    "HUGGING_FACE_HUB_TOKEN",
-    "WANDB_API_KEY",
-    "WANDB_ENTITY",
-    "WANDB_MODE",
-    "WANDB_PROJECT",
-)
-"""Variables of the submitter's shell that every job gets when they are set, besides MARIN_*."""
-
 
 _ENV_HELP: Final = "Variable: -e KEY VALUE, -e KEY=VALUE, or -e KEY to take your own."
 
@@ -98,7 +88,7 @@ class RunOptions:
 @click.command(
     "run",
     cls=RunCommand,
-    epilog="MARIN_* of your environment are passed on, and when set " + ", ".join(FORWARDED) + ".",
+    epilog="MARIN_* of your environment are passed on, and when set " + ", ".join(FORWARDED_ENV_VARS) + ".",
 )
 @click.option("--cpu", type=Number(min=0, max=1e6), default=0.1, show_default=True, help="Cores of each task.")
 @click.option("--memory", type=SIZE, default="1GB", show_default=True, help="Memory of each task, with a unit.")
@@ -212,7 +202,7 @@ def _submit(client: "IrisClient", options: RunOptions, command: Sequence[str], n
         raise click.BadParameter(
             f"{variable} is what iris itself tells each task; give another name", param_hint="'-e'"
         )
-    forwarded = {name: os.environ[name] for name in FORWARDED if name in os.environ}
+    forwarded = {name: os.environ[name] for name in FORWARDED_ENV_VARS if name in os.environ}
     return client.submit(
         Entrypoint.from_command(*command),
         name,
