@@ -252,7 +252,7 @@ def bench_layers() -> None:
 
 def hashed_bytes(steps: list[ExecutorStep[Any]]) -> int:
     """How many bytes of text MD5 must read: one text a layer, as the steps of a layer differ at the end only."""
-    from marin.execution.version import VersionBook
+    from marin.execution.version.step_version import VersionBook
 
     book = VersionBook()
     total, layer = 0, steps
@@ -306,7 +306,7 @@ def bench_requests(count: int = 100) -> None:
             work()
             return sum(traffic.requests.total() for traffic in server.traffic().values())
 
-        from marin.execution.standing import read_statuses
+        from marin.execution.record.output_state import read_statuses
 
         run_seconds(root, [step("warm-up", 0)])
         nothing = requests(lambda: run_seconds(root, [step("warm-up", 0)]))

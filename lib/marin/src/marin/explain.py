@@ -15,7 +15,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from marin.execution.explain_mode import ExplainRequest, explaining
+from marin.execution.report.explain_mode import ExplainRequest, explaining
 from rigging.errors import MarinError
 from rigging.printable import printable
 

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from marin.execution.artifact import Artifact, PathMetadata
-from marin.execution.call_identity import function_identity
 from marin.execution.disk_cache import cache_path, disk_cache
-from marin.execution.executor_step_status import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS, StatusFile
+from marin.execution.lease.status_file import StatusFile
+from marin.execution.lease.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
+from marin.execution.plan.call_identity import function_identity
 from rigging.errors import InvalidRequest
 
 calls: list[object] = []
@@ -212,7 +213,7 @@ def test_arguments_of_other_types_are_other_arguments(one: Any, other: Any) -> N
 
 def test_equal_arguments_have_one_path_in_every_process() -> None:
     program = (
-        "import pathlib, functools; from marin.execution.call_identity import call_digest; import numpy as np\n"
+        "import pathlib, functools; from marin.execution.plan.call_identity import call_digest; import numpy as np\n"
         "print(call_digest(functools.partial(print, end='x'), [{'a', 'b', 'c'}, {'k': (1, {'y', 'z'})}, np.arange(3),"
         " pathlib.Path('/a'), len], {'b': 1, 'a': 2}))"
     )

@@ -15,18 +15,20 @@ from typing import Any
 
 import pytest
 
-from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, canonical, executor_main, mirrored, versioned
-from marin.execution import runner as runner_module
-from marin.execution.executor_step_status import LockedStatus, StatusFile, step_lock
-from marin.execution.fencing import LeaseToken
-from marin.execution.info import STEP_INFO_FILE, caller_path, plain
-from marin.execution.leasing import open_step_lease, step_lease
-from marin.execution.remote import function_name
-from marin.execution.results import keep_result_of_job, take_result_of_job
-from marin.execution.standing import read_standings
-from marin.execution.step_call import mirror_budget_gb
+from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, executor_main, mirrored, versioned
+from marin.execution.jobs.remote import function_name
+from marin.execution.jobs.results import keep_result_of_job, take_result_of_job
+from marin.execution.jobs.step_call import mirror_budget_gb
+from marin.execution.lease.fencing import LeaseToken
+from marin.execution.lease.opening import open_step_lease
+from marin.execution.lease.status_file import LockedStatus, StatusFile, step_lock
+from marin.execution.lease.step_lease import step_lease
+from marin.execution.record.info import STEP_INFO_FILE, caller_path, plain
+from marin.execution.record.output_state import read_standings
+from marin.execution.run import runner as runner_module
+from marin.execution.run.step_task import describe_error
 from marin.execution.step_spec import ExecutorStepFunction
-from marin.execution.step_task import describe_error
+from marin.execution.version import canonical
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import Conflict, InvalidRequest
 
@@ -161,10 +163,10 @@ def test_a_value_of_a_step_that_was_lost_is_nobodys(tmp_path: Path, monkeypatch:
 def test_a_value_that_a_job_left_is_not_taken_by_who_lost_the_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("marin.execution.results.read_bytes_or_none", lambda path: b"7")
+    monkeypatch.setattr("marin.execution.jobs.results.read_bytes_or_none", lambda path: b"7")
     with pytest.raises(LeaseLostError, match="another has it"):
         take_result_of_job(str(tmp_path), "job-1", LostFiles())
-    monkeypatch.setattr("marin.execution.results.read_bytes_or_none", lambda path: None)
+    monkeypatch.setattr("marin.execution.jobs.results.read_bytes_or_none", lambda path: None)
     take_result_of_job(str(tmp_path), "job-1", LostFiles())
 
 

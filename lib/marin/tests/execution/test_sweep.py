@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from marin.execution.executor_step_status import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS, StatusFile
+from marin.execution.lease.status_file import StatusFile
+from marin.execution.lease.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.sweep import SweepTarget, claim_and_run
 from rigging.errors import Conflict, InvalidRequest, StepFailed
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fray import ResourceConfig
 from fray.replica import replica_index
 from marin.execution import ExecutorStep, executor_main, this_output_path
-from marin.execution.remote import remote
+from marin.execution.jobs.remote import remote
 
 @dataclass(frozen=True)
 class Config:

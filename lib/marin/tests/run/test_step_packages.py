@@ -1,8 +1,8 @@
 """What `pip_dependency_groups` of a step become: groups of the project, and packages."""
 
 from marin.execution import ExecutorStep
-from marin.execution.packages import split_dependency_groups
-from marin.execution.remote import job_request, remote
+from marin.execution.jobs.packages import split_dependency_groups
+from marin.execution.jobs.remote import job_request, remote
 
 
 def test_groups_and_packages_of_the_documents() -> None:

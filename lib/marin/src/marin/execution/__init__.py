@@ -1,4 +1,7 @@
-"""The executor: a DAG of steps with content-addressed output paths (see `marin.execution.executor`)."""
+"""The executor: a DAG of steps with content-addressed output paths (see `marin.execution.executor`).
+
+Modules here are what experiments import; the folders are how it works.
+"""
 
 from marin.execution.executor import (
     THIS_OUTPUT_PATH,

@@ -10,17 +10,11 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from marin.execution.artifact import Artifact
-from marin.execution.call_identity import call_digest
-from marin.execution.executor_step_status import (
-    STATUS_FAILED,
-    STATUS_RUNNING,
-    STATUS_SUCCESS,
-    StatusFile,
-    StepAlreadyDone,
-    step_lock,
-)
-from marin.execution.paths import prefix_or_default
-from marin.execution.remote import function_name
+from marin.execution.config.prefix import prefix_or_default
+from marin.execution.jobs.remote import function_name
+from marin.execution.lease.status_file import StatusFile, StepAlreadyDone, step_lock
+from marin.execution.lease.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
+from marin.execution.plan.call_identity import call_digest
 from rigging.errors import InvalidRequest
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
 from rigging.filesystem.location import path_in

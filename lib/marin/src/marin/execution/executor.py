@@ -7,16 +7,10 @@ if __name__ == "__main__":
     executor_main(steps=[stats], description="A small experiment")
 """
 
-from marin.execution.info import ExecutorInfo, ExecutorStepInfo
-from marin.execution.instantiate import instantiate_config, resolve_local_placeholders
-from marin.execution.leasing import step_lease
-from marin.execution.main import ExecutorMainConfig, executor_main
-from marin.execution.materialize import materialize
-from marin.execution.paths import compute_output_path
-from marin.execution.pipeline import Executor
-from marin.execution.refs import (
+from marin.execution.config.instantiate import instantiate_config, resolve_local_placeholders
+from marin.execution.config.step import ExecutorStep, InputName, get_executor_step, output_path_of
+from marin.execution.config.values import (
     THIS_OUTPUT_PATH,
-    InputName,
     MirroredValue,
     OutputName,
     VersionedValue,
@@ -26,15 +20,20 @@ from marin.execution.refs import (
     unwrap_versioned_value,
     versioned,
 )
-from marin.execution.step import ExecutorStep, get_executor_step, output_path_of
-from marin.execution.step_spec import resolve_executor_step
-from marin.execution.walk import (
+from marin.execution.config.walk import (
     InputNameEvent,
     VersionedEvent,
     collect_dependencies_and_version,
     upstream_steps,
     walk_config,
 )
+from marin.execution.lease.step_lease import step_lease
+from marin.execution.record.info import ExecutorInfo, ExecutorStepInfo
+from marin.execution.run.materialize import materialize
+from marin.execution.run.pipeline import Executor
+from marin.execution.script.main import ExecutorMainConfig, executor_main
+from marin.execution.step_spec import resolve_executor_step
+from marin.execution.version.paths import compute_output_path
 
 __all__ = [
     "THIS_OUTPUT_PATH",

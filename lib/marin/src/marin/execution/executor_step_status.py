@@ -1,224 +1,24 @@
-"""Whether a step's output is there: the status file in the output path, and the lease that guards its making."""
+"""The status of a step's output and the lock beside it (see `marin.execution.lease.status_file`)."""
 
-from __future__ import annotations
+from marin.execution.lease.status_file import (
+    PreviousTaskFailedError,
+    StatusFile,
+    StepAlreadyDone,
+    distributed_lock,
+    step_lock,
+    worker_id,
+)
+from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
 
-import contextlib
-import functools
-import logging
-import math
-import os
-import socket
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, overload
-
-from marin.execution.fencing import LeaseToken
-from marin.execution.status_words import LOCK_SUFFIX as LOCK_SUFFIX
-from marin.execution.status_words import STATUS_DEP_FAILED as STATUS_DEP_FAILED
-from marin.execution.status_words import STATUS_FAILED as STATUS_FAILED
-from marin.execution.status_words import STATUS_FILE as STATUS_FILE
-from marin.execution.status_words import STATUS_RUNNING as STATUS_RUNNING
-from marin.execution.status_words import STATUS_SUCCESS as STATUS_SUCCESS
-from marin.execution.status_words import parse_status as parse_status
-from marin.execution.status_words import status_path as status_path
-from rigging.distributed_lock import HeldLease, LeaseLock, LeaseLostError, create_lock, lease
-from rigging.errors import Conflict, StepFailed
-from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
-
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-
-class StepAlreadyDone(Exception):
-    """Not an error: the output is there, made before or by whoever held the lease until now."""
-
-
-class PreviousTaskFailedError(StepFailed):
-    """The step failed in an earlier run and is not to be tried again."""
-
-
-def worker_id() -> str:
-    """A name for this thread of this process, for people: `{host}-{pid}-{thread}`."""
-    return f"{socket.gethostname()}-{os.getpid()}-{threading.get_native_id()}"
-
-
-class StatusFile:
-    """The status of one output path, and the lock beside it.
-
-    Args:
-        output_path: The step's output path.
-        worker_id: Who acquires the lock; an explicit id may acquire again what it holds.
-    """
-
-    def __init__(self, output_path: str, worker_id: str | None = None) -> None:
-        self.output_path = output_path
-        self.path = status_path(output_path)
-        self.lock_path = self.path + LOCK_SUFFIX
-        self.worker_id = worker_id
-        self._lock: LeaseLock | None = None
-
-    @property
-    def status(self) -> str | None:
-        """The status as it is in storage now; None when there is none."""
-        return parse_status(read_bytes_or_none(self.path))
-
-    def write_status(self, status: str) -> None:
-        """Replace the status, atomically."""
-        write_bytes_atomic(self.path, status.encode())
-
-    def try_acquire_lock(self) -> bool:
-        """Take the lock if nobody holds it; not renewed by itself (see `step_lock`)."""
-        return self._leased().try_acquire()
-
-    def refresh_lock(self) -> None:
-        """Renew the lock; raises LeaseLostError when it is no longer held."""
-        self._leased().refresh()
-
-    def release_lock(self) -> None:
-        """Give the lock up; another holder's is never removed."""
-        self._leased().release()
-
-    def token(self) -> LeaseToken:
-        """What proves to storage that this lock is held."""
-        return LeaseToken(self.output_path, self._leased().worker_id)
-
-    def has_active_lock(self) -> bool:
-        """Whether somebody holds the lock and renews it."""
-        return self._leased().has_active_holder()
-
-    def _leased(self) -> LeaseLock:
-        if self._lock is None:
-            self._lock = create_lock(self.lock_path, self.worker_id)
-        return self._lock
-
-
-class LockedStatus(StatusFile):
-    """A status file whose lock is held and renewed: statuses are written only while that is so."""
-
-    def __init__(self, output_path: str, held: HeldLease) -> None:
-        super().__init__(output_path, held.worker_id)
-        self.held = held
-        self._process = os.getpid()
-
-    def write_status(self, status: str) -> None:
-        """Replace the status, atomically.
-
-        Raises:
-            LeaseLostError: The lock was lost, so another may be making this output now.
-            Conflict: This process is a fork of the one that holds the lock, which alone speaks about this output.
-        """
-        if os.getpid() != self._process:
-            raise Conflict(
-                f"status of {self.output_path}: its lock is held by process {self._process}, of which this one is a "
-                "fork; end the fork with os._exit() in the function that forked it"
-            )
-        self.held.check()
-        try:
-            # A renewal every half a minute may not have noticed yet that another has the lock.
-            LeaseToken(self.output_path, self.held.worker_id).write(STATUS_FILE, status.encode())
-        except LeaseLostError:
-            self.held.lost.set()
-            raise
-
-
-@contextlib.contextmanager
-def step_lock(output_path: str, step_label: str = "", *, force_run_failed: bool = True) -> Iterator[LockedStatus]:
-    """Hold the lock of an output path that is to be made now, waiting for whoever else is making it.
-
-    Args:
-        output_path: The step's output path.
-        step_label: What to call the step in messages.
-        force_run_failed: Whether a step that failed before is to be tried again.
-
-    Raises:
-        StepAlreadyDone: The output is there.
-        PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
-        LeaseLostError: At the end of the block, when the lock was lost on the way.
-    """
-    label = step_label or output_path
-    with contextlib.ExitStack() as stack:
-        lock_path = status_path(output_path) + LOCK_SUFFIX
-        try:
-            held = stack.enter_context(lease(lock_path))
-        except Conflict as error:
-            logger.info("step %s: another run is at work on it, waiting (%s)", label, error)
-            held = stack.enter_context(lease(lock_path, wait_seconds=math.inf))
-        locked = LockedStatus(output_path, held)
-        # Only now is the answer certain: whoever held the lock until now may have finished.
-        check_status(locked.status, label, output_path, force_run_failed=force_run_failed)
-        yield locked
-
-
-def check_status(status: str | None, label: str, output_path: str, *, force_run_failed: bool) -> None:
-    """Return when a step of this status is to be run.
-
-    Raises:
-        StepAlreadyDone: The output is there.
-        PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
-    """
-    if status == STATUS_SUCCESS:
-        raise StepAlreadyDone(f"step {label}: already done at {output_path}")
-    if status == STATUS_FAILED and not force_run_failed:
-        raise PreviousTaskFailedError(
-            f"step {label} failed previously (status FAILED at {output_path}); "
-            "run with --force_run_failed true to try it again"
-        )
-
-
-def mark_dependency_failed(output_path: str) -> None:
-    """Write DEP_FAILED, unless another run is at work on this output or has made it."""
-    status_file = StatusFile(output_path)
-    if not status_file.try_acquire_lock():
-        return
-    try:
-        if status_file.status != STATUS_SUCCESS:
-            status_file.token().write(STATUS_FILE, STATUS_DEP_FAILED.encode())
-    finally:
-        status_file.release_lock()
-
-
-@overload
-def distributed_lock(fn: Callable[..., T], *, force_run_failed: bool = True) -> Callable[..., T]: ...
-
-
-@overload
-def distributed_lock(
-    fn: None = None, *, force_run_failed: bool = True
-) -> Callable[[Callable[..., T]], Callable[..., T]]: ...
-
-
-def distributed_lock(
-    fn: Callable[..., T] | None = None, *, force_run_failed: bool = True
-) -> Callable[..., T] | Callable[[Callable[..., T]], Callable[..., T]]:
-    """Run a function of an output path (its first argument) under that path's lock: `@distributed_lock`, or called.
-
-    A call waits for whoever holds the lock, in any process on any machine; writes RUNNING before and SUCCESS or FAILED
-    after the function, and never SUCCESS once the lock was lost.
-
-    Args:
-        fn: The function.
-        force_run_failed: Whether an output that failed before is tried again.
-
-    Raises:
-        StepAlreadyDone: (from a call) The output is there; the function was not called.
-        PreviousTaskFailedError: (from a call) It failed previously, and `force_run_failed` is off.
-        LeaseLostError: (from a call) The lock was lost on the way: the work was unprotected.
-    """
-
-    def wrap(function: Callable[..., T]) -> Callable[..., T]:
-        @functools.wraps(function)
-        def locked(output_path: str, *args: Any, **kwargs: Any) -> T:
-            with step_lock(output_path, force_run_failed=force_run_failed) as status:
-                status.write_status(STATUS_RUNNING)
-                try:
-                    result = function(output_path, *args, **kwargs)
-                except BaseException:
-                    status.write_status(STATUS_FAILED)
-                    raise
-                status.write_status(STATUS_SUCCESS)
-                return result
-
-        return locked
-
-    return wrap if fn is None else wrap(fn)
+__all__ = [
+    "STATUS_DEP_FAILED",
+    "STATUS_FAILED",
+    "STATUS_RUNNING",
+    "STATUS_SUCCESS",
+    "PreviousTaskFailedError",
+    "StatusFile",
+    "StepAlreadyDone",
+    "distributed_lock",
+    "step_lock",
+    "worker_id",
+]

@@ -1,138 +1,25 @@
-"""What happens in a run, as events: the seam between the running of steps and everything that shows or records it."""
+"""The events that observers of a run are told of (see `marin.execution.report.events`)."""
 
-from __future__ import annotations
+from marin.execution.report.events import (
+    RunEnded,
+    RunEvent,
+    RunObserver,
+    RunStarted,
+    StepEnd,
+    StepEnded,
+    StepJobQueued,
+    StepQueued,
+    StepStarted,
+)
 
-import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Protocol
-
-logger = logging.getLogger(__name__)
-
-
-class StepEnd(StrEnum):
-    """How a run left a step."""
-
-    CACHED = "cached"
-    """Its output was there: made by an earlier run, or by another one that held its lease until now."""
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    """Its function failed, or it failed in an earlier run and is not to be tried again."""
-    DEP_FAILED = "dep_failed"
-    """It was not started, because a dependency failed."""
-    LOST = "lost"
-    """Its lease was lost on the way, so that nothing it did counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunStarted:
-    """A run began.
-
-    Attributes:
-        time: When, in seconds since the epoch.
-        steps: How many steps it has; None when they are not known beforehand.
-        description: The experiment's, for people.
-        info_path: The run's info file; None when there is none.
-    """
-
-    time: float
-    steps: int | None
-    description: str | None = None
-    info_path: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StepQueued:
-    """A step that the run has; it waits for its dependencies or for its turn. Comes once a step, before its others."""
-
-    time: float
-    name: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class StepJobQueued:
-    """A step's job is submitted and does not run yet; comes again when the reason changes. Its lease is held.
-
-    Attributes:
-        time: When, in seconds since the epoch.
-        name: The step's name.
-        path: Its output path.
-        reason: Why it waits, as its cluster says; "" when that is not known.
-    """
-
-    time: float
-    name: str
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class StepStarted:
-    """A step's function starts; its lease is held and its status is RUNNING."""
-
-    time: float
-    name: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class StepEnded:
-    """A step's end; comes once for each step that was queued, unless the run is interrupted.
-
-    Attributes:
-        time: When, in seconds since the epoch.
-        name: The step's name.
-        path: Its output path; identifies the step in the run.
-        status: How it ended.
-        seconds: How long its function took.
-        error: Why it failed (of DEP_FAILED: the dependency's error); None when it did not.
-        log: Where its own log can be read; None when that is this process's log.
-        differences: Of CACHED: unversioned values and code that made the output and differ from this run's, in words.
-        queued_seconds: How long its job waited before that.
-    """
-
-    time: float
-    name: str
-    path: str
-    status: StepEnd
-    seconds: float = 0.0
-    error: str | None = None
-    log: str | None = None
-    differences: tuple[str, ...] = ()
-    queued_seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class RunEnded:
-    """The run's end, also by an interrupt or an error of its own.
-
-    Attributes:
-        time: When, in seconds since the epoch.
-        seconds: How long it took.
-        error: What ended it before its steps were through; None for a run that came to its end, failed steps or not.
-    """
-
-    time: float
-    seconds: float
-    error: str | None = None
-
-
-RunEvent = RunStarted | StepQueued | StepJobQueued | StepStarted | StepEnded | RunEnded
-
-
-class RunObserver(Protocol):
-    """Sees every event of a run. Called by the run's threads, several at a time."""
-
-    def on_event(self, event: RunEvent) -> None:
-        """Take note of an event; quickly, as the run waits for it."""
-
-
-def notify(observers: Sequence[RunObserver], event: RunEvent) -> None:
-    """Give an event to every observer. One that fails is reported: to show a run must never be what ends it."""
-    for observer in observers:
-        try:
-            observer.on_event(event)
-        except Exception:  # an observer may raise anything
-            logger.warning("a run's observer %s failed on %r", type(observer).__name__, event, exc_info=True)
+__all__ = [
+    "RunEnded",
+    "RunEvent",
+    "RunObserver",
+    "RunStarted",
+    "StepEnd",
+    "StepEnded",
+    "StepJobQueued",
+    "StepQueued",
+    "StepStarted",
+]

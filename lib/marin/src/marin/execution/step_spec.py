@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from marin.execution.config_copy import copy_config
-from marin.execution.graph import dependencies_first
-from marin.execution.paths import prefix_or_default, under_prefix
-from marin.execution.refs import VersionedValue
-from marin.execution.step import ExecutorStep, check_relative_name, is_absolute
+from marin.execution.config.copying import copy_config
+from marin.execution.config.prefix import prefix_or_default, under_prefix
+from marin.execution.config.step import ExecutorStep, check_relative_name, is_absolute
+from marin.execution.config.values import VersionedValue
+from marin.execution.version.graph import dependencies_first
 from rigging.errors import InvalidRequest
 
 if TYPE_CHECKING:

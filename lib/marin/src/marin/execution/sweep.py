@@ -9,17 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from marin.execution.config_copy import copy_config
-from marin.execution.executor_step_status import (
-    LOCK_SUFFIX,
-    STATUS_FAILED,
-    STATUS_RUNNING,
-    STATUS_SUCCESS,
-    LockedStatus,
-    StatusFile,
-    status_path,
-)
-from marin.execution.step import check_relative_name
+from marin.execution.config.copying import copy_config
+from marin.execution.config.step import check_relative_name
+from marin.execution.lease.status_file import LockedStatus, StatusFile
+from marin.execution.lease.status_words import LOCK_SUFFIX, STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS, status_path
 from rigging.calls import call_to_end
 from rigging.distributed_lock import lease
 from rigging.errors import Conflict, InvalidRequest, StepFailed

@@ -1,0 +1,224 @@
+"""From a config with placeholders to the config that a step's function sees."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, TypeVar
+
+from marin.execution.config.copying import copy_config, shallow_copy
+from marin.execution.config.prefix import under_prefix
+from marin.execution.config.shapes import Shape, shape_of
+from marin.execution.config.step import PLACEHOLDERS, ExecutorStep, InputName, is_absolute
+from marin.execution.config.values import MirroredValue, OutputName, VersionedValue
+from marin.execution.config.walk import LEAF_TYPES, check_resolved, dataclass_field_names, is_constructed_again
+from rigging.errors import InvalidRequest, NotFound
+
+T = TypeVar("T")
+
+MIRROR_SCHEME = "mirror://"
+
+_UNSET = object()  # a field with init=False may not have been set yet
+
+Resolve = Callable[[Any], Any]
+
+
+def instantiate_config(
+    config: T, output_path: str | None, output_paths: Mapping[ExecutorStep[Any], str], prefix: str
+) -> T:
+    """A copy of `config` in which every placeholder has become its value.
+
+    The containers, dataclasses and models in it are its own (see `copy_config`), so that what is changed in them is
+    changed in no other config; `config` is never modified.
+
+    Args:
+        config: Any nesting of dataclasses, pydantic models, attrs classes, mappings, sequences and sets.
+        output_path: What `this_output_path()` stands for; None when the config may not hold it.
+        output_paths: The output path of every step that the config refers to.
+        prefix: The storage root, for hardcoded inputs and mirrored paths.
+
+    Raises:
+        NotFound: the config refers to a step that is not in `output_paths`.
+        InvalidRequest: the config holds `this_output_path()` but there is no output path, or a placeholder stands where
+            it cannot be replaced.
+    """
+
+    def resolve(placeholder: Any) -> Any:
+        if type(placeholder) is VersionedValue:  # by far the most frequent, and most often plain
+            value = placeholder.value
+            return value if type(value) in LEAF_TYPES else _rebuild(value, resolve)
+        if isinstance(placeholder, ExecutorStep):
+            placeholder = placeholder.as_input_name()
+        if isinstance(placeholder, InputName):
+            return _input_path(placeholder, output_paths, prefix)
+        if isinstance(placeholder, OutputName):
+            if output_path is None:
+                raise InvalidRequest(f"{placeholder!r}: this config is not a step's, so it has no output path")
+            return _join(output_path, placeholder.name)
+        if isinstance(placeholder, MirroredValue):
+            return mirror_path(_rebuild(placeholder.value, resolve), prefix)
+        return _rebuild(placeholder.value, resolve)
+
+    result = rebuild(config, resolve)
+    check_resolved(result)
+    return copy_config(result)
+
+
+def resolve_local_placeholders(config: T, output_path: str) -> T:
+    """A copy of `config` with what concerns the step itself filled in; inputs stay as they are.
+
+    Output names become paths, versioned values become plain; a mirrored path becomes one unless it is an input.
+    """
+
+    def resolve(placeholder: Any) -> Any:
+        if isinstance(placeholder, OutputName):
+            return _join(output_path, placeholder.name)
+        if isinstance(placeholder, VersionedValue):
+            return _rebuild(placeholder.value, resolve)
+        if isinstance(placeholder, MirroredValue):
+            value = _rebuild(placeholder.value, resolve)
+            if isinstance(value, (ExecutorStep, InputName)):
+                return dataclasses.replace(placeholder, value=value)
+            return mirror_path(value, None)
+        return placeholder
+
+    return rebuild(config, resolve)
+
+
+def mirror_path(path: Any, prefix: str | None) -> str:
+    """The `mirror://` path of a path; one below the prefix is taken relative to it.
+
+    Raises:
+        InvalidRequest: `path` is not a path.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise InvalidRequest(f"mirrored({path!r}): expected a path relative to the prefix, or an input")
+    text = os.fspath(path)
+    if text.startswith(MIRROR_SCHEME):
+        return text
+    root = prefix.rstrip("/") + "/" if prefix is not None else None
+    if root is not None and text.startswith(root):
+        text = text[len(root) :]
+    elif is_absolute(text) and "://" not in text:
+        raise InvalidRequest(f"mirrored({text!r}): an absolute path has no mirror; write it relative to the prefix")
+    return MIRROR_SCHEME + text
+
+
+def _input_path(reference: InputName, output_paths: Mapping[ExecutorStep[Any], str], prefix: str) -> str:
+    if reference.step is None:
+        return under_prefix(prefix, reference.name or "")
+    path = output_paths.get(reference.step)
+    if path is None:
+        known = ", ".join(sorted(step.name for step in output_paths)) or "none"
+        raise NotFound(f"the output path of step {reference.step.name!r} is not known; known steps: {known}")
+    return _join(path, reference.name)
+
+
+def _join(path: str, name: str | None) -> str:
+    return path if name is None else os.path.join(path, name)
+
+
+def rebuild(obj: T, resolve: Resolve) -> T:
+    """`obj` with each placeholder replaced by `resolve(placeholder)`; `obj` itself when it holds none."""
+    try:
+        result: T = _rebuild(obj, resolve)
+    except RecursionError:
+        raise InvalidRequest(f"a config of type {type(obj).__name__} contains itself or is nested too deeply") from None
+    return result
+
+
+_Rebuilder = Callable[[Any, Resolve], Any]
+
+
+def _rebuild(obj: Any, resolve: Resolve) -> Any:
+    kind = type(obj)
+    if kind in LEAF_TYPES:
+        return obj
+    rebuilder = _rebuilders.get(kind)
+    if rebuilder is None:
+        rebuilder = _rebuilders[kind] = _rebuilder_of(kind)
+    return rebuilder(obj, resolve)
+
+
+def _rebuilder_of(kind: type[Any]) -> _Rebuilder:
+    if issubclass(kind, PLACEHOLDERS):
+        return lambda obj, resolve: resolve(obj)
+    if issubclass(kind, (Enum, type)):
+        return _leave
+    if dataclasses.is_dataclass(kind):
+        return _rebuild_dataclass
+    if issubclass(kind, dict):
+        return _rebuild_dict
+    if issubclass(kind, (list, tuple, set, frozenset)):
+        return _rebuild_sequence
+    shape = shape_of(kind)
+    return _leave if shape is None else functools.partial(_rebuild_shape, shape)
+
+
+# What a class is to the rebuilding is looked up, not asked of each of its instances again.
+_rebuilders: dict[type[Any], _Rebuilder] = {}
+
+
+def _leave(obj: Any, resolve: Resolve) -> Any:
+    del resolve
+    return obj
+
+
+def _rebuild_sequence(obj: Any, resolve: Resolve) -> Any:
+    before = list(obj)
+    after = [_rebuild(item, resolve) for item in before]
+    if all(new is old for new, old in zip(after, before, strict=True)):
+        return obj
+    if isinstance(obj, list):
+        result = copy.copy(obj)  # keeps a subclass and its attributes
+        result[:] = after
+        return result
+    if isinstance(obj, tuple) and hasattr(obj, "_make"):
+        return type(obj)._make(after)  # a subclass may take other arguments
+    return type(obj)(after)
+
+
+def _rebuild_dict(obj: dict[Any, Any], resolve: Resolve) -> dict[Any, Any]:
+    changed = {key: new for key, old in obj.items() if (new := _rebuild(old, resolve)) is not old}
+    if not changed:
+        return obj
+    result = copy.copy(obj)  # keeps a subclass, its order and its default factory
+    for key, new in changed.items():
+        result[key] = new  # a Counter's update() adds
+    return result
+
+
+def _rebuild_shape(shape: Shape, obj: Any, resolve: Resolve) -> Any:
+    changed = {key: new for key, old in shape.parts(obj) if (new := _rebuild(old, resolve)) is not old}
+    return shape.make(obj, changed) if changed else obj
+
+
+def _rebuild_dataclass(obj: Any, resolve: Resolve) -> Any:
+    kind = type(obj)
+    changed = {}
+    for name in dataclass_field_names(kind):
+        old = getattr(obj, name, _UNSET)
+        if type(old) not in LEAF_TYPES and old is not _UNSET and (new := _rebuild(old, resolve)) is not old:
+            changed[name] = new
+    if not changed:
+        return obj
+    if is_constructed_again(kind):
+        return _constructed_again(obj, changed)
+    result = shallow_copy(obj)
+    for name, new in changed.items():
+        object.__setattr__(result, name, new)
+    return result
+
+
+def _constructed_again(obj: Any, changed: Mapping[str, Any]) -> Any:
+    """`obj` with other field values, by way of its constructor: what it derives or checks must see the real ones."""
+    init_fields = {field.name for field in dataclasses.fields(obj) if field.init}
+    result = dataclasses.replace(obj, **{name: new for name, new in changed.items() if name in init_fields})
+    for name in dataclass_field_names(type(obj)):
+        if name not in init_fields and not hasattr(result, name) and hasattr(obj, name):
+            object.__setattr__(result, name, changed.get(name, getattr(obj, name)))
+    return result

@@ -1,0 +1,93 @@
+"""Values of which only the text counts in a version, though the text does not show all of the value."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, Final
+
+from marin.execution.config.shapes import PLAIN_SEQUENCES
+
+# Python's own limit for what the text of a pattern shows.
+_PATTERN_TEXT: Final = 200
+_RANDOM: Final = ("Generator", "RandomState", "BitGenerator")
+_SECRETS: Final = ("SecretStr", "SecretBytes", "Secret")
+
+
+def left_out_of_text(value: Any) -> str:
+    """What `str(value)` does not show of it, for people; empty when it shows all, or the class says what it shows.
+
+    Generated texts are looked through: those of pydantic models, attrs classes, dataclasses and collections.
+    """
+    kind = type(value)
+    if isinstance(value, re.Pattern):
+        return f"more than {_PATTERN_TEXT} characters of a pattern" if len(repr(value.pattern)) > _PATTERN_TEXT else ""
+    return _of_libraries(value) or _of_fields(value, kind) or _of_members(value)
+
+
+def _of_libraries(value: Any) -> str:
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, tuple(getattr(numpy.random, name) for name in _RANDOM)):
+        return "the state of a random generator"
+    pyarrow = sys.modules.get("pyarrow")
+    if pyarrow is not None and isinstance(value, (pyarrow.Schema, pyarrow.Field)) and _has_metadata(value):
+        return "the metadata of a schema"
+    pydantic = sys.modules.get("pydantic")
+    if pydantic is not None and isinstance(
+        value, tuple(getattr(pydantic, n) for n in _SECRETS if hasattr(pydantic, n))
+    ):
+        return "a secret"
+    return ""
+
+
+def _has_metadata(value: Any) -> bool:
+    """Whether an Arrow schema or field has metadata, whose text is shortened or missing."""
+    return value.metadata is not None or (hasattr(value, "names") and any(_has_metadata(part) for part in value))
+
+
+def _of_fields(value: Any, kind: type[Any]) -> str:
+    is_shown: dict[str, bool] = {}
+    if dataclasses.is_dataclass(kind) and _has_generated_text(kind):
+        is_shown = {item.name: item.repr for item in dataclasses.fields(kind)}
+    elif isinstance(getattr(kind, "__attrs_attrs__", None), tuple) and _has_generated_text(kind):
+        is_shown = {item.name: item.repr is not False for item in kind.__attrs_attrs__}
+    elif isinstance(getattr(kind, "__pydantic_fields__", None), Mapping) and _has_own_text_of_pydantic(kind):
+        is_shown = {name: item.repr for name, item in kind.__pydantic_fields__.items()}
+        is_shown |= dict.fromkeys(value.__pydantic_extra__ or {}, True)
+    hidden = next((name for name, shown in is_shown.items() if not shown), None)
+    return f"its field {hidden!r}" if hidden else _first([getattr(value, name, None) for name in is_shown])
+
+
+def _has_generated_text(kind: type[Any]) -> bool:
+    """Whether the class's text is the one that dataclasses or attrs have made."""
+    makes_text: Any = getattr(kind.__repr__, "__wrapped__", kind.__repr__)
+    code = getattr(makes_text, "__code__", None)
+    is_generated = code is not None and code.co_filename.startswith(("<string>", "<attrs generated"))
+    return is_generated and getattr(kind, "__str__", None) is getattr(object, "__str__", None)
+
+
+def _has_own_text_of_pydantic(kind: type[Any]) -> bool:
+    base = sys.modules["pydantic"].BaseModel
+    methods = ("__str__", "__repr__", "__repr_args__", "__repr_str__")
+    return issubclass(kind, base) and all(getattr(kind, name) is getattr(base, name) for name in methods)
+
+
+def _of_members(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return _first([*value.keys(), *value.values()])
+    if isinstance(value, Set) or (isinstance(value, Sequence) and not isinstance(value, PLAIN_SEQUENCES)):
+        return _first(value)
+    return ""
+
+
+def _first(values: Any) -> str:
+    for value in values:
+        is_array = hasattr(type(value), "__array__")
+        if is_array and value.ndim:
+            return "the whole of an array"
+        missing = left_out_of_text(value)
+        if missing:
+            return missing
+    return ""

@@ -1,0 +1,93 @@
+"""What the placeholders of a config have in common: a mark in their fields, and that they refuse to become text."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import field
+from typing import Any, Final, NoReturn
+
+from rigging.errors import InvalidRequest
+
+# A field of a versioned dataclass with this metadata is left out while it has its default, so that fields can be added
+# to such classes without a new output path for everything that exists.
+OMIT_DEFAULT_METADATA = "omit_from_version_when_default"
+
+MARK: Final = "marin_placeholder"
+"""A field of every placeholder: a dict that has it is what `dataclasses.asdict` or `model_dump` made of one."""
+
+
+def mark(what: str) -> Any:
+    """The field MARK; `what` names the placeholder, with its article."""
+    return field(default=what, init=False, repr=False, compare=False, metadata={OMIT_DEFAULT_METADATA: True})
+
+
+class _Descriptions:
+    """Whether a placeholder was described in this process: until then no text of a config can hold a description."""
+
+    made = False
+
+
+_DESCRIPTION: Final = re.compile(
+    r"(ExecutorStep\(name=|InputName\(step=|OutputName\(name=|VersionedValue\(value=|MirroredValue\(value=)"
+)
+
+
+def note_description() -> None:
+    """A placeholder's description is made."""
+    _Descriptions.made = True
+
+
+def may_hold_description() -> bool:
+    """Whether texts are worth a look: see `described_in`."""
+    return _Descriptions.made
+
+
+def described_in(text: str) -> bool:
+    """Whether a text has the description of a placeholder in it, as `f"{[step]}"` and `f"{step!r}"` make it."""
+    return _Descriptions.made and _DESCRIPTION.search(text) is not None
+
+
+class Described:
+    """Notes that its description was made, which then may stand in a text of a config."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        note_description()
+        shown = (item for item in dataclasses.fields(self) if item.repr)  # type: ignore[arg-type]
+        return f"{type(self).__qualname__}({', '.join(f'{item.name}={getattr(self, item.name)!r}' for item in shown)})"
+
+
+class NotText(Described):
+    """Refuses to become a text: the path that it stands for is known only when the config is instantiated."""
+
+    __slots__ = ()
+
+    def _instead(self) -> str:
+        raise NotImplementedError  # pragma: no cover - every subclass says what to write
+
+    def _refuse(self, *ignored: object) -> NoReturn:
+        del ignored
+        raise InvalidRequest(
+            f"{self!r} has no text yet (an f-string, str() or + would put this very description into it); write "
+            f"{self._instead()}"
+        )
+
+    def __str__(self) -> str:
+        self._refuse()
+
+    def __format__(self, spec: str) -> str:
+        self._refuse(spec)
+
+    def __add__(self, other: object) -> NoReturn:
+        self._refuse(other)
+
+    def __radd__(self, other: object) -> NoReturn:
+        self._refuse(other)
+
+
+def check_inside(path: str | None, what: str) -> None:
+    """Refuse a path with a `..` part."""
+    if path and ".." in path and ".." in path.split("/"):
+        raise InvalidRequest(f"{what}({path!r}): a '..' part would leave the place that it is relative to")

@@ -1,0 +1,102 @@
+"""Regions of a step: where its job must run, and values that would tie its output to one region."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rigging.errors import InvalidRequest, MarinError
+
+logger = logging.getLogger(__name__)
+
+
+class RegionConflict(InvalidRequest):
+    """A step's inputs and output are in several regions, so that no job could read and write without crossing."""
+
+
+def infer_region(step_name: str, config: Any, output_path: str) -> str | None:
+    """The one region that the GCS paths of a step agree on.
+
+    Buckets whose location cannot be learned do not count; nor does a multi-region, which agrees with its regions.
+
+    Args:
+        step_name: For messages.
+        config: The step's instantiated config.
+        output_path: Where its output goes.
+
+    Returns:
+        The region, or None when no path names one.
+
+    Raises:
+        RegionConflict: They do not agree; the paths are named with their regions.
+    """
+    from rigging.filesystem import collect_gcs_paths
+    from rigging.filesystem.bucket_location import same_place
+
+    located: list[tuple[str, str, str]] = []
+    for key, path in [*collect_gcs_paths(config), *collect_gcs_paths({"(output path)": output_path})]:
+        location = _location(path)
+        if location is not None:
+            located.append((key, path, location))
+    for index, (_, _, one) in enumerate(located):
+        if not all(same_place(one, other) for _, _, other in located[index + 1 :]):
+            listed = "".join(f"\n  {key}: {path} is in {location}" for key, path, location in located)
+            raise RegionConflict(
+                f"step {step_name!r}: its inputs and its output are in different regions, so there is no region for "
+                f"its job:{listed}\nRead what is elsewhere through mirrored(...), which copies it once, or say where "
+                "the job runs with ResourceConfig(regions=[...])"
+            )
+    # A multi-region ("us") or a pair ("nam4") is no place that a job can be sent to.
+    return next((location for _, _, location in located if "-" in location), None)
+
+
+def _location(path: str) -> str | None:
+    from rigging.filesystem import get_bucket_location
+
+    try:
+        return get_bucket_location(path)
+    except MarinError as error:
+        logger.warning("the region of %s is not known, so the job may run anywhere: %s", path, error)
+        return None
+
+
+def warn_of_region_buckets(step_name: str, version_config: Mapping[str, Any]) -> None:
+    """Log a warning for each versioned value that names the bucket of one region.
+
+    Args:
+        step_name: The step's name.
+        version_config: The "config" of its version: dotted path to encoded value.
+    """
+    for field, value in version_config.items():
+        for path, region in _region_paths(value):
+            relative = path.split("://", 1)[1].partition("/")[2]
+            logger.warning(
+                "step %r: field %r names the bucket of region %s in its version (%s), so the same pipeline starts anew "
+                "in another region; write it relative to the prefix: versioned(%r) or InputName.hardcoded(%r), or "
+                "mirrored(versioned(%r)) to have it copied",
+                step_name,
+                field,
+                region,
+                path,
+                relative,
+                relative,
+                relative,
+            )
+
+
+def _region_paths(value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        # Cheap first: nearly every versioned text is no URL.
+        if value.startswith(("gs://", "gcs://")):
+            from rigging.filesystem import region_from_prefix
+
+            region = region_from_prefix(value)
+            if region is not None:
+                yield value, region
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _region_paths(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _region_paths(item)

@@ -1,0 +1,205 @@
+"""Steps of an experiment, each a function of a config, and the references that other configs hold to their outputs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from marin.execution.config.placeholder import NotText, check_inside, mark, note_description
+from marin.execution.config.values import MirroredValue, OutputName, VersionedValue
+from rigging.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from fray.types import ResourceConfig
+
+ConfigT = TypeVar("ConfigT")
+
+# Unicode's category Cc.
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def check_relative_name(name: str, what: str) -> None:
+    """Refuse a name that, joined to the prefix, would not be a plain path below it.
+
+    Raises:
+        InvalidRequest: the name is absolute, a URL, has an empty, `.` or `..` part, or a control character.
+    """
+    problem = _name_problem(name)
+    if problem:
+        raise InvalidRequest(
+            f"{what} {name!r} {problem}; use parts joined by single '/' that stay below the prefix, "
+            "such as 'tokenized/fineweb'"
+        )
+
+
+def _name_problem(name: str) -> str | None:
+    if not isinstance(name, str) or not name:
+        return "is not a non-empty string"
+    if _CONTROL_CHARACTER.search(name):
+        return "has a control character"
+    if "://" in name:
+        return "is a URL"
+    if name.startswith("/"):
+        return "is absolute"
+    parts = name.split("/")
+    if "" in parts:
+        return "has an empty part"
+    if "." in parts or ".." in parts:
+        return "has a '.' or '..' part"
+    return None
+
+
+if TYPE_CHECKING:
+    # What a step's function sees where an input stands: configs declare such fields as `str`.
+    _SeenAsText = str
+else:
+
+    class _SeenAsText:
+        __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class InputName(NotText, _SeenAsText):
+    """A path below another step's output, or (with `step=None`) a path below the prefix.
+
+    To type checkers it is a `str`, which is what a step's function sees in its place; it has none of a text's methods.
+
+    Attributes:
+        step: The step whose output is meant; None for a hardcoded path.
+        name: Path relative to that output (or to the prefix); None for the output itself.
+        block_on_step: Whether the step that holds this input needs `step` to have run. A non-blocking input counts in
+            the version, and its path is filled in, but it is neither run nor waited for.
+    """
+
+    step: ExecutorStep[Any] | None
+    name: str | None
+    block_on_step: bool = True
+    marin_placeholder: str = mark("an input")
+
+    def __post_init__(self) -> None:
+        if self.step is not None and self.name is not None and (self.name.startswith("/") or "://" in self.name):
+            raise InvalidRequest(f"{self.name!r}: an absolute path is not below the output of step {self.step.name!r}")
+        is_fixed = self.step is None and self.name is not None and ("://" in self.name or self.name.startswith("/"))
+        if not is_fixed:
+            check_inside(self.name, "hardcoded" if self.step is None else "input")
+
+    def _instead(self) -> str:
+        return 'input / "x" for a path below it'
+
+    def cd(self, name: str) -> InputName:
+        """A path below this one; a blocking input again, even when this one is not."""
+        return InputName(self.step, os.path.join(self.name, name) if self.name else name)
+
+    def __truediv__(self, name: str) -> InputName:
+        return self.cd(name)
+
+    @staticmethod
+    def hardcoded(path: str) -> InputName:
+        """A fixed path, relative to the prefix unless it is absolute or a URL; the path itself is its version."""
+        return InputName(None, path)
+
+    def nonblocking(self) -> InputName:
+        """The same path, for a step that should neither cause this input to be made nor wait for it."""
+        return replace(self, block_on_step=False)
+
+
+# No slots: they break `ExecutorStep[Config](...)` on a frozen class, which refuses the attribute that typing sets.
+@dataclass(frozen=True, eq=False, repr=False)
+class ExecutorStep(NotText, Generic[ConfigT]):
+    """A function with its config; where its output goes follows from the name, the versioned values and the inputs.
+
+    Two steps are the same only when they are the same object; steps of equal version share one output path.
+
+    Attributes:
+        name: The output path's first part, such as `tokenized/fineweb`.
+        fn: Called with the instantiated config. A `remote()` function runs as a job of its own.
+        config: Usually a dataclass; may hold `versioned()`, `this_output_path()`, `output_path_of()`, or steps.
+        description: For people; not part of the version.
+        override_output_path: A fixed output path (joined to the prefix when relative) instead of the computed one.
+        resources: When given, the function runs as a job of its own with these resources.
+        pip_dependency_groups: For that job: optional-dependency keys of this project, or pip requirements.
+
+    Raises:
+        InvalidRequest: the name, or a relative override, would leave the prefix.
+    """
+
+    name: str
+    fn: Callable[[ConfigT], Any] | None
+    config: ConfigT
+    description: str | None = None
+    override_output_path: str | None = None
+    resources: ResourceConfig | None = None
+    pip_dependency_groups: Sequence[str] | None = None
+    marin_placeholder: str = mark("a step")
+
+    def __post_init__(self) -> None:
+        check_relative_name(self.name, "step name")
+        override = self.override_output_path
+        if override is not None and not isinstance(override, str):
+            raise InvalidRequest(f"step {self.name!r}: override_output_path {override!r} is not a path's text")
+        if override is not None and not is_absolute(override):
+            check_relative_name(override, f"step {self.name!r}: override_output_path")
+
+    def __repr__(self) -> str:
+        note_description()
+        # Not the config: it holds other steps, and theirs hold others.
+        return f"ExecutorStep(name={self.name!r})"
+
+    def _instead(self) -> str:
+        return 'step / "x" for a path below its output, step.name for its name'
+
+    def cd(self, name: str) -> InputName:
+        """A path below this step's output, for another step's config."""
+        return InputName(self, name)
+
+    def __truediv__(self, name: str) -> InputName:
+        return self.cd(name)
+
+    def with_output_path(self, output_path: str) -> ExecutorStep[ConfigT]:
+        """The same step with a fixed output path."""
+        return replace(self, override_output_path=output_path)
+
+    def as_input_name(self) -> InputName:
+        """A reference to this step's whole output."""
+        return InputName(self, None)
+
+
+PLACEHOLDERS = (ExecutorStep, InputName, OutputName, VersionedValue, MirroredValue)
+"""What stands in a config for a value that the step's function gets."""
+
+
+def is_absolute(path: str) -> bool:
+    """Whether a path stands for itself: from the root, or a URL."""
+    return path.startswith("/") or "://" in path
+
+
+def output_path_of(step: ExecutorStep[Any] | InputName, name: str | None = None) -> InputName:
+    """A reference to a step's output, or to `name` below it.
+
+    Raises:
+        InvalidRequest: `step` is neither a step nor an input.
+    """
+    if isinstance(step, InputName):
+        return step if name is None else step.cd(name)
+    if not isinstance(step, ExecutorStep):
+        raise InvalidRequest(
+            f"output_path_of({step!r}): neither an ExecutorStep nor an input made from one; a path of no step is "
+            "InputName.hardcoded(path)"
+        )
+    return InputName(step, name)
+
+
+def get_executor_step(run: ExecutorStep[Any] | InputName) -> ExecutorStep[Any]:
+    """The step itself, or the one an input refers to.
+
+    Raises:
+        InvalidRequest: `run` is a hardcoded input, or neither a step nor an input.
+    """
+    if isinstance(run, ExecutorStep):
+        return run
+    if isinstance(run, InputName) and run.step is not None:
+        return run.step
+    raise InvalidRequest(f"{run!r} refers to no step; give an ExecutorStep or an input made from one")

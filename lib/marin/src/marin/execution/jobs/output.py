@@ -1,0 +1,194 @@
+"""What the jobs of steps print, shown by the run that waits for them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from marin.execution.report.step_output import Rows
+
+if TYPE_CHECKING:
+    from fray.client import GivesNewOutput, JobHandle
+    from fray.growing_text import GrowingText
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_SECONDS: Final = 0.25
+_LAST_PAUSE_SECONDS: Final = 2.0
+# Each look gets the whole log: the longer that takes, the rarer they are.
+_PAUSE_PER_LOOK: Final = 4.0
+_PAUSE_PER_ROUND: Final = 20.0
+_END_SECONDS: Final = 30.0
+
+
+class JobLines:
+    """Makes whole lines of what the replicas of a step's job write, each with the step's name.
+
+    Args:
+        step_name: What lines begin with; where there are several replicas, with the replica's number.
+        replicas: How many there are.
+    """
+
+    def __init__(self, step_name: str, replicas: int) -> None:
+        self._name = step_name
+        self._are_several = replicas > 1
+        self._texts: dict[int | None, GrowingText] = {}
+        self._rows: dict[int | None, Rows] = {}
+
+    def take_new(self, logs: Mapping[int | None, str], *, ended: bool = False) -> str:
+        """The lines that were not taken yet; with `ended` those without a line break, too."""
+        from fray.growing_text import GrowingText
+
+        new = {key: self._texts.setdefault(key, GrowingText()).take_new(logs[key], ended=ended) for key in logs}
+        return self.add(new, ended=ended)
+
+    def add(self, new: Mapping[int | None, str], *, ended: bool = False) -> str:
+        """The lines that are whole by what was written now; with `ended` those without a line break, too."""
+        lines: list[str] = []
+        for replica in sorted({*new, *(self._rows if ended else ())}, key=lambda key: -1 if key is None else key):
+            rows = self._rows.setdefault(replica, Rows())
+            whole = rows.feed(new.get(replica, ""))
+            if ended:
+                whole += [line for line in rows.texts if line.strip()]
+                self._rows[replica] = Rows()
+            label = f"{self._name} {replica}" if self._are_several and replica is not None else self._name
+            lines += [f"[{label}] {line}\n" for line in whole]
+        return "".join(lines)
+
+
+@contextlib.contextmanager
+def shown_output(handle: JobHandle, step_name: str, replicas: int) -> Iterator[None]:
+    """Show during the block what the job of a step writes, where nobody else does.
+
+    Args:
+        handle: The job.
+        step_name: The step's.
+        replicas: How many the job has.
+    """
+    from fray.client import GivesNewOutput, GivesReplicaLogs
+
+    if isinstance(handle, GivesNewOutput):
+        followed = _Followed(handle, JobLines(step_name, replicas))
+        _follower.add(followed)
+        try:
+            yield
+        except BaseException:
+            # Perhaps nobody answers any more: the error is the news, and is not held up for long.
+            _follower.remove(followed)
+            last = threading.Thread(target=followed.show, kwargs={"ended": True}, name="marin-job-output", daemon=True)
+            last.start()
+            last.join(_END_SECONDS)
+            raise
+        _follower.remove(followed)
+        followed.show(ended=True)
+        return
+    if not isinstance(handle, GivesReplicaLogs):
+        yield
+        return
+    lines, ended = JobLines(step_name, replicas), threading.Event()
+    thread = threading.Thread(target=_follow, args=(handle, lines, ended), name="marin-job-output", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_END_SECONDS)
+
+
+class _Followed:
+    """A job of which new output is shown now and then."""
+
+    def __init__(self, handle: GivesNewOutput, lines: JobLines) -> None:
+        self._handle = handle
+        self._lines = lines
+        self._lock = threading.Lock()
+        self._is_over = False
+
+    def show(self, *, ended: bool = False) -> None:
+        """Show what is new."""
+        with self._lock:
+            if self._is_over:
+                return
+            self._is_over = ended
+            try:
+                _write(self._lines.add(self._handle.new_output(ended=ended), ended=ended))
+            except Exception as error:
+                self._is_over = True
+                logger.warning("the output of job %s is shown no further: %s", _job_id(self._handle), error)
+
+
+class _Follower:
+    """One thread that looks at all jobs in turn while there are some: a run may have thousands."""
+
+    def __init__(self, pause_seconds: float) -> None:
+        self._pause = pause_seconds
+        self._lock = threading.Lock()
+        self._followed: dict[_Followed, None] = {}
+        self._is_running = False
+
+    def add(self, followed: _Followed) -> None:
+        with self._lock:
+            self._followed[followed] = None
+            if self._is_running:
+                return
+            self._is_running = True
+        threading.Thread(target=self._run, name="marin-job-output", daemon=True).start()
+
+    def remove(self, followed: _Followed) -> None:
+        with self._lock:
+            self._followed.pop(followed, None)
+
+    def _run(self) -> None:
+        spent = 0.0
+        while True:
+            # Not at once: most jobs are short, and shown at their end.
+            time.sleep(max(self._pause, _PAUSE_PER_ROUND * spent))
+            with self._lock:
+                now = list(self._followed)
+                self._is_running = bool(now)
+            if not now:
+                return
+            began = time.monotonic()
+            for followed in now:
+                if followed in self._followed:
+                    followed.show()
+            spent = time.monotonic() - began
+
+
+_follower = _Follower(_LAST_PAUSE_SECONDS)
+
+
+def _job_id(handle: object) -> str:
+    return str(getattr(handle, "job_id", "?"))
+
+
+def _write(text: str) -> None:
+    if text:
+        # One write, so that nobody else's text comes between.
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def _follow(handle: JobHandle, lines: JobLines, ended: threading.Event) -> None:
+    from fray.client import GivesReplicaLogs
+
+    assert isinstance(handle, GivesReplicaLogs)
+    pause = _FIRST_PAUSE_SECONDS
+    try:
+        while True:
+            is_last = ended.wait(pause)
+            began = time.monotonic()
+            text = lines.take_new(handle.replica_logs(), ended=is_last)
+            _write(text)
+            if is_last:
+                return
+            pause = _FIRST_PAUSE_SECONDS if text else min(1.5 * pause, _LAST_PAUSE_SECONDS)
+            pause = max(pause, _PAUSE_PER_LOOK * (time.monotonic() - began))
+    except Exception as error:
+        # What cannot be shown decides nothing: the job's end tells how it went.
+        logger.warning("the output of job %s is shown no further: %s", handle.job_id, error)

@@ -1,0 +1,263 @@
+"""Functions that run as jobs of their own: with their own machine, environment variables and packages."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
+
+from marin.execution.config.regions import infer_region
+from marin.execution.jobs.step_call import call_ray_function, call_step_in_job, is_ray_function
+
+if TYPE_CHECKING:
+    from fray.client import JobHandle
+    from fray.types import JobRequest, ResourceConfig
+    from marin.execution.lease.fencing import LeaseToken
+
+P = ParamSpec("P")
+
+PREFIX_VARIABLE = "MARIN_PREFIX"
+_MAX_JOB_NAME = 80
+
+
+@dataclass(frozen=True)
+class RemoteCallable(Generic[P]):
+    """A function that, when called, runs as a job of its own; the call returns when the job has ended.
+
+    Attributes:
+        fn: The function.
+        resources: What its machine needs.
+        env_vars: Variables of its environment.
+        pip_dependency_groups: Optional-dependency keys of this project, or pip requirements.
+        name: The job's name; the function's by default.
+    """
+
+    fn: Callable[P, Any]
+    resources: ResourceConfig
+    env_vars: Mapping[str, str] = field(default_factory=dict)
+    pip_dependency_groups: Sequence[str] = ()
+    name: str | None = None
+
+    def named(self, name: str) -> RemoteCallable[P]:
+        """The same function under another job name."""
+        return replace(self, name=name)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Submit the job to the current fray client and wait for it.
+
+        Raises:
+            JobFailed: The job failed; in-process clients raise the function's own exception.
+        """
+        name = job_name(self.name or function_name(self.fn).rpartition(".")[2], uuid.uuid4().hex)
+        submit(self, name, args, kwargs).wait()
+
+
+@overload
+def remote(fn: Callable[P, Any]) -> RemoteCallable[P]: ...
+
+
+@overload
+def remote(
+    fn: Callable[P, Any],
+    *,
+    name: str | None = None,
+    resources: ResourceConfig | None = None,
+    env_vars: Mapping[str, str] | None = None,
+    pip_dependency_groups: Sequence[str] | None = None,
+) -> RemoteCallable[P]: ...
+
+
+@overload
+def remote(
+    fn: None = None,
+    *,
+    name: str | None = None,
+    resources: ResourceConfig | None = None,
+    env_vars: Mapping[str, str] | None = None,
+    pip_dependency_groups: Sequence[str] | None = None,
+) -> Callable[[Callable[P, Any]], RemoteCallable[P]]: ...
+
+
+def remote(
+    fn: Callable[P, Any] | None = None,
+    *,
+    name: str | None = None,
+    resources: ResourceConfig | None = None,
+    env_vars: Mapping[str, str] | None = None,
+    pip_dependency_groups: Sequence[str] | None = None,
+) -> RemoteCallable[P] | Callable[[Callable[P, Any]], RemoteCallable[P]]:
+    """Make a function run as a job of its own: `remote(fn, ...)`, `@remote`, or `@remote(...)`.
+
+    Args:
+        fn: The function.
+        name: The job's name; the function's (or the step's) by default.
+        resources: What its machine needs; one CPU (`ResourceConfig.with_cpu()`) by default.
+        env_vars: Variables of its environment.
+        pip_dependency_groups: Optional-dependency keys of this project (such as `tokenize_train`), or pip requirements.
+    """
+    from fray.types import ResourceConfig
+
+    def wrap(function: Callable[P, Any]) -> RemoteCallable[P]:
+        return RemoteCallable(
+            fn=function,
+            resources=resources if resources is not None else ResourceConfig.with_cpu(),
+            env_vars=dict(env_vars or {}),
+            pip_dependency_groups=tuple(pip_dependency_groups or ()),
+            name=name,
+        )
+
+    return wrap if fn is None else wrap(fn)
+
+
+def job_name(label: str, unique: str) -> str:
+    """A job name that says what it is: `hello_world/stats` becomes `hello_world-stats-{6 characters of unique}`."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", label).strip("-.") or "step"
+    return f"{plain[:_MAX_JOB_NAME]}-{unique[:6]}"
+
+
+def job_request(
+    remote_fn: RemoteCallable[Any],
+    name: str,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    env_vars: Mapping[str, str] | None = None,
+) -> JobRequest:
+    """The fray job that runs `remote_fn(*args, **kwargs)`.
+
+    Its environment has this process's prefix and what is left of its transfer budget, then `env_vars`, then the
+    function's own variables; the later ones win.
+    """
+    from fray.types import Entrypoint, JobRequest, create_environment
+    from marin.execution.jobs.packages import split_dependency_groups
+    from rigging.filesystem import budget_environment
+
+    groups = split_dependency_groups(remote_fn.pip_dependency_groups)
+    carried = budget_environment()
+    if PREFIX_VARIABLE in os.environ:
+        carried[PREFIX_VARIABLE] = os.environ[PREFIX_VARIABLE]
+    return JobRequest(
+        name=name,
+        entrypoint=Entrypoint.from_callable(plain_function(remote_fn.fn), args=args, kwargs=kwargs),
+        resources=remote_fn.resources,
+        environment=create_environment(
+            extras=groups.extras,
+            pip_packages=groups.pip_packages,
+            env_vars={**carried, **(env_vars or {}), **remote_fn.env_vars},
+        ),
+    )
+
+
+def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that a job calls: what a remote function wraps, as a job that submitted itself would never end.
+
+    A Ray remote function is called by Ray's own means, which only works in a job on Ray.
+    """
+    while isinstance(fn, RemoteCallable):
+        fn = fn.fn
+    if is_ray_function(fn):
+        return _shown_as(functools.partial(_call_ray_function, fn), fn)
+    return fn
+
+
+def _shown_as(call: functools.partial[Any], fn: Callable[..., Any]) -> functools.partial[Any]:
+    """`call`, which lists of jobs show as the function that it is for."""
+    while isinstance(fn, RemoteCallable):
+        fn = fn.fn
+    call.__wrapped__ = fn  # type: ignore[attr-defined]
+    return call
+
+
+def _call_ray_function(fn: Any, *args: Any) -> Any:
+    return call_ray_function(fn, args)
+
+
+def submit(
+    remote_fn: RemoteCallable[Any],
+    name: str,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    env_vars: Mapping[str, str] | None = None,
+) -> JobHandle:
+    """Submit the function to the current fray client and return at once."""
+    from fray.current_client import current_client
+
+    return current_client().submit(job_request(remote_fn, name, args, kwargs, env_vars))
+
+
+def submit_step(
+    remote_fn: RemoteCallable[Any],
+    name: str,
+    config: Any,
+    *,
+    step_name: str,
+    output_path: str,
+    prefix: str,
+    budget_gb: float | None = None,
+    token: LeaseToken | None = None,
+) -> JobHandle:
+    """Submit a step's function as a job and return at once; the job stores what the function returns.
+
+    Args:
+        remote_fn: The function and what its job needs. Unless that says where to run, the job runs in the region that
+            the step's inputs and output agree on.
+        name: The job's name.
+        config: The step's instantiated config.
+        step_name: For messages.
+        output_path: Where the step's output goes.
+        prefix: The run's prefix, which becomes the job's.
+        budget_gb: What the function may copy between regions; None for what is left here.
+        token: The lease that the step is made under, without which the job stores nothing.
+
+    Raises:
+        RegionConflict: The inputs and the output are in different regions.
+    """
+    from rigging.filesystem.budget import MIRROR_BUDGET_ENV
+
+    region = job_region(remote_fn, config, step_name=step_name, output_path=output_path)
+    resources = remote_fn.resources if region is None else replace(remote_fn.resources, regions=[region])
+    env_vars = {PREFIX_VARIABLE: prefix}
+    if budget_gb is not None:
+        env_vars[MIRROR_BUDGET_ENV] = repr(float(budget_gb))
+    # The wrapper goes into the job, where the budget is to be in force and the return value is.
+    function = _shown_as(functools.partial(call_step_in_job, plain_function(remote_fn.fn)), remote_fn.fn)
+    call = replace(remote_fn, fn=function, resources=resources)
+    return submit(call, name, ((config,), output_path, budget_gb, token), env_vars=env_vars)
+
+
+def job_region(remote_fn: RemoteCallable[Any], config: Any, *, step_name: str, output_path: str) -> str | None:
+    """The region that a step's job is to run in; None when its resources say where, or no path does.
+
+    Raises:
+        RegionConflict: The inputs and the output are in different regions.
+    """
+    resources = remote_fn.resources
+    if resources.regions or resources.zone is not None:
+        return None
+    return infer_region(step_name, config, output_path)
+
+
+def function_name(fn: Callable[..., Any] | None) -> str:
+    """`module.qualified_name` of a function, seen through `remote()`, Ray and `functools` wrappers."""
+    while fn is not None:
+        ray_proxy = getattr(fn, "remote", None) if is_ray_function(fn) else None
+        if isinstance(fn, (RemoteCallable, functools.partial)):
+            fn = fn.fn if isinstance(fn, RemoteCallable) else fn.func
+        elif hasattr(fn, "__wrapped__"):
+            fn = fn.__wrapped__
+        elif ray_proxy is not None and hasattr(ray_proxy, "__wrapped__"):
+            fn = ray_proxy.__wrapped__
+        else:
+            break
+    if fn is None:
+        return "None"
+    module = getattr(fn, "__module__", None) or "builtins"
+    if module == "__main__":
+        # `python -m package.module` knows better.
+        spec = getattr(sys.modules["__main__"], "__spec__", None)
+        module = spec.name if spec is not None else module
+    return f"{module}.{getattr(fn, '__qualname__', None) or type(fn).__qualname__}"

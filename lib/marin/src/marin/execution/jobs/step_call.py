@@ -1,0 +1,143 @@
+"""The call of a step's function, in this process or in a job: within its transfer budget, its return value kept."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from marin.execution.config.copying import copy_config
+from marin.execution.config.shapes import shape_of
+from marin.execution.config.step import ExecutorStep, InputName
+from marin.execution.config.values import MirroredValue, OutputName, VersionedValue
+from marin.execution.config.walk import LEAF_TYPES, dataclass_field_names
+from marin.execution.jobs.results import keep_result, keep_result_of_job
+from marin.execution.lease.fencing import LeaseToken
+from marin.execution.lease.step_lease import StepLease, step_lease
+from rigging.calls import call_to_end
+from rigging.errors import InvalidRequest
+
+_WITHOUT_BUDGET = (InputName, OutputName, ExecutorStep)
+
+
+def call_step(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    output_path: str,
+    budget_gb: float | None = None,
+    token: LeaseToken | None = None,
+) -> Any:
+    """Call a step's function and store what it returns at its output path.
+
+    A value that cannot be stored is only reported: the work is done.
+
+    Args:
+        fn: The function.
+        args: What it is called with.
+        output_path: Where `.artifact` goes.
+        budget_gb: What it may copy between regions, in 2^30 bytes; None for what is in force around the call.
+        token: The lease that the step is made under, when this is not the process that holds it.
+
+    Raises:
+        LeaseLostError: The lease on the output path was lost on the way; nothing is stored.
+        Exception: Whatever the function raises.
+    """
+    with _budget(budget_gb):
+        value = _call(fn, args)
+    keep_result(value, output_path, token or _lease_on(output_path))
+    return value
+
+
+def _lease_on(output_path: str) -> StepLease | None:
+    lease = step_lease()
+    return lease if lease.output_path == output_path else None
+
+
+def call_step_in_job(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    output_path: str,
+    budget_gb: float | None,
+    token: LeaseToken | None = None,
+) -> None:
+    """`call_step` in a job, of whose replicas only the first stores what its function returned: there is one file."""
+    from fray.replica import replica_index
+
+    with _budget(budget_gb):
+        value = _call(fn, args)
+    if replica_index() == 0:
+        keep_result_of_job(value, output_path, token)
+
+
+def _call(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+    # Each call gets its own: the plan, another attempt and the other replicas in this process have the same config.
+    args = [copy_config(arg) for arg in args]
+    if is_ray_function(fn):
+        return call_ray_function(fn, args)
+    return call_to_end(fn, *args)
+
+
+def is_ray_function(fn: Any) -> bool:
+    """Whether a function is Ray's (`@ray.remote`): recognised by its attributes, without importing ray."""
+    return callable(getattr(fn, "remote", None)) and callable(getattr(fn, "options", None))
+
+
+def call_ray_function(fn: Any, args: Sequence[Any]) -> Any:
+    """Run a Ray remote function as a task of Ray's, with what its decorator says, and wait for what it returns.
+
+    Raises:
+        InvalidRequest: The current fray client does not run such functions: it is not of the Ray backend.
+    """
+    from fray.client import RunsRayFunctions
+    from fray.current_client import current_client
+
+    client = current_client()
+    if not isinstance(client, RunsRayFunctions):
+        name = getattr(fn.remote, "__qualname__", None) or type(fn).__name__
+        raise InvalidRequest(
+            f"{name} is a Ray remote function, which only fray's Ray backend can run: set FRAY_CLIENT=ray; or take "
+            "@ray.remote off it and give the step resources, or write marin.execution.remote.remote(fn, resources=...)"
+        )
+    return client.run_remote_function(fn, args)
+
+
+def mirror_budget_gb(config: Any) -> float | None:
+    """The largest budget of the `mirrored()` values in a config (before it is instantiated); None without any."""
+    found: list[float] = []
+    _note_budgets(config, found)
+    return max(found, default=None)
+
+
+@contextlib.contextmanager
+def _budget(gb: float | None) -> Iterator[None]:
+    if gb is None:
+        yield
+        return
+    from rigging.filesystem import mirror_budget
+
+    with mirror_budget(gb):
+        yield
+
+
+def _note_budgets(config: Any, found: list[float]) -> None:
+    stack = [config]
+    while stack:
+        obj = stack.pop()
+        kind = type(obj)
+        if kind in LEAF_TYPES:
+            continue
+        if issubclass(kind, VersionedValue):
+            stack.append(obj.value)
+        elif issubclass(kind, MirroredValue):
+            found.append(obj.budget_gb)
+        elif issubclass(kind, _WITHOUT_BUDGET):
+            continue
+        elif dataclasses.is_dataclass(kind):
+            stack += [
+                item for name in dataclass_field_names(kind) if type(item := getattr(obj, name, None)) not in LEAF_TYPES
+            ]
+        elif issubclass(kind, (set, frozenset)):
+            stack += obj
+        elif (shape := shape_of(kind)) is not None:
+            stack += [value for _, value in shape.parts(obj)]

@@ -1,0 +1,216 @@
+"""What a step writes about itself, fenced by its lease: nothing is written for an attempt that lost it.
+
+On local files the lease is looked at and the file is written under the kernel lock of the lease. On object stores a
+file is written on condition that it is what it was before the lease was looked at: whoever took the lease over later
+and has written its own file keeps it, and one who has not done so yet writes over it.
+
+The lease lives in the output directory. Where a function removes that directory (to begin with an empty one), the lease
+goes on as long as nobody else has begun there: then there is neither a lock nor a status nor a fencing number.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from marin.execution.lease.patient_objects import PatientObjects, bucket_objects
+from marin.execution.lease.status_words import LOCK_SUFFIX, STATUS_FILE, STATUS_RUNNING, status_path
+from rigging.distributed_lock import Lease, LeaseLostError
+from rigging.errors import Unavailable
+from rigging.filesystem import local_path, read_bytes_or_none, url_scheme, url_to_fs, write_bytes_atomic
+from rigging.filesystem.location import path_in
+from rigging.lease.base import LeaseStore
+from rigging.lease.object_store import RETRY_SECONDS
+from rigging.lease.record import StoredLease, holder_of
+
+logger = logging.getLogger(__name__)
+
+# How often a write is tried again when others write the same file at the same time; each is done after one write.
+_WRITE_ATTEMPTS = 8
+
+
+class Fence(Protocol):
+    """Writes the files of one attempt's output path while its lease is held."""
+
+    def ensure_held(self) -> None:
+        """Raise LeaseLostError unless the lease is held; one that was removed with its directory goes on."""
+        ...
+
+    def write(self, name: str, content: bytes, *, is_new: bool = False) -> None:
+        """Write a file of the output path, atomically.
+
+        Args:
+            name: The file's name.
+            content: Its content.
+            is_new: It is likely not to be there, and the lease was held a moment ago; saves requests where it is so.
+
+        Raises:
+            LeaseLostError: The lease is not held any more; nothing is written.
+        """
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file of the output path, if it is there; raises LeaseLostError as `write` does."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseToken:
+    """What proves that an attempt has the lease; may be sent to the job that does its work.
+
+    Attributes:
+        output_path: The output path.
+        worker_id: The attempt's id in the lock file.
+        patience_seconds: How long a store that does not answer is tried.
+    """
+
+    output_path: str
+    worker_id: str
+    patience_seconds: float = RETRY_SECONDS
+
+    def write(self, name: str, content: bytes) -> None:
+        """`Fence.write`."""
+        self._fence().write(name, content)
+
+    def remove(self, name: str) -> None:
+        """`Fence.remove`."""
+        self._fence().remove(name)
+
+    def _fence(self) -> Fence:
+        lock = status_path(self.output_path) + LOCK_SUFFIX
+        local = local_path(lock)
+        if local is not None:
+            from rigging.lease.local import LocalLeaseStore
+
+            return ExclusiveFence(LocalLeaseStore(local), self.output_path, self.worker_id)
+        scheme = url_scheme(lock)
+        if scheme in ("gs", "gcs", "s3", "s3a"):
+            bucket, _, key = os.fspath(lock).partition("://")[2].partition("/")
+            objects = PatientObjects(bucket_objects(scheme, bucket), self.patience_seconds)
+            return ObjectFence(objects, self.output_path, key.removesuffix(LOCK_SUFFIX), self.worker_id)
+        from rigging.lease.best_effort import BestEffortLeaseStore
+
+        return ExclusiveFence(BestEffortLeaseStore(lock), self.output_path, self.worker_id)
+
+
+class ExclusiveFence:
+    """A `Fence` where one lock keeps everybody else out: local files, and the best that others offer.
+
+    Args:
+        store: The lock file.
+        output_path: The output path.
+        worker_id: The attempt's id in the lock file.
+    """
+
+    def __init__(self, store: LeaseStore, output_path: str, worker_id: str) -> None:
+        self._store = store
+        self._output_path = output_path
+        self._worker_id = worker_id
+
+    def ensure_held(self) -> None:
+        with self._store.exclusive(create=True):
+            self.held_in_turn()
+
+    def held_in_turn(self) -> StoredLease:
+        """The lock file, within the exclusion of its store; raises LeaseLostError when another has it, or nobody."""
+        stored = self._store.read()
+        if stored is not None and holder_of(stored) == self._worker_id:
+            return stored
+        status = status_path(self._output_path)
+        if stored is not None or self._store.read_fence() != 0 or read_bytes_or_none(status) is not None:
+            raise lost(self._output_path, self._worker_id, stored)
+        warn_of_removal(self._output_path)
+        claim = self._store.claim(Lease(self._worker_id, time.time()), None, same_holder=True)
+        if claim is None:
+            raise lost(self._output_path, self._worker_id, self._store.read())
+        write_bytes_atomic(status, STATUS_RUNNING.encode())
+        return claim.stored
+
+    def write(self, name: str, content: bytes, *, is_new: bool = False) -> None:
+        del is_new  # a look costs next to nothing here
+        with self._store.exclusive(create=True):
+            self.held_in_turn()
+            write_bytes_atomic(path_in(self._output_path, name), content)
+
+    def remove(self, name: str) -> None:
+        with self._store.exclusive(create=True):
+            self.held_in_turn()
+            fs, path = url_to_fs(path_in(self._output_path, name))
+            if fs.exists(path):
+                fs.rm_file(path)
+
+
+class ObjectFence:
+    """A `Fence` on a store that writes on condition that an object is unchanged.
+
+    Args:
+        objects: The bucket.
+        output_path: The output path.
+        status_key: The status object's key.
+        worker_id: The attempt's id in the lock object.
+    """
+
+    def __init__(self, objects: PatientObjects, output_path: str, status_key: str, worker_id: str) -> None:
+        self._objects = objects
+        self._output_path = output_path
+        self._status_key = status_key
+        self._lock_key = status_key + LOCK_SUFFIX
+        self._worker_id = worker_id
+
+    def ensure_held(self) -> None:
+        lock = self._objects.get(self._lock_key)
+        if lock is not None and holder_of(lock) == self._worker_id:
+            return
+        if lock is not None or self._objects.get(self._status_key) is not None:
+            raise lost(self._output_path, self._worker_id, lock)
+        warn_of_removal(self._output_path)
+        content = Lease(self._worker_id, time.time()).to_bytes()
+        version = self._objects.put(self._lock_key, content, None)
+        if version is None:
+            raise lost(self._output_path, self._worker_id, self._objects.get(self._lock_key))
+        if self._objects.put(self._status_key, STATUS_RUNNING.encode(), None) is None:
+            # Somebody has begun and ended in between.
+            self._objects.delete(self._lock_key, version)
+            raise lost(self._output_path, self._worker_id, None)
+
+    def write(self, name: str, content: bytes, *, is_new: bool = False) -> None:
+        key = self._key(name)
+        if is_new and self._objects.put(key, content, None) is not None:
+            return
+        for _ in range(_WRITE_ATTEMPTS):
+            found = self._objects.get(key)
+            # After the read: a version that another writes from now on makes the write fail.
+            self.ensure_held()
+            if found is not None and found.content == content:
+                return
+            if self._objects.put(key, content, None if found is None else found.generation) is not None:
+                return
+        raise Unavailable(f"{path_in(self._output_path, name)} is changed by others all the time")
+
+    def remove(self, name: str) -> None:
+        key = self._key(name)
+        found = self._objects.get(key)
+        if found is not None:
+            self.ensure_held()
+            self._objects.delete(key, found.generation)
+
+    def _key(self, name: str) -> str:
+        return self._status_key.removesuffix(STATUS_FILE) + name
+
+
+def lost(output_path: str, worker_id: str, found: StoredLease | None) -> LeaseLostError:
+    """The error that says whose the lease is now."""
+    holder = "nobody has it now" if found is None else f"now held by {holder_of(found) or 'an unreadable lock file'}"
+    return LeaseLostError(f"the lease on {output_path} is lost to {worker_id}: {holder}")
+
+
+def warn_of_removal(output_path: str) -> None:
+    """Say that a lease goes on although it was removed together with its directory."""
+    logger.warning(
+        "the output directory %s was removed while its step was at work (by its own function?): its lease goes on; "
+        "what had been written there is gone",
+        output_path,
+    )

@@ -1,0 +1,200 @@
+"""A step's lease and status where one lock excludes everybody else: local files, and the best that others offer."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from typing import Protocol
+
+from marin.execution.lease.fencing import ExclusiveFence
+from marin.execution.lease.status_words import STATUS_RUNNING, STATUS_SUCCESS, parse_status
+from marin.execution.lease.step_lease import LeaseTerms, StepLease
+from rigging.distributed_lock import LeaseLostError
+from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from rigging.filesystem.naming import name_path
+from rigging.lease.base import LeaseStore
+from rigging.lease.record import Lease, StoredLease, holder_of
+from rigging.lease.staleness import LeaseObserver
+
+logger = logging.getLogger(__name__)
+
+# Of the older form with a line for each change; the last one counts, and no file has come near this.
+_MAX_STATUS_BYTES = 1 << 14
+
+
+class StatusCell(Protocol):
+    """Where the status is kept."""
+
+    def read(self) -> str | None:
+        """The status, None when there is none."""
+        ...
+
+    def write(self, status: str, previous: str | None) -> None:
+        """Replace the status, which is `previous`."""
+        ...
+
+
+class StatusOnDisk:
+    """A status file at an absolute path of this machine."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def read(self) -> str | None:
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            return parse_status(os.read(descriptor, _MAX_STATUS_BYTES))
+        finally:
+            os.close(descriptor)
+
+    def write(self, status: str, previous: str | None) -> None:
+        # Renaming a new file over an old one makes ext4 write the new one out first, which costs more than all the
+        # rest of a step. Only these two cases matter: no file yet, where an empty one still means "no status"; and
+        # RUNNING -> SUCCESS, two words of one length, put in place by one call. No part of them is a status.
+        content = status.encode()
+        if previous is None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        elif (status, previous) == (STATUS_SUCCESS, STATUS_RUNNING):
+            flags = os.O_WRONLY | os.O_CLOEXEC
+        else:
+            write_bytes_atomic(self._path, content)
+            return
+        try:
+            descriptor = os.open(self._path, flags, 0o666)
+        except (FileExistsError, FileNotFoundError):
+            write_bytes_atomic(self._path, content)
+            return
+        try:
+            in_place = previous is None or os.fstat(descriptor).st_size == len(content)
+            if in_place:
+                os.write(descriptor, content)
+        except OSError as error:
+            name_path(error, self._path)
+            raise
+        finally:
+            os.close(descriptor)
+        if not in_place:
+            write_bytes_atomic(self._path, content)
+
+
+class StatusAtUrl:
+    """A status file on any fsspec filesystem."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def read(self) -> str | None:
+        return parse_status(read_bytes_or_none(self._url))
+
+    def write(self, status: str, previous: str | None) -> None:
+        del previous
+        write_bytes_atomic(self._url, status.encode())
+
+
+class ExclusiveStepLease(StepLease):
+    """Changes lease and status together, under the exclusion that the store of the lease offers.
+
+    Args:
+        output_path: The output path.
+        label: What to call the step in messages.
+        terms: How the lease is kept.
+        store: The lock file.
+        status: The status file beside it.
+    """
+
+    def __init__(self, output_path: str, label: str, terms: LeaseTerms, store: LeaseStore, status: StatusCell) -> None:
+        super().__init__(output_path, label, terms)
+        self._store = store
+        self._status = status
+        self._content = b""
+        self._fence = ExclusiveFence(store, output_path, "")
+        self._observer: LeaseObserver | None = None
+
+    def is_free(self) -> bool:
+        return self._is_free(self._store.read())
+
+    def _is_free(self, stored: StoredLease | None) -> bool:
+        if stored is None:
+            # Whoever gives a lease up leaves a status behind.
+            is_removed = self._observer is not None and self._observer.is_likely_back(2 * self.terms.renew_seconds)
+            return not is_removed or self._status.read() is not None
+        if self._observer is None:
+            # Keeps what it has seen of the holder from one look to the next: a lease that stands still is dead.
+            self._observer = self.observer(self._store.location)
+        return self._observer.live(stored) is None
+
+    def _begin(self, force_run_failed: bool, is_fresh: bool) -> bool:
+        del is_fresh  # a look costs next to nothing here
+        with self._store.exclusive(create=True):
+            stored = self._store.read()
+            if not self._is_free(stored):
+                return False
+            status = self._status.read()
+            self._check_status(status, force_run_failed)
+            worker_id = self.terms.new_id()
+            claim = self._store.claim(Lease(worker_id, self.terms.clock.now()), stored, same_holder=False)
+            if claim is None:
+                return False
+            self._worker_id = worker_id
+            self._fence = ExclusiveFence(self._store, self.output_path, worker_id)
+            self._content = claim.stored.content
+            if stored is not None:
+                logger.warning("step %s: lease taken over from %s", self.label, holder_of(stored) or "nobody")
+            self._status.write(STATUS_RUNNING, status)
+        return True
+
+    def _write(self, name: str, content: bytes) -> None:
+        with self._store.exclusive(create=True):
+            self._held_in_turn()
+            write_bytes_atomic(f"{self.output_path}/{name}", content)
+
+    def _end(self, status: str) -> bool:
+        with self._store.exclusive(create=True):
+            try:
+                stored = self._held_in_turn()
+            except LeaseLostError as error:
+                logger.warning("step %s: %s", self.label, error)
+                return False
+            try:
+                self._status.write(status, STATUS_RUNNING)
+            finally:
+                deleted = self._store.delete(stored)
+            return deleted
+
+    def _leave(self, status: str) -> None:
+        with self._store.exclusive(create=True), contextlib.suppress(LeaseLostError):
+            self._held_in_turn()
+            self._status.write(status, STATUS_RUNNING)
+
+    def _renew(self) -> bool:
+        # A function may be about to make its directory anew: then there is nothing to renew for the moment.
+        with self._store.exclusive(create=False) as present:
+            if not present:
+                return True
+            try:
+                stored = self._held_in_turn()
+            except LeaseLostError as error:
+                logger.warning("step %s: %s", self.label, error)
+                return False
+            renewed = self._store.renew(Lease(self._worker_id, self.terms.clock.now()), stored)
+            if renewed is None:
+                return False
+            self._content = renewed.content
+            return True
+
+    def _held_in_turn(self) -> StoredLease:
+        """The lock file, within the exclusion of its store; raises LeaseLostError when it is not this attempt's."""
+        stored = self._store.read()
+        # What was written last is nearly always what is there, and need not be parsed.
+        if stored is not None and stored.content == self._content:
+            return stored
+        # Removed with its directory, and written anew: now, or by the job that does the step's work.
+        stored = self._fence.held_in_turn()
+        self._content = stored.content
+        for name, content in self._written.items():
+            write_bytes_atomic(f"{self.output_path}/{name}", content)
+        return stored

@@ -1,0 +1,45 @@
+"""The lease of an output path, of the kind that its storage can keep."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+
+from marin.execution.lease.status_words import LOCK_SUFFIX, status_path
+from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms, StepLease
+from rigging.filesystem import local_path, url_scheme
+
+
+@functools.cache
+def _open_local() -> Callable[[str, str, LeaseTerms, str], StepLease]:
+    from marin.execution.lease.file_lease import ExclusiveStepLease, StatusOnDisk
+    from rigging.lease.local import LocalLeaseStore
+
+    def open_lease(output_path: str, label: str, terms: LeaseTerms, status: str) -> StepLease:
+        return ExclusiveStepLease(
+            output_path, label, terms, LocalLeaseStore(status + LOCK_SUFFIX), StatusOnDisk(status)
+        )
+
+    return open_lease
+
+
+def open_step_lease(output_path: str, label: str, terms: LeaseTerms = DEFAULT_TERMS) -> StepLease:
+    """The lease and status of an output path; nothing is read or written yet."""
+    path = status_path(output_path)
+    # Most paths are plain ones; asking what they are takes a while.
+    local = path if path.startswith("/") else local_path(path)
+    if local is not None:
+        return _open_local()(output_path, label, terms, local)
+    scheme = url_scheme(path)
+    if scheme in ("gs", "gcs", "s3", "s3a"):
+        from marin.execution.lease.object_lease import ObjectStepLease
+        from marin.execution.lease.patient_objects import PatientObjects, bucket_objects
+
+        bucket, _, key = os.fspath(path).partition("://")[2].partition("/")
+        objects = PatientObjects(bucket_objects(scheme, bucket), terms.patience_seconds)
+        return ObjectStepLease(output_path, label, terms, objects, key)
+    from marin.execution.lease.file_lease import ExclusiveStepLease, StatusAtUrl
+    from rigging.lease.best_effort import BestEffortLeaseStore
+
+    return ExclusiveStepLease(output_path, label, terms, BestEffortLeaseStore(path + LOCK_SUFFIX), StatusAtUrl(path))

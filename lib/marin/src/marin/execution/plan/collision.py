@@ -1,0 +1,131 @@
+"""Two different versions with one output path: found before anything runs, in one run or against what is in storage."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from marin.execution.lease.status_words import STATUS_SUCCESS
+from marin.execution.record.info import ExecutorStepInfo
+from marin.execution.record.output_state import INFO_UNKNOWN, Standing, md5_of, read_infos
+from marin.execution.record.provenance import parse_info, provenance_differences
+from marin.execution.version.canonical import strict, to_bytes
+from marin.execution.version.differences import Difference, differences
+from marin.execution.version.step_version import Step, StepVersion
+from rigging.errors import Conflict
+
+logger = logging.getLogger(__name__)
+
+_SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A step as this run would make it.
+
+    Attributes:
+        step: The step.
+        version: Its version.
+        output_path: Its output path.
+        content: The content that its `.executor_info` would have.
+        info: What that says.
+    """
+
+    step: Step
+    version: StepVersion
+    output_path: str
+    content: bytes
+    info: ExecutorStepInfo
+
+
+def check_same_version(first: Step, one: StepVersion, second: Step, other: StepVersion, path: str) -> None:
+    """Refuse two steps of different versions at one output path, also where `override_output_path` pins them to it.
+
+    Raises:
+        Conflict: naming both.
+    """
+    if one.digest == other.digest:
+        return
+    message = (
+        f"two different versions have the output path {path}: step {first.name!r} ({describe(one)}) and "
+        f"step {second.name!r} ({describe(other)})"
+    )
+    raise Conflict(f"{message}; rename one of them, or give one an override_output_path of its own")
+
+
+def check_existing(planned: Sequence[Planned], standings: Mapping[str, Standing]) -> dict[str, list[Difference]]:
+    """Refuse output paths that hold another version, as their `.executor_info` says.
+
+    Returns:
+        For each output that is there, and was made with other unversioned values or by other code: what differs. Of
+        one at a fixed path what differs between the versions, too.
+
+    Raises:
+        Conflict: naming both.
+    """
+    doubtful = [item for item in planned if _is_doubtful(item, standings[item.output_path])]
+    infos = read_infos([item.output_path for item in doubtful])
+    found: dict[str, list[Difference]] = {}
+    for item in doubtful:
+        content = infos[item.output_path]
+        differing = [] if content is None else _compare(item, content)
+        if differing and standings[item.output_path].status == STATUS_SUCCESS:
+            found[item.output_path] = differing
+    return found
+
+
+def _is_doubtful(item: Planned, standing: Standing) -> bool:
+    if standing.info_md5 is None:
+        return False
+    if standing.info_md5 == INFO_UNKNOWN:
+        return standing.status is not None
+    if standing.info_md5 == md5_of(item.content):
+        return False
+    # A release that recorded less may have made it: then there is nothing more to learn from the file.
+    return standing.info_md5 != md5_of(to_bytes(item.info.identity()))
+
+
+def _compare(item: Planned, content: bytes) -> list[Difference]:
+    there = parse_info(content)
+    if there is None or "version" not in there:
+        logger.warning("%s: unreadable .executor_info; whose output this is cannot be told", item.output_path)
+        return []
+    version = there["version"]
+    # A bare step spec has no version of this kind. Equal ones differ in parts that are not versioned.
+    if not version or _canonical(version) == _canonical(json.loads(json.dumps(item.info.version))):
+        return provenance_differences(there, item.info)
+    name = there.get("name")
+    config = version.get("config") if isinstance(version, dict) else version
+    message = (
+        f"step {item.step.name!r} ({describe(item.version)}) has the output path {item.output_path}, which holds "
+        f"another version: step {name!r} (config {_short(config)})"
+    )
+    if item.step.override_output_path is not None or there.get("override_output_path") is not None:
+        logger.warning("%s; it is fixed by override_output_path", message)
+        of_version = differences(version, item.info.version) if isinstance(version, dict) else []
+        return of_version + provenance_differences(there, item.info)
+    hashed = hashlib.md5(json.dumps(version, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
+    if name == item.step.name and hashed.startswith(item.version.hash_id):
+        message += f"; both hash to {item.version.hash_id}"
+    raise Conflict(
+        f"{message}. Nothing has run. Rename the step, give it an override_output_path of its own, or delete that path "
+        "if what is there is not wanted"
+    )
+
+
+def _canonical(version: Any) -> str:
+    return json.dumps(strict(version), sort_keys=True)
+
+
+def describe(version: StepVersion) -> str:
+    """A version in a few words."""
+    return f"version {version.digest}, config {_short(version.version['config'])}"
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

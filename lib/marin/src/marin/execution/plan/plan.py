@@ -1,0 +1,235 @@
+"""What a set of steps comes to: versions, output paths, instantiated configs, and which steps are really one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from marin.execution.config.hidden import find_inside
+from marin.execution.config.instantiate import instantiate_config
+from marin.execution.config.step import PLACEHOLDERS
+from marin.execution.config.unversioned import unversioned_part
+from marin.execution.jobs.remote import RemoteCallable, function_name
+from marin.execution.plan.call_identity import Unidentified, function_identity
+from marin.execution.plan.collision import check_same_version, describe
+from marin.execution.record.function_source import FunctionSources
+from marin.execution.record.info import ExecutorStepInfo, bounded_version
+from marin.execution.record.provenance import source_differences
+from marin.execution.record.redacted import redacted
+from marin.execution.step_spec import ExecutorStepFunction, StepSpec, StepSpecFunction
+from marin.execution.version.canonical import strict
+from marin.execution.version.differences import Difference, value_differences
+from marin.execution.version.graph import dependencies_first
+from marin.execution.version.paths import output_path_for
+from marin.execution.version.step_version import Step, StepVersion, VersionBook
+from rigging.errors import Conflict, InvalidRequest, NotFound
+
+
+class Plan:
+    """Steps and what follows from their configs. Touches no storage.
+
+    Args:
+        prefix: The storage root of every output path.
+
+    Attributes:
+        merged: By output path: what other steps of the same version differ in that the version does not count, so that
+            what they would have made is not made.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.configs: dict[Step, Any] = {}
+        self.dependencies: dict[Step, list[Step]] = {}
+        self.versions: dict[Step, dict[str, Any]] = {}
+        self.hashed_versions: dict[Step, str] = {}
+        self.output_paths: dict[Step, str] = {}
+        self.is_pseudo_dep: dict[Step, bool] = {}
+        self.merged: dict[str, list[Difference]] = {}
+        self._book = VersionBook()
+        self._sources = FunctionSources()
+        self._canonical: dict[str, Step] = {}
+
+    def add(self, step: Step, is_pseudo_dep: bool) -> None:
+        """Take in a step and everything that it refers to.
+
+        Args:
+            step: The step.
+            is_pseudo_dep: Whether it is only named, so that it need not run; a step that is also needed stays needed.
+
+        Raises:
+            InvalidRequest: A config cannot be versioned, a placeholder is bound to a function, or steps depend on each
+                other in a circle.
+            Conflict: Two different versions have one output path, or two functions one name and version.
+        """
+        # Versions first: they find a cycle before anything else follows it.
+        version = self._book.version_of(step)
+        if all(reference in self.output_paths for reference in _references(version)):
+            if step not in self.output_paths:
+                self._add_one(step, version)
+        else:
+            for node in dependencies_first(
+                [step],
+                lambda node: _references(self._book.version_of(node)),
+                lambda node: node.name,
+                self.output_paths.__contains__,
+            ):
+                self._add_one(node, self._book.version_of(node))
+        if not is_pseudo_dep:
+            self._need(step)
+
+    def _need(self, step: Step) -> None:
+        """Note that a step is to run, and so is what it depends on."""
+        stack = [step]
+        while stack:
+            node = stack.pop()
+            if self.is_pseudo_dep[node]:
+                self.is_pseudo_dep[node] = False
+                stack += self.dependencies[node]
+
+    def version_of(self, step: Step) -> StepVersion:
+        """The version of a step."""
+        return self._book.version_of(step)
+
+    def canonicalize(self, step: Step) -> Step:
+        """The first step taken in that has this step's version and output path.
+
+        Raises:
+            NotFound: The step has not been taken in.
+        """
+        path = self.output_paths.get(step)
+        if path is None:
+            raise NotFound(f"step {step.name!r} is not part of this run; give it to run() or compute_version() first")
+        return self._canonical[path]
+
+    def merged_among(self, steps: Iterable[Step]) -> dict[str, list[Difference]]:
+        """`merged` of some steps."""
+        paths = [self.output_paths[step] for step in steps]
+        return {path: self.merged[path] for path in paths if path in self.merged}
+
+    def info(self, step: Step) -> ExecutorStepInfo:
+        """What is written down about a step."""
+        return ExecutorStepInfo(
+            name=step.name,
+            fn_name=function_name(step.fn),
+            config=self.configs[step],
+            description=step.description,
+            override_output_path=step.override_output_path,
+            version=self.written_version(step),
+            dependencies=[self.output_paths[dependency] for dependency in self.dependencies[step]],
+            output_path=self.output_paths[step],
+            unversioned=unversioned_part(step.config),
+            source=self._sources.of(step.fn),
+        )
+
+    def written_version(self, step: Step) -> dict[str, Any]:
+        """The version as it is written down: with dependencies by name where it would be very long."""
+        version = self.version_of(step)
+        if version.text.is_flat:
+            return version.version
+        return bounded_version(
+            version,
+            [self.version_of(dependency).hashed_name for dependency in version.dependencies],
+            [self.version_of(dependency).hashed_name for dependency in version.pseudo_dependencies],
+        )
+
+    def _add_one(self, step: Step, version: StepVersion) -> None:
+        _check_bound(step)
+        path = output_path_for(step, version, self.prefix)
+        canonical = self._canonical.setdefault(path, step)
+        if canonical is not step:
+            check_same_version(canonical, self._book.version_of(canonical), step, version, path)
+            _check_same_function(canonical, step, version)
+            self._note_merged(path, canonical, step)
+        self.output_paths[step] = path
+        self.is_pseudo_dep[step] = True
+        self.versions[step] = version.version
+        self.hashed_versions[step] = version.hash_id
+        self.dependencies[step] = [self.canonicalize(dependency) for dependency in version.dependencies]
+        self.configs[step] = instantiate_config(step.config, path, self.output_paths, self.prefix)
+
+    def _note_merged(self, path: str, first: Step, second: Step) -> None:
+        found: list[Difference] = []
+        if first.config is not second.config:
+            parts = (strict(redacted(unversioned_part(step.config))) for step in (first, second))
+            found += value_differences(*parts)
+        if first.fn is not second.fn:
+            found += source_differences({"source": self._sources.of(first.fn)}, self._sources.of(second.fn))
+        if found:
+            self.merged.setdefault(path, []).extend(found)
+
+
+def _references(version: StepVersion) -> tuple[Step, ...]:
+    return version.dependencies + version.pseudo_dependencies
+
+
+def _check_same_function(first: Step, second: Step, version: StepVersion) -> None:
+    if first.fn is None or second.fn is None or first.fn is second.fn:
+        return
+    one, other = function_name(first.fn), function_name(second.fn)
+    if one == other and _is_same_function(first.fn, second.fn):
+        return
+    what = f"different functions, {one} and {other}" if one != other else f"{one} with different values bound to it"
+    raise Conflict(
+        f"two steps {first.name!r} have one version ({describe(version)}) but {what}; give one of them another name, "
+        "or a versioned value that tells them apart"
+    )
+
+
+def _check_bound(step: Step) -> None:
+    """Refuse a function that holds a placeholder: it would get it in place of its value."""
+    fn = step.fn
+    while isinstance(fn, (RemoteCallable, StepSpecFunction, ExecutorStepFunction)):
+        fn = fn.fn if isinstance(fn, RemoteCallable) else fn.__wrapped__
+    closed = (StepSpec, StepSpecFunction, ExecutorStepFunction)
+    found = find_inside(fn, lambda item: isinstance(item, PLACEHOLDERS), closed)
+    if found is not None:
+        raise InvalidRequest(
+            f"step {step.name!r}: its function {function_name(fn)} holds {found[1]!r} at {found[0]}, where it would "
+            "neither count in the version nor be replaced by its value; give it in the step's config"
+        )
+
+
+def _is_same_function(first: Callable[..., Any], second: Callable[..., Any]) -> bool:
+    """Whether two functions of one name also hold the same; what cannot be identified counts as another."""
+    try:
+        return function_identity(first) == function_identity(second)
+    except Unidentified:
+        return False
+
+
+class VersionTexts(Mapping[Step, str]):
+    """`json.dumps(version, sort_keys=True)` of each step, made when asked for: in deep graphs they are very long."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def __getitem__(self, step: Step) -> str:
+        if step not in self._plan.output_paths:
+            raise KeyError(step)
+        return bytes(self._plan.version_of(step).text).decode()
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self._plan.output_paths)
+
+    def __len__(self) -> int:
+        return len(self._plan.output_paths)
+
+
+class StepsByVersionText(Mapping[str, Step]):
+    """The canonical step of each version text."""
+
+    def __init__(self, plan: Plan, texts: VersionTexts) -> None:
+        self._plan = plan
+        self._texts = texts
+
+    def __getitem__(self, text: str) -> Step:
+        for step in self._texts:
+            if self._plan.version_of(step).text.length == len(text) and self._texts[step] == text:
+                return self._plan.canonicalize(step)
+        raise KeyError(text)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(self._texts.values()))
+
+    def __len__(self) -> int:
+        return len({self._plan.version_of(step).digest for step in self._texts})

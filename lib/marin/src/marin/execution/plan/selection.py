@@ -1,0 +1,98 @@
+"""Which steps are meant: the wanted ones with all that they need, or those whose names match regexes."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from marin.execution.config.step import ExecutorStep
+from marin.execution.plan.plan import Plan
+from marin.execution.version.graph import reachable
+from marin.execution.version.step_version import Step
+from rigging.errors import InvalidRequest
+
+# Names that a message lists; an experiment may have thousands.
+_SHOWN_NAMES: Final = 30
+
+
+class NoSuchStep(InvalidRequest):
+    """No step has a name that was asked for."""
+
+
+def checked_steps(steps: Iterable[Step]) -> list[Step]:
+    """What an experiment was given as its steps.
+
+    Raises:
+        InvalidRequest: It is one step instead of a list, or has something that is none.
+    """
+    if isinstance(steps, ExecutorStep):
+        raise InvalidRequest(f"run(steps=...): {steps!r} is one step, not a list of them; write steps=[step]")
+    found = list(steps)
+    for step in found:
+        if not isinstance(step, ExecutorStep):
+            raise InvalidRequest(f"run(steps=...): {step!r} is a {type(step).__name__}, not an ExecutorStep")
+    return found
+
+
+def chosen_steps(plan: Plan, steps: Sequence[Step], run_only: Sequence[str] | None) -> list[Step]:
+    """The (canonical) steps to run, each after its dependencies.
+
+    Args:
+        plan: Has taken all of them in.
+        steps: The steps wanted; what they depend on comes with them.
+        run_only: Of these, only those whose name matches one of these regexes (`re.search`), with what they need.
+
+    Raises:
+        InvalidRequest: `run_only` has something that is no regex, or matches no step.
+    """
+    needed = reachable([plan.canonicalize(step) for step in steps], plan.dependencies.__getitem__)
+    if run_only is not None:
+        needed = reachable(matching_steps(needed, run_only, "run_only"), plan.dependencies.__getitem__)
+    return [step for step in plan.output_paths if step in needed]
+
+
+def matching_steps(steps: Iterable[Step], patterns: Sequence[str], option: str) -> list[Step]:
+    """The steps whose name matches one of the regexes (`re.search`).
+
+    Raises:
+        InvalidRequest: Something is no regex, or (`NoSuchStep`) nothing matches; `option` is what the message calls
+            them.
+    """
+    check_patterns(patterns, option)
+    every = list(steps)
+    found = [step for step in every if any(re.search(pattern, step.name) for pattern in patterns)]
+    if not found:
+        raise NoSuchStep(_no_such_step(sorted({step.name for step in every}), patterns, option))
+    return found
+
+
+def _no_such_step(names: Sequence[str], patterns: Sequence[str], option: str) -> str:
+    by_lower = {name.lower(): name for name in names}
+    nearest: list[str] = []
+    for pattern in patterns:
+        nearest += [name for name in names if re.search(pattern, name, re.IGNORECASE)]
+        plain = re.sub(r"[\^$\\]", "", pattern).lower()
+        nearest += [by_lower[name] for name in difflib.get_close_matches(plain, by_lower, n=3)]
+    hint = f"; did you mean {' or '.join(list(dict.fromkeys(nearest))[:3])}?" if nearest else ""
+    shown = ", ".join(names[:_SHOWN_NAMES]) or "none"
+    rest = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return f"{option}={list(patterns)}: no step has such a name{hint}; there are: {shown}{rest}"
+
+
+def check_patterns(patterns: Iterable[str], option: str) -> None:
+    """Refuse what is not a list of regexes.
+
+    Raises:
+        InvalidRequest: naming the option and the pattern.
+    """
+    if isinstance(patterns, str):
+        raise InvalidRequest(
+            f"{option}={patterns!r} is one text, not a list of regular expressions; write [{patterns!r}]"
+        )
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise InvalidRequest(f"{option}: {pattern!r} is not a regular expression: {error}") from None

@@ -1,0 +1,316 @@
+"""What a step's function is made of: its source, and what it names in its own module, each as a short text.
+
+Kept beside an output, so that a later run can say that the code which made it was another. It is no part of a version.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import functools
+import hashlib
+import inspect
+import io
+import json
+import textwrap
+import tokenize
+import types
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from marin.execution.config.array_text import CONSTANT_BYTES, array_text, is_array
+from marin.execution.config.unversioned import described, unversioned_part
+from marin.execution.jobs.remote import RemoteCallable
+from marin.execution.jobs.step_call import is_ray_function
+from marin.execution.record.redacted import redacted
+
+# Names of a module that are followed from one function; a module that is one web of functions is cut there.
+MOST_PARTS: Final = 200
+_DIGITS: Final = 16
+_SHOWN_CHARACTERS: Final = 120
+_PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
+_LASTING: Final = (tuple, frozenset)
+_CHANGING: Final = (*_LASTING, list, dict, set)
+_FUNCTIONS: Final = (types.FunctionType, type)
+_GLOBAL_READS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
+
+# Looking for a class reads its whole module.
+_class_sources: weakref.WeakKeyDictionary[type[Any], str | None] = weakref.WeakKeyDictionary()
+
+
+def function_source(fn: Callable[..., Any] | None) -> dict[str, str]:
+    """The parts of a function by name.
+
+    Of functions and classes (itself, and those of its module that it names, and so on) a digest of their source
+    without comments, docstrings, blank lines and `remote` decorators, base classes and what a table of functions holds
+    included; of plain values that it names, closes over or has bound to it, or to the object that it is or is a method
+    of, their text. What other modules hold is not followed. Empty where there is no source to be had.
+    """
+    return {} if fn is None else {**dict(_bound_values(fn)), **dict(_parts_of(fn))}
+
+
+class FunctionSources:
+    """`function_source` of the functions of one plan, each looked at once: in a notebook, what they name may change."""
+
+    def __init__(self) -> None:
+        # By identity, with the function so that nothing else gets its id: not all that can be called has a hash.
+        self._known: dict[int, tuple[Callable[..., Any] | None, dict[str, str]]] = {}
+
+    def of(self, fn: Callable[..., Any] | None) -> dict[str, str]:
+        """The parts of a function by name."""
+        known = self._known.get(id(fn))
+        if known is None:
+            known = self._known[id(fn)] = (fn, function_source(fn))
+        return dict(known[1])
+
+
+def _bound_values(fn: Any) -> Iterator[tuple[str, str]]:
+    while isinstance(fn, (functools.partial, RemoteCallable)):
+        if isinstance(fn, functools.partial):
+            for index, value in enumerate(fn.args):
+                yield f"argument {index}", _value_text(value)
+            for name, value in fn.keywords.items():
+                yield f"argument {name}", _value_text(value, name)
+            fn = fn.func
+        else:
+            fn = fn.fn
+    yield from _attribute_texts(fn.__self__ if isinstance(fn, types.MethodType) else fn)
+
+
+def _attribute_texts(owner: Any) -> Iterator[tuple[str, str]]:
+    """What an object that is called, or one of whose methods is, holds: as far as that is plain."""
+    is_function = isinstance(owner, (*_FUNCTIONS, types.BuiltinFunctionType, types.ModuleType))
+    if is_function or hasattr(owner, "__wrapped__") or is_ray_function(owner):
+        return
+    slots = [name for kind in type(owner).__mro__ for name in _slots_of(kind)]
+    held = {name: getattr(owner, name) for name in slots if hasattr(owner, name)} | getattr(owner, "__dict__", {})
+    for name, value in held.items():
+        yield from _constant_text(name, value, f"attribute {name}", may_change=name[0] != "_")
+
+
+def _slots_of(kind: type[Any]) -> Iterable[str]:
+    slots = vars(kind).get("__slots__", ())
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return [name for name in names if name not in ("__dict__", "__weakref__") and not name.startswith("__")]
+
+
+def _plain(fn: Any) -> Any:
+    """The function behind wrappers; an object that can be called stands for its class."""
+    while True:
+        if isinstance(fn, RemoteCallable):
+            fn = fn.fn
+        elif isinstance(fn, functools.partial):
+            fn = fn.func
+        elif isinstance(fn, types.MethodType):
+            fn = fn.__func__
+        elif is_ray_function(fn):
+            return getattr(getattr(fn, "remote", None), "__wrapped__", None)
+        elif not isinstance(fn, type) and hasattr(fn, "__wrapped__"):
+            fn = fn.__wrapped__
+        else:
+            return fn if isinstance(fn, (types.FunctionType, type)) else type(fn)
+
+
+def _parts_of(fn: Any) -> Iterator[tuple[str, str]]:
+    start = _plain(fn)
+    module = getattr(start, "__module__", None)
+    waiting: list[Any] = [start]
+    seen: set[int] = set()
+    while waiting and len(seen) < MOST_PARTS:
+        item = waiting.pop()
+        if item is None or id(item) in seen or getattr(item, "__module__", None) != module:
+            continue
+        seen.add(id(item))
+        digest = _source_digest(item)
+        if digest is not None:
+            yield item.__qualname__, digest
+        if isinstance(item, type):
+            waiting += item.__bases__
+        for function in _functions_of(item):
+            for name, value in _names_of(function):
+                value = value if isinstance(value, type) else _followed(value)
+                if isinstance(value, _FUNCTIONS):
+                    waiting.append(value)
+                    continue
+                may_change = name.isupper() and name[0] != "_"
+                yield from _constant_text(name, value, name, may_change)
+                if isinstance(value, _CHANGING if may_change else _LASTING):
+                    waiting += _functions_in(value)
+
+
+def _followed(value: Any) -> Any:
+    is_wrapped = isinstance(value, (functools.partial, RemoteCallable, types.MethodType)) or is_ray_function(value)
+    return _plain(value) if is_wrapped or (callable(value) and hasattr(value, "__wrapped__")) else value
+
+
+def _functions_of(item: Any) -> Iterable[types.FunctionType]:
+    if isinstance(item, types.FunctionType):
+        return [item]
+    members = (part for value in vars(item).values() for part in _parts_of_member(value))
+    found = (_followed(getattr(value, "__func__", value)) for value in members)
+    return [value for value in found if isinstance(value, types.FunctionType)]
+
+
+def _parts_of_member(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, property):
+        return value.fget, value.fset, value.fdel
+    return (value.func,) if isinstance(value, functools.cached_property) else (value,)
+
+
+def _names_of(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function reads of its module and closes over."""
+    for name in _global_names(fn.__code__):
+        if name in fn.__globals__:
+            yield name, fn.__globals__[name]
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue  # not filled yet
+
+
+@functools.lru_cache(maxsize=4096)
+def _global_names(code: types.CodeType) -> tuple[str, ...]:
+    names = [item.argval for item in dis.get_instructions(code) if item.opname in _GLOBAL_READS]
+    inner = (_global_names(item) for item in code.co_consts if isinstance(item, types.CodeType))
+    return tuple(dict.fromkeys([*names, *(name for names in inner for name in names)]))
+
+
+def _constant_text(name: str, value: Any, shown: str, may_change: bool) -> Iterator[tuple[str, str]]:
+    """The text of a value that a program is written with, if it is one, under the name `shown`.
+
+    Args:
+        may_change: Whether to take what can change (lists, dicts, sets, arrays) for one, as under a constant's name.
+    """
+    containers = _CHANGING if may_change else _LASTING
+    try:
+        if not _is_plain_value(value, containers):
+            value = _with_names(value, containers)
+            if not _is_plain_value(value, containers):
+                return
+    except RecursionError:  # it holds itself
+        return
+    yield shown, _value_text(value, name)
+
+
+def _with_names(value: Any, containers: tuple[type[Any], ...]) -> Any:
+    """A copy in which the functions, classes and arrays of a table are texts."""
+    if isinstance(value, _FUNCTIONS):
+        return described(value)
+    if is_array(value) and list in containers:
+        text = array_text(value, CONSTANT_BYTES)
+        return value if text is None else text
+    if not isinstance(value, containers):
+        followed = _followed(value)
+        return value if followed is value or not isinstance(followed, _FUNCTIONS) else described(followed)
+    if isinstance(value, dict):
+        return {key: _with_names(item, containers) for key, item in value.items()}
+    items = [_with_names(item, containers) for item in value]
+    # An array that is not told is no member of a set.
+    return frozenset(items) if isinstance(value, (set, frozenset)) else items if list in containers else tuple(items)
+
+
+def _functions_in(table: Any) -> list[Any]:
+    """The functions and classes in a table, in tables inside it, too."""
+    found: list[Any] = []
+    waiting, seen = [table], set()
+    while waiting and len(found) < MOST_PARTS:
+        item = waiting.pop()
+        if isinstance(item, _CHANGING):
+            if id(item) not in seen:
+                seen.add(id(item))
+                waiting += item.values() if isinstance(item, dict) else item
+        elif type(item) not in _PLAIN and isinstance(followed := _followed(item), _FUNCTIONS):
+            found.append(followed)
+    return found
+
+
+def _is_plain_value(value: Any, containers: tuple[type[Any], ...]) -> bool:
+    if isinstance(value, containers):
+        parts = value.values() if isinstance(value, dict) else value
+        return all(_is_plain_value(item, containers) for item in parts)
+    return type(value) in _PLAIN
+
+
+def _value_text(value: Any, name: str = "value") -> str:
+    text = json.dumps(redacted(unversioned_part({name: value})).get(name), sort_keys=True)
+    return text if len(text) <= _SHOWN_CHARACTERS else _digest(text)
+
+
+def _digest(text: str) -> str:
+    return f"source {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:_DIGITS]}"
+
+
+def _source_digest(item: Any) -> str | None:
+    if isinstance(item, types.FunctionType):
+        text = _code_source(item.__code__, item.__code__.co_filename)
+    else:
+        text = _class_source(item)
+    return None if text is None else _digest(text)
+
+
+@functools.lru_cache(maxsize=4096)
+def _code_source(code: types.CodeType, filename: str) -> str | None:
+    del filename  # equal code of two notebook cells may differ in its source (defaults), and then in this only
+    try:
+        if code.co_name == "<lambda>":
+            return _lambda_source(code)
+        return _bare(inspect.getsource(code))
+    except (OSError, TypeError, SyntaxError, tokenize.TokenError, IndentationError):
+        return None
+
+
+def _class_source(kind: type[Any]) -> str | None:
+    if kind not in _class_sources:
+        try:
+            _class_sources[kind] = _bare(inspect.getsource(kind))
+        except (OSError, TypeError, SyntaxError, tokenize.TokenError, IndentationError):
+            _class_sources[kind] = None
+    return _class_sources[kind]
+
+
+def _lambda_source(code: types.CodeType) -> str:
+    """The lambdas on the line of this one: what else stands there (a config, say) is not its source."""
+    lines, _ = inspect.findsource(code)
+    found = [node for node in _lambdas("".join(lines)) if node[0] == code.co_firstlineno]
+    return "\n".join(text for _, text in found)
+
+
+@functools.lru_cache(maxsize=32)
+def _lambdas(source: str) -> list[tuple[int, str]]:
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Lambda)]
+    return [(node.lineno, ast.get_source_segment(source, node) or "") for node in nodes]
+
+
+def _bare(source: str) -> str:
+    """Source without what does not change what it does: comments, docstrings, blank lines, `remote` decorators."""
+    text = textwrap.dedent(source)
+    lines = text.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    for first, last in _ignored_lines(ast.parse(text)):
+        lines[first - 1 : last] = [""] * (last - first + 1)
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+def _ignored_lines(tree: ast.Module) -> Iterator[tuple[int, int]]:
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        first = node.body[0]
+        is_docstring = isinstance(first, ast.Expr) and isinstance(getattr(first.value, "value", None), str)
+        # One on the line of its `def` is left: it cannot be cut out with the line.
+        if is_docstring and first.lineno > node.lineno:
+            yield first.lineno, first.end_lineno or first.lineno
+        for decorator in node.decorator_list:
+            if _is_remote(decorator):
+                yield decorator.lineno, decorator.end_lineno or decorator.lineno
+
+
+def _is_remote(decorator: ast.expr) -> bool:
+    target = decorator.func if isinstance(decorator, ast.Call) else decorator
+    name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+    return name == "remote"

@@ -1,0 +1,190 @@
+"""What is written down about steps and runs, for people and tools that read the storage later."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import getpass
+import hashlib
+import inspect
+import os
+import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from marin.execution.config.walk import dataclass_field_names
+from marin.execution.record.redacted import redacted
+from marin.execution.version.canonical import canonical_text, indented_text, to_bytes
+from marin.execution.version.step_version import StepVersion
+from rigging.printable import text_of
+
+STEP_INFO_FILE = ".executor_info"
+
+_PLAIN_TYPES = frozenset({bool, int, float, str, type(None)})
+
+# Modules whose frames lie between a script and the executor.
+_OWN_MODULES = ("marin", "draccus")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorStepInfo:
+    """One step as it was run.
+
+    Attributes:
+        name: The step's name.
+        fn_name: Its function, `module.qualified_name`.
+        config: Its config as the function sees it.
+        description: For people; not written to the step's own file.
+        override_output_path: The fixed output path, if any.
+        version: The step's version; dependencies as `{name}-{hash}` where writing them out would be very long.
+        dependencies: Output paths of the steps it waited for, one per reference.
+        output_path: Where its output is.
+        unversioned: What its config holds beside versioned values and inputs (`unversioned_part`).
+        source: What its function is made of (`function_source`).
+    """
+
+    name: str
+    fn_name: str
+    config: Any
+    description: str | None
+    override_output_path: str | None
+    version: dict[str, Any]
+    dependencies: list[str]
+    output_path: str
+    unversioned: dict[str, Any] = field(default_factory=dict)
+    source: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of `.executor_info`, without secrets in what is not versioned."""
+        return self.content(self.identity())
+
+    def content(self, identity: dict[str, Any]) -> dict[str, Any]:
+        """The content of `.executor_info`, when `identity()` has been asked for already."""
+        config, unversioned = redacted(identity["config"]), redacted(self.unversioned)
+        return {**identity, "config": config, "unversioned": unversioned, "source": self.source}
+
+    def identity(self) -> dict[str, Any]:
+        """The keys that the name of a run's file follows from: all that earlier releases wrote, as they wrote it."""
+        return {
+            "name": self.name,
+            "fn_name": self.fn_name,
+            "config": plain(self.config),
+            "override_output_path": self.override_output_path,
+            "version": self.version,
+            "dependencies": self.dependencies,
+            "output_path": self.output_path,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorInfo:
+    """One run: who ran which steps from where."""
+
+    worker_id: str
+    git_commit: str | None
+    caller_path: str
+    created_date: str
+    user: str
+    prefix: str
+    description: str | None
+    steps: list[ExecutorStepInfo]
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of the run's info file."""
+        return {**self._head(), "steps": [step.to_json() for step in self.steps]}
+
+    def to_bytes(self, steps: Sequence[StepText]) -> bytes:
+        """The text of the run's info file, from those of its steps, which are large and there already."""
+        head = indented_text(self._head(), "\n").removesuffix("\n}")
+        texts = ",\n    ".join(step.indented.decode().replace("\n", "\n    ") for step in steps)
+        return f'{head},\n  "steps": {f"[{chr(10)}    {texts}{chr(10)}  ]" if steps else "[]"}\n}}'.encode()
+
+    def file_name(self, steps: Sequence[StepText]) -> str:
+        """`{script name}-{6 hex}.json`; the digits follow from the steps alone."""
+        text = "[" + ", ".join(step.canonical for step in steps) + "]"
+        digest = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+        return f"{pathlib.PurePath(self.caller_path).stem}-{digest[:6]}.json"
+
+    def _head(self) -> dict[str, Any]:
+        return {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name != "steps"}
+
+
+@dataclass(frozen=True, slots=True)
+class StepText:
+    """The JSON texts of one step's info.
+
+    Attributes:
+        indented: The content of its `.executor_info`.
+        canonical: Of its identity alone, with sorted keys, in one line.
+    """
+
+    indented: bytes
+    canonical: str
+
+    @classmethod
+    def of(cls, info: ExecutorStepInfo) -> StepText:
+        """Make both texts."""
+        identity = info.identity()
+        return cls(to_bytes(info.content(identity)), canonical_text(identity))
+
+
+def bounded_version(version: StepVersion, hashed_names: list[str], pseudo_hashed_names: list[str]) -> dict[str, Any]:
+    """A version with its dependencies by name and hash."""
+    short = {**version.version, "dependencies": hashed_names}
+    if pseudo_hashed_names:
+        short["pseudo_dependencies"] = pseudo_hashed_names
+    return short
+
+
+def plain(value: Any) -> Any:
+    """A JSON form of any config, for reading: what has none becomes its text."""
+    kind = type(value)
+    if kind in _PLAIN_TYPES:
+        return value
+    if isinstance(value, enum.Enum):
+        return plain(value.value)
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if dataclasses.is_dataclass(kind):
+        fields = {name: getattr(value, name, None) for name in dataclass_field_names(kind)}
+        return {name: item if type(item) in _PLAIN_TYPES else plain(item) for name, item in fields.items()}
+    if isinstance(value, dict):
+        return {_key(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((plain(item) for item in value), key=repr)
+    if isinstance(value, datetime.timedelta):
+        return {"days": value.days, "seconds": value.seconds, "microseconds": value.microseconds}
+    return text_of(value)
+
+
+def _key(key: Any) -> Any:
+    plain_key = key.value if isinstance(key, enum.Enum) else key
+    return plain_key if plain_key is None or isinstance(plain_key, (str, int, float)) else text_of(plain_key)
+
+
+def caller_path() -> str:
+    """The file of the code that called the executor; `<stdin>`-like names as they are."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] not in _OWN_MODULES:
+            return frame.f_code.co_filename
+        frame = frame.f_back
+    return "<unknown>"
+
+
+def user_name() -> str:
+    """The user's name; `uid-{number}` for an id without one."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
+
+
+def now_text() -> str:
+    """The local time with its offset, ISO 8601."""
+    return datetime.datetime.now().astimezone().isoformat()

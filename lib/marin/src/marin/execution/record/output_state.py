@@ -1,0 +1,202 @@
+"""How outputs stand before a run: their statuses and what was written down about them, in few requests.
+
+A listing tells what a small file says by its hash, so that most files need not be read.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from marin.execution.lease.status_words import (
+    STATUS_DEP_FAILED,
+    STATUS_FAILED,
+    STATUS_FILE,
+    STATUS_RUNNING,
+    STATUS_SUCCESS,
+    parse_status,
+    status_path,
+)
+from marin.execution.record.info import STEP_INFO_FILE
+from rigging.filesystem import local_path, read_bytes_or_none, url_scheme, url_to_fs
+
+T = TypeVar("T")
+
+# Requests in flight while files are read one by one from an object store.
+_READERS = 64
+_PAGE = 1000
+# A listing of a directory is worth its pages while they are fewer than what it saves, and never more than this.
+_MOST_PAGES = 16
+_STEPS_PER_PAGE = 50
+
+_COMMON_PREFIX = ".executor_"
+# One read of this size brings most files; a far larger one would cost more in memory than in time.
+_CHUNK_BYTES = 1 << 14
+
+
+def md5_of(content: bytes) -> str:
+    """The MD5 of a file's content, as `Standing.info_md5` has it."""
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+
+_WORDS = {md5_of(word.encode()): word for word in (STATUS_SUCCESS, STATUS_FAILED, STATUS_RUNNING, STATUS_DEP_FAILED)}
+
+INFO_UNKNOWN = "?"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is at an output path.
+
+    Attributes:
+        status: The status, None when there is none.
+        info_md5: MD5 of `.executor_info`, 32 hex digits; None when there is none, `INFO_UNKNOWN` when not asked.
+    """
+
+    status: str | None
+    info_md5: str | None
+
+
+NOTHING = Standing(None, None)
+Standings = dict[str, Standing]
+
+
+def read_standings(output_paths: Sequence[str]) -> Standings:
+    """How many outputs stand.
+
+    Local files are read one by one. On GCS, outputs in one directory are listed together as long as that takes few
+    pages; the rest, and those on S3, are listed one by one in parallel; other stores have only their statuses read.
+    """
+    standings: Standings = {}
+    remote: list[str] = []
+    for path in output_paths:
+        # Most paths are plain ones; asking what they are costs more than to read the file.
+        local = path if path.startswith("/") else local_path(path)
+        if local is None:
+            remote.append(path)
+        else:
+            standings[path] = _read_local(local)
+    if remote:
+        standings.update(_read_remote(remote))
+    return standings
+
+
+def read_infos(output_paths: Sequence[str]) -> dict[str, bytes | None]:
+    """The content of many `.executor_info` files."""
+    return _in_parallel(lambda path: read_bytes_or_none(os.path.join(path, STEP_INFO_FILE)), output_paths)
+
+
+def _read_local(path: str) -> Standing:
+    content = _read_file(f"{path}/{STATUS_FILE}")
+    if content is None:
+        return NOTHING
+    status = STATUS_SUCCESS if content == b"SUCCESS" else parse_status(content)
+    info = _read_file(f"{path}/{STEP_INFO_FILE}")
+    return Standing(status, None if info is None else md5_of(info))
+
+
+def _read_file(path: str) -> bytes | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        content = os.read(descriptor, _CHUNK_BYTES)
+        if len(content) == _CHUNK_BYTES:
+            while chunk := os.read(descriptor, _CHUNK_BYTES):
+                content += chunk
+        return content
+    finally:
+        os.close(descriptor)
+
+
+def _read_remote(paths: Sequence[str]) -> Standings:
+    groups: dict[str, list[str]] = {}
+    for path in paths:
+        if url_scheme(path) in ("gs", "gcs"):
+            groups.setdefault(path.rpartition("/")[0], []).append(path)
+    standings: Standings = {}
+    for parent, members in groups.items():
+        standings.update(_list_gcs(parent, members))
+    rest = [path for path in paths if path not in standings]
+    standings.update(_in_parallel(_look_at_one, rest))
+    return standings
+
+
+def _in_parallel(look: Callable[[str], T], paths: Sequence[str]) -> dict[str, T]:
+    if len(paths) < 2 or all(local_path(path) is not None for path in paths):
+        return {path: look(path) for path in paths}
+    with ThreadPoolExecutor(min(_READERS, len(paths)), thread_name_prefix="step-standing") as pool:
+        return dict(zip(paths, pool.map(look, paths), strict=True))
+
+
+def _look_at_one(path: str) -> Standing:
+    scheme = url_scheme(path)
+    if scheme in ("gs", "gcs"):
+        return _list_gcs(path.rpartition("/")[0], [path])[path]
+    if scheme in ("s3", "s3a"):
+        fs, directory = url_to_fs(path)
+        found = fs.find(directory, prefix=_COMMON_PREFIX, detail=True)
+        hashes = {name: str(entry.get("ETag", "")).strip('"') for name, entry in found.items()}
+        return _standing(path, directory, hashes)
+    status = parse_status(read_bytes_or_none(status_path(path)))
+    return Standing(status, INFO_UNKNOWN)
+
+
+def _list_gcs(parent: str, members: Sequence[str]) -> Standings:
+    """What one listing tells about output paths in a directory: about all of them when there is only one."""
+    fs, directory = url_to_fs(parent)
+    bucket, _, key = directory.partition("/")
+    names = [path.rpartition("/")[2] for path in members]
+    common = _common_beginning(names) if len(names) > 1 else f"{names[0]}/{_COMMON_PREFIX}"
+    limit = _PAGE * min(_MOST_PAGES, max(1, len(members) // _STEPS_PER_PAGE))
+    # Asked of the bucket: about a directory with nothing in it gcsfs asks twice.
+    entries: list[Mapping[str, Any]] = fs.ls(
+        bucket, detail=True, refresh=True, prefix=f"{key}/{common}" if key else common, delimiter="", max_results=limit
+    )
+    hashes = {str(entry["name"]): _hex(entry.get("md5Hash")) for entry in entries}
+    # Listings are in the order of names: what comes after the last of a cut one is not known.
+    last = max(hashes) if len(entries) >= limit else None
+    standings: Standings = {}
+    for path, name in zip(members, names, strict=True):
+        output = f"{directory.rstrip('/')}/{name}"
+        if last is None or len(members) == 1 or f"{output}/{STATUS_FILE}~" < last:
+            standings[path] = _standing(path, output, hashes)
+    return standings
+
+
+def _common_beginning(names: Sequence[str]) -> str:
+    first, last = min(names), max(names)
+    length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return first[:length]
+
+
+def _hex(md5_hash: Any) -> str:
+    return base64.b64decode(md5_hash).hex() if isinstance(md5_hash, str) else ""
+
+
+def _standing(path: str, output: str, hashes: Mapping[str, str]) -> Standing:
+    """How an output stands, from the hashes of its files; a status that is none of the plain words is read."""
+    status_hash = hashes.get(f"{output}/{STATUS_FILE}")
+    info_md5 = hashes.get(f"{output}/{STEP_INFO_FILE}")
+    if status_hash is None:
+        return Standing(None, info_md5)
+    status = _WORDS.get(status_hash) or parse_status(read_bytes_or_none(status_path(path)))
+    return Standing(status, info_md5 or (INFO_UNKNOWN if info_md5 == "" else None))
+
+
+def statuses_of(standings: Mapping[str, Standing]) -> dict[str, str | None]:
+    """The statuses alone."""
+    return {path: standing.status for path, standing in standings.items()}
+
+
+def read_statuses(output_paths: Iterable[str]) -> dict[str, str | None]:
+    """The status of many output paths, in few requests."""
+    paths = list(output_paths)
+    standings = read_standings(paths)
+    return {path: standings[path].status for path in paths}

@@ -1,0 +1,134 @@
+"""What made an output that is there, beside its version: whether a step of this run would be made of the same."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from marin.execution.record.info import ExecutorStepInfo
+from marin.execution.record.output_state import read_infos
+from marin.execution.record.redacted import redacted
+from marin.execution.version.canonical import strict as strict_json
+from marin.execution.version.differences import Difference, value_differences
+from rigging.errors import Conflict
+
+logger = logging.getLogger(__name__)
+
+_SHOWN_STEPS = 20
+_SHOWN_DIFFERENCES = 10
+
+
+def parse_info(content: bytes | None) -> dict[str, Any] | None:
+    """A stored `.executor_info`; None for one that is missing, cut short by an older writer, or no such file."""
+    try:
+        info = None if content is None else json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return info if isinstance(info, dict) else None
+
+
+def provenance_differences(there: Mapping[str, Any], info: ExecutorStepInfo) -> list[Difference]:
+    """What differs between what made an output and a step of equal version: unversioned values and the code.
+
+    Args:
+        there: The `.executor_info` of the output. What a release did not record is not compared.
+        info: The step as it would be run now.
+    """
+    found: list[Difference] = []
+    old = there.get("unversioned")
+    if isinstance(old, dict):
+        found += value_differences(strict_json(old), strict_json(redacted(info.unversioned)))
+    return found + source_differences(there, info.source)
+
+
+def source_differences(there: Mapping[str, Any], now: Mapping[str, str]) -> list[Difference]:
+    """What differs between the code that made an output and a function's parts (`function_source`)."""
+    old = there.get("source")
+    if not isinstance(old, dict) or not old or not now:
+        return []
+    return [_of_source(name, old, now) for name in _changed(old, now)]
+
+
+def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    return [name for name in dict.fromkeys([*new, *old]) if old.get(name) != new.get(name)]
+
+
+def _of_source(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Difference:
+    before, after = old.get(name), new.get(name)
+    is_code = str(before if before is not None else after).startswith("source ")
+    if not is_code:
+        return Difference(name, before, after)
+    return Difference(
+        f"source of {name}",
+        None if before is None else str(before).removeprefix("source "),
+        None if after is None else str(after).removeprefix("source "),
+    )
+
+
+def compared(output_path: str, info: ExecutorStepInfo, strict: bool) -> list[Difference]:
+    """`provenance_differences` of an output that another run has made meanwhile.
+
+    Raises:
+        Conflict: There are some, and `strict` is on.
+    """
+    there = parse_info(read_infos([output_path])[output_path])
+    found = [] if there is None else provenance_differences(there, info)
+    if strict:
+        refuse_differences({output_path: found})
+    return found
+
+
+def in_words(found: Sequence[Difference]) -> str:
+    """Differences in one line: `k: 10 -> 99; source of train: 0a1b -> 2c3d`."""
+    return "; ".join(str(difference) for difference in found)
+
+
+def tell_merged(merged: Mapping[str, Sequence[Difference]], strict: bool) -> None:
+    """Say which outputs several steps of a run would make, though not of the same: only the first of them runs.
+
+    Args:
+        merged: What they differ in, by output path.
+        strict: Whether that is an error.
+
+    Raises:
+        Conflict: `strict` is on, and there are some; nothing has run.
+    """
+    lines = [
+        f"{path}: several steps of this run have this version but differ in what does not count ({_begin(found)}), "
+        "so only the first of them is run; version what counts (versioned()), or give them other names"
+        for path, found in merged.items()
+    ]
+    if strict and lines:
+        raise Conflict("strict: nothing has run: " + "\n".join(lines[:_SHOWN_STEPS]))
+    for line in lines[:_SHOWN_STEPS]:
+        logger.warning("%s", line)
+
+
+def _begin(found: Sequence[Difference]) -> str:
+    """The first of them in words: each of a sweep's thousand points may differ from the one that is run."""
+    rest = len(found) - _SHOWN_DIFFERENCES
+    return in_words(found[:_SHOWN_DIFFERENCES]) + (f"; and {rest} more" if rest > 0 else "")
+
+
+def refuse_differences(found: Mapping[str, Sequence[Difference]]) -> None:
+    """Refuse to take outputs for what was made otherwise.
+
+    Args:
+        found: What differs, by output path.
+
+    Raises:
+        Conflict: Naming them, and what to do.
+    """
+    differing = {path: differences for path, differences in found.items() if differences}
+    if not differing:
+        return
+    lines = [f"  {path}: {in_words(differences)}" for path, differences in list(differing.items())[:_SHOWN_STEPS]]
+    if len(differing) > _SHOWN_STEPS:
+        lines.append(f"  and {len(differing) - _SHOWN_STEPS} more; --explain lists all")
+    raise Conflict(
+        f"strict: {len(differing)} output(s) that are there were made otherwise than this run would make them:\n"
+        + "\n".join(lines)
+        + "\nNothing of them has run. Version what counts (versioned()), delete the outputs, or run without strict"
+    )

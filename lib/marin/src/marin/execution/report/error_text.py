@@ -1,0 +1,152 @@
+"""Errors for people: a step's failure by the frames of its own code, once; all frames with `-v`."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import os
+import re
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Final
+
+import rigging
+from rigging.errors import JobFailed
+from rigging.printable import printable
+
+logger = logging.getLogger(__name__)
+
+_EXECUTION: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# What lies between a run and a step's function, beside the executor itself.
+_LIBRARIES: Final = ("fray", "iris")
+_CARRIERS: Final = (
+    os.path.dirname(os.path.abspath(rigging.__file__ or __file__)) + os.sep,
+    os.path.dirname(os.path.abspath(concurrent.futures.__file__)) + os.sep,
+    os.path.abspath(threading.__file__),
+)
+# The same in another process, whose packages may lie elsewhere.
+_OURS_ELSEWHERE: Final = re.compile(
+    r"/(?:src|site-packages)/(?:fray|iris|rigging|ray|marin/execution)/|/concurrent/futures/[^/]+$|/threading\.py$"
+)
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_FRAME: Final = re.compile(r'  File "(?P<file>[^"]+)", line \d+')
+
+
+def log_failure(name: str, output_path: str, error: BaseException) -> None:
+    """Log why a step failed: with the frames of its own code, or with all of them when debug messages are logged."""
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.error("step %s failed -> %s", name, output_path, exc_info=error)
+    else:
+        logger.error("step %s failed -> %s\n%s", name, output_path, own_traceback(error))
+
+
+def own_traceback(error: BaseException) -> str:
+    """The traceback of an error without the frames of the executor that led to the code which failed.
+
+    What that code called is shown to its end. Errors that have no other frames than the executor's keep them. Of an
+    error in a step's job it is the traceback there, or what the failure of the job says.
+    """
+    there = _text_of_its_process(error)
+    if there is not None:
+        text, left_out = _without_ours(there)
+        left_out += len(traceback.extract_tb(error.__traceback__))
+        said = traceback.format_exception_only(error)[0].strip()
+        text = text.rstrip("\n") if said in text else f"{text.rstrip()}\n{said}"
+    elif isinstance(error, JobFailed) and _was_only_waited_for(error):
+        text = "".join(traceback.format_exception_only(error)).rstrip("\n")
+        left_out = len(traceback.extract_tb(error.__traceback__))
+    else:
+        told = traceback.TracebackException.from_exception(error)
+        left_out = _leave_out(told)
+        text = "".join(told.format()).rstrip("\n")
+    return f"{text}\n({left_out} frames of the executor left out; -v shows them)" if left_out else text
+
+
+def _text_of_its_process(error: BaseException) -> str | None:
+    """The traceback of an error that came from another process, where it was only waited for by the executor."""
+    for link in _causes(error):
+        text = getattr(link, "text", None)
+        if type(link).__name__ == "RemoteTraceback" and isinstance(text, str):  # fray's, which need not be there
+            return text
+        if not _has_our_frames_only(link):
+            return None
+    return None
+
+
+def _was_only_waited_for(error: BaseException) -> bool:
+    return all(map(_has_our_frames_only, _causes(error)))
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__
+
+
+def _has_our_frames_only(error: BaseException) -> bool:
+    return all(_is_ours(frame.filename) for frame in traceback.extract_tb(error.__traceback__))
+
+
+def _without_ours(text: str) -> tuple[str, int]:
+    """A traceback as text without the frames that led to the code which failed, and how many these were."""
+    kept: list[str] = []
+    leading: list[str] | None = None  # of the traceback that is being read, until a frame is another's
+    left_out = count = 0
+    for line in text.splitlines():
+        frame = _FRAME.match(line)
+        if line == _TRACEBACK:
+            leading, count = [], 0
+            kept.append(line)
+        elif leading is None or (frame is None and line.startswith(" ")):
+            (kept if leading is None else leading).append(line)
+        elif frame is not None and _is_ours_elsewhere(frame["file"]):
+            leading.append(line)
+            count += 1
+        else:
+            if frame is None:  # no other frames: they stay
+                kept += leading
+            else:
+                left_out += count
+            leading = None
+            kept.append(line)
+    return "\n".join(kept + (leading or [])), left_out
+
+
+def _is_ours_elsewhere(filename: str) -> bool:
+    return _is_ours(filename) or _OURS_ELSEWHERE.search(filename) is not None
+
+
+def _leave_out(told: traceback.TracebackException | None) -> int:
+    if told is None:
+        return 0
+    first = next((index for index, frame in enumerate(told.stack) if not _is_ours(frame.filename)), 0)
+    del told.stack[:first]
+    # Errors may lead back to each other; what is told of them never does.
+    parts = [told.__cause__, told.__context__, *(told.exceptions or ())]
+    return first + sum(map(_leave_out, parts))
+
+
+def _is_ours(filename: str) -> bool:
+    path = os.path.abspath(filename)
+    if path.startswith((_EXECUTION, *_CARRIERS)):
+        return True
+    loaded = (getattr(sys.modules.get(name), "__file__", None) for name in _LIBRARIES)
+    return any(file is not None and path.startswith(os.path.dirname(os.path.abspath(file)) + os.sep) for file in loaded)
+
+
+def end_without_traceback(error: BaseException) -> None:
+    """Let the process, if it ends by this error, say it in words: where it came from has been logged, or is no help."""
+    before = sys.excepthook
+
+    def tell(kind: type[BaseException], raised: BaseException, frames: TracebackType | None) -> None:
+        if raised is error:
+            print(printable(f"{kind.__qualname__}: {raised}"), file=sys.stderr)
+        else:
+            before(kind, raised, frames)
+
+    sys.excepthook = tell

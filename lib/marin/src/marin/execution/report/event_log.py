@@ -1,0 +1,163 @@
+"""A run's events as a file of JSON lines, next to the run's info file: for programs that follow or study runs.
+
+`{info file without .json}-{time}-{process id}.events.jsonl`; one object a line, with `event` (`run_started`,
+`step_queued`, `step_job_queued`, `step_started`, `step_ended`, `run_ended`) and the fields of that event in
+`marin.execution.report.events`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import os
+import threading
+import time
+from queue import Empty, SimpleQueue
+
+from marin.execution.report.events import (
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    StepEnded,
+    StepJobQueued,
+    StepQueued,
+    StepStarted,
+)
+from rigging.errors import MarinError
+from rigging.filesystem import local_path, write_bytes_atomic
+
+logger = logging.getLogger(__name__)
+
+# An object store has no append: the whole file is written again, so not for every event.
+UPLOAD_SECONDS = 30.0
+
+# On a local disk, how long events are gathered before they are written.
+_GATHER_SECONDS = 0.02
+
+_quoted = json.encoder.encode_basestring_ascii
+
+_NAMES: dict[type[object], str] = {
+    RunStarted: "run_started",
+    StepQueued: "step_queued",
+    StepJobQueued: "step_job_queued",
+    StepStarted: "step_started",
+    StepEnded: "step_ended",
+    RunEnded: "run_ended",
+}
+
+
+def event_line(event: RunEvent) -> str:
+    """One event as a line of JSON, without the newline."""
+    # Experiments have thousands of steps that only are queued and end: their lines are put together by hand.
+    if isinstance(event, (StepQueued, StepStarted, StepEnded)):
+        name = _NAMES[type(event)]
+        step = f'"name": {_quoted(event.name)}, "path": {_quoted(event.path)}'
+        line = f'{{"event": "{name}", "time": {event.time!r}, {step}'
+        if not isinstance(event, StepEnded):
+            return line + "}"
+        error, log = _quoted_or_null(event.error), _quoted_or_null(event.log)
+        queued = f'"queued_seconds": {event.queued_seconds!r}, '
+        differences = json.dumps(event.differences) if event.differences else "[]"
+        end = f'"status": "{event.status}", "seconds": {event.seconds!r}, {queued}"error": {error}, "log": {log}'
+        return f'{line}, {end}, "differences": {differences}}}'
+    fields = {name: getattr(event, name) for name in type(event).__slots__}
+    return json.dumps({"event": _NAMES[type(event)], **fields})
+
+
+def _quoted_or_null(text: str | None) -> str:
+    return "null" if text is None else _quoted(text)
+
+
+def event_log_path(info_path: str, started: float, process_id: int) -> str:
+    """The event log of one run, beside its info file; runs of equal steps have one info file, but logs of their own."""
+    stem = info_path.removesuffix(".json")
+    when = datetime.datetime.fromtimestamp(started, datetime.UTC)
+    return f"{stem}-{when:%Y%m%dT%H%M%S}.{when.microsecond:06d}Z-{process_id}.events.jsonl"
+
+
+class EventLog:
+    """Writes a run's events to its event log; a run without an info file has none.
+
+    On a local disk each event is there within moments; on an object store the file is complete at the run's end, and
+    at most `upload_seconds` behind before that. What cannot be written is reported once, and the run goes on.
+
+    Args:
+        upload_seconds: The least time between two uploads.
+
+    Attributes:
+        path: The file; None before the run has started.
+    """
+
+    def __init__(self, upload_seconds: float = UPLOAD_SECONDS) -> None:
+        self.path: str | None = None
+        self._upload_seconds = upload_seconds
+        self._events: SimpleQueue[RunEvent] = SimpleQueue()
+        self._ended = threading.Event()
+        self._writer: threading.Thread | None = None
+
+    def on_event(self, event: RunEvent) -> None:
+        """Take an event to be written by a thread of its own; the run's end waits until all are written."""
+        if isinstance(event, RunStarted) and event.info_path is not None:
+            self.path = event_log_path(event.info_path, event.time, os.getpid())
+            self._ended.clear()
+            self._writer = threading.Thread(target=self._write, args=(self.path,), name="marin-event-log", daemon=True)
+            self._writer.start()
+        if self._writer is None:
+            return
+        self._events.put(event)
+        if isinstance(event, RunEnded):
+            self._ended.set()
+            self._writer.join()
+            self._writer = None
+
+    def _write(self, path: str) -> None:
+        try:
+            local = local_path(path)
+            if local is not None:
+                self._append_to(local)
+            else:
+                self._upload_to(path)
+        # Storage libraries raise in words of their own; the run is not to end because of its log.
+        except Exception as error:
+            logger.warning("the event log %s cannot be written: %s", path, error)
+
+    def _append_to(self, path: str) -> None:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with open(path, "a", encoding="utf-8") as file:
+            ended = False
+            while not ended:
+                lines, ended = self._next_lines(None)
+                file.write("".join(lines))
+                file.flush()
+
+    def _upload_to(self, path: str) -> None:
+        written: list[str] = []
+        due = time.monotonic() + self._upload_seconds
+        ended = False
+        while not ended:
+            lines, ended = self._next_lines(max(0.0, due - time.monotonic()))
+            written += lines
+            if ended or time.monotonic() >= due:
+                try:
+                    write_bytes_atomic(path, "".join(written).encode())
+                except (OSError, MarinError) as error:
+                    if ended:
+                        raise
+                    logger.warning("the event log %s could not be written, trying again: %s", path, error)
+                due = time.monotonic() + self._upload_seconds
+
+    def _next_lines(self, timeout: float | None) -> tuple[list[str], bool]:
+        """The lines of the events that are there, waiting for the first; and whether the run has ended."""
+        lines: list[str] = []
+        try:
+            event = self._events.get(timeout=timeout)
+            # To wake up for each event would cost a run of many short steps more than the events themselves.
+            self._ended.wait(_GATHER_SECONDS)
+            while True:
+                lines.append(event_line(event) + "\n")
+                if isinstance(event, RunEnded):
+                    return lines, True
+                event = self._events.get_nowait()
+        except Empty:
+            return lines, False

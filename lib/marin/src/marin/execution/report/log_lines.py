@@ -1,0 +1,104 @@
+"""A run as plain log lines: for files, CI, and jobs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+
+from marin.execution.report.events import (
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    StepEnd,
+    StepEnded,
+    StepJobQueued,
+    StepQueued,
+    StepStarted,
+)
+
+logger = logging.getLogger(__name__)
+
+
+# In a larger run, steps whose output was there are only counted: a line for each would bury what is new.
+MOST_CACHED_LINES = 50
+
+
+class LogLines:
+    """Writes a log line for each thing that happens: what starts, what ends and how, and where each output is."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._ended = dict.fromkeys(StepEnd, 0)
+        self._names_cached = True
+        self._differing = 0
+
+    def on_event(self, event: RunEvent) -> None:
+        """Log an event; that a step is queued is not news."""
+        match event:
+            case StepQueued():
+                pass
+            case StepEnded(status=status):
+                with self._guard:
+                    self._ended[status] += 1
+                    differing = self._differing = self._differing + bool(event.differences)
+                if event.differences:
+                    _warn_of_differences(event, differing)
+                    return
+                if status is StepEnd.CACHED and not self._names_cached:
+                    return
+                level = logging.INFO if status in (StepEnd.CACHED, StepEnd.SUCCEEDED) else logging.ERROR
+                logger.log(level, "step %s", end_words(event))
+            case StepJobQueued(name=name, path=path, reason=reason):
+                logger.info("step %s: %s -> %s", name, queue_words(reason), path)
+            case StepStarted(name=name, path=path):
+                logger.info("step %s: running -> %s", name, path)
+            case RunStarted(steps=steps, info_path=info_path):
+                self._ended = dict.fromkeys(StepEnd, 0)
+                self._differing = 0
+                self._names_cached = steps is not None and steps <= MOST_CACHED_LINES
+                count = "steps as they come" if steps is None else f"{steps} step(s)"
+                logger.info("run: %s%s", count, f", info at {info_path}" if info_path else "")
+            case RunEnded(error=None, seconds=seconds):
+                logger.info("run: %s, in %.1f s", count_words(self._ended), seconds)
+            case RunEnded(error=error, seconds=seconds):
+                logger.error("run: %s, ended by %s after %.1f s", count_words(self._ended), error, seconds)
+
+
+def _warn_of_differences(event: StepEnded, count: int) -> None:
+    if count <= MOST_CACHED_LINES:
+        logger.warning("step %s", end_words(event))
+    elif count == MOST_CACHED_LINES + 1:
+        logger.warning("more outputs were made with other unversioned values or code; --explain lists all")
+
+
+def count_words(ended: Mapping[StepEnd, int]) -> str:
+    """How many steps ended in each way: `3 done, 2 cached, 1 failed`."""
+    failed = ended[StepEnd.FAILED] + ended[StepEnd.LOST]
+    words = [f"{ended[StepEnd.SUCCEEDED]} done", f"{ended[StepEnd.CACHED]} cached", f"{failed} failed"]
+    if ended[StepEnd.DEP_FAILED]:
+        words.append(f"{ended[StepEnd.DEP_FAILED]} not run")
+    return ", ".join(words)
+
+
+def queue_words(reason: str) -> str:
+    """That a step's job waits, and why."""
+    return f"queued: {reason}" if reason else "queued"
+
+
+def end_words(event: StepEnded) -> str:
+    """How a step ended, in a line for people: `stats: done in 1.20 s -> /prefix/stats-0a1b2c`."""
+    log = f" (log: {event.log})" if event.log else ""
+    match event.status:
+        case StepEnd.CACHED:
+            made = f" (made with other values or code: {'; '.join(event.differences)})" if event.differences else ""
+            return f"{event.name}: already done -> {event.path}{made}"
+        case StepEnd.SUCCEEDED:
+            queued = f" ({event.queued_seconds:.2f} s queued before)" if event.queued_seconds else ""
+            return f"{event.name}: done in {event.seconds:.2f} s{queued} -> {event.path}"
+        case StepEnd.DEP_FAILED:
+            return f"{event.name}: not run, because a dependency failed -> {event.path}: {event.error}"
+        case StepEnd.LOST:
+            return f"{event.name}: lost its lease, so its work does not count -> {event.path}: {event.error}{log}"
+        case StepEnd.FAILED:
+            return f"{event.name}: failed -> {event.path}: {event.error}{log}"

@@ -1,0 +1,34 @@
+"""Running what a config refers to, outside of any experiment: for notebooks and for code inside a step."""
+
+from __future__ import annotations
+
+import os
+from typing import TypeVar
+
+from marin.execution.config.instantiate import instantiate_config
+from marin.execution.config.prefix import prefix_or_default
+from marin.execution.config.walk import collect_dependencies_and_version
+from marin.execution.run.pipeline import Executor
+
+T = TypeVar("T")
+
+
+def materialize(config: T, *, prefix: str | None = None, output_path: str | None = None) -> T:
+    """Make everything that a config refers to, and return the config with its placeholders filled in.
+
+    Args:
+        config: Any nesting that a step's config may have.
+        prefix: The storage root; the process's own prefix by default.
+        output_path: What `this_output_path()` stands for; the config may not hold it without.
+
+    Raises:
+        StepFailed: A step that the config refers to failed.
+    """
+    root = prefix_or_default(prefix)
+    collected = collect_dependencies_and_version(config)
+    executor = Executor(root, os.path.join(root, "experiments"))
+    for step in collected.pseudo_dependencies:
+        executor.compute_version(step, is_pseudo_dep=True)
+    if collected.dependencies:
+        executor.run(list(dict.fromkeys(collected.dependencies)))
+    return instantiate_config(config, output_path, executor.output_paths, root)

@@ -1,0 +1,324 @@
+"""The executor: which steps are new, where each output goes, and their running in order."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import time
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from marin.execution.config.step import ExecutorStep
+from marin.execution.jobs.placement import LiveJobs, bind, check_function, check_job_region, remote_function
+from marin.execution.lease.status_file import worker_id
+from marin.execution.lease.status_words import STATUS_SUCCESS
+from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms
+from marin.execution.plan.collision import Planned, check_existing
+from marin.execution.plan.gc_pause import paused_collection
+from marin.execution.plan.plan import Plan, StepsByVersionText, VersionTexts
+from marin.execution.plan.selection import checked_steps, chosen_steps
+from marin.execution.record.checkout import git_commit
+from marin.execution.record.info import (
+    STEP_INFO_FILE,
+    ExecutorInfo,
+    ExecutorStepInfo,
+    StepText,
+    caller_path,
+    now_text,
+    user_name,
+)
+from marin.execution.record.output_state import read_standings, statuses_of
+from marin.execution.record.provenance import compared, refuse_differences, tell_merged
+from marin.execution.report.events import RunEnded, RunObserver, RunStarted, notify
+from marin.execution.report.explain_mode import explain_request
+from marin.execution.report.observers import default_observers
+from marin.execution.report.step_output import step_output
+from marin.execution.run.prefix import warn_of_other_mirror
+from marin.execution.run.runner import Outcome, StepResult, StepRun, StepTask, check_max_concurrent, describe_error
+from marin.execution.version.differences import Difference
+from marin.execution.version.step_version import Step
+from rigging.errors import InvalidRequest, StepFailed
+from rigging.filesystem import absolute_prefix, write_bytes_atomic
+from rigging.printable import print_lines
+
+logger = logging.getLogger(__name__)
+
+#: Where `get_experiment_url` finds the pages of a data browser; without it the info file itself is the URL.
+BROWSER_URL_VARIABLE = "MARIN_DATA_BROWSER_URL"
+
+
+class Executor:
+    """Runs steps whose output is not there yet, and says where each output is.
+
+    Args:
+        prefix: The storage root of every output path.
+        executor_info_base_path: The directory of the files that describe whole runs.
+        description: What the run is for, for people.
+
+    Attributes:
+        steps: Every step taken in, dependencies included, each after its dependencies.
+        output_paths: Where each step's output goes.
+        configs: Each step's config as its function sees it.
+        dependencies: The (canonical) steps each step waits for, one entry per reference.
+        is_pseudo_dep: Whether a step is only named by non-blocking inputs, and so need not run.
+        versions: Each step's version; equal parts are shared objects, so do not modify them.
+        version_strs: Its canonical JSON text.
+        version_str_to_step: The canonical step of such a text.
+        hashed_versions: The six digits of each step.
+        step_infos: What is written down about each step that is not a pseudo dependency (after `get_infos`).
+        executor_info: What is written down about the run (after `get_infos`).
+        executor_info_path: Where (after `write_infos`).
+        results: What became of each output in the last `run`.
+        observers: Who is told what happens in a run; None for `default_observers()`, made anew for each run.
+        lease_terms: How the leases of steps are kept.
+    """
+
+    def __init__(self, prefix: str, executor_info_base_path: str, description: str | None = None) -> None:
+        # Jobs have another working directory: what is relative is resolved here, once.
+        self.prefix = absolute_prefix(prefix)
+        self.executor_info_base_path = absolute_prefix(executor_info_base_path)
+        self.description = description
+        self.plan = Plan(self.prefix)
+        self.configs = self.plan.configs
+        self.dependencies = self.plan.dependencies
+        self.versions = self.plan.versions
+        self.hashed_versions = self.plan.hashed_versions
+        self.output_paths = self.plan.output_paths
+        self.is_pseudo_dep = self.plan.is_pseudo_dep
+        self.version_strs = VersionTexts(self.plan)
+        self.version_str_to_step = StepsByVersionText(self.plan, self.version_strs)
+        self.step_infos: list[ExecutorStepInfo] = []
+        self.executor_info: ExecutorInfo | None = None
+        self.executor_info_path: str | None = None
+        self.results: list[StepResult] = []
+        self.observers: Sequence[RunObserver] | None = None
+        self.lease_terms: LeaseTerms = DEFAULT_TERMS
+        self._texts: dict[str, StepText] = {}
+        self._info_of: dict[str, ExecutorStepInfo] = {}
+
+    @property
+    def steps(self) -> list[Step]:
+        """Every step taken in, each after its dependencies."""
+        return list(self.output_paths)
+
+    def compute_version(self, step: Step, is_pseudo_dep: bool = False) -> None:
+        """Take in a step and everything it refers to: versions, output paths, configs.
+
+        Raises:
+            InvalidRequest: A config cannot be versioned, or steps depend on each other in a circle.
+            Conflict: Two different versions have one output path.
+        """
+        self.plan.add(step, is_pseudo_dep)
+
+    def canonicalize(self, step: Step) -> Step:
+        """The first step taken in that has this step's version and output path."""
+        return self.plan.canonicalize(step)
+
+    def run(
+        self,
+        steps: Sequence[ExecutorStep[Any]],
+        *,
+        dry_run: bool = False,
+        run_only: Sequence[str] | None = None,
+        force_run_failed: bool = True,
+        max_concurrent: int | None = None,
+        strict: bool = False,
+    ) -> dict[ExecutorStep[Any], str]:
+        """Run the steps, and those they depend on, whose output is not there.
+
+        Args:
+            steps: The steps wanted.
+            dry_run: Print what would run, and touch no storage.
+            run_only: Run only the steps whose name matches one of these regexes (`re.search`), with what they need.
+            force_run_failed: Whether steps that failed in an earlier run are tried again.
+            max_concurrent: Steps at work at once; None for every ready one.
+            strict: Refuse outputs that are there but were made with other unversioned values or by other code, and
+                steps of one version that differ in these; otherwise it is only said.
+
+        Returns:
+            The output path of every step, dependencies included.
+
+        Raises:
+            StepFailed: Some steps failed; all are named, the first is the cause.
+            Conflict: Another version has a step's output path, or (`strict`) an output was made otherwise; nothing has
+                run.
+            InvalidRequest: Wrong arguments, steps that cannot be versioned, functions that are generators, or
+                (`RegionConflict`) jobs whose paths are in several regions; nothing has run.
+        """
+        check_max_concurrent(max_concurrent)
+        wanted = checked_steps(steps)
+        self.results = []
+        with paused_collection():
+            for step in wanted:
+                self.compute_version(step, is_pseudo_dep=False)
+        chosen = chosen_steps(self.plan, wanted, run_only)
+        tell_merged(self.plan.merged_among(chosen), strict)
+        # A script that runs its Executor itself must not run it when it is only asked to explain.
+        if dry_run or explain_request() is not None:
+            self._print_plan(chosen)
+            return dict(self.output_paths)
+        self._run_chosen(chosen, force_run_failed, max_concurrent, strict)
+        raise_failures(self.results)
+        return dict(self.output_paths)
+
+    def _run_chosen(
+        self, chosen: Sequence[Step], force_run_failed: bool, max_concurrent: int | None, strict: bool
+    ) -> None:
+        jobs = LiveJobs()
+        with paused_collection():
+            self.get_infos()
+            standings = read_standings([self.output_paths[step] for step in chosen])
+            differing = check_existing([self._planned(step) for step in chosen], standings)
+            if strict:
+                refuse_differences(differing)
+            for step in chosen:
+                path = self.output_paths[step]
+                if standings[path].status != STATUS_SUCCESS:
+                    check_function(step)
+                    check_job_region(step, self.configs[step], path)
+            self._note_run()
+            tasks = [self._task(step, jobs, differing, strict) for step in chosen]
+        observers = self.observers if self.observers is not None else default_observers()
+        started = time.monotonic()
+        notify(observers, RunStarted(time.time(), len(chosen), self.description, self.executor_info_path))
+        error: str | None = None
+        run = StepRun(
+            tasks,
+            statuses_of(standings),
+            force_run_failed=force_run_failed,
+            max_concurrent=max_concurrent,
+            stop_work=jobs.terminate,
+            terms=self.lease_terms,
+            observers=observers,
+        )
+        here = [
+            step
+            for step in chosen
+            if standings[self.output_paths[step]].status != STATUS_SUCCESS and remote_function(step) is None
+        ]
+        warn_of_other_mirror(here, self.prefix)
+        try:
+            with step_output(is_parallel=max_concurrent != 1 and len(here) > 1):
+                self.results = run.run()
+        except BaseException as caught:
+            error = describe_error(caught)
+            raise
+        finally:
+            notify(observers, RunEnded(time.time(), time.monotonic() - started, error))
+
+    def get_infos(self) -> None:
+        """Collect `step_infos` and `executor_info`."""
+        self.step_infos = [
+            self.plan.info(step)
+            for step in self.steps
+            if not self.is_pseudo_dep[step] and self.canonicalize(step) is step
+        ]
+        self._info_of = {info.output_path: info for info in self.step_infos}
+        self._texts = {info.output_path: StepText.of(info) for info in self.step_infos}
+        path = caller_path()
+        self.executor_info = ExecutorInfo(
+            worker_id=worker_id(),
+            git_commit=git_commit(os.path.dirname(path) or "."),
+            caller_path=path,
+            created_date=now_text(),
+            user=user_name(),
+            prefix=self.prefix,
+            description=self.description,
+            steps=self.step_infos,
+        )
+
+    def write_infos(self) -> None:
+        """Write the run's info file, and each step's into its output path."""
+        self.get_infos()
+        self._write_run_info()
+        for path, text in self._texts.items():
+            _write_step_info(path, text)
+
+    def get_experiment_url(self) -> str:
+        """Where to look at the run: its page in the data browser when one is configured, else its info file.
+
+        Raises:
+            InvalidRequest: The info file has not been written.
+        """
+        if self.executor_info_path is None:
+            raise InvalidRequest("get_experiment_url(): no info file yet; call write_infos() or run() first")
+        browser = os.environ.get(BROWSER_URL_VARIABLE)
+        if not browser:
+            return self.executor_info_path
+        return f"{browser.rstrip('/')}/experiment?path={urllib.parse.quote(self.executor_info_path, safe='')}"
+
+    def _note_run(self) -> None:
+        """Write the run's info file; a place that takes none, such as a read-only prefix, is only said to be one."""
+        try:
+            self._write_run_info()
+        # Whatever a storage library raises: what is written down about a run does not decide about it.
+        except Exception as error:
+            self.executor_info_path = None
+            logger.warning("the run's info file could not be written to %s: %s", self.executor_info_base_path, error)
+
+    def _write_run_info(self) -> None:
+        assert self.executor_info is not None
+        texts = list(self._texts.values())
+        path = os.path.join(self.executor_info_base_path, self.executor_info.file_name(texts))
+        write_bytes_atomic(path, self.executor_info.to_bytes(texts))
+        self.executor_info_path = path
+
+    def _planned(self, step: Step) -> Planned:
+        path = self.output_paths[step]
+        return Planned(step, self.plan.version_of(step), path, self._texts[path].indented, self._info_of[path])
+
+    def _task(
+        self, step: Step, jobs: LiveJobs, differing: Mapping[str, Sequence[Difference]], strict: bool
+    ) -> StepTask:
+        path = self.output_paths[step]
+        return StepTask(
+            name=step.name,
+            output_path=path,
+            dependencies=frozenset(self.output_paths[dependency] for dependency in self.dependencies[step]),
+            work=lambda: bind(step, self.configs[step], path, self.prefix, jobs)(),
+            info=self._texts[path].indented,
+            in_process=remote_function(step) is None,
+            stop=functools.partial(jobs.terminate_one, path),
+            take_log=functools.partial(jobs.take_log, path),
+            differences=differing.get(path, ()),
+            compare=functools.partial(compared, path, self._info_of[path], strict),
+        )
+
+    def _print_plan(self, chosen: Sequence[Step]) -> None:
+        lines = [f"dry run: {len(chosen)} step(s) would run unless their output is there already:"]
+        for step in chosen:
+            where = "as a job" if remote_function(step) is not None else "in this process"
+            lines.append(f"  {step.name}  ({where})  {self.output_paths[step]}")
+        print_lines(lines)
+
+
+def _write_step_info(output_path: str, text: StepText) -> None:
+    write_bytes_atomic(f"{output_path}/{STEP_INFO_FILE}", text.indented)
+
+
+def raise_failures(results: Sequence[StepResult]) -> None:
+    """Raise one error that names every failed step, when there is one.
+
+    Raises:
+        StepFailed: with the first failure as its cause.
+    """
+    failed = [result for result in results if result.outcome in (Outcome.FAILED, Outcome.LOST)]
+    if not failed:
+        return
+    rows = [("step", "path", "error", "log")]
+    for result in failed:
+        task = result.task
+        rows.append((task.name, task.output_path, describe_error(result.error), result.log or "this process's log"))
+    widths = [max(len(row[column].partition("\n")[0]) for row in rows) for column in range(2)]
+    lines = [f"{len(failed)} step(s) failed:"]
+    for name, path, error, log in rows:
+        # An error may have many lines: the ones after the first stand below it.
+        first, _, rest = error.partition("\n")
+        lines.append(f"  {name:<{widths[0]}}  {path:<{widths[1]}}  {first}  [{log}]")
+        lines += [f"      {line}" for line in rest.splitlines()]
+    left_out = [result.task.name for result in results if result.outcome is Outcome.DEPENDENCY_FAILED]
+    if left_out:
+        lines.append(f"not run, because a dependency failed: {', '.join(left_out)}")
+    raise StepFailed("\n".join(lines)) from failed[0].error

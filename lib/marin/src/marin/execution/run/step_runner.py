@@ -1,0 +1,111 @@
+"""Running bare step specs: a list of them, or a generator that never ends (see `marin.execution.run.spec_stream`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from marin.execution.jobs.placement import LiveJobs
+from marin.execution.lease.keeper import LeaseKeeper
+from marin.execution.lease.status_file import StatusFile
+from marin.execution.lease.status_words import STATUS_SUCCESS
+from marin.execution.report.events import RunObserver, StepEnd
+from marin.execution.report.explain_mode import explain_request
+from marin.execution.report.observers import default_observers
+from marin.execution.run.runner import check_max_concurrent
+from marin.execution.run.spec_attempt import Attempt
+from marin.execution.run.spec_stream import SpecStream
+from marin.execution.step_spec import StepSpec
+from marin.execution.version.graph import dependencies_first
+from rigging.errors import InvalidRequest
+
+
+class StepRunner:
+    """Runs step specs whose output is not there yet, each as soon as its deps are done.
+
+    Args:
+        observers: What shows the run; by default the log, or a live view on a terminal.
+    """
+
+    def __init__(self, observers: Sequence[RunObserver] | None = None) -> None:
+        self._observers = observers
+
+    def run(
+        self,
+        steps: Iterable[StepSpec],
+        *,
+        dry_run: bool = False,
+        force_run_failed: bool = True,
+        max_concurrent: int | None = None,
+    ) -> None:
+        """Run the specs, and their deps, whose output is not there.
+
+        Args:
+            steps: The specs wanted, in any number; a generator is asked for the next one when there is room for it, by
+                a thread of its own, so that it may itself wait for what earlier specs make.
+            dry_run: Print each spec that would run, deps first, and touch no storage.
+            force_run_failed: Whether what failed in an earlier run is tried again.
+            max_concurrent: Specs at work at once; None for every ready one (up to `MAX_STEP_THREADS`).
+
+        Raises:
+            StepFailed: Some failed, after everything else has run; the first is the cause.
+            InvalidRequest: Something that is no spec, specs that depend on each other in a circle, or a limit below 1.
+        """
+        check_max_concurrent(max_concurrent)
+        checked = _checked(steps)
+        if dry_run or explain_request() is not None:
+            for spec in _each_once(checked):
+                print(f"  {spec.name}  {spec.output_path}")
+            return
+        observers = default_observers() if self._observers is None else self._observers
+        SpecStream(checked, observers, force_run_failed, max_concurrent).run()
+
+    def run_step(self, step: StepSpec, *, force_run_failed: bool = True) -> bool:
+        """`run_step`."""
+        return run_step(step, force_run_failed=force_run_failed)
+
+    def check_cache(self, step: StepSpec | str) -> bool:
+        """`check_cache`."""
+        return check_cache(step)
+
+
+def run_step(step: StepSpec, *, force_run_failed: bool = True) -> bool:
+    """Run one spec in this thread, its deps taken as done; whether it ran (False: its output was there).
+
+    Raises:
+        PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
+        Exception: Whatever its function raised.
+    """
+    keeper = LeaseKeeper()
+    try:
+        result = Attempt(step, force_run_failed, LiveJobs(), keeper).run()
+    finally:
+        keeper.stop()
+    if result.error is not None:
+        raise result.error
+    return result.end is StepEnd.SUCCEEDED
+
+
+def check_cache(step: StepSpec | str) -> bool:
+    """Whether the output of a spec, or at an output path, is there."""
+    path = step.output_path if isinstance(step, StepSpec) else step
+    return StatusFile(path).status == STATUS_SUCCESS
+
+
+def _checked(steps: Iterable[StepSpec]) -> Iterator[StepSpec]:
+    for spec in steps:
+        if not isinstance(spec, StepSpec):
+            raise InvalidRequest(f"StepRunner.run(steps=...): {spec!r} is a {type(spec).__name__}, not a StepSpec")
+        yield spec
+
+
+def _each_once(steps: Iterable[StepSpec]) -> Iterator[StepSpec]:
+    seen: set[str] = set()
+    for spec in steps:
+        order = dependencies_first([spec], lambda node: node.deps, lambda node: node.name, _in(seen))
+        for node in order:
+            seen.add(node.output_path)
+            yield node
+
+
+def _in(paths: set[str]) -> Callable[[StepSpec], bool]:
+    return lambda spec: spec.output_path in paths

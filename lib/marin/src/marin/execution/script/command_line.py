@@ -1,0 +1,133 @@
+"""The options of an experiment script."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Final, NoReturn
+
+from marin.execution.plan.selection import check_patterns
+from marin.execution.run.runner import check_max_concurrent
+from rigging.errors import InvalidRequest
+from rigging.printable import printable
+
+_USAGE_EXIT_CODE: Final = 2
+_FLAGS: Final = ("--dry_run", "--explain", "--strict", "--verbose")
+# draccus's and argparse's own.
+_FOREIGN: Final = ("--help", "--config_path")
+
+
+@dataclass(frozen=True)
+class ExecutorMainConfig:
+    """Runs the steps of this experiment whose output is not there yet."""
+
+    prefix: str | None = None
+    """The storage root of every output path (default: MARIN_PREFIX, else the region's bucket, else /tmp/marin)."""
+
+    executor_info_base_path: str | None = None
+    """Where the file that describes the run goes (default: {prefix}/experiments)."""
+
+    dry_run: bool = False
+    """Print what would run, and touch no storage."""
+
+    force_run_failed: bool = True
+    """Try steps again that failed in an earlier run."""
+
+    run_only: list[str] | None = None
+    """Run only steps whose name matches one of these regexes, with what they need: stats, or '["^raw/", stats]'."""
+
+    max_concurrent: int | None = None
+    """Steps at work at once (default: every ready one)."""
+
+    explain: bool = False
+    """Say for each step whether it would run and why, and run nothing."""
+
+    strict: bool = False
+    """Refuse outputs that are there but were made with other unversioned values or by other code."""
+
+    step: str | None = None
+    """With --explain: only the steps whose name matches this regex."""
+
+    verbose: bool = False
+    """Log debug messages, and every frame of errors; also -v."""
+
+
+def parse_command_line(arguments: Sequence[str]) -> ExecutorMainConfig:
+    """Read the options from command-line words; a wrong one ends the process with a usage error."""
+    import draccus
+
+    try:
+        words = _as_draccus_reads(arguments)
+        _check_names(words)
+        parsed: ExecutorMainConfig = draccus.parse(ExecutorMainConfig, args=words)
+        _check(parsed)
+    except (draccus.utils.DecodingError, InvalidRequest) as error:
+        end_with_usage_error(error)
+    return parsed
+
+
+def end_with_usage_error(error: BaseException) -> NoReturn:
+    """End the process in one sentence: an option was wrong."""
+    print(printable(f"{os.path.basename(sys.argv[0])}: error: {error}"), file=sys.stderr)
+    sys.exit(_USAGE_EXIT_CODE)
+
+
+def script_arguments() -> list[str]:
+    """The words after the script's name; none in a notebook or an IPython shell, whose words are for the kernel."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    # A script that `%run` or `ipython SCRIPT` runs has a file, and words of its own.
+    if shell is not None and not hasattr(sys.modules.get("__main__"), "__file__"):
+        return []
+    return sys.argv[1:]
+
+
+def _check_names(words: Sequence[str]) -> None:
+    """Refuse an option that there is not, naming the nearest.
+
+    Raises:
+        InvalidRequest: naming the option.
+    """
+    known = [f"--{item.name}" for item in fields(ExecutorMainConfig)]
+    for word in words:
+        if not word.startswith("--") or word in known or word in _FOREIGN:
+            continue
+        nearest = difflib.get_close_matches(word.replace("-", "_"), [name.replace("-", "_") for name in known], n=1)
+        hint = f"; did you mean --{nearest[0].lstrip('_')}?" if nearest else ""
+        raise InvalidRequest(f"unrecognized arguments: {word}{hint} (options: {', '.join(known)}, --help)")
+
+
+def _check(options: ExecutorMainConfig) -> None:
+    """Refuse what can be seen to be wrong before there are steps.
+
+    Raises:
+        InvalidRequest: naming the option.
+    """
+    check_max_concurrent(options.max_concurrent)
+    check_patterns(options.run_only or (), "--run_only")
+    if options.step is not None:
+        check_patterns([options.step], "--step")
+        if not options.explain:
+            raise InvalidRequest(f"--step {options.step} goes with --explain only; --run_only says which steps to run")
+
+
+def _as_draccus_reads(arguments: Sequence[str]) -> list[str]:
+    """Let people write `-v`, `--dry_run`, `--run_only stats`, any regex, where draccus wants `true`, a list, YAML."""
+    words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    read: list[str] = []
+    for index, word in enumerate(words):
+        option = words[index - 1] if index else ""
+        if option == "--run_only" and not (word.startswith("[") and word.endswith("]")):
+            word = json.dumps([word])
+        elif option == "--step":
+            word = json.dumps(word)
+        elif word == "-v":
+            word = "--verbose"
+        read.append(word)
+        has_value = index + 1 < len(words) and not words[index + 1].startswith("-")
+        if word in _FLAGS and not has_value:
+            read.append("true")
+    return read

@@ -1,0 +1,229 @@
+"""Why a step would run: whether its output is there, and if not, what differs from the nearest output that is.
+
+Reads storage, and runs and writes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from marin.execution.config.step import ExecutorStep
+from marin.execution.lease.status_file import StatusFile
+from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
+from marin.execution.plan.selection import checked_steps, chosen_steps, matching_steps
+from marin.execution.record.info import STEP_INFO_FILE, ExecutorStepInfo
+from marin.execution.record.provenance import parse_info, provenance_differences, tell_merged
+from marin.execution.run.pipeline import Executor
+from marin.execution.version.differences import Difference, differences
+from marin.execution.version.step_version import HASH_DIGITS
+from rigging.filesystem import local_path, read_bytes_or_none, url_to_fs
+
+Step = ExecutorStep[Any]
+T = TypeVar("T")
+R = TypeVar("R")
+
+_READERS = 32
+_OUTPUT = re.compile(rf"(?P<stem>.+)-[0-9a-f]{{{HASH_DIGITS}}}", re.DOTALL)
+# Earlier outputs of one name that are compared with.
+MOST_SIBLINGS = 200
+
+
+class Fate(StrEnum):
+    """What a run would do about a step."""
+
+    CACHED = "cached"
+    RUN = "run"
+    WAIT = "wait"
+    """Another run is at work on it: this one would wait for that."""
+    FAIL = "fail"
+    """It failed previously, and `force_run_failed` is off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a run would do about one step, and why.
+
+    Attributes:
+        name: The step's name.
+        path: Its output path.
+        fate: What would be done.
+        reason: Why.
+        nearest: The earlier output of that name that differs least; of a cached step its own, when that differs.
+        differences: What differs from that one; empty when there is none, or nothing differs.
+    """
+
+    name: str
+    path: str
+    fate: Fate
+    reason: str
+    nearest: str | None = None
+    differences: list[Difference] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """The explanation for people."""
+        lines = [f"{self.fate:<6}  {self.name}  {self.path}", f"          {self.reason}"]
+        if self.nearest is not None and self.differences:
+            lines.append(f"          differs from {self.nearest} in")
+            lines += [f"            {difference}" for difference in self.differences]
+        return lines
+
+
+def explain_steps(
+    executor: Executor,
+    steps: Sequence[Step],
+    *,
+    run_only: Sequence[str] | None = None,
+    force_run_failed: bool = True,
+    show: str | None = None,
+) -> list[Explanation]:
+    """Say for every step of an experiment whether a run would run it, and why.
+
+    Args:
+        executor: Where they would run.
+        steps: The steps wanted; what they depend on comes with them.
+        run_only: As for `Executor.run`.
+        force_run_failed: As for `Executor.run`.
+        show: Explain only the steps whose name matches this regex.
+
+    Raises:
+        InvalidRequest: `steps` is no list of steps; `show` or `run_only` is no regular expression, or matches no step.
+    """
+    wanted = checked_steps(steps)
+    for step in wanted:
+        executor.compute_version(step)
+    chosen = chosen_steps(executor.plan, wanted, run_only)
+    tell_merged(executor.plan.merged_among(chosen), strict=False)
+    if show is not None:
+        chosen = matching_steps(chosen, [show], "--step")
+    paths = [executor.output_paths[step] for step in chosen]
+    statuses = dict(zip(paths, _each(lambda path: StatusFile(path).status, paths), strict=True))
+    made = [path for path in paths if statuses[path] == STATUS_SUCCESS]
+    infos = dict(zip(made, _each(_read_info, made), strict=True))
+    earlier = EarlierOutputs(executor.prefix)
+    return [
+        _explain(executor, step, statuses[path], infos.get(path), force_run_failed, earlier)
+        for step, path in zip(chosen, paths, strict=True)
+    ]
+
+
+def explanation_lines(explanations: Sequence[Explanation]) -> list[str]:
+    """All explanations for people, those that are cached in one line each."""
+    count = sum(explanation.fate is not Fate.CACHED for explanation in explanations)
+    lines = [f"explain: {len(explanations)} step(s), {count} without a finished output"]
+    for explanation in explanations:
+        told = explanation.lines()
+        is_plain = explanation.fate is Fate.CACHED and not explanation.differences
+        lines += told[:1] if is_plain else told
+    return lines
+
+
+def _explain(
+    executor: Executor,
+    step: Step,
+    status: str | None,
+    there: dict[str, Any] | None,
+    force_run_failed: bool,
+    earlier: EarlierOutputs,
+) -> Explanation:
+    path = executor.output_paths[step]
+    info = executor.plan.info(step)
+    version = info.version
+    if status == STATUS_SUCCESS:
+        return _explain_cached(step, path, info, there)
+    if status in (STATUS_FAILED, STATUS_RUNNING, STATUS_DEP_FAILED):
+        return Explanation(step.name, path, *_unfinished(path, status, force_run_failed))
+    found = _compare_with([other for other in earlier.of(step.name) if other != path], version)
+    if found is None:
+        return Explanation(step.name, path, Fate.RUN, "no output of this name is there yet")
+    if not found[1]:
+        return Explanation(step.name, path, Fate.RUN, f"its output path is pinned; {found[0]} has the same version")
+    return Explanation(step.name, path, Fate.RUN, "no output of this version is there yet", *found)
+
+
+def _explain_cached(step: Step, path: str, info: ExecutorStepInfo, there: dict[str, Any] | None) -> Explanation:
+    version = there.get("version") if there is not None else None
+    if step.override_output_path is not None and isinstance(version, dict) and version:
+        differing = differences(version, info.version)
+        if differing:
+            reason = "the output at its pinned path is there, but another version made it"
+            return Explanation(step.name, path, Fate.CACHED, reason, path, differing)
+    found = [] if there is None else provenance_differences(there, info)
+    reason = "its output is there" + (", made with other unversioned values or code" if found else "")
+    return Explanation(step.name, path, Fate.CACHED, reason, path if found else None, found)
+
+
+def _unfinished(path: str, status: str, force_run_failed: bool) -> tuple[Fate, str]:
+    if StatusFile(path).has_active_lock():
+        return Fate.WAIT, f"another run is at work on it (status {status})"
+    if status == STATUS_FAILED and not force_run_failed:
+        return Fate.FAIL, "it failed previously, and force_run_failed is off"
+    why = {
+        STATUS_FAILED: "it failed in an earlier run",
+        STATUS_DEP_FAILED: "an earlier run did not come to it, because a dependency failed",
+        STATUS_RUNNING: "a run that was at work on it ended without finishing it",
+    }
+    return Fate.RUN, why[status]
+
+
+class EarlierOutputs:
+    """The outputs of other versions of steps, by name; each directory is listed once, when it is first asked about."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._by_stem: dict[str, dict[str, list[str]]] = {}
+
+    def of(self, name: str) -> list[str]:
+        """The output paths of every version of a step."""
+        directory, _, stem = os.path.join(self._prefix, name).rpartition("/")
+        if directory not in self._by_stem:
+            self._by_stem[directory] = _outputs_in(directory)
+        return self._by_stem[directory].get(stem, [])
+
+
+def _outputs_in(directory: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for entry in sorted(_entries(directory)):
+        match = _OUTPUT.fullmatch(entry)
+        if match is not None:
+            found.setdefault(match["stem"], []).append(f"{directory}/{entry}")
+    return found
+
+
+def _entries(directory: str) -> list[str]:
+    """The names in a directory; none when there is no such directory."""
+    local = local_path(directory)
+    try:
+        if local is not None:
+            return os.listdir(local)
+        fs, remote = url_to_fs(directory)
+        return [str(path).rstrip("/").rpartition("/")[2] for path in fs.ls(remote, detail=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _compare_with(paths: Sequence[str], version: dict[str, Any]) -> tuple[str, list[Difference]] | None:
+    """Of the outputs that say what made them, the one that differs least, and how."""
+    some = list(paths)[:MOST_SIBLINGS]
+    compared = []
+    for path, info in zip(some, _each(_read_info, some), strict=True):
+        if info is not None and isinstance(info.get("version"), dict) and info["version"]:
+            compared.append((path, differences(info["version"], version)))
+    return min(compared, key=lambda found: (len(found[1]), found[0]), default=None)
+
+
+def _read_info(path: str) -> dict[str, Any] | None:
+    return parse_info(read_bytes_or_none(os.path.join(path, STEP_INFO_FILE)))
+
+
+def _each(read: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Read many things at once: each may be a round trip."""
+    if len(items) < 2:
+        return [read(item) for item in items]
+    with ThreadPoolExecutor(min(_READERS, len(items)), thread_name_prefix="explain") as pool:
+        return list(pool.map(read, items))

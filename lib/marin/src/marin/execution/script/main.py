@@ -1,0 +1,168 @@
+"""The command line of an experiment script."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from types import FrameType
+from typing import Any
+
+from marin.execution.config.prefix import prefix_or_default
+from marin.execution.config.step import ExecutorStep
+from marin.execution.plan.selection import NoSuchStep
+from marin.execution.record.provenance import in_words
+from marin.execution.report.error_text import end_without_traceback
+from marin.execution.report.explain_mode import ExplainRequest, explain_request
+from marin.execution.run.pipeline import Executor
+from marin.execution.run.prefix import prefix_in_force
+from marin.execution.run.runner import Outcome, StepResult, describe_error
+from marin.execution.script.command_line import (
+    ExecutorMainConfig,
+    end_with_usage_error,
+    parse_command_line,
+    script_arguments,
+)
+from rigging.errors import MarinError
+from rigging.printable import print_lines
+
+__all__ = ["ExecutorMainConfig", "executor_main", "parse_command_line", "summary_lines"]
+
+_LIBRARIES = ("marin", "fray", "iris", "rigging")
+
+
+def executor_main(
+    config: ExecutorMainConfig | None = None,
+    steps: Sequence[ExecutorStep[Any]] = (),
+    description: str | None = None,
+    max_concurrent: int | None = None,
+) -> dict[ExecutorStep[Any], str]:
+    """Run an experiment: what a script calls with its steps.
+
+    Without a config, the script's command line is read: `--prefix`, `--executor_info_base_path`, `--dry_run`,
+    `--force_run_failed`, `--run_only`, `--max_concurrent`, `--strict`, `--explain`, `--step`, `--verbose`. A notebook
+    has none: there the defaults hold.
+
+    Args:
+        config: The options, instead of the command line's.
+        steps: The steps wanted; what they depend on comes with them.
+        description: What the experiment is for.
+        max_concurrent: Steps at work at once; wins over the option.
+
+    Returns:
+        The output path of every step, dependencies included.
+
+    Raises:
+        StepFailed: Some steps failed; all are named, the first is the cause.
+    """
+    from rigging.log_setup import configure_logging
+
+    options = parse_command_line(script_arguments()) if config is None else config
+    configure_logging()
+    if options.verbose:
+        for name in _LIBRARIES:
+            logging.getLogger(name).setLevel(logging.DEBUG)
+    try:
+        return _run_or_explain(options, steps, description, max_concurrent)
+    except NoSuchStep as error:
+        if config is None:
+            end_with_usage_error(error)
+        raise
+    except MarinError as error:
+        if not options.verbose:
+            end_without_traceback(error)
+        raise
+
+
+def _run_or_explain(
+    options: ExecutorMainConfig,
+    steps: Sequence[ExecutorStep[Any]],
+    description: str | None,
+    max_concurrent: int | None,
+) -> dict[ExecutorStep[Any], str]:
+    prefix = prefix_or_default(options.prefix)
+    base_path = options.executor_info_base_path or os.path.join(prefix, "experiments")
+    executor = Executor(prefix, base_path, description)
+    request = explain_request() or (ExplainRequest(options.step) if options.explain else None)
+    if request is not None:
+        _explain(executor, steps, options, request)
+        return dict(executor.output_paths)
+    try:
+        # As in jobs: what is read through the mirror, or by the process's own prefix, is below the run's.
+        with exit_on_signals(), nullcontext() if options.prefix is None else prefix_in_force(executor.prefix):
+            return executor.run(
+                steps,
+                dry_run=options.dry_run,
+                run_only=options.run_only,
+                force_run_failed=options.force_run_failed,
+                max_concurrent=options.max_concurrent if max_concurrent is None else max_concurrent,
+                strict=options.strict,
+            )
+    finally:
+        print_lines(summary_lines(executor.results, executor.executor_info_path))
+
+
+def _explain(
+    executor: Executor, steps: Sequence[ExecutorStep[Any]], options: ExecutorMainConfig, request: ExplainRequest
+) -> None:
+    from marin.execution.script.explain import explain_steps, explanation_lines
+
+    explanations = explain_steps(
+        executor,
+        steps,
+        run_only=options.run_only,
+        force_run_failed=options.force_run_failed,
+        show=request.step,
+    )
+    print_lines(explanation_lines(explanations))
+
+
+def summary_lines(results: Sequence[StepResult], info_path: str | None) -> list[str]:
+    """The end of a run for people: for each step its name, what became of it, and where its output is."""
+    if not results:
+        return []
+    width = max(len(result.task.name) for result in results)
+    lines = [f"{result.task.name:<{width}}  {_words(result)}  {result.task.output_path}" for result in results]
+    if info_path is not None:
+        lines.append(f"run info: {info_path}")
+    return lines
+
+
+def _words(result: StepResult) -> str:
+    if result.outcome is Outcome.RAN:
+        queued = f", queued {result.queued_seconds:.2f}s" if result.queued_seconds else ""
+        return f"SUCCESS (ran {result.seconds:.2f}s{queued})"
+    if result.outcome is Outcome.ALREADY_DONE:
+        return (
+            f"SUCCESS (already done{', made with other ' + in_words(result.differences) if result.differences else ''})"
+        )
+    if result.outcome is Outcome.DEPENDENCY_FAILED:
+        return "DEP_FAILED (not run)"
+    first_line = describe_error(result.error).partition("\n")[0]
+    return f"FAILED ({first_line})"
+
+
+@contextmanager
+def exit_on_signals() -> Iterator[None]:
+    """Make SIGTERM and SIGHUP raise SystemExit meanwhile, so that a stopped run leaves true statuses behind.
+
+    Handlers that are there stay, and so does what is ignored, as SIGHUP under nohup.
+    """
+    numbers = [signal.SIGTERM, signal.SIGHUP]
+    is_main = threading.current_thread() is threading.main_thread()
+    taken = [number for number in numbers if is_main and signal.getsignal(number) is signal.SIG_DFL]
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    for number in taken:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)

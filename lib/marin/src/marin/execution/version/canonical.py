@@ -1,0 +1,89 @@
+"""The JSON texts that hashes are made of, and those of info files."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+_string_text = json.encoder.encode_basestring_ascii
+
+
+def canonical_text(value: Any) -> str:
+    """`json.dumps(value, sort_keys=True)`, which makes an encoder anew at each call.
+
+    The value must not contain itself.
+    """
+    return "".join(_encoded(value, 0))
+
+
+def _slowly(value: Any, _level: int) -> tuple[str]:
+    return (json.dumps(value, sort_keys=True),)
+
+
+def _no_json_form(value: Any) -> Any:
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+# Absent on interpreters without the json module's C part. Its arguments: no check for circles, what to do with other
+# types, the texts of strings, no indentation, the separators, sorted keys, no skipping of keys, NaN allowed.
+_make_encoder = getattr(json.encoder, "c_make_encoder", None)
+_SETTINGS = (None, _no_json_form, json.encoder.encode_basestring_ascii, None, ": ", ", ", True, False, True)
+_encoded = _slowly if _make_encoder is None else _make_encoder(*_SETTINGS)
+
+
+def to_bytes(content: dict[str, Any]) -> bytes:
+    """An info file's text: `json.dumps(content, indent=2)`, for which the json module has no fast way.
+
+    Strict JSON: a number that is none stands as the text `"NaN"`, `"Infinity"` or `"-Infinity"`.
+    """
+    return indented_text(content, "\n").encode()
+
+
+def strict(value: Any) -> Any:
+    """JSON content as an info file holds it, whether it has been read from one or not: see `to_bytes`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return _not_finite(value)
+    if isinstance(value, dict):
+        return {key: strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strict(item) for item in value]
+    return value
+
+
+def _not_finite(value: float) -> str:
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+def indented_text(value: Any, newline: str) -> str:
+    """Return `json.dumps(value, indent=2)` with `newline` for every line break."""
+    kind = type(value)
+    if kind is str:
+        return _string_text(value)
+    if kind is dict:
+        if not value:
+            return "{}"
+        inner = newline + "  "
+        items = [
+            # Most keys and most values are texts: those need no further call.
+            f"{_string_text(key) if type(key) is str else _key_text(key)}: "
+            f"{_string_text(item) if type(item) is str else indented_text(item, inner)}"
+            for key, item in value.items()
+        ]
+        return f"{{{inner}{f',{inner}'.join(items)}{newline}}}"
+    if value is None:
+        return "null"
+    if kind is list or kind is tuple:
+        if not value:
+            return "[]"
+        inner = newline + "  "
+        return f"[{inner}{f',{inner}'.join([indented_text(item, inner) for item in value])}{newline}]"
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is int:
+        return str(value)
+    return json.dumps(strict(value), indent=2).replace("\n", newline)
+
+
+def _key_text(key: Any) -> str:
+    return json.dumps({key: 0})[1:-4]

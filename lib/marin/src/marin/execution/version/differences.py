@@ -1,0 +1,116 @@
+"""What makes two versions of a step different, in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from marin.execution.version.canonical import strict
+
+_SHOWN_CHARACTERS = 120
+_MISSING = object()
+
+Version = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that differs between two versions.
+
+    Attributes:
+        where: The versioned field (`optimizer.lr`) or the dependency, seen from the step: `dependency data: n`.
+        before: What the earlier version has there, as JSON text; None when it has nothing there.
+        after: What the later version has there, likewise.
+    """
+
+    where: str
+    before: str | None
+    after: str | None
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"{self.where}: {self.after} (not there before)"
+        if self.after is None:
+            return f"{self.where}: was {self.before} (not there any more)"
+        return f"{self.where}: {self.before} -> {self.after}"
+
+
+def differences(before: Version, after: Version) -> list[Difference]:
+    """Everything that differs, each once, fields first; nothing when the versions are equal.
+
+    Args:
+        before: A version as `.executor_info` holds it.
+        after: Another one.
+    """
+    return list(dict.fromkeys(_compare(_as_stored(before), _as_stored(after), "")))
+
+
+def value_differences(before: Any, after: Any) -> list[Difference]:
+    """The parts that differ between two JSON values, each under its dotted path."""
+    if before == after:
+        return []
+    found = _compare_values(before, after, "")
+    return [dataclasses.replace(difference, where=difference.where.lstrip(".")) for difference in found]
+
+
+def _as_stored(version: Version) -> Any:
+    # A version in memory may have tuples and keys that are not texts, where a stored one has lists and texts.
+    return strict(json.loads(json.dumps(version)))
+
+
+def _compare(before: Version, after: Version, where: str) -> Iterator[Difference]:
+    if before.get("name") != after.get("name"):
+        yield Difference(f"{where}name", _text(before.get("name", _MISSING)), _text(after.get("name", _MISSING)))
+    old, new = before.get("config", {}), after.get("config", {})
+    for field in dict.fromkeys([*new, *old]):
+        if old.get(field, _MISSING) != new.get(field, _MISSING):
+            yield from _compare_values(old.get(field, _MISSING), new.get(field, _MISSING), where + field)
+    for key, label in (("dependencies", "dependency"), ("pseudo_dependencies", "non-blocking dependency")):
+        yield from _compare_dependencies(before.get(key, ()), after.get(key, ()), where, label)
+
+
+def _compare_values(old: Any, new: Any, where: str) -> Iterator[Difference]:
+    """The parts of a versioned value that differ: of dicts and lists of one length, the items."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys([*new, *old]):
+            if old.get(key, _MISSING) != new.get(key, _MISSING):
+                yield from _compare_values(old.get(key, _MISSING), new.get(key, _MISSING), f"{where}.{key}")
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (one, other) in enumerate(zip(old, new, strict=True)):
+            if one != other:
+                yield from _compare_values(one, other, f"{where}.[{index}]")
+    else:
+        yield Difference(where, _text(old), _text(new))
+
+
+def _compare_dependencies(old: Sequence[Any], new: Sequence[Any], where: str, label: str) -> Iterator[Difference]:
+    for index in range(max(len(old), len(new))):
+        one = old[index] if index < len(old) else _MISSING
+        other = new[index] if index < len(new) else _MISSING
+        if one == other:
+            continue
+        if isinstance(one, dict) and isinstance(other, dict) and one.get("name") == other.get("name"):
+            yield from _compare(one, other, f"{where}{label} {other.get('name')}: ")
+        elif _hashed_name(one) != _hashed_name(other):
+            yield Difference(f"{where}{label} [{index}]", _hashed_name(one), _hashed_name(other))
+
+
+def _hashed_name(dependency: Any) -> str | None:
+    """A dependency as `{name}-{hash}`, whichever of the two ways it is quoted."""
+    if dependency is _MISSING:
+        return None
+    if isinstance(dependency, str):
+        return dependency
+    digest = hashlib.md5(json.dumps(dependency, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
+    return f"{dependency.get('name')}-{digest[:6]}"
+
+
+def _text(value: Any) -> str | None:
+    if value is _MISSING:
+        return None
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."

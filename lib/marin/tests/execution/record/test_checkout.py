@@ -1,0 +1,132 @@
+"""The commit that is checked out, by the checkout's files or by git."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from marin.execution.record.checkout import git_commit
+
+# As they are before a test takes git from PATH.
+GIT = shutil.which("git") or "git"
+PATH = os.environ["PATH"]
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    # Whoever runs the tests may sign commits, or trust every directory.
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+
+
+@pytest.fixture(params=["files", "git"])
+def answered_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """Who can say the commit: only the files, as git is not installed, or only git, as its search has a ceiling."""
+    if request.param == "files":
+        monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
+    else:
+        monkeypatch.setenv("GIT_CEILING_DIRECTORIES", "/nowhere")
+    return str(request.param)
+
+
+def git(directory: Path, *words: str) -> str:
+    command = [GIT, "-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "protocol.file.allow=always", *words]
+    environment = {**os.environ, "PATH": PATH}
+    result = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=True)
+    return result.stdout.strip()
+
+
+def new_checkout(directory: Path) -> Path:
+    (directory / "deep" / "down").mkdir(parents=True)
+    git(directory, "init", "--quiet")
+    git(directory, "commit", "--quiet", "--allow-empty", "-m", "first")
+    return directory
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    return new_checkout(tmp_path / "checkout")
+
+
+@pytest.mark.usefixtures("answered_by")
+def test_a_branch_loose_packed_and_both(checkout: Path) -> None:
+    first = git(checkout, "rev-parse", "HEAD")
+    assert git_commit(str(checkout / "deep" / "down")) == first
+    git(checkout, "pack-refs", "--all")
+    assert git_commit(str(checkout)) == first
+    git(checkout, "commit", "--quiet", "--allow-empty", "-m", "second")
+    second = git(checkout, "rev-parse", "HEAD")
+    assert second != first
+    assert git_commit(str(checkout)) == second
+
+
+@pytest.mark.usefixtures("answered_by")
+def test_a_linked_worktree_has_a_commit_of_its_own(checkout: Path) -> None:
+    first = git(checkout, "rev-parse", "HEAD")
+    git(checkout, "commit", "--quiet", "--allow-empty", "-m", "second")
+    worktree = checkout.parent / "other"
+    git(checkout, "worktree", "add", "--quiet", "-b", "other", "../other", first)
+    assert git_commit(str(worktree)) == first
+    git(checkout, "pack-refs", "--all")
+    assert git_commit(str(worktree)) == first
+    assert git_commit(str(checkout)) == git(checkout, "rev-parse", "HEAD") != first
+    git(worktree, "checkout", "--quiet", "--detach")
+    assert git_commit(str(worktree)) == first
+
+
+@pytest.mark.usefixtures("answered_by")
+def test_a_detached_head(checkout: Path) -> None:
+    first = git(checkout, "rev-parse", "HEAD")
+    git(checkout, "commit", "--quiet", "--allow-empty", "-m", "second")
+    git(checkout, "checkout", "--quiet", "--detach", first)
+    assert git_commit(str(checkout)) == first
+
+
+@pytest.mark.usefixtures("answered_by")
+def test_a_submodule_has_a_commit_of_its_own(checkout: Path, tmp_path: Path) -> None:
+    library = new_checkout(tmp_path / "library")
+    git(library, "commit", "--quiet", "--allow-empty", "-m", "the library's own")
+    git(checkout, "submodule", "--quiet", "add", str(library), "library")
+    commit = git(library, "rev-parse", "HEAD")
+    assert commit != git(checkout, "rev-parse", "HEAD")
+    assert git_commit(str(checkout / "library")) == commit
+    git(checkout / "library", "checkout", "--quiet", "--detach", "HEAD~1")
+    assert git_commit(str(checkout / "library")) == git(library, "rev-parse", "HEAD~1")
+
+
+def test_a_checkout_of_another_user_has_a_commit_though_git_refuses(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Such as a checkout mounted in a container.
+    commit = git(checkout, "rev-parse", "HEAD")
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(subprocess.CalledProcessError):
+        git(checkout, "rev-parse", "HEAD")
+    assert git_commit(str(checkout)) == commit
+
+
+def test_git_is_asked_where_the_files_do_not_say_it_plainly(checkout: Path) -> None:
+    branch = git(checkout, "symbolic-ref", "HEAD")
+    git(checkout, "symbolic-ref", "refs/heads/alias", branch)
+    git(checkout, "symbolic-ref", "HEAD", "refs/heads/alias")
+    assert git_commit(str(checkout)) == git(checkout, "rev-parse", "HEAD")
+
+
+def test_a_checkout_named_by_a_variable(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = new_checkout(tmp_path / "other")
+    git(other, "commit", "--quiet", "--allow-empty", "-m", "second")
+    commit = git(other, "rev-parse", "HEAD")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    assert git_commit(str(checkout)) == commit
+
+
+@pytest.mark.usefixtures("answered_by")
+def test_without_a_commit_there_is_none(tmp_path: Path) -> None:
+    assert git_commit(str(tmp_path)) is None
+    assert git_commit(str(tmp_path / "missing")) is None
+    git(tmp_path, "init", "--quiet")
+    assert git_commit(str(tmp_path)) is None

@@ -1,0 +1,349 @@
+"""A run in words: the board and lines of a view, log lines, ends of steps, and differences of versions."""
+
+import io
+import logging
+import sys
+from typing import Any
+
+import pytest
+
+from marin.execution.report.events import RunEnded, RunStarted, StepEnd, StepEnded, StepQueued, StepStarted, notify
+from marin.execution.report.log_lines import MOST_CACHED_LINES, LogLines, count_words, end_words
+from marin.execution.report.view import Board, LiveView, clock_text
+from marin.execution.version.differences import Difference, differences, value_differences
+
+
+def ended(name: str, status: StepEnd = StepEnd.SUCCEEDED, **fields: Any) -> StepEnded:
+    return StepEnded(0, name, f"/p/{name}", status, **fields)
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (ended("a", seconds=1.234), "a: done in 1.23 s -> /p/a"),
+        (ended("a", StepEnd.CACHED), "a: already done -> /p/a"),
+        (
+            ended("a", StepEnd.CACHED, differences=("k: 1 -> 2", "j")),
+            "a: already done -> /p/a (made with other values or code: k: 1 -> 2; j)",
+        ),
+        (ended("a", StepEnd.DEP_FAILED, error="bad"), "a: not run, because a dependency failed -> /p/a: bad"),
+        (ended("a", StepEnd.FAILED, error="bad"), "a: failed -> /p/a: bad"),
+        (ended("a", StepEnd.FAILED, error="bad", log="/l"), "a: failed -> /p/a: bad (log: /l)"),
+        (
+            ended("a", StepEnd.LOST, error="gone", log="/l"),
+            "a: lost its lease, so its work does not count -> /p/a: gone (log: /l)",
+        ),
+    ],
+)
+def test_how_a_step_ended(event: StepEnded, words: str) -> None:
+    assert end_words(event) == words
+
+
+def test_counts() -> None:
+    ends = dict.fromkeys(StepEnd, 0)
+    assert count_words(ends) == "0 done, 0 cached, 0 failed"
+    ends.update({StepEnd.SUCCEEDED: 3, StepEnd.CACHED: 2, StepEnd.FAILED: 4, StepEnd.LOST: 1, StepEnd.DEP_FAILED: 5})
+    assert count_words(ends) == "3 done, 2 cached, 5 failed, 5 not run"
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    found = [(record.levelname, record.getMessage()) for record in caplog.records]
+    caplog.clear()
+    return found
+
+
+def test_a_log_line_for_each_thing_that_happens(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    lines = LogLines()
+    for event in (
+        RunStarted(0, 3, info_path="/i"), StepQueued(0, "a", "/p/a"), StepStarted(0, "a", "/p/a"),
+        ended("a", seconds=1),
+        ended("b", StepEnd.CACHED), ended("c", StepEnd.FAILED, error="bad"), RunEnded(0, 2.345),
+    ):  # fmt: skip
+        lines.on_event(event)
+    assert logged(caplog) == [
+        ("INFO", "run: 3 step(s), info at /i"),
+        ("INFO", "step a: running -> /p/a"),
+        ("INFO", "step a: done in 1.00 s -> /p/a"),
+        ("INFO", "step b: already done -> /p/b"),
+        ("ERROR", "step c: failed -> /p/c: bad"),
+        ("INFO", "run: 1 done, 1 cached, 1 failed, in 2.3 s"),
+    ]
+    lines.on_event(RunStarted(0, None))
+    lines.on_event(RunEnded(0, 1, error="KeyboardInterrupt"))
+    assert logged(caplog) == [
+        ("INFO", "run: steps as they come"),
+        ("ERROR", "run: 0 done, 0 cached, 0 failed, ended by KeyboardInterrupt after 1.0 s"),
+    ]
+
+
+@pytest.mark.parametrize(("steps", "named"), [(None, False), (MOST_CACHED_LINES, True), (MOST_CACHED_LINES + 1, False)])
+def test_of_many_steps_those_that_are_there_are_only_counted(
+    steps: int | None, named: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    lines = LogLines()
+    lines.on_event(RunStarted(0, steps))
+    logged(caplog)
+    lines.on_event(ended("a", StepEnd.CACHED))
+    assert (("INFO", "step a: already done -> /p/a") in logged(caplog)) is named
+    lines.on_event(ended("a", StepEnd.CACHED, differences=("k",)))
+    assert [level for level, _ in logged(caplog)] == ["WARNING"], "what differs is always told"
+
+
+def test_many_differences_are_told_up_to_a_number(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)  # whatever other tests have left there
+    lines = LogLines()
+    for _ in range(2):
+        lines.on_event(RunStarted(0, 1000))
+        for number in range(MOST_CACHED_LINES + 5):
+            lines.on_event(ended(f"s{number}", StepEnd.CACHED, differences=("k",)))
+        found = logged(caplog)
+        assert len(found) == MOST_CACHED_LINES + 1
+        assert found[-1][1].startswith("more outputs were made with other unversioned values or code")
+
+
+def test_an_observer_that_fails_does_not_keep_the_others_from_seeing(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing:
+        def on_event(self, event: Any) -> None:
+            raise RuntimeError("broken")
+
+    class Seeing:
+        def __init__(self) -> None:
+            self.seen: list[Any] = []
+
+        def on_event(self, event: Any) -> None:
+            self.seen.append(event)
+
+    seeing, event = Seeing(), StepQueued(0, "a", "/p/a")
+    notify([Failing(), seeing], event)
+    assert seeing.seen == [event]
+    assert "a run's observer Failing failed on StepQueued" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0.0s"),
+        (0, "0.0s"),
+        (5.24, "5.2s"),
+        (59.94, "59.9s"),
+        (60, "1:00"),
+        (185, "3:05"),
+        (3599, "59:59"),
+        (3723, "1:02:03"),
+    ],
+)
+def test_lengths_of_time(seconds: float, text: str) -> None:
+    assert clock_text(seconds) == text
+
+
+def board(running: int, waiting: int = 0, total: int | None = 9) -> Board:
+    found = Board()
+    found.take(RunStarted(100, total))
+    for number in range(running + waiting):
+        found.take(StepQueued(100, f"s{number}", f"/p/{number}"))
+    for number in range(running):
+        found.take(StepStarted(100 + number, f"s{number}", f"/p/{number}"))
+    return found
+
+
+def test_the_board_knows_what_waits_runs_and_has_ended() -> None:
+    found = board(2, 3)
+    assert (len(found.waiting), len(found.running)) == (3, 2)
+    for number, status in ((0, StepEnd.SUCCEEDED), (1, StepEnd.FAILED), (2, StepEnd.CACHED)):
+        found.take(StepEnded(110, f"s{number}", f"/p/{number}", status))
+    assert (list(found.waiting), list(found.running)) == (["/p/3", "/p/4"], [])
+    assert found.summary(165) == "[1:05] 3/9 steps: 0 running, 2 waiting, 1 done, 1 cached, 1 failed"
+    found.take(RunEnded(110, 10))
+    assert board(1, total=None).summary(100) == "[0.0s] 1 running, 0 waiting, 0 done, 0 cached, 0 failed"
+
+
+@pytest.mark.parametrize(
+    ("running", "height", "shown", "more"),
+    [
+        (0, 5, 0, None),
+        (3, 5, 3, None),
+        (4, 5, 2, "  and 2 more at work"),
+        (1, 1, 1, None),
+        (2, 3, 0, "  and 2 more at work"),
+    ],
+)
+def test_a_view_fits_its_height(running: int, height: int, shown: int, more: str | None) -> None:
+    lines = board(running).lines(160, 80, height)
+    steps = [line for line in lines if "/p/" in line]
+    assert len(steps) == shown
+    assert len(lines) <= max(height, 2)
+    assert ([line for line in lines if "more at work" in line] or [None])[0] == more
+    assert lines[-1].startswith("[1:00] 0/9 steps")
+
+
+def test_a_view_fits_its_width_and_its_columns_align() -> None:
+    found = board(0)
+    found.take(StepStarted(100, "short", "/p/a"))
+    found.take(StepStarted(155, "x" * 50, "/p/b"))
+    first, second, last = found.lines(160, 200, 10)
+    assert first == f"  {'short':<40}     1:00  /p/a"
+    assert second == f"  {'x' * 50}     5.0s  /p/b"
+    assert [len(line) for line in found.lines(160, 30, 10)] == [29, 29, 29]
+    assert last.startswith("[1:00]")
+    narrow = board(1).lines(160, 80, 10)[0]
+    assert narrow == "  s0     1:00  /p/0"
+
+
+def test_unfinished_lines_stand_below_their_steps_where_there_is_room() -> None:
+    bars = {"/p/0": "50%", "/p/2": "10%"}
+    lines = board(3).lines(160, 80, 10, lambda path: bars.get(path, ""))
+    assert [line.split()[0] for line in lines[:-1]] == ["s0", "50%", "s1", "s2", "10%"]
+    assert lines[1] == "    50%"
+    tight = board(3).lines(160, 80, 6, lambda path: bars.get(path, ""))
+    assert sum("%" in line for line in tight) <= 1
+    assert [line.split()[0] for line in tight[:-1] if "%" not in line] == ["s0", "s1", "s2"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_view_is_erased_before_anything_is_written_and_drawn_below_it() -> None:
+    terminal = Terminal()
+    view = LiveView(terminal, size=lambda: (80, 24), now=lambda: 160.0)
+    view.board = board(2)
+    view.draw()
+    drawn = terminal.getvalue()
+    assert drawn.count("\n") == 3
+    view.draw()
+    assert terminal.getvalue() == drawn + "\x1b[3F\x1b[J" + drawn
+    terminal.truncate(0)
+    terminal.seek(0)
+    view.write_above("hello\n")
+    view.write_above("again\n")
+    assert terminal.getvalue() == "\x1b[3F\x1b[Jhello\nagain\n"
+    view.write_above("half")
+    before = terminal.getvalue()
+    view.draw()
+    assert terminal.getvalue() == before, "an unfinished line stays whole"
+    view.write_above("")
+    view.draw()
+    assert terminal.getvalue() == before
+    view.write_above(" line\n")
+    view.draw()
+    assert terminal.getvalue().endswith(drawn)
+
+
+def test_what_is_said_while_somebody_answers_comes_after_the_answer() -> None:
+    terminal = Terminal()
+    view = LiveView(terminal, size=lambda: (80, 24), now=lambda: 160.0)
+    view.board = board(1)
+    with view.answering("(Pdb) "):
+        view.write_above("one\n")
+        view.draw()
+        with view.answering("more? "):
+            view.write_above("two\n")
+        assert terminal.getvalue() == "(Pdb) "
+    assert terminal.getvalue() == "(Pdb) one\nmore? two\n"
+    view.draw()
+    assert "s0" in terminal.getvalue()
+
+
+def test_only_ends_that_are_news_scroll_by() -> None:
+    terminal = io.StringIO()
+    view = LiveView(terminal, size=lambda: (80, 24), now=lambda: 160.0)
+    view.on_event(RunStarted(100, 3))
+    view.on_event(ended("a", seconds=1))
+    view.on_event(ended("b", StepEnd.CACHED))
+    view.on_event(ended("c", StepEnd.CACHED, differences=("k",)))
+    view.on_event(RunEnded(165, 65, error="KeyboardInterrupt"))
+    text = terminal.getvalue()
+    assert "\x1b[32ma: done in 1.00 s -> /p/a\x1b[0m\n" in text
+    assert "b: already done" not in text
+    assert "\x1b[2mc: already done -> /p/c (made with" in text
+    assert text.endswith(
+        "[1:05] 3/3 steps: 0 running, 0 waiting, 1 done, 2 cached, 0 failed (ended by KeyboardInterrupt)\n"
+    )
+
+
+def version(config: Any = None, dependencies: Any = (), name: str = "n", **more: Any) -> dict[str, Any]:
+    return {"name": name, "config": config or {}, "dependencies": list(dependencies), **more}
+
+
+def words(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    return [str(found) for found in differences(before, after)]
+
+
+def test_differences_of_values_and_their_paths() -> None:
+    assert words(version({"a": 1}), version({"a": 1})) == []
+    assert words(version({"a": [1, 2]}), version({"a": [1, 3]})) == ["a.[1]: 2 -> 3"]
+    assert words(version({"a": [1, 2]}), version({"a": [1]})) == ["a: [1, 2] -> [1]"]
+    assert words(version({"a": {"b": {"c": 1}}}), version({"a": {"b": {"c": "x"}}})) == ['a.b.c: 1 -> "x"']
+    assert words(version({"a": {"b": 1}}), version({"a": 1})) == ['a: {"b": 1} -> 1']
+    assert words(version({"a": None}), version({})) == ["a: was null (not there any more)"]
+    assert words(version(name="a"), version(name="b")) == ['name: "a" -> "b"']
+    assert words(version({"a": (1,)}), version({"a": [1]})) == []
+    assert words({}, version({"a": 1}))[0] == 'name: "n" (not there before)'
+    for size, cut in ((118, False), (119, True)):
+        [found] = differences(version({"a": ""}), version({"a": "x" * size}))
+        assert found.after is not None
+        assert len(found.after) == 120
+        assert found.after.endswith("...") is cut
+
+
+def test_differences_of_dependencies() -> None:
+    a, b = version({"k": 1}, name="a"), version({"k": 2}, name="a")
+    assert words(version(dependencies=[a]), version(dependencies=[b])) == ["dependency a: k: 1 -> 2"]
+    top = [version(dependencies=[version(dependencies=[inner], name="mid")]) for inner in (a, b)]
+    assert words(*top) == ["dependency mid: dependency a: k: 1 -> 2"]
+    assert words(version(dependencies=[a, a]), version(dependencies=[b, b])) == ["dependency a: k: 1 -> 2"], "each once"
+    assert words(version(dependencies=["a-111111"]), version(dependencies=["a-222222", "b-3"])) == [
+        "dependency [0]: a-111111 -> a-222222", "dependency [1]: b-3 (not there before)",
+    ]  # fmt: skip
+    assert words(version(dependencies=["b-3"]), version()) == ["dependency [0]: was b-3 (not there any more)"]
+    [found] = words(version(dependencies=[a]), version(dependencies=[version(name="z")]))
+    assert found.startswith("dependency [0]: a-")
+    assert " -> z-" in found
+    assert words(version(pseudo_dependencies=["x-1"]), version()) == [
+        "non-blocking dependency [0]: was x-1 (not there any more)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        (1, 1, []),
+        (1, 2, [Difference("", "1", "2")]),
+        ({"a": 1}, {"a": 1, "b": 2}, [Difference("b", None, "2")]),
+        ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, [Difference("a.[1].b", "2", "3")]),
+        ([1], [2], [Difference("[0]", "1", "2")]),
+    ],
+)
+def test_differences_of_plain_values(before: Any, after: Any, found: list[Difference]) -> None:
+    assert value_differences(before, after) == found
+
+
+class Plain(Terminal):
+    def isatty(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("keyboard", "screen", "is_replaced"),
+    [
+        (Terminal(), Terminal(), True),
+        (Plain(), Terminal(), False),
+        (Terminal(), Plain(), False),
+        (None, Terminal(), False),
+    ],
+)
+def test_only_who_types_on_the_terminal_of_the_view_has_it_to_answer(
+    monkeypatch: pytest.MonkeyPatch, keyboard: Terminal | None, screen: Terminal, is_replaced: bool
+) -> None:
+    """Else what is said while a step reads a pipe would be held back until that ends."""
+    for name, stream in (("stdin", keyboard), ("stdout", screen), ("stderr", screen)):
+        monkeypatch.setattr(sys, name, stream)
+    view = LiveView(Terminal(), size=lambda: (80, 24), now=lambda: 160.0)
+    view.on_event(RunStarted(100.0, 0))
+    during = sys.stdin
+    view.on_event(RunEnded(101.0, 1.0))
+    assert (during is not keyboard) == is_replaced
+    assert sys.stdin is keyboard

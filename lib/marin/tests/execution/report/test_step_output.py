@@ -1,0 +1,278 @@
+"""What steps print: whole lines with their names, bars and prompts on a terminal with a view."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import io
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marin.execution import Executor, ExecutorStep
+from marin.execution.report.step_output import BAR_SECONDS, Rows, StepOutput, speaking, step_output
+from marin.execution.report.view import LiveView
+
+MakeStep = Callable[..., ExecutorStep[Any]]
+MakeExecutor = Callable[[], Executor]
+
+
+@pytest.mark.parametrize(
+    ("written", "whole", "left"),
+    [
+        (["one\ntwo\nthr"], ["one", "two"], "thr"),
+        (["a\r\nb"], ["a"], "b"),
+        (["", "\n", "\n"], ["", ""], ""),
+        (["\r 10%", "\r 20%"], [], " 20%"),
+        (["\r 10%", "\r100%", "\n", "next\n"], ["100%", "next"], ""),
+        # Two bars of tqdm, the lower one written by going down and up again.
+        (["\router 0", "\n", "\rinner 0", "\x1b[A", "\n", "\rinner 1", "\x1b[A", "\router 1"], [], "outer 1"),
+        (["\x1b[32mgreen\x1b[0m\n"], ["\x1b[32mgreen\x1b[0m"], ""),
+    ],
+)
+def test_lines_of_one_step(written: list[str], whole: list[str], left: str) -> None:
+    rows = Rows()
+    assert [line for text in written for line in rows.feed(text)] == whole
+    assert rows.texts[rows.at] == left
+
+
+def test_a_bar_that_ended_is_a_line() -> None:
+    rows = Rows()
+    assert rows.feed("\r100%\n") == []
+    assert rows.settle() == ["100%"]
+    assert rows.feed("after\n") == ["after"]
+
+
+def test_lines_of_steps_that_print_at_once_do_not_mix(
+    make_step: MakeStep, make_executor: MakeExecutor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turn = threading.Barrier(4, timeout=20)
+
+    def talk(config: Any) -> None:
+        for index in range(20):
+            turn.wait()
+            for part in ("line ", str(index), " of ", config.x, "\n"):
+                sys.stdout.write(part)
+            print("half", config.x, end="")
+            print(" whole", config.x)
+
+    make_executor().run([make_step(f"s{index}", f"s{index}", fn=talk) for index in range(4)])
+    lines = capsys.readouterr().out.splitlines()
+    expected = [f"[s{s}] line {i} of s{s}" for s in range(4) for i in range(20)]
+    expected += [f"[s{s}] half s{s} whole s{s}" for s in range(4)] * 20
+    assert sorted(lines) == sorted(expected)
+
+
+@pytest.mark.parametrize("alone", ["one step", "one at a time"])
+def test_a_step_that_runs_alone_prints_as_it_does(
+    make_step: MakeStep, make_executor: MakeExecutor, capsys: pytest.CaptureFixture[str], alone: str
+) -> None:
+    steps = [make_step(f"s{index}", fn=lambda _: print("said")) for index in range(1 if alone == "one step" else 3)]
+    make_executor().run(steps, max_concurrent=None if alone == "one step" else 1)
+    assert capsys.readouterr().out == "said\n" * len(steps)
+
+
+def test_what_is_flushed_is_there_at_once_and_others_begin_a_new_line() -> None:
+    stream = io.StringIO()
+    output = StepOutput(prefixed=True, is_live=False)
+    contexts = {name: contextvars.copy_context() for name in ("a", "b")}
+    speakers = {name: speaking(name, f"/p/{name}") for name in contexts}
+
+    def say(name: str, text: str, flush: bool = False) -> None:
+        contexts[name].run(output.write, stream, text)
+        if flush:
+            contexts[name].run(output.flush, stream)
+
+    for name, speaker in speakers.items():
+        contexts[name].run(speaker.__enter__)
+    say("a", "waiting", flush=True)
+    assert stream.getvalue() == "[a] waiting"
+    say("a", ".", flush=True)
+    say("b", "b says\n")
+    say("a", ". done\n")
+    assert stream.getvalue() == "[a] waiting.\n[b] b says\n[a] . done\n"
+    for name, speaker in speakers.items():
+        contexts[name].run(speaker.__exit__, None, None, None)
+
+
+def test_a_bar_in_a_log_is_written_now_and_then() -> None:
+    stream, clock = io.StringIO(), [100.0]
+    output = StepOutput(prefixed=False, is_live=False, now=lambda: clock[0])
+    with speaking("a", "/p/a"):
+        for percent in range(100):
+            clock[0] += BAR_SECONDS / 20
+            output.write(stream, f"\r{percent}%")
+            output.flush(stream)
+        output.write(stream, "\r100%\n")
+        output.settle()
+    assert stream.getvalue().splitlines() == ["0%", "20%", "40%", "60%", "80%", "100%"]
+
+
+def test_the_streams_are_put_back() -> None:
+    before = sys.stdout, sys.stderr
+    with step_output(is_parallel=True):
+        held = sys.stdout
+        assert held is not before[0]
+        with step_output(is_parallel=True):
+            assert sys.stdout is held
+    assert (sys.stdout, sys.stderr) == before
+    held.write("")  # who kept one may go on writing
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_stream_that_was_closed_before_the_program_began(
+    make_step: MakeStep, make_executor: MakeExecutor, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(sys, name, None)
+    make_executor().run([make_step(f"s{index}", fn=lambda _: print("said")) for index in range(2)])
+    assert getattr(sys, name) is None
+
+
+class Blocked(io.StringIO):
+    """A stream that takes nothing, but in forks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written, self.go_on = threading.Event(), threading.Event()
+        self.process = os.getpid()
+
+    def write(self, text: str) -> int:
+        if os.getpid() == self.process:
+            self.written.set()
+            self.go_on.wait(20)
+        return super().write(text)
+
+
+def ends_in_a_fork(say: Callable[[], object]) -> bool:
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        say()
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def test_a_fork_prints_though_another_step_was_printing() -> None:
+    stream = Blocked()
+
+    def talk() -> None:
+        with speaking("a", "/p/a"):
+            print("a", file=sys.stdout)
+
+    with contextlib.redirect_stdout(stream), step_output(is_parallel=True):
+        other = threading.Thread(target=talk)
+        other.start()
+        assert stream.written.wait(20)
+        with speaking("b", "/p/b"):
+            assert ends_in_a_fork(lambda: print("b"))
+        stream.go_on.set()
+        other.join()
+
+
+def test_a_fork_prints_though_the_view_was_being_drawn() -> None:
+    terminal = Blocked()
+    view = LiveView(terminal, size=lambda: (80, 24))
+    other = threading.Thread(target=view.draw)
+    other.start()
+    assert terminal.written.wait(20)
+    assert ends_in_a_fork(lambda: view.write_above("said\n"))
+    terminal.go_on.set()
+    other.join()
+
+
+SCRIPT = """
+import sys, threading, time
+from marin.execution import ExecutorStep, ExecutorMainConfig, executor_main
+asked, done = threading.Event(), threading.Event()
+def debug(config):
+    secret = "apricot"
+    asked.set()
+    breakpoint()
+    done.set()
+def talk(config):
+    asked.wait(20)
+    for index in range(10):
+        print("talk", index)
+        time.sleep(0.1)
+def bar(config):
+    for index in range(20):
+        sys.stderr.write(f"\\rbar at {index} ")
+        sys.stderr.flush()
+        time.sleep(0.05)
+    sys.stderr.write("\\n")
+functions = {"debug": debug, "talk": talk, "bar": bar}
+names = sys.argv[2].split(",")
+steps = [ExecutorStep(name=name, fn=functions[name], config=None) for name in names]
+executor_main(ExecutorMainConfig(prefix=sys.argv[1]), steps=steps)
+"""
+
+
+class Terminal:
+    """A program on a pseudo terminal."""
+
+    def __init__(self, command: list[str]) -> None:
+        environment = {name: value for name, value in os.environ.items() if name != "CI"}
+        environment |= {"TERM": "xterm", "PYTHONBREAKPOINT": "pdb.set_trace"}
+        self.text = ""
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+        os.close(theirs)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                part = os.read(self._ours, 65536)
+            except OSError:
+                return
+            self.text += part.decode(errors="replace")
+
+    def wait_for(self, text: str, seconds: float = 40) -> None:
+        ends = time.monotonic() + seconds
+        while text not in self.text:
+            assert time.monotonic() < ends, f"{text!r} did not come: {self.text[-2000:]!r}"
+            time.sleep(0.02)
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def close(self) -> None:
+        assert self.process.wait(40) == 0, self.text[-3000:]
+        self._reader.join(10)
+        os.close(self._ours)
+
+
+@pytest.mark.e2e
+def test_a_debugger_has_the_terminal_while_it_is_answered(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    terminal = Terminal([sys.executable, str(tmp_path / "script.py"), str(tmp_path / "p"), "debug,talk"])
+    terminal.wait_for("(Pdb) ")
+    time.sleep(0.6)  # the other step talks, and the view would be drawn three times
+    assert terminal.text.endswith("(Pdb) "), terminal.text[-300:]
+    terminal.type("p secret\n")
+    terminal.wait_for("'apricot'")
+    terminal.type("continue\n")
+    terminal.close()
+    for index in range(10):
+        assert f"[talk] talk {index}" in terminal.text
+
+
+@pytest.mark.e2e
+def test_a_bar_is_part_of_the_view(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    terminal = Terminal([sys.executable, str(tmp_path / "script.py"), str(tmp_path / "p"), "bar"])
+    terminal.close()
+    # Below its step, and drawn over as it goes on; its end stays.
+    assert terminal.text.count("\r\n    bar at ") >= 3
+    assert terminal.text.count("bar at 19 \r\n") >= 1
+    assert "1 done, 0 cached, 0 failed" in terminal.text

@@ -1,0 +1,259 @@
+"""Runs that are interrupted: nobody else gets an output whose function, or its child, is still at work on it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marin.execution import Executor, ExecutorStep, step_lease
+from marin.execution.lease.status_file import StatusFile
+from marin.execution.run.children import Process, StepProcesses, processes_of_steps, ticks_now
+from marin.execution.run.interruption import EndingTerms
+from marin.execution.run.runner import Outcome, StepRun, StepTask
+from rigging.testing import eventually
+
+MakeStep = Callable[..., ExecutorStep[Any]]
+
+BRIEF = EndingTerms(notice_seconds=0.1, grace_seconds=5)
+
+
+def interrupted_run(path: Path, work: Callable[[], None]) -> None:
+    """As a notebook's cell that is interrupted while a step is at work."""
+    started = threading.Event()
+
+    def begin() -> None:
+        started.set()
+        work()
+
+    def interrupt() -> None:
+        started.wait(20)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt):
+        StepRun([StepTask("a", str(path), frozenset(), begin)], {}, ending=BRIEF).run()
+    interrupter.join()
+
+
+def test_a_cell_run_again_waits_for_the_interrupted_function(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    go_on, order = threading.Event(), []
+
+    def stubborn() -> None:
+        lease = step_lease()
+        assert lease.lost_event.wait(20), "it is told"
+        go_on.wait(20)
+        order.append("first ended")
+
+    interrupted_run(tmp_path, stubborn)
+    assert StatusFile(str(tmp_path)).status == "RUNNING"
+    assert StatusFile(str(tmp_path)).has_active_lock()
+    assert "the function of step a still runs" in caplog.text
+    threading.Timer(0.3, go_on.set).start()
+    again = StepTask("a", str(tmp_path), frozenset(), lambda: order.append("second began"))
+    [result] = StepRun([again], {}).run()
+    assert result.outcome is Outcome.RAN
+    assert order == ["first ended", "second began"]
+    assert StatusFile(str(tmp_path)).status == "SUCCESS"
+
+
+def test_what_an_interrupted_function_still_makes_does_not_count(tmp_path: Path) -> None:
+    go_on = threading.Event()
+    interrupted_run(tmp_path, lambda: go_on.wait(20))
+    go_on.set()
+    eventually(lambda: not StatusFile(str(tmp_path)).has_active_lock(), "its lease is given up")
+    assert StatusFile(str(tmp_path)).status == "FAILED"
+
+
+def test_the_lease_of_an_interrupted_function_is_renewed_until_it_ends(tmp_path: Path) -> None:
+    from marin.execution.lease.step_lease import LeaseTerms
+
+    go_on, started = threading.Event(), threading.Event()
+
+    def work() -> None:
+        started.set()
+        go_on.wait(20)
+
+    def interrupt() -> None:
+        started.wait(20)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    run = StepRun([StepTask("a", str(tmp_path), frozenset(), work)], {}, terms=LeaseTerms(0.02, 30), ending=BRIEF)
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
+    lock = tmp_path / ".executor_status.lock"
+    for _ in range(3):
+        before = lock.read_bytes()
+        eventually(lambda before=before: lock.read_bytes() != before, "it is renewed")
+    go_on.set()
+    eventually(lambda: not lock.exists(), "it is given up")
+
+
+SCRIPT = """
+import subprocess, sys, time
+from pathlib import Path
+from marin.execution import ExecutorStep, executor_main, this_output_path
+from marin.execution.script.main import ExecutorMainConfig
+
+def work(path):
+    {work}
+
+executor_main(ExecutorMainConfig(prefix={prefix!r}), [ExecutorStep(name="a", fn=work, config=this_output_path())])
+"""
+
+WITH_CHILD = """
+    child = subprocess.Popen([sys.executable, "-c", {child!r}, path])
+    child.wait()
+"""
+
+# Writes as long as it lives, and takes its time to end.
+CHILD = """
+import fcntl, signal, sys, time
+def end(*_):
+    time.sleep(0.5)
+    open(sys.argv[1] + "/ended-well", "w").close()
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+witness = open(sys.argv[1] + "/witness", "w")
+fcntl.flock(witness, fcntl.LOCK_EX)
+open(sys.argv[1] + "/started", "w").close()
+while True:
+    time.sleep(0.01)
+"""
+
+
+def start(prefix: Path, work: str, before_exec: Callable[[], object] = lambda: None) -> subprocess.Popen[str]:
+    program = SCRIPT.format(prefix=str(prefix), work=textwrap.indent(textwrap.dedent(work), "    ").strip())
+    return subprocess.Popen(
+        [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, preexec_fn=before_exec
+    )  # fmt: skip
+
+
+def output_with(prefix: Path, name: str) -> Path:
+    found: list[Path] = eventually(lambda: list(prefix.glob(f"a-*/{name}")), f"{name} is there")
+    return found[0].parent
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_steps_child_ends_before_its_lease(tmp_path: Path, number: signal.Signals) -> None:
+    script = start(tmp_path, WITH_CHILD.format(child=CHILD))
+    output = output_with(tmp_path, "started")
+    script.send_signal(number)
+    ran_after_child = []
+
+    def take_over() -> None:
+        taken = subprocess.run(["flock", "--nonblock", str(output / "witness"), "true"], check=False)
+        ran_after_child.append(taken.returncode == 0)
+
+    [result] = StepRun([StepTask("a", str(output), frozenset(), take_over)], {str(output): "RUNNING"}).run()
+    assert result.outcome is Outcome.RAN
+    assert ran_after_child == [True]
+    assert (output / "ended-well").exists()
+    script.communicate(timeout=30)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_script_that_is_ended_leaves_a_true_status(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    """Its function knows nothing of it, and ends with the process."""
+    script = start(tmp_path, 'Path(path, "started").touch()\ntime.sleep(600)')
+    output = output_with(tmp_path, "started")
+    script.send_signal(number)
+    script.communicate(timeout=30)
+    assert script.returncode == code
+    assert StatusFile(str(output)).status == "FAILED"
+    assert not StatusFile(str(output)).has_active_lock()
+
+
+@pytest.mark.e2e
+def test_under_nohup_a_closed_terminal_ends_nothing(tmp_path: Path) -> None:
+    script = start(
+        tmp_path,
+        'Path(path, "started").touch()\nwhile not Path(path, "go").exists(): time.sleep(0.01)',
+        lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    output = output_with(tmp_path, "started")
+    script.send_signal(signal.SIGHUP)
+    (output / "go").touch()
+    script.communicate(timeout=30)
+    assert script.returncode == 0
+    assert StatusFile(str(output)).status == "SUCCESS"
+
+
+def test_which_processes_are_a_steps() -> None:
+    own, session, since = 10, 7, 100
+    processes = [
+        Process(11, 10, 7, 150),  # of this session, began during the run
+        Process(12, 10, 7, 50),  # began before
+        Process(13, 10, 13, 150),  # detached: a daemon, or a job's
+        Process(14, 10, 14, 150),  # detached, but a child of a step's own thread
+        Process(15, 14, 15, 160),  # what descends from it
+        Process(18, 10, 18, 50),  # of that thread too, but from before the run
+        Process(16, 1, 7, 160),  # another's
+        Process(17, 16, 7, 170),
+    ]
+    found = processes_of_steps(processes, own, session, frozenset({14, 18}), since)
+    assert sorted(process.pid for process in found) == [11, 14, 15]
+
+
+def test_children_are_found_signalled_and_seen_to_end() -> None:
+    before = ticks_now()
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
+    with StepProcesses([], before) as processes:
+        assert child.pid not in processes.pids
+    with StepProcesses([threading.get_native_id()], before) as processes:
+        assert processes.pids == [child.pid]
+        assert not processes.wait(0.01)
+        processes.signal(signal.SIGKILL)
+        started = time.monotonic()
+        assert processes.wait(20)
+        assert time.monotonic() - started < 20
+        assert not processes
+    child.communicate()
+    assert child.returncode == -signal.SIGKILL
+
+
+def test_children_are_seen_to_end_though_many_files_are_open() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    before = ticks_now()
+    child = subprocess.Popen(["sleep", "1000"])
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with StepProcesses([threading.get_native_id()], before) as processes:
+            assert processes.pids == [child.pid]
+            assert not processes.wait(0.0)
+            processes.signal(signal.SIGKILL)
+            assert processes.wait(20)
+    finally:
+        for each in opened:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        child.kill()
+        child.wait()
+
+
+def test_an_interrupt_in_an_executor_is_raised(make_step: MakeStep, tmp_path: Path) -> None:
+    executor = Executor(str(tmp_path), str(tmp_path / "experiments"))
+    told = []
+
+    def work(_: Any) -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        told.append(step_lease().lost_event.wait(20))
+
+    with pytest.raises(KeyboardInterrupt):
+        executor.run([make_step("a", fn=work), make_step("b", make_step("a", fn=work))])
+    assert told == [True]

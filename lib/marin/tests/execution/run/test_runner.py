@@ -1,0 +1,399 @@
+"""Running: order, events, failures, limits, interrupts, and what is left in storage."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marin.execution import Executor, ExecutorStep, output_path_of, versioned
+from marin.execution.lease.status_file import PreviousTaskFailedError, StatusFile
+from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
+from marin.execution.run.runner import Outcome
+from rigging.errors import InvalidRequest, StepFailed
+from rigging.testing import eventually
+
+MakeStep = Callable[..., ExecutorStep[Any]]
+MakeExecutor = Callable[[], Executor]
+
+
+class Journal:
+    """A thread-safe list of what ran."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def fn(self, name: str) -> Callable[[Any], None]:
+        return lambda _: self.names.append(name)
+
+
+@pytest.fixture
+def journal() -> Journal:
+    return Journal()
+
+
+def fail(config: Any) -> None:
+    raise ValueError(f"bad {config.y}")
+
+
+def statuses(executor: Executor) -> dict[str, str | None]:
+    return {step.name: StatusFile(path).status for step, path in executor.output_paths.items()}
+
+
+def outcomes(executor: Executor) -> dict[str, Outcome]:
+    return {result.task.name: result.outcome for result in executor.results}
+
+
+def test_dependencies_run_first_and_once(make_step: MakeStep, make_executor: MakeExecutor, journal: Journal) -> None:
+    a = make_step("a", fn=journal.fn("a"))
+    b = make_step("b", [a, a], fn=journal.fn("b"))
+    again = make_step("a", fn=journal.fn("a"))
+    c = make_step("c", [b, again], fn=journal.fn("c"))
+    executor = make_executor()
+    paths = executor.run([c, b])
+    assert journal.names == ["a", "b", "c"]
+    assert set(paths) == {a, b, again, c}
+    assert statuses(executor) == dict.fromkeys("abc", STATUS_SUCCESS)
+
+
+def test_a_second_run_finds_everything_done(make_step: MakeStep, make_executor: MakeExecutor, journal: Journal) -> None:
+    b = make_step("b", make_step("a", fn=journal.fn("a")), fn=journal.fn("b"))
+    executor = make_executor()
+    for _ in range(2):
+        executor.run([b])
+    other = make_executor()
+    other.run([b])
+    assert journal.names == ["a", "b"]
+    for each in (executor, other):
+        assert outcomes(each) == dict.fromkeys("ab", Outcome.ALREADY_DONE)
+
+
+def test_files_in_an_output_path(make_step: MakeStep, make_executor: MakeExecutor, prefix: str) -> None:
+    a = make_step("a", versioned(1), description="for people")
+    b = make_step("b", a / "f", 3, fn=repr)
+    executor = make_executor()
+    path = Path(executor.run([b])[b])
+    assert (path / ".executor_status").read_bytes() == b"SUCCESS"
+    assert not (path / ".executor_status.lock").exists()
+    text = (path / ".executor_info").read_text()
+    assert text == json.dumps(json.loads(text), indent=2)
+    assert json.loads(text) == {
+        "name": "b",
+        "fn_name": "builtins.repr",
+        "config": {"x": f"{executor.output_paths[a]}/f", "y": 3},
+        "override_output_path": None,
+        "version": {
+            "name": "b",
+            "config": {"x": "DEP[0]/f"},
+            "dependencies": [{"name": "a", "config": {"x": 1}, "dependencies": []}],
+        },
+        "dependencies": [executor.output_paths[a]],
+        "output_path": str(path),
+        "unversioned": {"y": 3},
+        "source": {},
+    }
+    assert executor.executor_info_path is not None
+    assert executor.executor_info_path.startswith(f"{prefix}/experiments/test_runner-")
+    run_info = json.loads(Path(executor.executor_info_path).read_text())
+    assert {"worker_id", "git_commit", "caller_path", "created_date", "user", "prefix", "steps"} <= set(run_info)
+    assert run_info["caller_path"] == __file__
+    assert [step["name"] for step in run_info["steps"]] == ["a", "b"]
+    assert "description" not in run_info["steps"][0]
+    assert executor.get_experiment_url() == executor.executor_info_path
+
+
+def test_ready_steps_run_at_once(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    together, met = threading.Barrier(30, timeout=20), list[int]()
+    executor = make_executor()
+    executor.run([make_step(f"s{index}", fn=lambda _: met.append(together.wait())) for index in range(30)])
+    assert sorted(met) == list(range(30))
+    assert set(statuses(executor).values()) == {STATUS_SUCCESS}
+
+
+def test_at_most_max_concurrent(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    guard, active, most = threading.Lock(), 0, 0
+
+    def work(_: Any) -> None:
+        nonlocal active, most
+        with guard:
+            active += 1
+            most = max(most, active)
+        threading.Event().wait(0.005)
+        with guard:
+            active -= 1
+
+    make_executor().run([make_step(f"s{index}", fn=work) for index in range(12)], max_concurrent=3)
+    assert most <= 3
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_below_one_is_refused(make_executor: MakeExecutor, limit: int) -> None:
+    with pytest.raises(ValueError, match=f"max_concurrent={limit}: must be at least 1"):
+        make_executor().run([], max_concurrent=limit)
+
+
+def test_a_chain_waits_for_events_and_not_for_ticks(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    step = make_step("s0")
+    for index in range(1, 100):
+        step = make_step(f"s{index}", step)
+    started = time.monotonic()
+    make_executor().run([step])
+    assert time.monotonic() - started < 10  # a tick of a second per link would take 100
+
+
+def test_all_failures_are_reported_and_the_rest_runs(
+    make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
+) -> None:
+    bad, worse = make_step("bad", y="luck", fn=fail), make_step("worse", y="news", fn=fail)
+    after = make_step("after", [bad], fn=journal.fn("after"))
+    last = make_step("last", [after], fn=journal.fn("last"))
+    fine = make_step("fine", fn=journal.fn("fine"))
+    executor = make_executor()
+    with pytest.raises(StepFailed, match=r"^2 step\(s\) failed:") as caught:
+        executor.run([last, worse, fine])
+    assert isinstance(caught.value, RuntimeError)
+    assert isinstance(caught.value.__cause__, ValueError)
+    message = str(caught.value)
+    for expected in (
+        f"bad    {executor.output_paths[bad]}    ValueError: bad luck  [this process's log]",
+        f"worse  {executor.output_paths[worse]}  ValueError: bad news  [this process's log]",
+        "because a dependency failed: after, last",
+    ):
+        assert expected in message
+    assert journal.names == ["fine"]
+    assert statuses(executor) == {
+        "bad": STATUS_FAILED,
+        "worse": STATUS_FAILED,
+        "after": STATUS_DEP_FAILED,
+        "last": STATUS_DEP_FAILED,
+        "fine": STATUS_SUCCESS,
+    }
+
+
+def test_what_failed_is_tried_again_unless_told_otherwise(
+    make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
+) -> None:
+    broken = [True]
+
+    def sometimes(_: Any) -> None:
+        if broken[0]:
+            raise OSError("disk")
+
+    a = make_step("a", fn=sometimes)
+    b = make_step("b", a, fn=journal.fn("b"))
+    with pytest.raises(StepFailed):
+        make_executor().run([b])
+    broken[0] = False
+    with pytest.raises(StepFailed, match=r"1 step\(s\) failed[\s\S]*failed previously") as caught:
+        make_executor().run([b], force_run_failed=False)
+    assert isinstance(caught.value.__cause__, PreviousTaskFailedError)
+    make_executor().run([b])
+    assert journal.names == ["b"]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), SystemExit()])
+def test_an_exit_in_a_step_is_that_steps_failure(
+    make_step: MakeStep, make_executor: MakeExecutor, error: BaseException
+) -> None:
+    def leave(_: Any) -> None:
+        raise error
+
+    executor = make_executor()
+    with pytest.raises(StepFailed, match=type(error).__name__) as caught:
+        executor.run([make_step("a", fn=leave)])
+    assert caught.value.__cause__ is error
+    assert statuses(executor) == {"a": STATUS_FAILED}
+
+
+def test_run_only_takes_what_matches_with_its_dependencies(
+    make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
+) -> None:
+    a = make_step("raw/a", fn=journal.fn("a"))
+    b = make_step("tokenized/b", a, fn=journal.fn("b"))
+    c = make_step("train/c", b, fn=journal.fn("c"))
+    make_executor().run([c], run_only=["^tok"])
+    assert journal.names == ["a", "b"]
+    with pytest.raises(InvalidRequest, match="no step has such a name; there are: raw/a, tokenized/b, train/c"):
+        make_executor().run([c], run_only=["nothing"])
+    with pytest.raises(InvalidRequest, match="not a regular expression"):
+        make_executor().run([c], run_only=["("])
+    with pytest.raises(InvalidRequest, match=r"run_only='tok' is one text, .*write \['tok'\]"):
+        make_executor().run([c], run_only="tok")
+    assert journal.names == ["a", "b"]
+
+
+def test_pseudo_dependencies_are_named_but_not_run(
+    make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
+) -> None:
+    below = make_step("below", fn=journal.fn("below"))
+    named = make_step("named", below, fn=journal.fn("named"))
+    seen: list[Any] = []
+    user = make_step("user", output_path_of(named, "f").nonblocking(), fn=lambda config: seen.append(config.x))
+    executor = make_executor()
+    executor.run([user])
+    assert journal.names == []
+    assert seen == [f"{executor.output_paths[named]}/f"]
+    assert executor.is_pseudo_dep == {below: True, named: True, user: False}
+    executor.run([user, named])
+    assert journal.names == ["below", "named"]
+    assert executor.is_pseudo_dep == {below: False, named: False, user: False}
+
+
+def test_a_dry_run_touches_no_storage(
+    make_step: MakeStep,
+    make_executor: MakeExecutor,
+    journal: Journal,
+    prefix: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("storage was touched")
+
+    monkeypatch.setattr("marin.execution.run.pipeline.read_standings", refuse)
+    b = make_step("b", make_step("a", fn=journal.fn("a")), fn=journal.fn("b"))
+    paths = make_executor().run([b], dry_run=True)
+    printed = capsys.readouterr().out
+    assert all(path in printed for path in paths.values())
+    assert journal.names == []
+    assert not os.path.exists(prefix)
+
+
+def test_a_running_status_without_a_holder_is_taken_over(
+    make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
+) -> None:
+    step = make_step("a", fn=journal.fn("a"))
+    executor = make_executor()
+    executor.compute_version(step)
+    StatusFile(executor.output_paths[step]).write_status(STATUS_RUNNING)
+    executor.run([step])
+    assert journal.names == ["a"]
+
+
+def test_a_step_waits_for_whoever_holds_its_lock_and_uses_the_result(
+    make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
+) -> None:
+    step = make_step("a", fn=journal.fn("a"))
+    executor = make_executor()
+    executor.compute_version(step)
+    holder = StatusFile(executor.output_paths[step], "another-machine")
+    assert holder.try_acquire_lock()
+    run = threading.Thread(target=executor.run, args=([step],))
+    run.start()
+    holder.write_status(STATUS_SUCCESS)
+    holder.release_lock()
+    run.join(20)
+    assert journal.names == []
+    assert outcomes(executor) == {"a": Outcome.ALREADY_DONE}
+
+
+def test_two_executors_at_once_run_each_step_once(
+    make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
+) -> None:
+    steps = [make_step(f"s{index}", fn=journal.fn(f"s{index}")) for index in range(8)]
+    last = make_step("last", steps, fn=journal.fn("last"))
+    runs = [threading.Thread(target=make_executor().run, args=([last],)) for _ in range(3)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join(60)
+    assert sorted(journal.names) == sorted([*(f"s{index}" for index in range(8)), "last"])
+
+
+def test_a_step_that_lost_its_lock_cannot_write_success(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    executor = make_executor()
+
+    def lose_lock(_: Any) -> None:
+        path = next(iter(executor.output_paths.values()))
+        Path(path, ".executor_status.lock").write_text(json.dumps({"worker_id": "thief", "timestamp": time.time()}))
+        StatusFile(path).write_status("RUNNING by the thief")
+
+    with pytest.raises(StepFailed, match="LeaseLost"):
+        executor.run([make_step("a", fn=lose_lock)])
+    assert statuses(executor) == {"a": "RUNNING by the thief"}
+
+
+def test_an_interrupt_of_the_run_leaves_true_statuses(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    go_on, started = threading.Event(), threading.Event()
+
+    def work(_: Any) -> None:
+        started.set()
+        go_on.wait(20)
+
+    def interrupt() -> None:
+        started.wait(20)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    executor = make_executor()
+    with pytest.raises(KeyboardInterrupt):
+        executor.run([make_step("a", make_step("before"), fn=work)])
+    assert statuses(executor) == {"before": STATUS_SUCCESS, "a": STATUS_RUNNING}
+    go_on.set()
+    eventually(lambda: statuses(executor) == {"before": STATUS_SUCCESS, "a": STATUS_FAILED}, "the function has ended")
+    assert not any(StatusFile(path).has_active_lock() for path in executor.output_paths.values())
+
+
+def test_threads_that_waited_for_work_all_take_it_up_again(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    """Wide, narrow and wide again, often: whoever counts them wrong ends with too few, and steps wait for nothing."""
+    gates = [threading.Barrier(12, timeout=20) for _ in range(4)]
+    step = make_step("start")
+    for index, gate in enumerate(gates):
+        wide = [make_step(f"w{index}-{number}", step, fn=lambda _, gate=gate: gate.wait()) for number in range(12)]
+        step = make_step(f"narrow{index}", wide)
+    executor = make_executor()
+    executor.run([step])
+    assert set(statuses(executor).values()) == {STATUS_SUCCESS}
+
+
+def test_steps_are_found_by_the_text_of_their_versions(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    a = make_step("a", versioned(1))
+    b, again = make_step("b", a), make_step("a", versioned(1))
+    executor = make_executor()
+    executor.run([b, again])
+    assert len(executor.version_str_to_step) == 2
+    assert {step.name: executor.version_strs[step] for step in (a, b)} == {
+        step.name: text for text, step in executor.version_str_to_step.items()
+    }
+    with pytest.raises(KeyError):
+        executor.version_str_to_step["{}"]
+
+
+def test_threads_end_with_the_run(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    own: list[str] = []
+    before = set(threading.enumerate())  # an interrupted run keeps its lease's thread
+
+    def note_threads(_: Any) -> None:
+        own.extend(thread.name for thread in threading.enumerate() if thread.name.startswith("marin-"))
+
+    make_executor().run([make_step(f"s{index}", versioned(index), fn=note_threads) for index in range(5)])
+    assert {name.rstrip("0123456789") for name in own} >= {"marin-step-", "marin-lease-keeper", "marin-event-log"}
+    for thread in set(threading.enumerate()) - before:
+        if thread.name.startswith("marin-"):
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+def test_a_return_value_that_is_not_json_changes_nothing(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+    executor = make_executor()
+    executor.run([make_step("a", fn=lambda _: object())])
+    assert statuses(executor) == {"a": STATUS_SUCCESS}
+
+
+def test_something_that_is_no_step_is_refused(make_executor: MakeExecutor) -> None:
+    with pytest.raises(InvalidRequest, match="'not a step' is a str, not an ExecutorStep"):
+        make_executor().run(["not a step"])  # type: ignore[list-item]
+
+
+def test_steps_are_a_list_or_come_one_by_one(
+    make_step: MakeStep, make_executor: MakeExecutor, journal: Journal
+) -> None:
+    with pytest.raises(InvalidRequest, match=r"is one step, not a list of them; write steps=\[step\]"):
+        make_executor().run(make_step("a"))  # type: ignore[arg-type]
+    make_executor().run(make_step(name, fn=journal.fn(name)) for name in "ab")  # type: ignore[arg-type]
+    assert sorted(journal.names) == ["a", "b"]

@@ -1,0 +1,226 @@
+"""Saying which steps would run, and why."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, executor_main, versioned
+from marin.execution.lease.status_file import StatusFile
+from marin.execution.lease.status_words import STATUS_RUNNING
+from marin.execution.script.explain import Explanation, Fate, explain_steps, explanation_lines
+from marin.execution.version.differences import Difference, differences
+from rigging.errors import InvalidRequest, StepFailed
+
+MakeStep = Callable[..., ExecutorStep[Any]]
+MakeExecutor = Callable[[], Executor]
+Explain = Callable[..., dict[str, Explanation]]
+
+
+@pytest.fixture
+def explain(make_executor: MakeExecutor) -> Explain:
+    def explain(*steps: ExecutorStep[Any], **options: Any) -> dict[str, Explanation]:
+        return {found.name: found for found in explain_steps(make_executor(), steps, **options)}
+
+    return explain
+
+
+def test_what_is_there_is_cached(make_step: MakeStep, make_executor: MakeExecutor, explain: Explain) -> None:
+    b = make_step("b", make_step("a", versioned(1)))
+    assert {name: found.fate for name, found in explain(b).items()} == {"a": Fate.RUN, "b": Fate.RUN}
+    assert explain(b)["a"].reason == "no output of this name is there yet"
+    make_executor().run([b])
+    assert {name: found.fate for name, found in explain(b).items()} == {"a": Fate.CACHED, "b": Fate.CACHED}
+
+
+def test_the_field_that_differs_from_the_nearest_output(
+    make_step: MakeStep, make_executor: MakeExecutor, explain: Explain
+) -> None:
+    def experiment(n: int, lr: float) -> ExecutorStep[Any]:
+        data = make_step("raw/data", {"n": versioned(n), "seed": versioned(0)})
+        return make_step("train", data / "x", {"optimizer": {"lr": versioned(lr)}})
+
+    make_executor().run([experiment(100, 0.1), experiment(100, 0.2)])
+    near = make_executor().run([experiment(200, 0.2)])
+    found = explain(experiment(200, 0.3))
+    assert found["raw/data"].fate is Fate.CACHED
+    assert found["train"].fate is Fate.RUN
+    assert found["train"].nearest in near.values()
+    assert found["train"].differences == [Difference("y.optimizer.lr", "0.2", "0.3")]
+    found = explain(experiment(300, 0.2))
+    assert found["raw/data"].differences[0].where == "x.n"
+    assert [str(difference) for difference in found["train"].differences] == ["dependency raw/data: x.n: 100 -> 300"]
+    assert "            x.n: 100 -> 300" in explanation_lines(list(found.values()))
+
+
+def test_statuses_other_than_success(make_step: MakeStep, make_executor: MakeExecutor, explain: Explain) -> None:
+    def fail(_: Any) -> None:
+        raise ValueError("bad")
+
+    bad = make_step("bad", fn=fail)
+    after = make_step("after", bad)
+    with pytest.raises(StepFailed):
+        make_executor().run([after])
+    assert explain(after)["bad"].reason == "it failed in an earlier run"
+    assert explain(after)["after"].reason.endswith("because a dependency failed")
+    assert explain(bad, force_run_failed=False)["bad"].fate is Fate.FAIL
+
+    step = make_step("n")
+    path = explain(step)["n"].path
+    StatusFile(path).write_status(STATUS_RUNNING)
+    assert explain(step)["n"].reason == "a run that was at work on it ended without finishing it"
+    holder = StatusFile(path, "another-machine")
+    assert holder.try_acquire_lock()
+    assert explain(step)["n"].fate is Fate.WAIT
+
+
+def test_a_pinned_path_that_holds_another_version(
+    make_step: MakeStep, make_executor: MakeExecutor, explain: Explain
+) -> None:
+    make_executor().run([make_step("n", versioned(1), override_output_path="pinned")])
+    [found] = explain(make_step("n", versioned(2), override_output_path="pinned")).values()
+    assert found.fate is Fate.CACHED
+    assert found.reason == "the output at its pinned path is there, but another version made it"
+    assert found.differences == [Difference("x", "1", "2")]
+
+
+def test_only_some_steps(make_step: MakeStep, explain: Explain) -> None:
+    a, other = make_step("a"), make_step("other")
+    b = make_step("b", a)
+    assert set(explain(b, other, run_only=["^b$"])) == {"a", "b"}
+    assert set(explain(b, other, show="^b$")) == {"b"}
+    with pytest.raises(InvalidRequest, match="no step has such a name; there are: a, b, other"):
+        explain(b, other, show="nothing")
+
+
+def test_each_directory_is_listed_once(
+    make_step: MakeStep, make_executor: MakeExecutor, explain: Explain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_executor().run([make_step(f"d{index % 2}/s{index}", versioned(1)) for index in range(20)])
+    listed: list[str] = []
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: (listed.append(path), listdir(path))[1])
+    found = explain(*(make_step(f"d{index % 2}/s{index}", versioned(2)) for index in range(20)))
+    assert all(explanation.differences == [Difference("x", "1", "2")] for explanation in found.values())
+    assert len(listed) == 2
+
+
+def test_outputs_of_an_object_store(make_step: MakeStep, explain: Explain) -> None:
+    with fsspec.open("memory://explained/dir/n-123456/.executor_info", "w") as file:
+        file.write('{"version": {"name": "dir/n", "config": {"x": 1}, "dependencies": []}}')
+    [found] = explain_steps(Executor("memory://explained", "memory://i"), [make_step("dir/n", versioned(2))])
+    assert found.nearest == "memory://explained/dir/n-123456"
+    assert found.differences == [Difference("x", "1", "2")]
+
+
+def test_it_writes_nothing(make_step: MakeStep, explain: Explain, prefix: str) -> None:
+    explain(make_step("a"))
+    assert not os.path.exists(prefix)
+
+
+def test_differences_of_versions() -> None:
+    def version(name: str, config: dict[str, Any], *dependencies: Any, **more: Any) -> dict[str, Any]:
+        return {"name": name, "config": config, "dependencies": list(dependencies), **more}
+
+    a, b = version("a", {"n": 1}), version("a", {"n": 2})
+    assert differences(version("x", {"k": (1, 2)}, a), version("x", {"k": [1, 2]}, a)) == []
+    found = differences(
+        version("x", {"gone": 1, "list": [1, {"k": 2}]}, a, a, "deep-123456"),
+        version("x", {"new": None, "list": [1, {"k": 3}]}, b, b, "deep-abcdef", "more-111111"),
+    )
+    assert [str(difference) for difference in found] == [
+        "new: null (not there before)",
+        "list.[1].k: 2 -> 3",
+        "gone: was 1 (not there any more)",
+        "dependency a: n: 1 -> 2",
+        "dependency [2]: deep-123456 -> deep-abcdef",
+        "dependency [3]: more-111111 (not there before)",
+    ]
+    # One quoted by its hash (it stands deep in a chain), the same written out.
+    assert differences(version("x", {}, "a-bc89a9"), version("x", {}, a)) == [
+        Difference("dependency [0]", "a-bc89a9", f"a-{_digits(a)}")
+    ]
+    assert differences(version("x", {}, f"a-{_digits(a)}"), version("x", {}, a)) == []
+    pseudo = differences(version("x", {}, pseudo_dependencies=[a]), version("x", {}, pseudo_dependencies=[b]))
+    assert [str(difference) for difference in pseudo] == ["non-blocking dependency a: n: 1 -> 2"]
+
+
+def _digits(version: dict[str, Any]) -> str:
+    import hashlib
+    import json
+
+    return hashlib.md5(json.dumps(version, sort_keys=True).encode()).hexdigest()[:6]
+
+
+def test_as_an_option_of_the_script(
+    make_step: MakeStep, prefix: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [make_step("a"), make_step("b")]
+    monkeypatch.setattr(sys, "argv", ["script.py", "--explain", "--step", "^a$", "--prefix", prefix])
+    paths = executor_main(steps=steps)
+    assert set(paths) == set(steps)
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "explain: 1 step(s), 1 without a finished output",
+        f"run     a  {paths[steps[0]]}",
+    ]
+    executor_main(ExecutorMainConfig(prefix=prefix, explain=True), steps=steps)
+    assert "run     b  " in capsys.readouterr().out
+    assert not os.path.exists(prefix)
+
+
+SCRIPT = """
+from helper import CONFIG
+from marin.execution import ExecutorMainConfig, ExecutorStep, executor_main, versioned
+def fn(config): raise AssertionError("ran")
+if __name__ == "__main__":
+    executor_main(CONFIG, steps=[ExecutorStep(name="a/b", fn=fn, config=versioned(1))])
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("target", ["script.py", "script"])
+@pytest.mark.parametrize("has_config", [True, False])
+def test_as_a_tool_of_its_own(tmp_path: Path, target: str, has_config: bool) -> None:
+    prefix = tmp_path / "prefix"
+    (tmp_path / "script.py").write_text(SCRIPT)
+    config = f"ExecutorMainConfig(prefix={str(prefix)!r})" if has_config else None
+    (tmp_path / "helper.py").write_text(f"from marin.execution import ExecutorMainConfig\nCONFIG = {config}\n")
+    words = [] if has_config else ["--prefix", str(prefix)]
+    result = subprocess.run(
+        [sys.executable, "-m", "marin.explain", target, "--step", "a/.", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert result.returncode == 0, result.stderr
+    assert f"run     a/b  {prefix}/a/b-" in result.stdout
+    assert not prefix.exists()
+
+
+@pytest.mark.e2e
+def test_a_script_that_is_not_there(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "marin.explain", "nothing.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 1
+    assert "nothing.py" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_pinned_path_is_told_from_a_new_version(
+    make_step: MakeStep, make_executor: MakeExecutor, explain: Explain
+) -> None:
+    (made,) = make_executor().run([make_step("a", versioned(1))]).values()
+    pinned = make_step("a", versioned(1), override_output_path="pinned/a")
+    found = explain(pinned)["a"]
+    assert found.fate is Fate.RUN
+    assert found.reason == f"its output path is pinned; {made} has the same version"
+    other = explain(make_step("a", versioned(2), override_output_path="pinned/a"))["a"]
+    assert other.reason == "no output of this version is there yet"
+    assert other.differences == [Difference("x", "1", "2")]

@@ -1,0 +1,274 @@
+"""The command line of an experiment script, and the summary at its end."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, executor_main, mirrored
+from marin.execution.run.prefix import prefix_in_force
+from marin.execution.script.main import parse_command_line
+from rigging.errors import StepFailed
+from rigging.filesystem import open_url
+
+MakeStep = Callable[..., ExecutorStep[Any]]
+MakeExecutor = Callable[[], Executor]
+
+
+@pytest.mark.parametrize(
+    ("words", "config"),
+    [
+        ([], ExecutorMainConfig()),
+        (["--prefix", "/p", "--dry_run"], ExecutorMainConfig(prefix="/p", dry_run=True)),
+        (["--dry_run", "--prefix=/p=q"], ExecutorMainConfig(prefix="/p=q", dry_run=True)),
+        (["--dry_run", "false", "--max_concurrent", "3"], ExecutorMainConfig(max_concurrent=3)),
+        (["--force_run_failed", "False"], ExecutorMainConfig(force_run_failed=False)),
+        (["--run_only", '["^a$", "b.*"]'], ExecutorMainConfig(run_only=["^a$", "b.*"])),
+        (["--run_only", "^a: b$"], ExecutorMainConfig(run_only=["^a: b$"])),
+        (["--executor_info_base_path", "/i"], ExecutorMainConfig(executor_info_base_path="/i")),
+        (["--run_only", "[ab]/c"], ExecutorMainConfig(run_only=["[ab]/c"])),
+        (["--explain", "--step", "[ab]: c"], ExecutorMainConfig(explain=True, step="[ab]: c")),
+        (["--strict", "-v"], ExecutorMainConfig(strict=True, verbose=True)),
+    ],
+)
+def test_options(words: list[str], config: ExecutorMainConfig) -> None:
+    assert parse_command_line(words) == config
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--max_concurrent", "0"], "max_concurrent=0: must be at least 1"),
+        (["--max_concurrent", "many"], "many"),
+        (["--run_only", "a("], "--run_only: 'a(' is not a regular expression: missing )"),
+        (["--explain", "--step", "*"], "--step: '*' is not a regular expression: nothing to repeat"),
+        (["--step", "stats"], "--step stats goes with --explain only; --run_only says which steps to run"),
+        (["--dryrun"], "unrecognized arguments: --dryrun; did you mean --dry_run?"),
+        (["--dry-run"], "did you mean --dry_run?"),
+        (["--max_concurent=3"], "did you mean --max_concurrent?"),
+        (["--nothing-like-it"], "options: --prefix, "),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error(words: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_command_line(words)
+    assert caught.value.code == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_the_command_line_is_read_only_without_a_config(
+    make_step: MakeStep, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = make_step("a")
+    monkeypatch.setattr(sys, "argv", ["script.py", "--prefix", prefix, "--max_concurrent", "0"])
+    assert executor_main(ExecutorMainConfig(prefix=prefix), steps=[step])[step].startswith(f"{prefix}/a-")
+    assert Path(prefix, "experiments").is_dir()
+    with pytest.raises(SystemExit):
+        executor_main(steps=[step])
+    monkeypatch.setattr(sys, "argv", ["script.py", "--prefix", f"{prefix}2"])
+    assert executor_main(steps=[step], description="d")[step].startswith(f"{prefix}2/a-")
+
+
+@pytest.mark.parametrize("words", [["--run_only", "^Stat$"], ["--explain", "--step", "stat$"]])
+def test_a_name_that_no_step_has_is_a_usage_error(
+    words: list[str],
+    make_step: MakeStep,
+    prefix: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["script.py", "--prefix", prefix, *words])
+    with pytest.raises(SystemExit) as caught:
+        executor_main(steps=[make_step("stats"), make_step("other")])
+    assert caught.value.code == 2
+    words_printed = capsys.readouterr().err
+    assert "no step has such a name; did you mean stats?; there are: other, stats" in words_printed
+    assert not os.path.exists(prefix)
+
+
+def test_a_notebook_has_no_command_line(make_step: MakeStep, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MARIN_PREFIX", prefix)
+    monkeypatch.setattr(sys, "argv", ["ipykernel_launcher.py", "-f", "/run/kernel-1.json"])
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=object))
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    step = make_step("a")
+    assert executor_main(steps=[step])[step].startswith(f"{prefix}/a-")
+    # A script under IPython has words of its own.
+    sys.modules["__main__"].__file__ = "script.py"
+    with pytest.raises(SystemExit):
+        executor_main(steps=[step])
+
+
+@pytest.mark.parametrize("before", [None, "/elsewhere"])
+def test_the_runs_prefix_is_that_of_its_functions_meanwhile(
+    before: str | None, make_step: MakeStep, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in jobs: `mirrored("raw/x")` is below the run's prefix, whatever the process's own one holds."""
+    monkeypatch.delenv("MARIN_PREFIX", raising=False)
+    if before is not None:
+        monkeypatch.setenv("MARIN_PREFIX", before)
+    Path(prefix, "raw").mkdir(parents=True)
+    Path(prefix, "raw/x").write_text("the run's")
+    seen: list[str] = []
+
+    def read(config: Any) -> None:
+        with open_url(config.x, "r") as file:
+            seen.append(file.read())
+
+    executor_main(ExecutorMainConfig(prefix=prefix), steps=[make_step("a", mirrored("raw/x"), fn=read)])
+    assert seen == ["the run's"]
+    assert os.environ.get("MARIN_PREFIX") == before
+
+
+def test_of_two_prefixes_at_once_the_first_is_in_force(
+    prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("MARIN_PREFIX", raising=False)
+    with prefix_in_force(prefix), prefix_in_force(prefix):
+        assert not caplog.messages
+        with prefix_in_force("/other"):
+            assert os.environ["MARIN_PREFIX"] == prefix
+        assert f"another run of this process has the prefix {prefix}" in caplog.text
+        assert os.environ["MARIN_PREFIX"] == prefix
+    assert "MARIN_PREFIX" not in os.environ
+    with prefix_in_force("/other"):
+        assert os.environ["MARIN_PREFIX"] == "/other"
+
+
+def test_an_executor_says_that_its_steps_read_below_another_prefix(
+    make_step: MakeStep, make_executor: MakeExecutor, prefix: str,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("MARIN_PREFIX", "/elsewhere")
+    make_executor().run([make_step("plain"), make_step("a", mirrored("raw/x"))])
+    assert f"steps a read mirror:// paths, which this process looks for below /elsewhere, not below {prefix}" in (
+        caplog.text.replace("the run's prefix ", "")
+    )
+    caplog.clear()
+    monkeypatch.setenv("MARIN_PREFIX", prefix)
+    make_executor().run([make_step("b", mirrored("raw/x"))])
+    assert "mirror://" not in caplog.text
+
+
+def test_the_keyword_wins_over_the_option(make_step: MakeStep, prefix: str) -> None:
+    with pytest.raises(ValueError, match="max_concurrent=-5"):
+        executor_main(ExecutorMainConfig(prefix=prefix, max_concurrent=2), steps=[make_step("a")], max_concurrent=-5)
+
+
+def test_the_summary_says_what_became_of_each_step(
+    make_step: MakeStep, prefix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: Any) -> None:
+        raise ValueError("bad\nsecond line")
+
+    fine, bad = make_step("fine"), make_step("bad", fn=fail)
+    config = ExecutorMainConfig(prefix=prefix)
+    path = executor_main(config, steps=[fine])[fine]
+    assert "fine  SUCCESS (ran 0.0" in (printed := capsys.readouterr().out)
+    assert path in printed
+    with pytest.raises(StepFailed):
+        executor_main(config, steps=[make_step("after", [fine, bad])])
+    lines = capsys.readouterr().out.splitlines()
+    assert f"fine   SUCCESS (already done)  {path}" in lines
+    assert any(line.startswith("bad    FAILED (ValueError: bad)  ") for line in lines)
+    assert any(line.startswith("after  DEP_FAILED (not run)  ") for line in lines)
+
+
+SCRIPT = """
+import os
+from marin.execution import ExecutorStep, executor_main, step_lease
+def slow(config):
+    print("started", flush=True)
+    step_lease().lost_event.wait()  # set when the run is stopped, and never else
+def shared(config):
+    with open(os.environ["JOURNAL"], "a") as file:
+        file.write(config + "\\n")
+names = [f"s{index}" for index in range(6)]
+steps = [ExecutorStep(name=name, fn=shared, config=name) for name in names]
+if os.environ.get("SLOW"):
+    steps = [ExecutorStep(name="slow", fn=slow, config=None)]
+if __name__ == "__main__":
+    executor_main(steps=steps)
+"""
+
+
+def start(tmp_path: Path, **environment: str) -> subprocess.Popen[str]:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    return subprocess.Popen(
+        [sys.executable, str(script)],
+        env={
+            **os.environ,
+            "MARIN_PREFIX": str(tmp_path / "prefix"),
+            "JOURNAL": str(tmp_path / "journal"),
+            **environment,
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.e2e
+def test_two_processes_at_once_run_each_step_once(tmp_path: Path) -> None:
+    processes = [start(tmp_path) for _ in range(2)]
+    outputs = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert sorted((tmp_path / "journal").read_text().split()) == [f"s{index}" for index in range(6)]
+    printed = "".join(stdout for stdout, _ in outputs)
+    assert printed.count("(ran ") == printed.count("(already done)") == 6
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_script_leaves_true_statuses(tmp_path: Path, number: signal.Signals) -> None:
+    process = start(tmp_path, SLOW="1")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode == (143 if number == signal.SIGTERM else -signal.SIGINT)
+    [status] = tmp_path.glob("prefix/slow-*/.executor_status")
+    assert status.read_text() == "FAILED"
+    assert not status.with_name(".executor_status.lock").exists()
+
+
+FAILING = """
+from marin.execution import ExecutorStep, executor_main
+def look_up(table):
+    return table["missing"]
+def fn(config):
+    look_up({})
+if __name__ == "__main__":
+    executor_main(steps=[ExecutorStep(name="bad", fn=fn, config=None)])
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("words", [[], ["-v"]])
+def test_a_failure_shows_the_frames_of_the_steps_own_code_once(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "script.py").write_text(FAILING)
+    command = [sys.executable, "script.py", "--prefix", str(tmp_path / "prefix"), *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    if words:
+        assert "runner.py" in done.stderr
+        return
+    assert done.stderr.count("Traceback (most recent call last)") == 1
+    assert done.stderr.count('return table["missing"]') == 1
+    assert "marin/execution/" not in done.stderr
+    assert "StepFailed: 1 step(s) failed:" in done.stderr
+    assert len(done.stderr.splitlines()) < 20
+
+
+@pytest.mark.e2e
+def test_importing_the_executor_imports_nothing_heavy() -> None:
+    heavy = ("draccus", "fsspec", "grpc", "iris", "numpy", "ray")
+    code = f"import sys, marin.execution.executor; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
