@@ -11,12 +11,16 @@ from fray.backends.common.job_life import (
     Event,
     Instruction,
     Job,
+    Review,
+    StartAttempt,
+    StopAttempt,
     TellRetry,
     advance,
     new_job,
 )
 from fray.protocols import JobHandle
 from fray.types import JobRequest, JobStatus
+from rigging.errors import DeadlineExceeded
 from rigging.latch import Latch
 
 logger = logging.getLogger(__name__)
@@ -66,8 +70,14 @@ class AttemptedJob(ABC):
     @abstractmethod
     def status(self) -> JobStatus: ...
 
-    @abstractmethod
-    def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus: ...
+    def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
+        if not self._done.is_open():
+            self._check_process()
+            if not self._await_end(timeout):
+                raise DeadlineExceeded(f"job {self.request.name!r} is {self._life.status} after waiting {timeout} s")
+        if raise_on_failure:
+            self._raise_failure()
+        return self._life.status
 
     @abstractmethod
     def terminate(self) -> None: ...
@@ -80,14 +90,30 @@ class AttemptedJob(ABC):
         """Raise Conflict in a fork, where a lock may be held for ever."""
 
     @abstractmethod
-    def _carry_out(self, instruction: Instruction) -> None:
-        """Start, stop or review an attempt, or tell of a retry. Called with the lock held, so it must not wait."""
-        if type(instruction) is TellRetry:
-            self._tell_retry(instruction)
+    def _await_end(self, timeout: float | None) -> bool:
+        """Wait at most so many seconds for `_done`; return whether it is open."""
+
+    @abstractmethod
+    def _raise_failure(self) -> None:
+        """Raise what the ended job has failed with, if it did not succeed."""
+
+    # These are called with the lock held, so they must not wait.
+
+    @abstractmethod
+    def _start_attempt(self, attempt: int) -> None:
+        """Start all replicas."""
+
+    @abstractmethod
+    def _stop_attempt(self, grace: float | None) -> None:
+        """Stop the replicas that run within so many seconds; None for the backend's own time."""
+
+    def _review(self, attempt: int) -> None:
+        """Look how an attempt ended (see `Review`); for jobs that are `reviewed`."""
+        raise NotImplementedError
 
     @abstractmethod
     def _close(self, ended: Job) -> None:
-        """Let go of what the job held. Called with the lock held, before its end can be seen."""
+        """Let go of what the job held, before its end can be seen."""
 
     def _apply(self, event: Event) -> None:
         """Let an event happen to the job, and tell of its end, once, if that is one."""
@@ -105,6 +131,16 @@ class AttemptedJob(ABC):
             for callback in self._callbacks:
                 self._call_back(callback)
             self._callbacks.clear()
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        if type(instruction) is StartAttempt:
+            self._start_attempt(instruction.attempt)
+        elif type(instruction) is StopAttempt:
+            self._stop_attempt(instruction.grace)
+        elif type(instruction) is Review:
+            self._review(instruction.attempt)
+        elif type(instruction) is TellRetry:
+            self._tell_retry(instruction)
 
     def _tell_retry(self, retry: TellRetry) -> None:
         word = "was preempted" if retry.end.status is AttemptStatus.PREEMPTED else "failed"

@@ -15,11 +15,9 @@ from fray.backends.common.job_life import (
     AttemptStatus,
     Begin,
     Broken,
-    Instruction,
     Job,
     ReplicaEnded,
     StopAsked,
-    StopAttempt,
     advance,
 )
 from fray.backends.common.processes import KILL_AFTER_SECONDS, OutputFile, ProcessTree, describe_exit, with_own_python
@@ -29,7 +27,6 @@ from fray.process_owner import ProcessOwner
 from fray.replica import REPLICA_ENV, enter_replica, replica_index
 from fray.types import CallableEntrypoint, JobRequest, JobStatus
 from rigging.calls import call_to_end, exit_status
-from rigging.errors import DeadlineExceeded
 from rigging.filesystem.budget import budget_environment
 
 _RUN = Begin(running=True)
@@ -77,20 +74,6 @@ class LocalJob(AttemptedJob):
             self._check_process()
         return life.status
 
-    def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
-        """Wait for the end (see `JobHandle.wait`); a callable's own exception is raised as it is."""
-        if not self._done.is_open():
-            self._check_process()
-            with self._while_waiting():
-                if not self._done.wait(timeout):
-                    raise DeadlineExceeded(
-                        f"job {self.request.name!r} is {self._life.status} after waiting {timeout} s"
-                    )
-        if raise_on_failure and self._error is not None:
-            # Each raise adds frames to the traceback; every waiter shall see only the job's own.
-            raise self._error.with_traceback(self._traceback)
-        return self._life.status
-
     def terminate(self, kill_after: float = KILL_AFTER_SECONDS) -> None:
         """Stop the job.
 
@@ -124,12 +107,22 @@ class LocalJob(AttemptedJob):
     def _check_process(self) -> None:
         self._owner.check("job", self.request.name)
 
-    def _carry_out(self, instruction: Instruction) -> None:
-        super()._carry_out(instruction)  # `run` starts attempts
-        if type(instruction) is StopAttempt:
-            grace = KILL_AFTER_SECONDS if instruction.grace is None else instruction.grace
-            for tree in self._running:
-                tree.terminate(grace)
+    def _await_end(self, timeout: float | None) -> bool:
+        with self._while_waiting():
+            return self._done.wait(timeout)
+
+    def _raise_failure(self) -> None:
+        """Raise a callable's own exception as it is."""
+        if self._error is not None:
+            # Each raise adds frames to the traceback; every waiter shall see only the job's own.
+            raise self._error.with_traceback(self._traceback)
+
+    def _start_attempt(self, attempt: int) -> None:
+        """Attempts are started by `run`, which has the job's thread."""
+
+    def _stop_attempt(self, grace: float | None) -> None:
+        for tree in self._running:
+            tree.terminate(KILL_AFTER_SECONDS if grace is None else grace)
 
     def _close(self, ended: Job) -> None:
         if ended.status is JobStatus.STOPPED:

@@ -21,7 +21,7 @@ from fray.backends.ray.hosted import HostedActors
 from fray.backends.ray.jobs.canceller import TaskCanceller
 from fray.backends.ray.jobs.completion import CompletionWatcher
 from fray.backends.ray.jobs.gang import GangJob
-from fray.backends.ray.jobs.job import Plan, RayJob, SingleJob, stop_all
+from fray.backends.ray.jobs.job import Plan, RayJob, stop_all
 from fray.backends.ray.jobs.launcher import TaskLauncher
 from fray.backends.ray.jobs.slices import GangPlacer
 from fray.backends.ray.payload import NAMESPACE_ENV, PARENT_ENV, JobEnvironment, TaskPayload, task_name
@@ -144,7 +144,7 @@ class RayClient:
         try:
             job.start()
         except BaseException as error:
-            job.abandon(error)
+            job.give_up("it could not be started", error)
             raise
         return job
 
@@ -280,7 +280,7 @@ class RayClient:
         job_id = f"ray-{self._serial}-{next(self._numbers)}-{request.name}"
         alone = request.replica_count == 1
         if alone and (not isinstance(resources.device, TpuConfig) or _hosts(resources) == 1):
-            return SingleJob(self, job_id, request, plan)
+            return RayJob(self, job_id, request, plan)
         return GangJob(self, job_id, request, plan, GangPlacer(request.name, resources, request.replica_count))
 
     def _plan(

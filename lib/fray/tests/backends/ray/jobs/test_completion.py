@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 import ray
 
+from fray.backends.common.job_life import AttemptEnd, AttemptStatus
 from fray.backends.ray.jobs import completion
 from fray.backends.ray.jobs.completion import CompletionWatcher
-from fray.backends.ray.jobs.failures import AttemptEnd, AttemptStatus
 from fray.testing.signals import eventually
 
 

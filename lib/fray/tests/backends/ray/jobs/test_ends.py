@@ -160,18 +160,18 @@ class Held:
         self.about_to, self.go = threading.Event(), threading.Event()
         self.raised: list[BaseException] = []
         self._client = client
-        from fray.backends.ray.jobs.job import SingleJob
+        from fray.backends.ray.jobs.job import RayJob
 
-        start = SingleJob.start
+        start = RayJob.start
 
-        def held(job: SingleJob) -> None:
+        def held(job: RayJob) -> None:
             self.about_to.set()
             assert self.go.wait(LONG)
             if then is not None:
                 raise then
             start(job)
 
-        monkeypatch.setattr(SingleJob, "start", held)
+        monkeypatch.setattr(RayJob, "start", held)
         self._thread = threading.Thread(target=self._submit)
         self._thread.start()
         assert self.about_to.wait(LONG), self.raised

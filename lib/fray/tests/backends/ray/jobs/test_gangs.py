@@ -52,8 +52,8 @@ def replicas(place: Path, attempt: int) -> list[list[str]]:
 def test_a_gang_is_on_one_slice_and_starts_over_whole_when_a_node_is_lost(
     cluster: RayCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    from fray.backends.common.job_life import AttemptStatus
     from fray.backends.ray.client import RayClient
-    from fray.backends.ray.jobs.failures import AttemptStatus
     from fray.backends.ray.jobs.job import RayJob
 
     place = tmp_path / "replicas"
@@ -110,8 +110,8 @@ def test_preemption_is_reported_when_its_retries_are_used_up(cluster: RayCluster
 
 
 def test_a_users_error_in_a_gang_is_a_failure_and_not_preemption(cluster: RayCluster, tmp_path: Path) -> None:
+    from fray.backends.common.job_life import AttemptStatus
     from fray.backends.ray.client import RayClient
-    from fray.backends.ray.jobs.failures import AttemptStatus
     from fray.backends.ray.jobs.job import RayJob
 
     with RayClient() as client:

@@ -16,7 +16,7 @@ from fray.testing.contract.lifecycle import HOLD_LOCK, is_held
 from fray.types import BinaryEntrypoint
 
 if TYPE_CHECKING:
-    from fray.backends.ray.jobs.failures import TaskResult
+    from fray.backends.ray.payload import TaskResult
 
 pytestmark = pytest.mark.ray
 

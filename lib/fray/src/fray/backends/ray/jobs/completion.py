@@ -10,7 +10,8 @@ from typing import Any
 
 import ray
 
-from fray.backends.ray.jobs.failures import AttemptEnd, AttemptStatus, describe_error, describe_outcome
+from fray.backends.common.job_life import AttemptEnd, AttemptStatus
+from fray.backends.ray.jobs.failures import describe_error, describe_outcome
 
 logger = logging.getLogger(__name__)
 

@@ -1,34 +1,17 @@
-"""Classify ends of attempts on Ray by cause: preemption and failure have separate retry budgets."""
-
-from enum import StrEnum
-from typing import NamedTuple
+"""Classify ends of tasks on Ray by cause: preemption and failure have separate retry budgets."""
 
 import ray.exceptions as ray_errors
 
+from fray.backends.common.job_life import SUCCESS, AttemptEnd, AttemptStatus
 from fray.backends.ray.payload import TaskResult
-
-
-class AttemptStatus(StrEnum):
-    """How an attempt ended."""
-
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    PREEMPTED = "preempted"
-    STOPPED = "stopped"
-
-
-class AttemptEnd(NamedTuple):
-    """How an attempt ended and why; `outcome` is what the worker said, if it lived to say anything."""
-
-    status: AttemptStatus
-    reason: str = ""
-    outcome: TaskResult | None = None
 
 
 def describe_outcome(outcome: TaskResult | None) -> AttemptEnd:
     """The end of an attempt whose worker answered; None is the answer of success without output."""
-    if outcome is None or outcome.summary is None:
-        return AttemptEnd(AttemptStatus.SUCCEEDED, outcome=outcome)
+    if outcome is None:
+        return SUCCESS
+    if outcome.summary is None:
+        return AttemptEnd(AttemptStatus.SUCCEEDED, detail=outcome)
     return AttemptEnd(AttemptStatus.FAILED, outcome.summary, outcome)
 
 

@@ -37,10 +37,16 @@ class ReplicaPlacement:
 
 @dataclass(slots=True)
 class Placement:
-    """Seats for all replicas, and the groups to give back."""
+    """The places of all replicas, and the groups to give back when the block ends that is entered with it."""
 
     replicas: list[ReplicaPlacement]
     groups: list[Any]
+
+    def __enter__(self) -> "Placement":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def node_ids(self) -> list[str]:
         """The nodes of the replicas."""
