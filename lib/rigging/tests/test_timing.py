@@ -245,12 +245,16 @@ def test_retry_until_success(clock: FakeClock, caplog: pytest.LogCaptureFixture)
     caplog.set_level(logging.INFO)
     first, second = OSError("1"), OSError("2")
     flaky = Flaky(first, second)
-    told: list[Exception] = []
+    told: list[tuple[Exception, int]] = []
     backoff = ExponentialBackoff(initial=1, maximum=10, factor=2, jitter=0, clock=clock)
     result = retry_with_backoff(
-        flaky, retryable=lambda e: isinstance(e, OSError), backoff=backoff, on_retry=told.append, operation="upload"
+        flaky,
+        retryable=lambda e: isinstance(e, OSError),
+        backoff=backoff,
+        on_retry=lambda error, attempt: told.append((error, attempt)),
+        operation="upload",
     )
-    assert (result, told, clock.sleeps) == ("done", [first, second], [1, 2])
+    assert (result, told, clock.sleeps) == ("done", [(first, 0), (second, 1)], [1, 2])
     assert "upload: attempt 1 of 10 failed" in caplog.text
 
 

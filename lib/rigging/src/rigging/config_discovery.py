@@ -3,7 +3,7 @@
 import difflib
 import os
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rigging.errors import NotFound
@@ -30,44 +30,64 @@ def find_project_root(start: str | os.PathLike[str] | None = None) -> Path | Non
     return next((directory for directory in parents if (directory / ".git").exists()), None)
 
 
-def find_configs(directories: Iterable[str], *, start: str | os.PathLike[str] | None = None) -> dict[str, Path]:
-    """Return the YAML files in `directories`, by name without suffix; of two with one name, the earlier wins.
+class ConfigNotFound(NotFound, FileNotFoundError):
+    """There is no config of that name, or no such file."""
+
+
+def find_configs(
+    dirs: Iterable[str | os.PathLike[str]],
+    name: str | None = None,
+    *,
+    start: str | os.PathLike[str] | None = None,
+) -> dict[str, Path]:
+    """Return the YAML files in `dirs`, by name without suffix; of two with one name, the earlier wins.
 
     Args:
-        directories: Absolute, below the home directory ("~/..."), or relative to the project root (the current
+        dirs: Absolute, below the home directory ("~/..."), or relative to the project root (the current
             directory when there is no project). Missing ones are passed over.
+        name: Only the config of this name.
         start: Where to look for the project root from.
     """
     base = find_project_root(start) or Path(start or Path.cwd())
     found: dict[str, Path] = {}
-    for directory in directories:
+    for directory in dirs:
         folder = base / os.path.expanduser(directory)
         if folder.is_dir():
             for path in sorted(folder.iterdir()):
-                if path.suffix in _SUFFIXES and path.is_file():
+                if path.suffix in _SUFFIXES and name in (None, path.stem) and path.is_file():
                     found.setdefault(path.stem, path)
     return found
 
 
-def list_cluster_configs(*, start: str | os.PathLike[str] | None = None) -> dict[str, Path]:
-    """Return the config file of every known cluster, by cluster name."""
-    return find_configs(CLUSTER_CONFIG_DIRS, start=start)
+def list_cluster_configs(
+    dirs: Sequence[str | os.PathLike[str]] = CLUSTER_CONFIG_DIRS, *, start: str | os.PathLike[str] | None = None
+) -> dict[str, Path]:
+    """Return the config file of every known cluster, by cluster name; `dirs` as for `find_configs`."""
+    return find_configs(dirs, start=start)
 
 
 def resolve_cluster_config(
-    name_or_path: str | os.PathLike[str], *, start: str | os.PathLike[str] | None = None
+    name_or_path: str | os.PathLike[str],
+    dirs: Sequence[str | os.PathLike[str]] = CLUSTER_CONFIG_DIRS,
+    *,
+    start: str | os.PathLike[str] | None = None,
 ) -> Path:
     """Return the config file that a cluster name, or a path, means.
 
+    Args:
+        name_or_path: A name with or without .yaml, or the path of a file.
+        dirs: Where configs lie, as for `find_configs`.
+        start: Where to look for the project root from.
+
     Raises:
-        NotFound: There is no such file or cluster; the message lists the clusters there are.
+        ConfigNotFound: There is no such file or cluster; the message lists the clusters there are.
     """
     text = os.fspath(name_or_path)
     looks_like_path = os.sep in text or text.endswith(_SUFFIXES)
     path = Path(os.path.expanduser(text))
     if looks_like_path and path.is_file():
         return path.absolute()
-    known = list_cluster_configs(start=start)
+    known = find_configs(dirs, start=start)
     if text in known:
         return known[text]
     stem = Path(text).stem
@@ -76,8 +96,8 @@ def resolve_cluster_config(
     what = f"no cluster config file {text!r}" if looks_like_path else f"no cluster named {text!r}"
     nearest = difflib.get_close_matches(stem, known)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    names = ", ".join(sorted(known)) or f"none (looked in {', '.join(CLUSTER_CONFIG_DIRS)})"
-    raise NotFound(f"{what}{hint}; known clusters: {names}")
+    names = ", ".join(sorted(known)) or f"none (looked in {', '.join(str(place) for place in dirs)})"
+    raise ConfigNotFound(f"{what}{hint}; known clusters: {names}")
 
 
 def _is_workspace(pyproject: Path) -> bool:

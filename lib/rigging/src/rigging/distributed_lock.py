@@ -15,16 +15,22 @@ it writes: the number grows with each holder, so that the store of the result ca
 
 from rigging.lease.base import LeaseLock, LeaseLostError
 from rigging.lease.holding import HeldLease, create_lock, lease
+from rigging.lease.kinds import FsspecLease, GcsLease, LocalFileLease, S3Lease, default_worker_id
 from rigging.lease.record import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, SKEW_ALLOWANCE, Lease
 
 __all__ = [
     "HEARTBEAT_INTERVAL",
     "HEARTBEAT_TIMEOUT",
     "SKEW_ALLOWANCE",
+    "FsspecLease",
+    "GcsLease",
     "HeldLease",
     "Lease",
     "LeaseLock",
     "LeaseLostError",
+    "LocalFileLease",
+    "S3Lease",
     "create_lock",
+    "default_worker_id",
     "lease",
 ]

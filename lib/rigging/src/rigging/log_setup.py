@@ -1,15 +1,35 @@
 """One line format for every marin process, on stderr, without secrets."""
 
+import contextlib
 import logging
+import os
+import signal
 import sys
+import time
+from collections.abc import Iterator
 from typing import TextIO
 
 from rigging.errors import InvalidRequest
+from rigging.log_buffer import BufferedLogRecord, LogRingBuffer, get_global_buffer
 from rigging.printable import printable
 from rigging.redaction import redact_string
 
 _FORMAT = "%(asctime)s.%(msecs)03d %(levelname).1s %(name)s: %(message)s"
+#: Set to anything, it keeps `install_fault_handler` from doing anything.
+FAULTHANDLER_DISABLE_ENV = "RIGGING_DISABLE_FAULTHANDLER"
 _DATE_FORMAT = "%Y-%m-%d %H:%M:%S"
+
+
+__all__ = [
+    "BufferedLogRecord",
+    "LogRingBuffer",
+    "MarinLogHandler",
+    "RedactingFormatter",
+    "configure_logging",
+    "get_global_buffer",
+    "install_fault_handler",
+    "slow_log",
+]
 
 
 class RedactingFormatter(logging.Formatter):
@@ -24,25 +44,33 @@ class RedactingFormatter(logging.Formatter):
 
 
 class MarinLogHandler(logging.StreamHandler[TextIO]):
-    """Writes to what `sys.stderr` is at the time of the record."""
+    """Writes to what `sys.stderr` is at the time of the record, and into `get_global_buffer()`."""
 
     def __init__(self) -> None:
         # Not StreamHandler's constructor, which would keep today's stderr.
         logging.Handler.__init__(self)
         self.setFormatter(RedactingFormatter(_FORMAT, _DATE_FORMAT))
 
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        get_global_buffer().add(record, text)
+        return text
+
     @property
     def stream(self) -> TextIO:  # type: ignore[override]
         return sys.stderr
 
 
-def configure_logging(level: int | str = logging.INFO) -> None:
+def configure_logging(level: int | str = logging.INFO) -> LogRingBuffer:
     """Log to stderr from `level` on, as "2024-01-31 12:00:00.123 I rigging.lease: text"; secrets are redacted.
 
     May be called again, to change the level. Handlers that others installed stay.
 
     Args:
         level: A number of `logging`, or a name such as "debug".
+
+    Returns:
+        The buffer with the last records, `get_global_buffer()`.
 
     Raises:
         InvalidRequest: There is no such level.
@@ -56,3 +84,35 @@ def configure_logging(level: int | str = logging.INFO) -> None:
     root.setLevel(level)
     if not any(isinstance(handler, MarinLogHandler) for handler in root.handlers):
         root.addHandler(MarinLogHandler())
+    return get_global_buffer()
+
+
+@contextlib.contextmanager
+def slow_log(log: logging.Logger, operation: str, threshold_ms: int = 100) -> Iterator[None]:
+    """Log a warning when the block takes `threshold_ms` or longer; nothing when it is quicker, or raises."""
+    started = time.monotonic()
+    yield
+    elapsed_ms = int((time.monotonic() - started) * 1000)
+    if elapsed_ms >= threshold_ms:
+        log.warning("slow: %s took %d ms (warned of from %d ms on)", operation, elapsed_ms, threshold_ms)
+
+
+def install_fault_handler(*, sigusr_dump: bool = True) -> bool:
+    """Have Python's stack written to stderr when a signal such as SIGSEGV kills this process; may be called again.
+
+    Args:
+        sigusr_dump: Write the stacks of all threads on SIGUSR1, too, unless the program handles that signal itself.
+
+    Returns:
+        False when RIGGING_DISABLE_FAULTHANDLER is set: then nothing is done.
+    """
+    import faulthandler  # needed by few, and at the start only
+
+    if os.environ.get(FAULTHANDLER_DISABLE_ENV):
+        return False
+    # Of the process's own stderr: what stands in its place, as in tests, often has no descriptor.
+    stderr = sys.__stderr__ or sys.stderr
+    faulthandler.enable(file=stderr, all_threads=True)
+    if sigusr_dump and signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+        faulthandler.register(signal.SIGUSR1, file=stderr, all_threads=True)
+    return True

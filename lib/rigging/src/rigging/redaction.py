@@ -5,7 +5,9 @@ name it stands under (HF_TOKEN=..., "password": "..."). Names of this trade that
 max_tokens or eos_token, are left alone. Redacting twice changes nothing more.
 """
 
+import collections
 import json
+import math
 import re
 from collections.abc import Mapping
 
@@ -45,6 +47,7 @@ _SECRET_NAME = re.compile(
 )
 _ANY_SECRET_WORD = re.compile(rf"token|{_SECRET_NAME.pattern}", re.IGNORECASE)
 _NAME_HAS_TOKEN = re.compile(r"(?:^|[_.\-])tokens?(?:$|[_.\-])|token$", re.IGNORECASE)
+_KEY_ALPHABET = re.compile(r"[\w+/-]+={0,2}", re.ASCII)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # Token names of language modelling: what stands before or after "token".
 # fmt: off
@@ -70,6 +73,25 @@ def is_secret_name(name: str) -> bool:
         # Plural counts things (max_tokens, tokens_per_batch), unless it is said whose they are (auth_tokens).
         return bool({"auth", "access", "refresh", "api", "bearer"}.intersection(words))
     return not (_HARMLESS_BEFORE.intersection(words) or _HARMLESS_AFTER.intersection(words))
+
+
+#: Names that older programs import.
+REDACTED_VALUE = REDACTED
+is_sensitive_key_name = is_secret_name
+
+
+def looks_like_key(value: str, min_len: int = 24, min_entropy: float = 3.5) -> bool:
+    """Say whether `value` looks like a key: one long word of the base64 alphabets with little regularity.
+
+    Args:
+        value: The whole text.
+        min_len: The fewest characters.
+        min_entropy: The least entropy of its characters (Shannon's), in bits a character.
+    """
+    if len(value) < min_len or not _KEY_ALPHABET.fullmatch(value):
+        return False
+    shares = [count / len(value) for count in collections.Counter(value).values()]
+    return -sum(share * math.log2(share) for share in shares) >= min_entropy
 
 
 def redact_string(text: str) -> str:

@@ -61,7 +61,16 @@ class Duration:
         return datetime.timedelta(milliseconds=self.milliseconds)
 
     def add(self, other: "Duration") -> "Duration":
+        return self + other
+
+    def __add__(self, other: "Duration") -> "Duration":
         return Duration(self.milliseconds + other.milliseconds)
+
+    def __mul__(self, factor: float) -> "Duration":
+        """Return the duration times `factor`; parts of a millisecond are dropped."""
+        return Duration(int(self.milliseconds * factor))
+
+    __rmul__ = __mul__
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -95,13 +104,31 @@ class Timestamp:
     def to_seconds(self) -> float:
         return self.milliseconds / 1000
 
+    epoch_ms = to_ms
+    epoch_seconds = to_seconds
+
+    def age_ms(self, clock: Clock = SYSTEM_CLOCK) -> int:
+        """Return the milliseconds that have passed since; negative for a moment to come."""
+        return Timestamp.now(clock).milliseconds - self.milliseconds
+
+    def as_formatted_date(self) -> str:
+        """Return the moment in ISO 8601, in UTC: "2024-01-31T12:00:00.123000+00:00"."""
+        return self.to_datetime().isoformat()
+
+    def as_short_time(self) -> str:
+        """Return the time of day in UTC: "12:00:00"."""
+        return self.to_datetime().strftime("%H:%M:%S")
+
     def to_datetime(self) -> datetime.datetime:
         """Return the moment in UTC."""
         epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
         return epoch + datetime.timedelta(milliseconds=self.milliseconds)
 
     def add(self, duration: Duration) -> "Timestamp":
-        return Timestamp(self.milliseconds + duration.milliseconds)
+        return self.add_ms(duration.milliseconds)
+
+    def add_ms(self, milliseconds: int) -> "Timestamp":
+        return Timestamp(self.milliseconds + milliseconds)
 
     def before(self, other: "Timestamp") -> bool:
         return self < other
@@ -145,17 +172,21 @@ class Deadline:
         """Say whether it has come, by `now` if given, else by this machine's monotonic clock."""
         return self.remaining_seconds() <= 0 if now is None else now >= self._at
 
-    def remaining_seconds(self) -> float:
-        """Return the seconds left, never below 0."""
+    def remaining_seconds(self, now: Timestamp | None = None) -> float:
+        """Return the seconds left, by `now` if given, never below 0."""
+        if now is not None:
+            return max(0, self._at.milliseconds - now.milliseconds) / 1000
         return max(0.0, self._monotonic_end - self._clock.monotonic())
 
-    def remaining_ms(self) -> int:
-        """Return the milliseconds left, never below 0; rounded up, so that 0 means expired."""
+    def remaining_ms(self, now: Timestamp | None = None) -> int:
+        """Return the milliseconds left, by `now` if given, never below 0; rounded up, so that 0 means expired."""
+        if now is not None:
+            return max(0, self._at.milliseconds - now.milliseconds)
         return min(_LAST_MS, math.ceil(min(self.remaining_seconds(), float(_LAST_MS)) * 1000))
 
-    def raise_if_expired(self, message: str = "deadline exceeded") -> None:
-        """Raise DeadlineExceeded (a TimeoutError) with `message` when it has come."""
-        if self.expired():
+    def raise_if_expired(self, message: str = "deadline exceeded", now: Timestamp | None = None) -> None:
+        """Raise DeadlineExceeded (a TimeoutError) with `message` when it has come, by `now` if given."""
+        if self.expired(now):
             raise DeadlineExceeded(message)
 
     def as_timestamp(self) -> Timestamp:
@@ -184,7 +215,10 @@ class Timer:
 
 
 class RateLimiter:
-    """Lets something run at most once every `interval_seconds`; the first time at once."""
+    """Lets something run at most once every `interval_seconds`; the first time at once.
+
+    `now`, where a method takes it, is in seconds of a clock of the caller's own instead of the monotonic one.
+    """
 
     def __init__(self, interval_seconds: float, *, clock: SleepingClock = SYSTEM_CLOCK) -> None:
         if not interval_seconds >= 0:
@@ -194,34 +228,48 @@ class RateLimiter:
         self._last = -math.inf
         self._guard = threading.Lock()
 
-    def should_run(self) -> bool:
+    def should_run(self, now: float | None = None) -> bool:
         """Say whether it may run now, and if so count this as a run."""
         with self._guard:
-            now = self._clock.monotonic()
+            now = self._now(now)
             if now - self._last < self._interval:
                 return False
             self._last = now
             return True
 
-    def mark_run(self) -> None:
+    def mark_run(self, now: float | None = None) -> None:
         """Count a run now, e.g. at the end of a long one, so that the interval starts there."""
         with self._guard:
-            self._last = self._clock.monotonic()
+            self._last = self._now(now)
 
-    def time_until_next(self) -> float:
+    def time_until_next(self, now: float | None = None) -> float:
         """Return the seconds until it may run, 0 when it may now."""
         with self._guard:
-            return max(0.0, self._last + self._interval - self._clock.monotonic())
+            return max(0.0, self._last + self._interval - self._now(now))
 
-    def wait(self) -> None:
-        """Sleep until it may run, and count this as a run."""
+    def wait(self, cancel: threading.Event | None = None) -> bool:
+        """Wait until it may run, and count this as a run.
+
+        Args:
+            cancel: Ends the wait when it is set.
+
+        Returns:
+            True when it may run; False when `cancel` ended the wait, which then counts no run.
+        """
         while not self.should_run():
-            self._clock.sleep(self.time_until_next())
+            if cancel is None:
+                self._clock.sleep(self.time_until_next())
+            elif cancel.wait(self.time_until_next()):
+                return False
+        return True
 
     def reset(self) -> None:
         """Forget earlier runs: it may run now."""
         with self._guard:
             self._last = -math.inf
+
+    def _now(self, given: float | None) -> float:
+        return self._clock.monotonic() if given is None else given
 
 
 class TokenBucket:
@@ -345,27 +393,28 @@ class ExponentialBackoff:
 def retry_with_backoff(
     fn: Callable[[], T],
     *,
-    retryable: Callable[[Exception], bool] | type[Exception],
+    retryable: Callable[[Exception], bool] | type[Exception] = Exception,
     max_attempts: int = 10,
     max_elapsed: Duration | float | None = None,
     backoff: ExponentialBackoff | None = None,
-    on_retry: Callable[[Exception], None] | None = None,
+    on_retry: Callable[[Exception, int], object] | None = None,
     operation: str = "",
 ) -> T:
     """Call `fn` until it succeeds; raise its error when that is not retryable or time is up.
 
     Args:
         fn: What to do.
-        retryable: Says of an error whether trying again may help; an exception class means its instances.
+        retryable: Says of an error whether trying again may help; an exception class means its instances. By default
+            every error is retried.
         max_attempts: Most calls of `fn`.
         max_elapsed: Give up rather than start an attempt later than this (seconds or Duration) after the first.
-        backoff: Pauses; it is copied, and its clock is used.
-        on_retry: Called with the error before each pause.
+        backoff: Pauses; it is copied, and its clock is used. By default from 0.5 s, doubled up to 10 s.
+        on_retry: Called before each pause with the error and the number of the attempt that failed, from 0.
         operation: Name of `fn` for the log.
     """
     if max_attempts < 1:
         raise InvalidRequest(f"max_attempts={max_attempts}: must be at least 1")
-    pauses = (backoff or ExponentialBackoff()).copy()
+    pauses = (backoff or ExponentialBackoff(initial=0.5, maximum=10.0, factor=2.0)).copy()
     deadline = Deadline.from_seconds(math.inf if max_elapsed is None else _seconds(max_elapsed), clock=pauses.clock)
     attempt = 0
     while True:
@@ -380,7 +429,7 @@ def retry_with_backoff(
             name = operation or getattr(fn, "__qualname__", repr(fn))
             logger.info("%s: attempt %d of %d failed, next in %.2f s: %r", name, attempt, max_attempts, pause, error)
             if on_retry is not None:
-                on_retry(error)
+                on_retry(error, attempt - 1)
         pauses.clock.sleep(pause)
 
 

@@ -44,10 +44,10 @@ def test_collect_gcs_paths_names_where_each_was_found() -> None:
     )
     assert collect_gcs_paths(config, path_prefix="config") == [
         ("config.a", "gs://one/a"),
-        ("config.inner.files.[1]", "gs://two/b"),
-        ("config.more.k.[0]", "gs://three"),
-        ("config.more.k.[1]", "gs://four/x"),
-        ("config.more.s.[0]", "gs://5"),
+        ("config.inner.files[1]", "gs://two/b"),
+        ("config.more.k[0]", "gs://three"),
+        ("config.more.k[1]", "gs://four/x"),
+        ("config.more.s[0]", "gs://5"),
     ]
 
 
@@ -56,7 +56,7 @@ def test_a_config_that_contains_itself_is_walked_once() -> None:
     config["self"] = [config]
     assert collect_gcs_paths(config) == [("a", "gs://one")]
     shared = ["gs://two"]
-    assert collect_gcs_paths([shared, shared]) == [("[0].[0]", "gs://two"), ("[1].[0]", "gs://two")]
+    assert collect_gcs_paths([shared, shared]) == [("[0][0]", "gs://two"), ("[1][0]", "gs://two")]
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_paths_elsewhere_are_listed_with_the_way_out(monkeypatch: pytest.MonkeyP
     with pytest.raises(InvalidRequest) as refused:
         check_gcs_paths_same_region(config)
     message = str(refused.value)
-    assert "inner.files.[0]: gs://marin-us-east1/b is in us-east1, not in us-central2" in message
-    assert "inner.files.[1]: gs://marin-eu-west4/c is in europe-west4" in message
+    assert "inner.files[0]: gs://marin-us-east1/b is in us-east1, not in us-central2" in message
+    assert "inner.files[1]: gs://marin-eu-west4/c is in europe-west4" in message
     assert "gs://marin-us-central2/a" not in message
     assert "gs://marin-us-central2/..." in message
     assert "mirror://" in message

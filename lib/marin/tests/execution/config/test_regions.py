@@ -53,8 +53,8 @@ def test_paths_that_do_not_agree_are_named() -> None:
     message = str(caught.value)
     for expected in (
         "step 'train'",
-        f"inputs.[0]: {CENTRAL}/a is in us-central2",
-        f"inputs.[1]: {WEST}/b is in us-west4",
+        f"inputs[0]: {CENTRAL}/a is in us-central2",
+        f"inputs[1]: {WEST}/b is in us-west4",
         f"(output path): {CENTRAL}/out is in us-central2",
         "mirrored(...)",
         "regions=[...]",

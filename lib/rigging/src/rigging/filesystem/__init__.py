@@ -13,12 +13,15 @@ from rigging.filesystem.atomic import (
 from rigging.filesystem.bucket_location import get_bucket_location
 from rigging.filesystem.budget import (
     GB,
+    MARIN_MIRROR_BUDGET_ENV,
     Reservation,
     TransferBudget,
     TransferBudgetExceeded,
     budget_environment,
     current_budget,
     mirror_budget,
+    reset_mirror_budget,
+    set_mirror_budget,
 )
 from rigging.filesystem.gcs_paths import (
     check_gcs_paths_same_region,
@@ -28,7 +31,13 @@ from rigging.filesystem.gcs_paths import (
 )
 from rigging.filesystem.location import OBJECT_STORE_PROTOCOLS, local_path, url_scheme
 from rigging.filesystem.opening import filesystem, open_url, url_to_fs
-from rigging.filesystem.prefix import absolute_prefix, marin_prefix, marin_temp_bucket
+from rigging.filesystem.prefix import (
+    ALLOWED_TTL_DAYS,
+    TEMP_PATH_PREFIX,
+    absolute_prefix,
+    marin_prefix,
+    marin_temp_bucket,
+)
 from rigging.filesystem.region import (
     REGION_TO_DATA_BUCKET,
     data_bucket,
@@ -52,11 +61,14 @@ _LAZY = {
 }
 
 __all__ = [
+    "ALLOWED_TTL_DAYS",
     "GB",
     "MARIN_CROSS_REGION_OVERRIDE_ENV",
+    "MARIN_MIRROR_BUDGET_ENV",
     "OBJECT_STORE_PROTOCOLS",
     "REGION_TO_DATA_BUCKET",
     "TEMPORARY_PREFIX",
+    "TEMP_PATH_PREFIX",
     "CrossRegionGuardedFS",
     "MirrorFileSystem",
     "Reservation",
@@ -84,6 +96,8 @@ __all__ = [
     "record_transfer",
     "region_from_metadata",
     "region_from_prefix",
+    "reset_mirror_budget",
+    "set_mirror_budget",
     "split_gcs_path",
     "upload_file",
     "url_scheme",

@@ -25,6 +25,8 @@ class BoundToBudget(type(AbstractFileSystem)):  # type: ignore[misc]
         if budget is not None:
             with putting_in_force(budget):
                 return super().__call__(*args, skip_instance_cache=True, **kwargs)
+        if any(callable(value) for value in kwargs.values()):
+            kwargs["skip_instance_cache"] = True  # fsspec would tell functions apart by their addresses
         made = super().__call__(*args, **kwargs)
         block = block_budget()
         if block is not None:

@@ -23,7 +23,7 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from rigging.errors import BudgetExceeded, InvalidRequest
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 #: Bytes of one GB in budgets.
 GB = 2**30
-MIRROR_BUDGET_ENV = "MARIN_MIRROR_BUDGET_GB"
+MARIN_MIRROR_BUDGET_ENV = "MARIN_MIRROR_BUDGET_GB"
 DEFAULT_BUDGET_GB = 10.0
 
 # One lock for all budgets: it is held for a few additions only, and one is easily renewed after a fork.
@@ -39,6 +39,7 @@ _counting = threading.Lock()
 
 
 _marks = itertools.count(1)
+N = TypeVar("N", int, float)
 
 
 class TransferBudgetExceeded(BudgetExceeded):
@@ -50,11 +51,12 @@ class TransferBudget:
 
     __slots__ = ("__weakref__", "_at_end", "_epoch", "_limit_bytes", "_used_bytes", "mark")
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        """Make a budget of `limit_bytes`; None for the process's limit, MARIN_MIRROR_BUDGET_GB."""
         #: No other budget of this process has this number.
         self.mark = next(_marks)
         self._at_end: dict[Hashable, Callable[[], object]] | None = {}
-        self._limit_bytes = _checked_bytes(limit_bytes, "limit_bytes")
+        self._limit_bytes = _checked_bytes(_default_limit() if limit_bytes is None else limit_bytes, "limit_bytes")
         self._used_bytes = 0
         self._epoch = 0
 
@@ -94,14 +96,20 @@ class TransferBudget:
             raise TransferBudgetExceeded(_exceeded_message(path, wanted, used, limit))
         return Reservation(self, wanted, path, epoch)
 
-    def record(self, n: int, path: str) -> None:
+    def record(self, n: int | None = None, path: str = "", *, size: int | None = None) -> None:
         """Count `n` bytes of `path` as crossed.
+
+        Args:
+            n: Bytes.
+            path: What was read, for the message.
+            size: Another name of `n`.
 
         Raises:
             TransferBudgetExceeded: They do not fit; they are not counted.
         """
-        with self.reserve(n, path) as reservation:
-            reservation.settle(n)
+        moved = _either("n", n, "size", size)
+        with self.reserve(moved, path) as reservation:
+            reservation.settle(moved)
 
     def reset(self, limit_bytes: int | None = None) -> None:
         """Start from zero used bytes, with a new limit when one is given.
@@ -229,17 +237,40 @@ def current_budget() -> TransferBudget:
 
 
 @contextlib.contextmanager
-def mirror_budget(gb: float) -> Iterator[TransferBudget]:
+def mirror_budget(gb: float | None = None, *, budget_gb: float | None = None) -> Iterator[TransferBudget]:
     """Give the block, the filesystems it makes, and its threads and tasks a budget of its own of `gb` GB (2^30 bytes).
 
     A block inside a block has its own budget and leaves the outer one alone.
+
+    Args:
+        gb: The limit.
+        budget_gb: Another name of `gb`.
     """
-    budget = TransferBudget(_bytes_of_gb(gb, "mirror_budget"))
+    budget = TransferBudget(_bytes_of_gb(_either("gb", gb, "budget_gb", budget_gb), "mirror_budget"))
     _let_threads_inherit()
     try:
         with putting_in_force(budget):
             yield budget
     finally:
+        budget.end()
+
+
+def set_mirror_budget(budget_gb: float) -> contextvars.Token[TransferBudget | None]:
+    """Put a budget of `budget_gb` GB in force until `reset_mirror_budget`; `mirror_budget` is safer, and does the same.
+
+    Returns:
+        What `reset_mirror_budget` takes, in the same context.
+    """
+    budget = TransferBudget(_bytes_of_gb(budget_gb, "set_mirror_budget"))
+    _let_threads_inherit()
+    return _in_context.set(budget)
+
+
+def reset_mirror_budget(token: contextvars.Token[TransferBudget | None]) -> None:
+    """Put the budget in force again that was before `set_mirror_budget` gave `token`."""
+    budget = _in_context.get()
+    _in_context.reset(token)
+    if budget is not None:
         budget.end()
 
 
@@ -255,7 +286,7 @@ def putting_in_force(budget: TransferBudget) -> Iterator[None]:
 
 def budget_environment() -> dict[str, str]:
     """Return the variables that give another process what is left of the budget in force."""
-    return {MIRROR_BUDGET_ENV: repr(current_budget().bytes_left / GB)}
+    return {MARIN_MIRROR_BUDGET_ENV: repr(current_budget().bytes_left / GB)}
 
 
 def gib(n: int) -> str:
@@ -281,14 +312,11 @@ _making_process_budget = threading.Lock()
 def _process_budget() -> TransferBudget:
     """Return the process's budget; a changed MARIN_MIRROR_BUDGET_GB changes its limit, not what is used."""
     global _process
-    text = os.environ.get(MIRROR_BUDGET_ENV, "").strip()
+    text = os.environ.get(MARIN_MIRROR_BUDGET_ENV, "").strip()
     made = _process
     if made is not None and made[0] == text:
         return made[1]
-    try:
-        limit = _bytes_of_gb(float(text or DEFAULT_BUDGET_GB), MIRROR_BUDGET_ENV)
-    except ValueError:
-        raise InvalidRequest(f"{MIRROR_BUDGET_ENV}={text!r} is not a number of GB, for example 10 or 0.5") from None
+    limit = _default_limit()
     with _making_process_budget:
         if _process is None:
             _process = (text, TransferBudget(limit))
@@ -296,6 +324,16 @@ def _process_budget() -> TransferBudget:
             _process[1].set_limit(limit)
             _process = (text, _process[1])
         return _process[1]
+
+
+def _default_limit() -> int:
+    text = os.environ.get(MARIN_MIRROR_BUDGET_ENV, "").strip()
+    try:
+        return _bytes_of_gb(float(text or DEFAULT_BUDGET_GB), MARIN_MIRROR_BUDGET_ENV)
+    except ValueError:
+        raise InvalidRequest(
+            f"{MARIN_MIRROR_BUDGET_ENV}={text!r} is not a number of GB, for example 10 or 0.5"
+        ) from None
 
 
 @functools.cache
@@ -339,5 +377,13 @@ def _exceeded_message(path: str, wanted: int, used: int, limit: int) -> str:
     return (
         f"{path}: reading {gib(wanted)} ({wanted} bytes) across regions would exceed the transfer budget: "
         f"{gib(used)} used of {gib(limit)}. Use data in this region, or raise the limit to at least {need:.3g} GB: "
-        f"`with mirror_budget(gb):` around the code, or {MIRROR_BUDGET_ENV} in the environment"
+        f"`with mirror_budget(gb):` around the code, or {MARIN_MIRROR_BUDGET_ENV} in the environment"
     )
+
+
+def _either(name: str, value: N | None, other_name: str, other: N | None) -> N:
+    """Return the argument that was given by one of its two names."""
+    given = value if other is None else other
+    if given is None or (value is not None and other is not None):
+        raise InvalidRequest(f"give {name}, or {other_name}, which means the same; not both, and not neither")
+    return given

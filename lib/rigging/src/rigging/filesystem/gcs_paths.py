@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 
 from rigging.errors import InvalidRequest, MarinError
@@ -10,6 +10,10 @@ from rigging.filesystem.bucket_location import get_bucket_location, same_place
 from rigging.filesystem.region import data_bucket, marin_region
 
 logger = logging.getLogger(__name__)
+
+
+#: Keys of training configs that hold the URLs of sharded training data.
+READ_FROM_ANYWHERE = ("train_urls", "validation_urls")
 
 
 def split_gcs_path(url: str) -> tuple[str, Path]:
@@ -25,17 +29,22 @@ def split_gcs_path(url: str) -> tuple[str, Path]:
     return bucket, Path(key)
 
 
-def collect_gcs_paths(obj: object, *, path_prefix: str = "") -> list[tuple[str, str]]:
+def collect_gcs_paths(
+    obj: object, *, path_prefix: str | None = "", skip_if_prefix_contains: Sequence[str] | None = READ_FROM_ANYWHERE
+) -> list[tuple[str, str]]:
     """Find every `gs://` path in a config of dataclasses, mappings, sequences, sets and paths.
 
     Args:
         obj: The config; it may contain itself.
         path_prefix: Put before each key.
+        skip_if_prefix_contains: Leave out paths whose key has one of these texts in it; by default the URLs of training
+            data, which is read bit by bit.
 
     Returns:
-        (key, path) pairs in the order of the walk; a key is dotted, with list items as `[i]`, e.g. "data.files.[0]".
+        (key, path) pairs in the order of the walk; a key is dotted, with list items as `[i]`, e.g. "data.files[0]".
     """
-    return list(_walk(obj, path_prefix, ()))
+    found = _walk(obj, path_prefix or "", ())
+    return [(key, path) for key, path in found if not any(text in key for text in skip_if_prefix_contains or ())]
 
 
 def check_path_in_region(key: str, path: str, region: str, local_ok: bool = False) -> None:
@@ -55,23 +64,40 @@ def check_path_in_region(key: str, path: str, region: str, local_ok: bool = Fals
         raise InvalidRequest(f"{complaint}. {_remedy(region)}")
 
 
-def check_gcs_paths_same_region(obj: object, *, local_ok: bool = True, region: str | None = None) -> None:
+def check_gcs_paths_same_region(
+    obj: object,
+    *,
+    local_ok: bool = True,
+    region: str | None = None,
+    skip_if_prefix_contains: Sequence[str] | None = READ_FROM_ANYWHERE,
+    region_getter: Callable[[], str | None] | None = None,
+    path_checker: Callable[[str, str, str, bool], object] | None = None,
+) -> None:
     """Pass when every `gs://` path in a config is in one region, where the work runs.
 
     Args:
         obj: The config, as for `collect_gcs_paths`.
         local_ok: Whether it is all right that the region is unknown; nothing is cross-region then.
         region: Where the work runs, instead of where this process does.
+        skip_if_prefix_contains: As for `collect_gcs_paths`.
+        region_getter: Asked where the work runs when `region` is not given, instead of `marin_region`.
+        path_checker: Called as `check_path_in_region` for each path, instead of the check here; it raises what is to
+            be raised.
 
     Raises:
         InvalidRequest: Some are elsewhere; the message lists them all, and says how to fix it.
     """
-    here = region or marin_region()
+    here = region or (region_getter or marin_region)()
     if here is None:
         if local_ok:
             return
         raise InvalidRequest("this machine's region is unknown: set MARIN_PREFIX, or give `region`")
-    found = (_complaint(key, path, here, False) for key, path in collect_gcs_paths(obj))
+    paths = collect_gcs_paths(obj, skip_if_prefix_contains=skip_if_prefix_contains)
+    if path_checker is not None:
+        for key, path in paths:
+            path_checker(key, path, here, local_ok)
+        return
+    found = (_complaint(key, path, here, False) for key, path in paths)
     complaints = [complaint for complaint in found if complaint is not None]
     if complaints:
         listed = "".join(f"\n  {complaint}" for complaint in complaints)
@@ -108,7 +134,8 @@ def _walk(obj: object, key: str, around: tuple[int, ...]) -> Iterator[tuple[str,
             yield key, "gs://" + text.removeprefix("gs:/")
     elif id(obj) not in around:
         for name, child in _children(obj):
-            yield from _walk(child, f"{key}.{name}" if key else name, (*around, id(obj)))
+            joint = "." if key and not name.startswith("[") else ""
+            yield from _walk(child, f"{key}{joint}{name}", (*around, id(obj)))
 
 
 def _children(obj: object) -> Iterator[tuple[str, object]]:

@@ -10,6 +10,7 @@ This module imports fsspec; `rigging.filesystem` brings it in only when it is as
 """
 
 import inspect
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
@@ -33,6 +34,7 @@ class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem, metaclass=BoundToB
 
     Args:
         fs: The filesystem of an object store, also available as `unguarded`: its reads are not charged.
+        cross_region_checker: Says of a bucket whether reading it is charged, instead of the comparison of regions.
         budget: What reads are charged to, instead of the budget in force.
     """
 
@@ -40,11 +42,11 @@ class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem, metaclass=BoundToB
     # Of the class, it tells fsspec to keep one instance for all threads; each instance says what its filesystem is.
     async_impl = True
 
-    def __init__(self, fs: AbstractFileSystem) -> None:
+    def __init__(self, fs: AbstractFileSystem, *, cross_region_checker: Callable[[str], bool] | None = None) -> None:
         super().__init__()
         self.bind_budget()
         self.unguarded = fs
-        self.reads = ChargedReads(fs, lambda: self.budget)
+        self.reads = ChargedReads(fs, lambda: self.budget, cross_region_checker)
         self.async_impl = fs.async_impl
         self.protocol = fs.protocol
 

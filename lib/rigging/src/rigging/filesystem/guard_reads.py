@@ -81,10 +81,17 @@ class ChargedReads:
     Args:
         fs: The filesystem.
         budget: Gives what they are charged to.
+        crosses: Says of a bucket whether its bytes cross regions, instead of the comparison of regions.
     """
 
-    def __init__(self, fs: AbstractFileSystem, budget: Callable[[], TransferBudget] = current_budget) -> None:
+    def __init__(
+        self,
+        fs: AbstractFileSystem,
+        budget: Callable[[], TransferBudget] = current_budget,
+        crosses: Callable[[str], bool] | None = None,
+    ) -> None:
         self._budget = budget
+        self._crosses = crosses
         self._strip: Callable[[Any], Any] = fs._strip_protocol
         self._protocol: str = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
 
@@ -164,18 +171,25 @@ class ChargedReads:
     def crossing(self, paths: Sequence[str]) -> Steps[list[str]]:
         """Return those of `paths`, stripped, whose bytes cross regions on their way here."""
         region = guarded_region()
-        if region is None:
+        if region is None and self._crosses is None:
             return []
         decided: dict[str, bool] = {}
         found = []
         for path in paths:
             bucket = self._bucket(path)
             if bucket not in decided:
-                location = (yield from self._location(bucket)) if bucket else region
-                decided[bucket] = bytes_cross(location, region) and not is_paid_for(self._bucket_url(bucket), region)
+                decided[bucket] = yield from self._is_charged(bucket, region)
             if decided[bucket]:
                 found.append(self._strip(path))
         return found
+
+    def _is_charged(self, bucket: str, region: str | None) -> Steps[bool]:
+        if self._crosses is not None:
+            crosses = self._crosses(bucket)
+        else:
+            location = (yield from self._location(bucket)) if bucket else region
+            crosses = region is not None and bytes_cross(location, region)
+        return crosses and not is_paid_for(self._bucket_url(bucket), region or "a region that is not known")
 
     def url(self, path: str) -> str:
         """Return `path` as a URL, for messages."""

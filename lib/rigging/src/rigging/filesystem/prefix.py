@@ -7,8 +7,10 @@ from rigging.filesystem.location import local_path
 from rigging.filesystem.region import data_bucket, marin_region, region_from_metadata, region_from_prefix
 
 _LOCAL_PREFIX = "/tmp/marin"
+#: Where temporary data lies below a storage root.
+TEMP_PATH_PREFIX = "tmp"
 #: Lifetimes in days for which the buckets have a deletion rule.
-_TEMP_LIFETIMES = (1, 2, 3, 4, 5, 6, 7, 14, 30)
+ALLOWED_TTL_DAYS = (1, 2, 3, 4, 5, 6, 7, 14, 30)
 
 
 def marin_prefix() -> str:
@@ -54,14 +56,14 @@ def marin_temp_bucket(ttl_days: float, prefix: str = "", *, source_prefix: str |
         raise InvalidRequest(f"ttl_days={ttl_days}: must be at least 1")
     if ".." in prefix.split("/"):
         raise InvalidRequest(f"prefix={prefix!r}: '..' would leave the temporary root")
-    lifetime = next((days for days in _TEMP_LIFETIMES if days >= ttl_days), _TEMP_LIFETIMES[-1])
+    lifetime = next((days for days in ALLOWED_TTL_DAYS if days >= ttl_days), ALLOWED_TTL_DAYS[-1])
     region = region_from_prefix(source_prefix) if source_prefix else marin_region()
     if region:
-        root = f"gs://{data_bucket(region)}/tmp/ttl={lifetime}d"
+        root = f"gs://{data_bucket(region)}/{TEMP_PATH_PREFIX}/ttl={lifetime}d"
     else:
         base = _without_trailing_slash(source_prefix or marin_prefix())
         path = local_path(base)
-        root = f"{base if path is None else f'file://{path}'}/tmp"
+        root = f"{base if path is None else f'file://{path}'}/{TEMP_PATH_PREFIX}"
     return f"{root}/{prefix.strip('/')}".rstrip("/")
 
 

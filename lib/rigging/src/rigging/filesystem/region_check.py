@@ -56,6 +56,8 @@ def record_transfer(size: int, url: Url, *, budget: TransferBudget | None = None
     Raises:
         TransferBudgetExceeded: They do not fit; they are not counted.
     """
+    if size <= 0:
+        return
     scheme = url_scheme(url)
     region = guarded_region() if scheme in REGIONAL_PROTOCOLS else None
     if region is None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from fray.sizes import parse_size
 from fray.types import ActorConfig, CpuConfig, EnvironmentConfig, GpuConfig, ResourceConfig, TpuConfig
 from rigging.errors import InvalidRequest
-from rigging.filesystem.budget import MIRROR_BUDGET_ENV
+from rigging.filesystem.budget import MARIN_MIRROR_BUDGET_ENV
 from rigging.project_needs import group_requirements, read_pyprojects, requirement_name
 from rigging.topology import get_tpu_topology
 
@@ -138,8 +138,8 @@ def resolve_environment(
         if image is not None:
             logger.warning("job %r: image %r is not used: Ray runs jobs in the image of its nodes", job, image)
     env_vars = {**device_env, **environment.env_vars}
-    if MIRROR_BUDGET_ENV in env_vars:
-        late[MIRROR_BUDGET_ENV] = env_vars.pop(MIRROR_BUDGET_ENV)
+    if MARIN_MIRROR_BUDGET_ENV in env_vars:
+        late[MARIN_MIRROR_BUDGET_ENV] = env_vars.pop(MARIN_MIRROR_BUDGET_ENV)
     packages = [*environment.pip_packages, *extra_packages(environment.workspace, environment.extras)]
     kept = without_ray(packages, job)
     if kept:

@@ -35,7 +35,8 @@ def infer_region(step_name: str, config: Any, output_path: str) -> str | None:
     from rigging.filesystem.bucket_location import same_place
 
     located: list[tuple[str, str, str]] = []
-    for key, path in [*collect_gcs_paths(config), *collect_gcs_paths({"(output path)": output_path})]:
+    paths = collect_gcs_paths(config, skip_if_prefix_contains=None)
+    for key, path in [*paths, *collect_gcs_paths({"(output path)": output_path})]:
         location = _location(path)
         if location is not None:
             located.append((key, path, location))

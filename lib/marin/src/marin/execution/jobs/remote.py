@@ -216,13 +216,13 @@ def submit_step(
     Raises:
         RegionConflict: The inputs and the output are in different regions.
     """
-    from rigging.filesystem.budget import MIRROR_BUDGET_ENV
+    from rigging.filesystem.budget import MARIN_MIRROR_BUDGET_ENV
 
     region = job_region(remote_fn, config, step_name=step_name, output_path=output_path)
     resources = remote_fn.resources if region is None else replace(remote_fn.resources, regions=[region])
     env_vars = {PREFIX_VARIABLE: prefix}
     if budget_gb is not None:
-        env_vars[MIRROR_BUDGET_ENV] = repr(float(budget_gb))
+        env_vars[MARIN_MIRROR_BUDGET_ENV] = repr(float(budget_gb))
     # The wrapper goes into the job, where the budget is to be in force and the return value is.
     function = _shown_as(functools.partial(call_step_in_job, plain_function(remote_fn.fn)), remote_fn.fn)
     call = replace(remote_fn, fn=function, resources=resources)
