@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fray.testing.ray_jobs import jobs_cluster
-from marin.run.follow import Times
+from marin.run.submit.follow import Times
 from marin.testing.jobs_server import JobsServer
 
 

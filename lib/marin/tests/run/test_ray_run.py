@@ -12,8 +12,9 @@ from pathlib import Path
 import click
 import pytest
 
-from marin.run import connection, run_job
+from marin.run import connection
 from marin.run.ray_run import main
+from marin.run.submit import run_job
 from marin.testing.jobs_server import Job, JobsServer
 
 ROOT = Path(__file__).parents[4]
@@ -351,7 +352,7 @@ def test_a_job_is_followed_to_its_end_when_nobody_reads_its_output(at: JobsServe
 def test_without_ray_the_package_to_install_is_named(
     project: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "marin.run.run_job", None)
+    monkeypatch.setitem(sys.modules, "marin.run.submit.run_job", None)
     assert main(COMMAND) == 5
     assert "jobs on Ray need `pip install 'marin[ray]'`" in capfd.readouterr().err
 

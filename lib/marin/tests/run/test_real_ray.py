@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from marin.run.cluster.job_backup import select_jobs
+from marin.run.cluster.jobs.backup import select_jobs
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.e2e, pytest.mark.timeout(400)]
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import click
 
-from marin.run.options import RunOptions
+from marin.run.submit.options import RunOptions
 from rigging.command_words import rewrite_env, split_command, withhold_secrets
 from rigging.errors import (
     AlreadyExists,
@@ -103,7 +103,7 @@ def command_line(ctx: click.Context, /, **given: Any) -> None:
 def run(options: RunOptions, environ: Mapping[str, str]) -> int:
     """Submit the job and follow it; returns the exit code. Raises MarinError."""
     try:
-        from marin.run.run_job import submit_and_follow
+        from marin.run.submit.run_job import submit_and_follow
     except ModuleNotFoundError as error:
         raise Unavailable(f"{error}: jobs on Ray need `pip install 'marin[ray]'`") from None
 

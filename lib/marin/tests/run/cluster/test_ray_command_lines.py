@@ -6,8 +6,8 @@ import click
 import pytest
 from ray.scripts import scripts
 
-from marin.run.cluster import commands
-from marin.run.cluster.commands import RayCommand
+from marin.run.cluster import ray_commands
+from marin.run.cluster.ray_commands import RayCommand
 
 FILE = "infra/marin-cluster.yaml"
 DOCUMENTS = (
@@ -18,15 +18,15 @@ DOCUMENTS = (
     f"ray attach {FILE}",
 )
 OURS = (
-    commands.up(FILE),
-    commands.up(FILE, keep_running=True),
-    commands.down(FILE),
-    commands.down(FILE, workers_only=True),
-    commands.attach(FILE),
-    commands.execute(FILE, "ls"),
-    commands.monitor(FILE, 5),
-    commands.dashboard(FILE, 8265),
-    commands.fetch_unpacked(FILE, "_ray_pkg_1.zip", "here/"),
+    ray_commands.up(FILE),
+    ray_commands.up(FILE, keep_running=True),
+    ray_commands.down(FILE),
+    ray_commands.down(FILE, workers_only=True),
+    ray_commands.attach(FILE),
+    ray_commands.execute(FILE, "ls"),
+    ray_commands.monitor(FILE, 5),
+    ray_commands.dashboard(FILE, 8265),
+    ray_commands.fetch_unpacked(FILE, "_ray_pkg_1.zip", "here/"),
 )
 
 
@@ -41,5 +41,8 @@ def test_ray_knows_the_options(words: tuple[str, ...]) -> None:
 
 
 def test_what_the_cluster_wrapper_runs_for_a_command_of_the_documents_is_that_command() -> None:
-    assert [str(RayCommand(commands.down(FILE).words)), str(commands.attach(FILE))] == [DOCUMENTS[2], DOCUMENTS[4]]
-    assert str(commands.up(FILE)).endswith(DOCUMENTS[1].strip())
+    assert [str(RayCommand(ray_commands.down(FILE).words)), str(ray_commands.attach(FILE))] == [
+        DOCUMENTS[2],
+        DOCUMENTS[4],
+    ]
+    assert str(ray_commands.up(FILE)).endswith(DOCUMENTS[1].strip())

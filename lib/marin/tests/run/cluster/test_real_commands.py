@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from marin.run.cluster import commands
+from marin.run.cluster import ray_commands
 from marin.testing.ssh import Machine
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -41,7 +41,7 @@ def test_up_commands_on_the_head_and_down(machine: Machine) -> None:
     unpacked = machine.head / "tmp/ray/session_latest/runtime_resources/working_dir_files/_ray_pkg_1"
     unpacked.mkdir(parents=True)
     (unpacked / "a.py").write_text("print(1)")
-    fetch = commands.fetch_unpacked(str(machine.file), "_ray_pkg_1.zip", f"{machine.home}/package/")
+    fetch = ray_commands.fetch_unpacked(str(machine.file), "_ray_pkg_1.zip", f"{machine.home}/package/")
     (machine.home / "package").mkdir()
     subprocess.run(
         [str(Path(sys.executable).parent / "ray"), *fetch.words],

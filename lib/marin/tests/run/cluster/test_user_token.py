@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import pytest
 
-from marin.run.cluster import context
+from marin.run.cluster.cli import context
 from marin.run.cluster.user_token import store_token, wants_token
 from rigging.errors import InvalidRequest
 

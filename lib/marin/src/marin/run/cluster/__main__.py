@@ -2,7 +2,7 @@
 
 import sys
 
-from marin.run.cluster.cli import main
+from marin.run.cluster.cli.commands import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from typing import IO, Final
 
-from marin.run.cluster.commands import RayCommand, execute
+from marin.run.cluster.ray_commands import RayCommand, execute
 from marin.run.connection import find_ray
 from rigging.errors import Conflict, Unavailable
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from marin.run.cluster.commands import CONFIG_FILE
 from marin.run.cluster.execute import read_on_head
+from marin.run.cluster.ray_commands import CONFIG_FILE
 from rigging.errors import Unavailable
 
 _NAMES = ("cluster_name", "head_node_type")

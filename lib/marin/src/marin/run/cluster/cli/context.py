@@ -1,0 +1,126 @@
+"""What the operations of a cluster have in common: its file, checked, and questions before what destroys."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from marin.run.cluster.file.changes import check_no_orphans
+from marin.run.cluster.file.validate import check_cluster_file
+from marin.run.cluster.launched import LaunchedFiles, names_on_head, state_folder
+from marin.run.cluster.nodes.google import GoogleNodes
+from marin.run.cluster.nodes.leftovers import CLUSTER_LABEL, remove_leftovers
+from marin.run.cluster.ray_commands import RayCommand, shown_file
+from marin.run.cluster_target import ClusterTarget, find_cluster_file, read_cluster_file
+from rigging.errors import InvalidRequest
+
+DEFAULT_CLUSTER: Final = "marin-cluster"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Operated:
+    """A cluster that is operated by its file.
+
+    Args:
+        shown: The file as it is given to `ray`.
+    """
+
+    file: Path
+    shown: str
+    config: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.config["cluster_name"])
+
+    @property
+    def target(self) -> ClusterTarget:
+        return ClusterTarget("", f"--cluster {self.shown}", file=self.file)
+
+    def check(self) -> None:
+        """Raise InvalidRequest for mistakes in the file."""
+        check_cluster_file(self.config, self.shown)
+
+    def check_names(self) -> None:
+        """Raise Conflict if nodes that run have other names than the file, by this user's notes or by the head."""
+        running = launched_files().find(self.file) or names_on_head(self.shown)
+        if running is not None:
+            check_no_orphans(running, self.config, self.shown)
+
+
+def operated(cluster: str) -> Operated:
+    """The cluster that a name or a file means. Raises NotFound and InvalidRequest."""
+    file = find_cluster_file(cluster)
+    return Operated(file, shown_file(file, Path.cwd()), read_cluster_file(file))
+
+
+def launched_files() -> LaunchedFiles:
+    """This user's notes of clusters."""
+    return LaunchedFiles(state_folder(os.environ, Path.home()))
+
+
+def cluster_option(function: F) -> F:
+    """--cluster of commands that need a cluster's file."""
+    return click.option(
+        "--cluster",
+        metavar="NAME|FILE",
+        default=DEFAULT_CLUSTER,
+        show_default=True,
+        help="infra/marin-NAME.yaml, infra/NAME.yaml, or a Ray cluster file.",
+    )(function)
+
+
+def dry_run_option(function: F) -> F:
+    """--dry-run."""
+    return click.option("--dry-run", is_flag=True, help="Print what would be run, and run nothing.")(function)
+
+
+def yes_option(function: F) -> F:
+    """-y."""
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(function)
+
+
+def show(*commands: RayCommand | str) -> None:
+    """Print what would be done."""
+    for command in commands:
+        click.echo(str(command))
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is destroyed. Raises Abort for no, and InvalidRequest where nobody can be asked."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidRequest(f"{question} There is no terminal to ask in: give --yes")
+    click.confirm(question, abort=True)
+
+
+def say(text: str) -> None:
+    """Tell the user something that is no output."""
+    click.echo(f"cluster: {text}", err=True)
+
+
+def clear_leftovers(found: Operated, *, preempted_only: bool = False) -> None:
+    """Delete what `ray down` has left on Google Cloud, see `remove_leftovers`; nothing for other providers."""
+    provider = found.config.get("provider") or {}
+    if provider.get("type") == "gcp":
+        remove_leftovers(
+            GoogleNodes(provider),
+            found.name,
+            preempted_only=preempted_only,
+            on_delete=lambda node: say(f"Ray has left {node}: deleting it"),
+        )
+
+
+def shown_leftovers(found: Operated, *, preempted_only: bool = False) -> list[str]:
+    """The same for --dry-run."""
+    provider = found.config.get("provider") or {}
+    if provider.get("type") != "gcp":
+        return []
+    which = "preempted" if preempted_only else "in any state"
+    return [f"DELETE {url}/*  (left, {which}, {CLUSTER_LABEL}={found.name})" for url in GoogleNodes(provider).urls]

@@ -1,0 +1,77 @@
+"""`cluster dashboard`: a tunnel that ends with the command, and the token that the cluster asks for."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from marin.run.cluster import ray_commands
+from marin.run.cluster.cli.context import Operated, cluster_option, dry_run_option, operated, say, show
+from marin.run.cluster.execute import read_on_head
+from marin.run.cluster.user_token import store_token, wants_token
+from marin.run.cluster_target import DASHBOARD_PORT
+from marin.run.connection import open_connection
+from rigging.errors import MarinError, Unavailable
+
+_LOOK_SECONDS = 0.5
+
+
+@click.command("dashboard")
+@cluster_option
+@click.option("-p", "--port", type=click.IntRange(1, 65535), default=DASHBOARD_PORT, show_default=True)
+@dry_run_option
+def dashboard(cluster: str, port: int, dry_run: bool) -> None:
+    """A connection to the dashboard and the Jobs API, until Ctrl-C; the cluster's token goes into your token file."""
+    found = operated(cluster)
+    if dry_run:
+        token = [ray_commands.execute(found.shown, ray_commands.READ_TOKEN)] if wants_token(found.config) else []
+        show(*token, ray_commands.dashboard(found.shown, port))
+        return
+    with ending_on_signals():
+        try:
+            take_token(found)
+        except MarinError as error:
+            say(f"its token cannot be had: {error}")
+        with open_connection(found.target, port=port) as address:
+            say(f"dashboard: {address}  (export RAY_ADDRESS={address}); Ctrl-C ends the connection")
+            while _answers(port):
+                time.sleep(_LOOK_SECONDS)
+    raise Unavailable(f"the connection to {found.name} ended by itself")
+
+
+def take_token(found: Operated) -> None:
+    """Put the token of a cluster that asks for one where the user's Ray looks for it. Raises MarinError."""
+    if not wants_token(found.config):
+        return
+    _, value = read_on_head(found.shown, ray_commands.READ_TOKEN)
+    said = store_token(value.strip(), os.environ, Path.home())
+    if said:
+        say(said)
+
+
+@contextlib.contextmanager
+def ending_on_signals() -> Iterator[None]:
+    """Have SIGTERM and a closed terminal end this process as Ctrl-C does: with what it has opened."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _answers(port: int) -> bool:
+    import socket
+
+    with contextlib.suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        return True
+    return False

@@ -1,0 +1,277 @@
+"""Following a submitted job to its end: its log to the last line, its status, and what signals ask for."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from marin.run.submit.jobs_api import JobInfo, JobsApi, TailBroken, stop_quietly
+from marin.run.submit.shown_log import Rereader, ShownLog
+from rigging.errors import Conflict, Denied, NotFound, Unavailable
+from rigging.redaction import redact_string
+
+GONE: Final = 6
+"""Exit code: the cluster or its memory of the job went while it was waited for; nobody here knows how it ended."""
+
+_LARGEST_CHECKED: Final = 32 << 20
+_MOST_SILENCE: Final = 600.0
+_LONGEST_RECONNECT: Final = 15.0
+BY_SIGNAL: Final = 128
+"""Exit codes of what a signal has ended begin above it."""
+# What Ray says of a job that it remembers and whose process it does not find, and of one that went under its eyes.
+_LOST: Final = ("failed to get job supervisor", "Job supervisor actor died")
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds.
+
+    Args:
+        poll: Between two looks at the job's status.
+        reconnect: Before the log is asked for again after it broke off.
+        silence: Without a new line, until the log is asked for anew: a stalled connection looks like a silent job.
+        grace: For the log to end by itself once the job has.
+        give_up: Without an answer of the cluster.
+        stopping: For a job that was asked to stop.
+    """
+
+    poll: float = 1.0
+    reconnect: float = 1.0
+    silence: float = 30.0
+    grace: float = 5.0
+    give_up: float = 300.0
+    stopping: float = 60.0
+
+
+class Follower:
+    """Follows one job.
+
+    Args:
+        write: Takes the job's output as it comes.
+        say: Tells the user something, by lines.
+        auto_stop: Whether the job is stopped however this command ends; else by Ctrl-C alone.
+    """
+
+    def __init__(
+        self,
+        api: JobsApi,
+        job_id: str,
+        *,
+        write: Callable[[str], None],
+        say: Callable[[str], None],
+        auto_stop: bool = False,
+        times: Times | None = None,
+    ) -> None:
+        self._api = api
+        self._job_id = job_id
+        self._say = say
+        self._auto_stop = auto_stop
+        self._times = times or Times()
+        self._shown = ShownLog(write)
+        self._signal = 0
+        self._signalled = asyncio.Event()
+        self._leaving = False
+        self._ended = False
+        self._tail_is_whole = False
+        self._main: asyncio.Task[object] | None = None
+
+    @property
+    def stop_line(self) -> str:
+        """The command that stops the job."""
+        return f"`ray job stop --address {self._api.shown_address} {self._job_id}`"
+
+    async def run(self) -> int:
+        """Follow it to its end; returns the exit code for this command."""
+        self._main = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # What is ignored stays ignored: nohup, and jobs that a shell runs in the background, rely on it.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._on_signal, number)
+        tail = asyncio.create_task(self._tail())
+        try:
+            return await self._follow(tail)
+        except asyncio.CancelledError:
+            if not self._leaving:
+                raise
+            still = "has ended" if self._ended else f"may still run: {self.stop_line} stops it"
+            self._say(f"left; job {self._job_id} {still}")
+            return BY_SIGNAL + self._signal
+        finally:
+            tail.cancel()
+
+    def _on_signal(self, number: int) -> None:
+        again = bool(self._signal) and number == signal.SIGINT
+        self._signal = self._signal or number
+        if again or self._ended or not (number == signal.SIGINT or self._auto_stop):
+            self._leaving = True
+            assert self._main is not None
+            self._main.cancel()
+        self._signalled.set()
+
+    async def _follow(self, tail: asyncio.Task[None]) -> int:
+        info = await self._wait()
+        if info is None:
+            return GONE
+        self._ended = True
+        await asyncio.wait([tail], timeout=self._times.grace)
+        tail.cancel()
+        await asyncio.wait([tail])
+        if not tail.cancelled() and (error := tail.exception()) is not None:
+            self._say(f"the log could not be followed: {error!r}")
+        await self._complete_log()
+        self._say(describe_end(self._job_id, info))
+        return exit_code(info, self._signal)
+
+    async def _wait(self) -> JobInfo | None:
+        """Wait for the job's end; returns how it ended, None when that cannot be known."""
+        loop = asyncio.get_running_loop()
+        heard = loop.time()
+        stop_by: float | None = None
+        message = ""
+        while True:
+            if self._signal and stop_by is None:
+                self._say(f"stopping job {self._job_id} (Ctrl-C again: leave at once)")
+                stop_by = loop.time() + self._times.stopping
+                await self._ask_to_stop(stop_by)
+            if stop_by is not None and loop.time() > stop_by:
+                self._say(f"job {self._job_id} was asked to stop {self._times.stopping:g} s ago and still runs")
+                stop_by = float("inf")
+            try:
+                info = await self._api.info(self._job_id)
+                heard = loop.time()
+            except NotFound:
+                self._say(f"the cluster does not know job {self._job_id} any more: was its head started anew?")
+                return None
+            except (Unavailable, Conflict, Denied) as error:
+                if loop.time() - heard > self._times.give_up:
+                    self._say(f"{error}")
+                    self._say(f"job {self._job_id} may go on; how it ends is not known here")
+                    return None
+            else:
+                if info.ended:
+                    return info
+                if info.status == "PENDING" and info.message != message:
+                    message = info.message
+                    self._say(f"job {self._job_id} is pending: {message}")
+            self._signalled.clear()
+            if stop_by is not None or not self._signal:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._signalled.wait(), self._times.poll)
+
+    async def _ask_to_stop(self, deadline: float) -> None:
+        """Ask for it until the cluster has heard of it."""
+        loop = asyncio.get_running_loop()
+        told = False
+        while reason := await stop_quietly(self._api, self._job_id):
+            if not told:
+                self._say(f"the cluster could not be asked to stop it: {reason}")
+            told = True
+            if loop.time() > deadline:
+                return
+            await asyncio.sleep(self._times.reconnect)
+
+    async def _tail(self) -> None:
+        """Show the log as it comes, whatever happens to the connection."""
+        silence = self._times.silence
+        silent = False
+        pause = 0.0
+        while True:
+            reader = Rereader(self._shown)
+            try:
+                async for text in self._api.tail(self._job_id, silence):
+                    if not reader.feed(text):
+                        continue
+                    pause = 0.0
+                    if silent:
+                        # Missed or only late: a silent job looks like a stalled connection.
+                        silent, silence = False, self._times.silence
+                if await self._has_ended():
+                    self._tail_is_whole = not reader.is_short and not reader.differs
+                    return
+                reason = "before the job's end"
+            except TailBroken as error:
+                if error.silent:
+                    # Each look costs the whole log once more.
+                    silence = min(2 * silence, _MOST_SILENCE) if silent else silence
+                    silent = True
+                    continue
+                reason = f"({error})"
+            if not pause:
+                # Once, also where it is in vain for hours: the cluster is away, or the node that has the log.
+                self._say(f"the log broke off {reason}; connecting again")
+            pause = min(2 * pause, _LONGEST_RECONNECT) if pause else self._times.reconnect
+            await asyncio.sleep(pause)
+
+    async def _has_ended(self) -> bool:
+        try:
+            return (await self._api.info(self._job_id)).ended
+        except (Unavailable, Conflict, Denied, NotFound):
+            return False
+
+    async def _complete_log(self) -> None:
+        """Compare what was shown with all that the cluster has, and show the rest."""
+        if self._tail_is_whole and self._shown.length > _LARGEST_CHECKED:
+            return
+        all_of_it = f"`ray job logs --address {self._api.shown_address} {self._job_id}`"
+        try:
+            text = await self._api.logs(self._job_id)
+        except (Unavailable, Conflict, Denied, NotFound) as error:
+            if not self._tail_is_whole:
+                self._say(f"the log may end before its last line ({error}); all of it: {all_of_it}")
+            return
+        reader = Rereader(self._shown)
+        missed = reader.feed(text)
+        if reader.is_short or reader.differs:
+            self._say(f"the cluster's log differs from what was shown here; all of it: {all_of_it}")
+        elif missed:
+            self._say(f"the log had ended early: its last {missed} characters were fetched after the job's end")
+
+
+def describe_end(job_id: str, info: JobInfo) -> str:
+    """One line, or more where the job never began: how it ended."""
+    if info.status == "SUCCEEDED":
+        return f"job {job_id} succeeded"
+    if info.status == "STOPPED":
+        return f"job {job_id} was stopped"
+    if info.exit_code is None:
+        lost = any(words in info.message for words in _LOST)
+        why = "it was lost with its node or with the cluster's head; Ray says: " if lost else ""
+        return f"job {job_id} failed: {why}{redact_string(info.message) or 'no reason was given'}"
+    return f"job {job_id} failed: {_describe_code(info.exit_code)}"
+
+
+def exit_code(info: JobInfo, stopped_by: int = 0) -> int:
+    """The job's own exit code; 128 + n for signal n, to the job or to this command, which stopped it; 1 without any."""
+    if info.status == "SUCCEEDED":
+        return 0
+    if info.status == "STOPPED":
+        return BY_SIGNAL + stopped_by if stopped_by else 1
+    if info.exit_code:
+        return info.exit_code if info.exit_code > 0 else BY_SIGNAL - info.exit_code
+    return 1
+
+
+def _describe_code(code: int) -> str:
+    if code < 0:
+        return f"was killed by {_signal_name(-code)}"
+    # As shells tell it, and Ray has one start the command.
+    known = code > BY_SIGNAL and code - BY_SIGNAL in {each.value for each in signal.Signals}
+    return f"exit code {code} ({BY_SIGNAL} + {_signal_name(code - BY_SIGNAL)})" if known else f"exit code {code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def say(text: str) -> None:
+    """Tell the user something on stderr; a closed stderr does not end the command."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write("".join(f"ray_run: {line}\n" for line in text.splitlines()))
+        sys.stderr.flush()

@@ -1,0 +1,270 @@
+"""From the options of `ray_run` to the end of the job."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from marin.run.auth_token import AuthToken, find_token
+from marin.run.cluster_target import DEFAULT_ADDRESS, ClusterTarget, find_target
+from marin.run.submit.follow import BY_SIGNAL, Follower, say
+from marin.run.submit.jobs_api import JobsApi, NotReady
+from marin.run.submit.options import RunOptions, new_submission_id
+from marin.run.submit.submission import EntrypointResources, Submission
+from marin.run.submit.working_directory import Package, list_working_directory, pack
+from rigging.errors import MarinError, NotFound, Unavailable
+from rigging.forwarding import FORWARDED_ENV_VARS
+from rigging.printable import printable
+from rigging.project_needs import ProjectNeeds, project_needs, read_pyprojects, requirement_name
+from rigging.quantities import format_size
+
+READY_SECONDS: Final = 60.0
+_PREFIX_VARIABLE: Final = "MARIN_PREFIX"
+_RAY: Final = "ray"
+_LOOKS_AFTER_INTERRUPT: Final = 10
+_LOOK_SECONDS: Final = 0.3
+_NO_AGENT_HINT: Final = (
+    "if its head has run for long: the agent that starts jobs may not have got its port (52365, or that of "
+    "`ray start --dashboard-agent-listen-port`), for which it does not try again; dashboard_agent.log in "
+    "/tmp/ray/session_latest/logs of the head tells, and starting Ray there anew helps"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A job that is ready to be sent."""
+
+    submission: Submission
+    package: Package
+    notes: tuple[str, ...]
+
+
+def submit_and_follow(options: RunOptions, environ: Mapping[str, str]) -> int:
+    """Submit the job and follow it; returns the exit code for the command.
+
+    Raises:
+        MarinError: It was not submitted.
+    """
+    target = find_target(options.cluster, environ, start=options.working_dir)
+    prepared = prepare(options, environ)
+    for note in prepared.notes:
+        say(printable(note))
+    if options.dry_run:
+        print(describe(options, prepared, target))
+        return 0
+    from marin.run.connection import open_connection
+
+    with open_connection(target) as address:
+        token = find_token(environ, Path.home())
+        return asyncio.run(_run(options, prepared, address, target, token))
+
+
+def prepare(options: RunOptions, environ: Mapping[str, str]) -> Prepared:
+    """Decide all that is sent. Raises InvalidRequest."""
+    root = options.working_dir.resolve()
+    listing = list_working_directory(root, environ)
+    tables = read_pyprojects(root)
+    needs = project_needs(tables, options.extras, [file.path for file in listing.files], left_out={_RAY})
+    package = pack(root, listing)
+    env_vars, notes = job_env(options.env, needs, environ)
+    submission = Submission(
+        submission_id=options.submission_id or new_submission_id(),
+        command=options.command,
+        env_vars=env_vars,
+        pip=_requirements(options, needs),
+        package_uri=package.uri,
+        resources=EntrypointResources(options.num_cpus, options.num_gpus, options.memory, options.resources),
+    )
+    return Prepared(submission, package, (*package.warnings, *needs.notes, *notes))
+
+
+def job_env(
+    given: Mapping[str, str], needs: ProjectNeeds, environ: Mapping[str, str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The job's variables, and what the user should be told about them; those `given` win over those passed on."""
+    passed = {name: value for name, value in environ.items() if name in FORWARDED_ENV_VARS or name.startswith("MARIN_")}
+    notes = []
+    prefix = passed.get(_PREFIX_VARIABLE, "")
+    if _PREFIX_VARIABLE not in given and prefix and "://" not in prefix:
+        del passed[_PREFIX_VARIABLE]
+        notes.append(
+            f"{_PREFIX_VARIABLE}={prefix} is a folder of this machine and is not passed on; the job has the cluster's "
+            f"(-e {_PREFIX_VARIABLE} passes it on)"
+        )
+    env_vars = {**passed, **given}
+    # Ray puts the working directory itself first.
+    paths = [*filter(None, [given.get("PYTHONPATH")]), *needs.import_paths]
+    if paths:
+        env_vars["PYTHONPATH"] = ":".join(paths)
+    return env_vars, tuple(notes)
+
+
+def describe(options: RunOptions, prepared: Prepared, target: ClusterTarget) -> str:
+    """What would be sent, for --dry-run: JSON without secrets."""
+    package = prepared.package
+    shown = {
+        "cluster": str(target.file) if target.file else target.address,
+        "cluster_from": target.origin,
+        "working_dir": {
+            "folder": str(options.working_dir.resolve()),
+            "package": package.name,
+            "files": package.file_count,
+            "bytes": package.size_bytes,
+            "packed_bytes": len(package.data),
+        },
+        "request": prepared.submission.shown_body(),
+        "ray_command": prepared.submission.ray_command(
+            target.address or DEFAULT_ADDRESS,
+            str(options.working_dir),
+            wait=options.wait,
+            named=options.submission_id is not None,
+        ),
+    }
+    return json.dumps(shown, indent=2, ensure_ascii=False)
+
+
+def _requirements(options: RunOptions, needs: ProjectNeeds) -> tuple[str, ...]:
+    from_project = needs.requirements if options.project_dependencies else ()
+    wanted = dict.fromkeys([*from_project, *options.pip_deps])
+    return tuple(requirement for requirement in wanted if requirement_name(requirement) != _RAY)
+
+
+class _EarlyEnd:
+    """SIGTERM and SIGHUP before the job is followed, which then sees to them itself: they cancel this task."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self.submitting = False
+        self._main = asyncio.current_task()
+
+    def listen(self) -> None:
+        """Hear them; what is ignored stays ignored, as `nohup` relies on it."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: int) -> None:
+        if not self.signal:
+            self.signal = number
+            assert self._main is not None
+            self._main.cancel()
+
+
+async def _run(options: RunOptions, prepared: Prepared, address: str, target: ClusterTarget, token: AuthToken) -> int:
+    # The tunnel to a cluster that is known by its file ends with this command; later ones are Ray's usual.
+    later = DEFAULT_ADDRESS if target.file is not None else ""
+    async with JobsApi(address, target.origin, token, later_address=later) as api:
+        await api.check()
+        early = _EarlyEnd()
+        try:
+            return await _submit_and_follow(options, prepared, api, target, early)
+        except asyncio.CancelledError:
+            # By Ctrl-C, or one of the signals that are heard until the job is followed.
+            await _end_early(api, prepared.submission.submission_id, early, options.auto_stop or not early.signal)
+            if not early.signal:
+                raise
+            return BY_SIGNAL + early.signal
+
+
+async def _submit_and_follow(
+    options: RunOptions, prepared: Prepared, api: JobsApi, target: ClusterTarget, early: _EarlyEnd
+) -> int:
+    early.listen()
+    job_id = await _submit(api, prepared, early)
+    shown = api.shown_address
+    say(f"job {job_id} submitted")
+    if target.file is not None:
+        say(f"this command's own connection ends with it; the lines below need `ray dashboard {target.file}`")
+    say(f"dashboard: {shown}/#/jobs/{job_id}")
+    say(
+        "the same by Ray's own command: "
+        + prepared.submission.ray_command(shown, str(options.working_dir), wait=options.wait)
+    )
+    if not options.wait:
+        say(f"its log: `ray job logs --address {shown} --follow {job_id}`")
+        print(job_id)
+        return 0
+    return await Follower(api, job_id, write=_write, say=_say_plainly, auto_stop=options.auto_stop).run()
+
+
+async def _end_early(api: JobsApi, job_id: str, early: _EarlyEnd, stop: bool) -> None:
+    """Stop what may have come of a submission that was interrupted, or say how that is done."""
+    line = f"`ray job stop --address {api.shown_address} {job_id}`"
+    if not early.submitting:
+        say("nothing was submitted")
+    elif stop:
+        # Said before: who interrupts this, too, is not told any more.
+        say(f"stopping job {job_id} if it was submitted (Ctrl-C again: leave at once; {line} stops it)")
+        try:
+            say(await _take_back(api, job_id))
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+    else:
+        say(f"left; job {job_id} may have been submitted, and may run: {line} stops it")
+
+
+async def _submit(api: JobsApi, prepared: Prepared, early: _EarlyEnd) -> str:
+    submission, package = prepared.submission, prepared.package
+    if not await api.has_package(package.name):
+        say(f"sending {package.file_count} files ({format_size(len(package.data))} packed)")
+        await api.upload_package(package.name, package.data)
+    early.submitting = True
+    try:
+        return await _submit_when_ready(api, submission)
+    except NotReady:
+        raise
+    except Unavailable as error:
+        raise Unavailable(
+            f"{error}\nwhether job {submission.submission_id} was submitted is not known: "
+            f"`ray job status --address {api.shown_address} {submission.submission_id}` tells"
+        ) from None
+
+
+async def _submit_when_ready(api: JobsApi, submission: Submission) -> str:
+    """Submit it; a cluster that is being started is waited for."""
+    deadline = asyncio.get_running_loop().time() + READY_SECONDS
+    told = False
+    while True:
+        try:
+            return await api.submit(submission.body())
+        except NotReady as error:
+            if asyncio.get_running_loop().time() > deadline:
+                raise NotReady(f"{error}\n{_NO_AGENT_HINT}") from None
+            if not told:
+                say(f"{error}; trying again for {READY_SECONDS:g} s")
+            told = True
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _take_back(api: JobsApi, job_id: str) -> str:
+    """Stop a job whose submission was interrupted, if it became one; returns what to tell the user."""
+    for _ in range(_LOOKS_AFTER_INTERRUPT):
+        try:
+            await api.stop(job_id)
+        except NotFound:
+            await asyncio.sleep(_LOOK_SECONDS)
+        except MarinError as error:
+            return f"job {job_id} may run ({error}): `ray job stop --address {api.shown_address} {job_id}` stops it"
+        else:
+            return f"job {job_id} is stopped"
+    return "nothing was submitted"
+
+
+def _write(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # Whoever read the output has gone, or the disk is full: the job is followed all the same, for its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        say(f"the rest of the job's output is not shown: {error.strerror}")
+
+
+def _say_plainly(text: str) -> None:
+    say(printable(text))

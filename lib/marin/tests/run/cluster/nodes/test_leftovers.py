@@ -1,0 +1,114 @@
+"""`cluster down` removes the nodes that `ray down` leaves on Google Cloud, and nothing else."""
+
+from typing import Any
+
+import pytest
+
+from marin.run.cluster.cli.commands import main
+from marin.run.cluster.nodes import leftovers
+from marin.run.cluster.nodes.google import GoogleNodes
+from marin.run.cluster.nodes.leftovers import CloudNode, remove_leftovers
+from marin.testing.fake_ray import FakeRay
+from marin.testing.google_cloud import GcpServer
+from rigging.errors import Conflict
+
+OURS = "marin-us-central2"
+Output = pytest.CaptureFixture[str]
+
+
+def put(gcp: GcpServer, name: str, state: str, cluster: str = OURS, kind: str = "worker") -> None:
+    labels = {"ray-cluster-name": cluster, "ray-node-type": kind}
+    if kind == "head":
+        gcp.machines[name] = {"name": name, "status": state, "labels": labels}
+    else:
+        full = f"projects/hai-gcp-models/locations/us-central2-b/nodes/{name}"
+        gcp.slices[full] = {"name": full, "state": state, "labels": labels}
+
+
+def left(gcp: GcpServer) -> set[str]:
+    return {*gcp.machines, *(name.rpartition("/")[2] for name in gcp.slices)}
+
+
+@pytest.fixture
+def filled(gcp: GcpServer) -> GcpServer:
+    gcp.page = 2  # Ray's provider reads one page only
+    put(gcp, "preempted", "PREEMPTED")
+    put(gcp, "other-preempted", "PREEMPTED", cluster="other")
+    put(gcp, "repaired", "REPAIRING")
+    put(gcp, "ready", "READY")
+    put(gcp, "going", "DELETING")
+    put(gcp, "ended", "TERMINATED")
+    put(gcp, "stopped-head", "TERMINATED", kind="head")
+    put(gcp, "other-head", "RUNNING", cluster="other", kind="head")
+    return gcp
+
+
+def test_down_leaves_nothing_of_the_cluster(ray: FakeRay, filled: GcpServer, capsys: Output) -> None:
+    assert main(["down", "--yes"]) == 0
+    assert left(filled) == {"other-preempted", "other-head", "going"}
+    said = capsys.readouterr().err
+    assert "Ray has left slice preempted (PREEMPTED): deleting it" in said
+    assert "Ray has left VM stopped-head (TERMINATED): deleting it" in said
+
+
+@pytest.mark.parametrize("option", ["--preempted-only", "--workers-only"])
+def test_where_the_cluster_goes_on_only_what_was_taken_away_is_removed(
+    ray: FakeRay, filled: GcpServer, option: str
+) -> None:
+    before = left(filled)
+    assert main(["down", "--yes", option]) == 0
+    assert before - left(filled) == {"preempted", "ended"}
+    assert [words for words in ray.calls() if words[0] == "down" and option == "--preempted-only"] == []
+
+
+def test_a_restart_is_not_kept_by_what_is_left(ray: FakeRay, gcp: GcpServer, capsys: Output) -> None:
+    put(gcp, "preempted", "PREEMPTED")
+    gcp.failing = 403
+    assert main(["restart", "--yes"]) == 0
+    assert "Google's APIs cannot be asked what is left of the cluster" in capsys.readouterr().err
+    assert ray.calls()[-2][0] in ("up", "exec")
+    assert main(["down", "--yes"]) == 5
+
+
+def test_options_that_exclude_each_other(ray: FakeRay, capsys: Output) -> None:
+    assert main(["down", "--preempted-only", "--workers-only"]) == 3
+    assert "exclude each other" in capsys.readouterr().err
+
+
+class Stubborn:
+    """A node that cannot be deleted for a while."""
+
+    def __init__(self, asked: int) -> None:
+        self.asked = asked
+
+    def list(self) -> list[CloudNode]:
+        node = CloudNode("n", "STOPPING", {"ray-cluster-name": "c"}, False)
+        return [node] if self.asked else []
+
+    def delete(self, node: CloudNode) -> None:
+        self.asked -= 1
+
+
+def test_a_node_that_is_being_stopped_is_asked_again_and_named_when_it_stays() -> None:
+    told: list[Any] = []
+    wait: dict[str, Any] = {"preempted_only": False, "on_delete": told.append, "poll_interval": 0.0}
+    remove_leftovers(Stubborn(3), "c", **wait)
+    assert len(told) == 1
+    with pytest.raises(Conflict, match=r"cluster c: VM n \(STOPPING\) still there after 0 s; remove them by hand"):
+        remove_leftovers(Stubborn(10**9), "c", timeout=0, **wait)
+
+
+def test_looks_become_rarer_up_to_a_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node may take minutes, and the quotas of Google's APIs are the whole project's."""
+    waits: list[float] = []
+    monkeypatch.setattr(leftovers.time, "sleep", waits.append)
+    remove_leftovers(Stubborn(10), "c", preempted_only=False, on_delete=print, poll_interval=0.25)
+    assert waits == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0, 5.0, 5.0]
+
+
+def test_they_are_asked_for_in_the_projects_zone() -> None:
+    place = {"project_id": "p", "availability_zone": "us-central2-b"}
+    assert GoogleNodes(place).urls == (
+        "https://tpu.googleapis.com/v2/projects/p/locations/us-central2-b/nodes",
+        "https://compute.googleapis.com/compute/v1/projects/p/zones/us-central2-b/instances",
+    )

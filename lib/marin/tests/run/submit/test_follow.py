@@ -1,0 +1,279 @@
+"""Following a job: its log to the true last line, its exit code, and what signals do."""
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from marin.run.auth_token import AuthToken
+from marin.run.submit.follow import GONE, Follower, Times
+from marin.run.submit.jobs_api import JobsApi
+from marin.testing.jobs_server import Job, JobsServer
+
+NONE = AuthToken("", "nowhere", always=False)
+LINES = "".join(f"line {number}\n" for number in range(30))
+
+
+class Watched:
+    """A job that is followed here, and what was written and said meanwhile."""
+
+    def __init__(self, server: JobsServer, times: Times, job: Job, *, auto_stop: bool = False) -> None:
+        server.jobs["j"] = job
+        self._server, self._times, self._auto_stop = server, times, auto_stop
+        self.text = ""
+        self.said: list[str] = []
+        self.reactions: dict[str, Callable[[], None]] = {}
+
+    def _write(self, text: str) -> None:
+        self.text += text
+        for words in [words for words in self.reactions if words in self.text]:
+            self.reactions.pop(words)()
+
+    def _say(self, line: str) -> None:
+        self.said.append(line)
+        for words in [words for words in self.reactions if words in line]:
+            self.reactions.pop(words)()
+
+    def run(self) -> int:
+        async def follow() -> int:
+            async with JobsApi(self._server.address, "here", NONE) as api:
+                return await Follower(
+                    api, "j", write=self._write, say=self._say, auto_stop=self._auto_stop, times=self._times
+                ).run()
+
+        return asyncio.run(follow())
+
+
+def ended(code: int | None, status: str = "", log: str = LINES, message: str = "") -> Job:
+    status = status or ("SUCCEEDED" if code == 0 else "FAILED")
+    return Job({}, log=log, status=status, exit_code=code, message=message)
+
+
+@pytest.mark.parametrize(
+    ("job", "code", "said"),
+    [
+        (ended(0), 0, "succeeded"),
+        (ended(7), 7, "exit code 7"),
+        (ended(-9), 137, "killed by SIGKILL"),
+        (ended(-100), 228, "killed by signal 100"),
+        (ended(143), 143, "exit code 143 (128 + SIGTERM)"),
+        (ended(255), 255, "exit code 255"),
+        (ended(None, message="pip: no matching distribution"), 1, "pip: no matching distribution"),
+        (ended(None, "STOPPED"), 1, "was stopped"),
+        (
+            ended(None, message="Unexpected error occurred: failed to get job supervisor."),
+            1,
+            "lost with its node or with",
+        ),
+    ],
+)
+def test_the_end_of_the_job_is_the_end_of_the_command(
+    server: JobsServer, quick: Times, job: Job, code: int, said: str
+) -> None:
+    watched = Watched(server, quick, job)
+    assert watched.run() == code
+    assert watched.text == LINES
+    assert said in watched.said[-1]
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ([(45, "cut")], "broke off"),
+        ([(45, "cut"), (10, "cut"), (90, "cut")], "broke off"),
+        ([(45, "close")], "before the job's end"),
+        ([(0, "cut")], "broke off"),
+    ],
+)
+def test_a_log_that_breaks_off_is_read_on_where_it_was(
+    server: JobsServer, quick: Times, limits: list[tuple[int, str]], said: str
+) -> None:
+    server.tail_limits = list(limits)
+    job = Job({}, log=LINES)
+    watched = Watched(server, quick, job)
+    watched.reactions["line 29\n"] = lambda: job.end("SUCCEEDED", 0)
+    assert watched.run() == 0
+    assert watched.text == LINES
+    assert any(said in line for line in watched.said)
+    assert server.tails == len(limits) + 1
+
+
+def test_a_log_that_cannot_be_had_is_asked_for_less_and_less_and_told_of_once(server: JobsServer, quick: Times) -> None:
+    """The cluster knows the job, and the node that has its log is not there."""
+    job = Job({}, log=LINES)
+    server.tail_limits = [(0, "cut"), *[(90, "cut")] * 100]
+    watched = Watched(server, quick, job)
+    threading.Timer(0.6, lambda: job.end("SUCCEEDED", 0)).start()
+    assert watched.run() == 0
+    assert watched.text == LINES
+    assert len([line for line in watched.said if "broke off" in line]) == 2
+    assert server.tails < 12
+
+
+def test_a_stalled_log_is_asked_for_anew_while_the_job_runs(server: JobsServer, quick: Times) -> None:
+    server.tail_limits = [(45, "stall")]
+    job = Job({}, log=LINES)
+    watched = Watched(server, replace(quick, silence=0.1), job)
+    watched.reactions["line 29\n"] = lambda: job.end("SUCCEEDED", 0)
+    assert watched.run() == 0
+    assert watched.text == LINES
+
+
+def test_a_log_that_stalls_past_the_end_of_the_job_is_completed_and_that_is_told(
+    server: JobsServer, quick: Times
+) -> None:
+    server.tail_limits = [(45, "stall")]
+    job = Job({}, log=LINES)
+    watched = Watched(server, replace(quick, grace=0.05), job)
+    watched.reactions["line 4\n"] = lambda: job.end("FAILED", 3)
+    assert watched.run() == 3
+    assert watched.text == LINES
+    assert any("ended early" in line for line in watched.said)
+
+
+def test_a_log_that_cannot_be_shown_is_no_end_of_the_job_and_its_reason_is_told(
+    server: JobsServer, quick: Times
+) -> None:
+    job = Job({}, log=LINES)
+    watched = Watched(server, quick, job)
+
+    def fail() -> None:
+        job.end("SUCCEEDED", 0)
+        raise OSError("the terminal is gone")
+
+    watched.reactions["line 4\n"] = fail
+    assert watched.run() == 0
+    assert any("could not be followed: OSError('the terminal is gone')" in line for line in watched.said)
+
+
+def test_a_log_that_was_changed_is_told(server: JobsServer, quick: Times) -> None:
+    server.tail_limits = [(45, "stall")]
+    job = Job({}, log=LINES)
+    watched = Watched(server, replace(quick, grace=0.05), job)
+
+    def change() -> None:
+        job.log = "another"
+        job.end("SUCCEEDED", 0)
+
+    watched.reactions["line 4\n"] = change
+    assert watched.run() == 0
+    assert any("differs from what was shown" in line and "ray job logs" in line for line in watched.said)
+
+
+def test_why_a_job_is_pending_is_told_once(server: JobsServer, quick: Times) -> None:
+    job = Job({}, status="PENDING", message="the runtime environment is being set up")
+    watched = Watched(server, quick, job)
+    watched.reactions["runtime environment"] = lambda: job.end("SUCCEEDED", 0)
+    assert watched.run() == 0
+    assert sum("being set up" in line for line in watched.said) == 1
+
+
+def interrupt(number: int) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), number)
+
+
+def test_an_interrupt_stops_the_job_and_waits_for_its_end(server: JobsServer, quick: Times) -> None:
+    job = Job({}, log=LINES)
+
+    def stop(stopped: Job) -> None:
+        stopped.log += "last words\n"
+        stopped.end("STOPPED")
+
+    server.on_stop = stop
+    watched = Watched(server, quick, job)
+    watched.reactions["line 29\n"] = interrupt(signal.SIGINT)
+    assert watched.run() == 130
+    assert server.stops == ["j"]
+    assert watched.text == LINES + "last words\n"
+    assert "was stopped" in watched.said[-1]
+
+
+def test_a_second_interrupt_leaves_at_once_and_says_what_still_runs(server: JobsServer, quick: Times) -> None:
+    server.on_stop = lambda job: interrupt(signal.SIGINT)()  # it does not stop, and the user has enough
+    watched = Watched(server, replace(quick, stopping=60), Job({}, log=LINES))
+    watched.reactions["line 29\n"] = interrupt(signal.SIGINT)
+    assert watched.run() == 130
+    assert "may still run" in watched.said[-1]
+    assert f"ray job stop --address {server.address} j" in watched.said[-1]
+
+
+def test_a_cluster_that_cannot_be_asked_to_stop_it_is_asked_again(server: JobsServer, quick: Times) -> None:
+    server.failing = {"/stop": 500}
+    watched = Watched(server, quick, Job({}, log=LINES))
+    watched.reactions |= {"line 29\n": interrupt(signal.SIGINT), "could not be asked": server.failing.clear}
+    assert watched.run() == 130
+    assert server.stops == ["j"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("auto_stop", [False, True])
+def test_other_signals_leave_the_job_alone_unless_it_is_to_be_stopped(
+    server: JobsServer, quick: Times, number: signal.Signals, auto_stop: bool
+) -> None:
+    watched = Watched(server, quick, Job({}, log=LINES), auto_stop=auto_stop)
+    watched.reactions["line 29\n"] = interrupt(number)
+    assert watched.run() == 128 + number
+    assert bool(server.stops) is auto_stop
+    assert ("was stopped" if auto_stop else "may still run") in watched.said[-1]
+
+
+def test_a_cluster_that_goes_away_is_waited_for_and_then_given_up(server: JobsServer, quick: Times) -> None:
+    watched = Watched(server, quick, Job({}, log=LINES))
+    watched.reactions["line 29\n"] = lambda: server.failing.update({"j": 500, "tail": 500})
+    assert watched.run() == GONE
+    assert "how it ends is not known" in watched.said[-1]
+
+
+def test_a_cluster_that_comes_back_in_time_loses_nothing(server: JobsServer, quick: Times) -> None:
+    job = Job({}, log=LINES)
+
+    def come_back() -> None:
+        job.log += "more\n"
+        job.end("FAILED", 4)
+        server.failing.clear()
+
+    server.tail_limits = [(len(LINES), "cut")]
+    watched = Watched(server, replace(quick, give_up=30), job)
+    watched.reactions["line 29\n"] = lambda: server.failing.update({"j": 503, "tail": 503})
+    watched.reactions["broke off"] = lambda: threading.Timer(0.05, come_back).start()
+    assert watched.run() == 4
+    assert watched.text == LINES + "more\n"
+
+
+def test_a_head_that_was_started_anew_knows_the_job_no_more(server: JobsServer, quick: Times) -> None:
+    watched = Watched(server, quick, Job({}, log=LINES))
+    watched.reactions["line 29\n"] = lambda: server.jobs.clear()
+    assert watched.run() == GONE
+    assert "does not know job j any more" in watched.said[-1]
+
+
+def test_a_job_that_does_not_stop_is_told_of_once_and_waited_for(server: JobsServer, quick: Times) -> None:
+    job = Job({}, log=LINES)
+    server.on_stop = lambda job: None
+    watched = Watched(server, replace(quick, stopping=0.02), job)
+    watched.reactions["line 29\n"] = interrupt(signal.SIGINT)
+    watched.reactions["and still runs"] = lambda: threading.Timer(0.1, lambda: job.end("SUCCEEDED", 0)).start()
+    assert watched.run() == 0
+    assert [line for line in watched.said if "still runs" in line] == [
+        "job j was asked to stop 0.02 s ago and still runs"
+    ]
+
+
+def test_a_log_of_which_the_end_cannot_be_had_is_said_to_be_so(server: JobsServer, quick: Times) -> None:
+    server.tail_limits = [(45, "stall")]
+    job = Job({}, log=LINES)
+    watched = Watched(server, replace(quick, grace=0.05), job)
+
+    def end() -> None:
+        server.failing["/logs"] = 500
+        job.end("SUCCEEDED", 0)
+
+    watched.reactions["line 4\n"] = end
+    assert watched.run() == 0
+    (said,) = [line for line in watched.said if "may end before its last line" in line]
+    assert "answers 500" in said
+    assert f"`ray job logs --address {server.address} j`" in said
