@@ -13,8 +13,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from iris.core.reduce import reduce
-from iris.core.view import ClusterView
+from iris.core.rules.reduce import reduce
+from iris.core.state.view import ClusterView
 from iris.domain.entities import CommandEntrypoint, JobSpec
 from iris.domain.events import Event, JobSubmitted, WorkerConnected
 from iris.domain.ids import JobId, WorkerId

@@ -20,10 +20,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from iris.controller.engine import Engine, Turn
-from iris.core.batch import Batch
-from iris.core.changes import Changes
-from iris.core.view import ClusterView
+from iris.controller.engine.engine import Engine, Turn
+from iris.core.state.batch import Batch
+from iris.core.state.changes import Changes
+from iris.core.state.view import ClusterView
 from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task
 from iris.domain.events import AttemptObserved, JobSubmitted, WorkerConnected
 from iris.domain.ids import JobId, WorkerId, task_id

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from iris.actor import ActorClient, ActorDied, ActorPool, ActorServer
-from iris.actor.caller import Caller
+from iris.actor.client.caller import Caller
 from iris.client import IrisClient, IrisContext
 from iris.client.job_env import JobEnv
 from iris.rpc import iris_pb2 as pb
@@ -114,7 +114,7 @@ def _inside(cluster: Cluster, job_id: str, work: Callable[[IrisContext], Any]) -
 def test_a_foreign_user_who_knows_the_address_gets_nothing(cluster: Cluster, bench: Any) -> None:
     cluster.start("/ann/a")
     cluster.start("/bob/b")
-    from iris.actor.keys import actor_key
+    from iris.actor.client.keys import actor_key
 
     bobs = actor_key(cluster.client(PrincipalKind.JOB, "/bob/b"))
     with ActorServer(context=cluster.context("/ann/a/0:0")) as server:
@@ -289,7 +289,7 @@ def test_outside_of_a_job_one_says_which_cluster() -> None:
 def test_a_pool_keeps_nothing_of_members_that_left(
     cluster: Cluster, bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("iris.actor.caller.IDLE_S", 0.05)
+    monkeypatch.setattr("iris.actor.client.caller.IDLE_S", 0.05)
     cluster.start("/ann/gone")
     with ActorServer(context=cluster.context("/ann/gone/0:0")) as server:
         pool = ActorPool("/ann/gone/bench", client=cluster.client())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from iris.actor import ActorClient, ActorDied, ActorServer
-from iris.actor import caller as caller_module
+from iris.actor.client import caller as caller_module
 from iris.testing.proxy import TcpProxy, tcp_proxy
 from rigging.testing import eventually
 
@@ -171,7 +171,7 @@ def test_a_server_that_was_killed_is_told_apart_from_a_lost_connection(
 def test_a_server_that_never_comes_back_fails_the_calls(
     tmp_path: Path, connect: Callable[..., ActorClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("iris.actor.client.RECONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("iris.actor.client.client.RECONNECT_TIMEOUT_S", 0.3)
     assert caller_module.RECONNECT_TIMEOUT_S == 60
     only = Life(tmp_path / "log")
     client = connect(only.address, "mortal")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from iris.controller.app import Address, ControllerConfig, serve
-from iris.controller.disk_space import RESERVE_NAME
+from iris.controller.storage.disk_space import RESERVE_NAME
 from rigging.errors import Conflict
 
 

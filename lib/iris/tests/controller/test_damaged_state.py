@@ -6,9 +6,8 @@ import pytest
 
 from iris.cli.main import run
 from iris.testing.controller_process import ControllerProcess
+from iris.testing.users import job_spec
 from rigging.errors import MarinError
-
-from .conftest import User, job_spec  # noqa: F401 - the fixtures' own
 
 
 def used(state: Path, remote: Path | None = None) -> None:

@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from iris.controller import idle
-from iris.controller.client_sessions import MAX_CALLS, ClientSession, ClientSessions, News, Stopped
-from iris.controller.idle import IdleWatch
-from iris.controller.outbox import Farewell, Outbox, Outgoing
-from iris.controller.stall import Stall
-from iris.controller.usage_keeper import UsageKeeper
-from iris.core.batch import Batch
-from iris.core.usage import UsageLedger
-from iris.core.view import ClusterView
+from iris.controller.clients.sessions import MAX_CALLS, ClientSession, ClientSessions, News, Stopped
+from iris.controller.engine.stall import Stall
+from iris.controller.upkeep import idle
+from iris.controller.upkeep.idle import IdleWatch
+from iris.controller.upkeep.usage_keeper import UsageKeeper
+from iris.controller.workers.orders import Farewell, Outbox, Outgoing
+from iris.core.state.batch import Batch
+from iris.core.state.usage import UsageLedger
+from iris.core.state.view import ClusterView
 from iris.domain.effects import JobSettled
 from iris.domain.errors import StorageUnavailable
 from iris.domain.ids import AttemptId, JobId

@@ -2,14 +2,14 @@ from collections.abc import Callable
 
 import pytest
 
-from iris.core import draft, gang_rules, silence_rules
-from iris.core.contact import ContactRules
-from iris.core.load import Booking, WorkerLoad
-from iris.core.view import ClusterView
+from iris.core.rules import draft, gang_rules, silence_rules
+from iris.core.rules.contact import ContactRules
+from iris.core.state.load import Booking, WorkerLoad
+from iris.core.state.view import ClusterView
 from iris.domain.entities import Task, Worker
 from iris.domain.states import PriorityBand
 from iris.sched import fit, gang, plan, preempt
-from iris.sched.testing import InMemoryCluster, resources
+from iris.testing.scheduling import InMemoryCluster, resources
 
 
 @pytest.fixture

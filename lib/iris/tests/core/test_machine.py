@@ -21,10 +21,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from iris.core.contact import ContactRules, Contacts
-from iris.core.reduce import reduce
-from iris.core.timers import expired, next_deadline
-from iris.core.view import ClusterView
+from iris.core.rules.contact import ContactRules, Contacts
+from iris.core.rules.reduce import reduce
+from iris.core.rules.timers import expired, next_deadline
+from iris.core.state.view import ClusterView
 from iris.domain.constraints import AHEAD_ATTRIBUTE, Constraint, ConstraintOp, evaluate
 from iris.domain.effects import JobEnded, JobSettled, StartAttempt
 from iris.domain.entities import CommandEntrypoint, JobSpec, Stopping, UserBudget, is_gang, waits_for_host
@@ -48,7 +48,7 @@ from iris.domain.resources import Device, Resources
 from iris.domain.states import FailureKind, PriorityBand, TaskState
 from iris.sched.plan import Plan
 from iris.sched.reserve import RESERVE_AFTER_MS
-from iris.sched.testing import GB, InMemoryCluster, resources
+from iris.testing.scheduling import GB, InMemoryCluster, resources
 from rigging.errors import AlreadyExists, Conflict, MarinError, NotFound
 
 CAPACITIES = {

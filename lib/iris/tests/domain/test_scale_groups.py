@@ -4,7 +4,7 @@ import pytest
 
 from iris.domain.resources import Device
 from iris.domain.scale_groups import ScaleGroup, offers
-from iris.sched.testing import resources
+from iris.testing.scheduling import resources
 
 TPU = ScaleGroup("v4", resources(8, 16, 100, Device("tpu", "v4-16", 4)), 2, region="r", zone="r-b", preemptible=True)
 

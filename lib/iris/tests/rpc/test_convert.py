@@ -1,11 +1,11 @@
 import pytest
 
+from iris.controller.services.convert_worker import observation_from_wire
 from iris.domain.ids import WorkerId
 from iris.domain.runtime import PackageSource
 from iris.domain.states import FailureKind, JobState, PriorityBand, TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.convert import spec_from_wire, spec_to_wire
-from iris.rpc.convert_worker import observation_from_wire
 from rigging.errors import InvalidRequest
 
 

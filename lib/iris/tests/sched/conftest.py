@@ -1,6 +1,6 @@
 import pytest
 
-from iris.sched.testing import InMemoryCluster
+from iris.testing.scheduling import InMemoryCluster
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from iris.domain.ids import WorkerId
 from iris.domain.states import TaskState
 from iris.sched.ahead import MAX_AHEAD
 from iris.sched.plan import Plan
-from iris.sched.testing import InMemoryCluster, resources
+from iris.testing.scheduling import InMemoryCluster, resources
 
 SHORT_MS = 3
 

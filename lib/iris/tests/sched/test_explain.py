@@ -14,7 +14,7 @@ from iris.sched.explain import (
     explain_device,
     explain_shortfall,
 )
-from iris.sched.testing import InMemoryCluster, resources
+from iris.testing.scheduling import InMemoryCluster, resources
 
 GPU = Device("gpu", "H100", 4)
 

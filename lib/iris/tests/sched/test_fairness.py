@@ -2,13 +2,13 @@
 
 import pytest
 
-from iris.core.usage import HALF_LIFE_MS, UsageLedger
+from iris.core.state.usage import HALF_LIFE_MS, UsageLedger
 from iris.domain.entities import UserBudget
 from iris.domain.events import BudgetSet
 from iris.domain.resources import Device
 from iris.domain.states import PriorityBand, TaskState
 from iris.sched.reserve import RESERVE_AFTER_MS
-from iris.sched.testing import resources
+from iris.testing.scheduling import resources
 from rigging.errors import Denied
 
 HOUR = 3600 * 1000

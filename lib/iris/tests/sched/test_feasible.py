@@ -10,7 +10,7 @@ from iris.domain.ids import JobId, WorkerId
 from iris.domain.resources import Device, Resources
 from iris.domain.scale_groups import ScaleGroup
 from iris.sched.feasible import impossible_reason
-from iris.sched.testing import resources
+from iris.testing.scheduling import resources
 
 LOCAL = (WorkerId("local"), resources(2, 8, 50), {"zone": "a"})
 LARGE = (WorkerId("large"), resources(16, 4, 50, Device("gpu", "H100", 4)), {"zone": "b"})

@@ -8,7 +8,7 @@ from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.resources import Device, Resources
 from iris.domain.states import TaskState
 from iris.sched.fit import Host, Pool, Pools, hosts_of
-from iris.sched.testing import InMemoryCluster, resources
+from iris.testing.scheduling import InMemoryCluster, resources
 
 GPU = Device("gpu", "H100", 8)
 NEEDS = [

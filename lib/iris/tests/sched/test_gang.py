@@ -8,7 +8,7 @@ from iris.domain.ids import TaskId, WorkerId
 from iris.domain.resources import Device
 from iris.domain.states import FailureKind, TaskState
 from iris.sched.plan import plan_round
-from iris.sched.testing import resources
+from iris.testing.scheduling import resources
 from rigging.errors import Conflict
 
 V5P_16 = Device("tpu", "v5p-16", 4)  # two hosts a slice

@@ -5,7 +5,7 @@ from iris.domain.events import BudgetSet
 from iris.domain.states import PriorityBand
 from iris.sched.order import turns
 from iris.sched.reserve import MAX_RESERVED, RESERVE_AFTER_MS
-from iris.sched.testing import InMemoryCluster, resources
+from iris.testing.scheduling import InMemoryCluster, resources
 
 BATCH = PriorityBand.BATCH
 

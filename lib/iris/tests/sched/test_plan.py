@@ -7,7 +7,7 @@ from iris.domain.resources import Device
 from iris.domain.states import PriorityBand, TaskState
 from iris.sched import fit
 from iris.sched.plan import plan_round
-from iris.sched.testing import resources
+from iris.testing.scheduling import resources
 
 H100 = Device("gpu", "H100", 4)
 

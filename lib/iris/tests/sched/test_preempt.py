@@ -8,7 +8,7 @@ from iris.domain.ids import AttemptId
 from iris.domain.states import JobState, PriorityBand, TaskState
 from iris.sched.plan import plan_round
 from iris.sched.preempt import Victims
-from iris.sched.testing import resources
+from iris.testing.scheduling import resources
 
 PRODUCTION, INTERACTIVE, BATCH = PriorityBand
 

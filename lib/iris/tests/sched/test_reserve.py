@@ -6,7 +6,7 @@ from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.states import PriorityBand, TaskState
 from iris.sched.plan import plan_round
 from iris.sched.reserve import MAX_RESERVED, RESERVE_AFTER_MS
-from iris.sched.testing import InMemoryCluster, resources
+from iris.testing.scheduling import InMemoryCluster, resources
 
 
 def wait(cluster: InMemoryCluster, ms: int = RESERVE_AFTER_MS) -> None:

@@ -10,7 +10,7 @@ from iris.sched import plan as plan_module
 from iris.sched.order import Turn, turns
 from iris.sched.plan import plan_round
 from iris.sched.reserve import RESERVE_AFTER_MS
-from iris.sched.testing import InMemoryCluster, resources
+from iris.testing.scheduling import InMemoryCluster, resources
 
 
 def looked_at(cluster: InMemoryCluster, now_ms: int, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from iris.controller import load, parts, sessions
-from iris.controller.sessions import Report, Sessions, WorkerSession
-from iris.core import draft, gang_rules, silence_rules, task_rules
-from iris.core.contact import ContactRules
-from iris.core.draft import Draft
-from iris.core.load import Booking, WorkerLoad
-from iris.core.reconcile import Reconciliation, reconcile
-from iris.core.view import ClusterView
+from iris.controller import context
+from iris.controller.engine import load
+from iris.controller.workers import sessions
+from iris.controller.workers.sessions import Report, Sessions, WorkerSession
+from iris.core.rules import draft, gang_rules, silence_rules, task_rules
+from iris.core.rules.contact import ContactRules
+from iris.core.rules.draft import Draft
+from iris.core.rules.reconcile import Reconciliation, reconcile
+from iris.core.state.load import Booking, WorkerLoad
+from iris.core.state.view import ClusterView
 from iris.domain.entities import Task
 from iris.domain.events import AttemptObserved
 from iris.domain.ids import attempt_id
@@ -161,12 +163,12 @@ def _forget_ends_of_tasks_that_are_no_more(patch: Patch) -> None:
 
 def _no_idempotency(patch: Patch) -> None:
     """A submit that comes a second time is taken for another one."""
-    real = parts.Controller._admit
+    real = context.Controller._admit
 
     def admit(self: Any, turn: Any, spec: Any, key: str, *more: Any) -> Any:
         return real(self, turn, spec, "", *more)
 
-    patch.setattr(parts.Controller, "_admit", admit)
+    patch.setattr(context.Controller, "_admit", admit)
 
 
 def _charge_the_host_for_user_errors(patch: Patch) -> None:
@@ -182,7 +184,7 @@ def _charge_the_user_for_lost_workers(patch: Patch) -> None:
         failed = AttemptObserved(task.attempt_id, task.worker_id or "", task_rules.TaskState.FAILED, 1)  # type: ignore[arg-type]
         return task_rules.fail(draft, task, failed) if is_charged else real(draft, task, reason, is_charged)
 
-    from iris.core import worker_rules
+    from iris.core.rules import worker_rules
 
     patch.setattr(worker_rules, "lose", lose)
 

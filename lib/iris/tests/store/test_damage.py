@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from iris.core.changes import Changes
+from iris.core.state.changes import Changes
 from iris.domain.entities import Job, Task
 from iris.domain.ids import JobId
 from iris.domain.states import JobState, TaskState
 from iris.store.damage import DATABASE_NAME, DatabaseDamaged
 from iris.store.db import connect, lock
-from iris.store.salvage import damage_of, salvage
+from iris.store.salvage.salvage import damage_of, salvage
 from iris.store.store import Store, Stored
+from iris.testing.stored_jobs import FULL_SPEC, make_job, make_tasks
 from rigging.errors import Conflict, MarinError
-
-from .test_store import FULL_SPEC, make_job, make_tasks
 
 DB, WAL = DATABASE_NAME, DATABASE_NAME + "-wal"
 JOBS = 300

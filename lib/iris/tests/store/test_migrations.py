@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.core.changes import Changes
+from iris.core.state.changes import Changes
 from iris.domain.states import JobState, TaskState
 from iris.store.db import DATABASE_NAME, migrations
 from iris.store.store import Store

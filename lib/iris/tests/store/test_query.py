@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from iris.core.changes import Changes
+from iris.core.state.changes import Changes
 from iris.domain.endpoints import Endpoint
 from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, UserBudget, Worker
 from iris.domain.ids import AttemptId, JobId, WorkerId, task_id

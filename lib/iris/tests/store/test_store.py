@@ -7,65 +7,24 @@ from types import SimpleNamespace
 
 import pytest
 
-from iris.core.changes import Changes
-from iris.domain.constraints import Constraint, ConstraintOp
+from iris.core.state.changes import Changes
 from iris.domain.endpoints import Endpoint
 from iris.domain.entities import (
     NO_TASKS,
-    CallableEntrypoint,
     CommandEntrypoint,
-    Job,
-    JobSpec,
     Stopping,
-    Task,
     UserBudget,
-    Worker,
 )
 from iris.domain.errors import StorageUnavailable
-from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, task_id
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
 from iris.domain.resources import Device, Resources
-from iris.domain.runtime import PackageSource, TaskRuntime
 from iris.domain.states import JobState, PriorityBand, TaskState
 from iris.store.damage import DatabaseDamaged
 from iris.store.db import DATABASE_NAME, SchemaTooNew, migrations
 from iris.store.store import Store
+from iris.testing.stored_jobs import FULL_SPEC, PLAIN_SPEC, WORKER, make_job, make_tasks
 from rigging.errors import Conflict, MarinError
 from rigging.testing.power_loss import LossyDisk
-
-FULL_SPEC = JobSpec(
-    job_id=JobId("/ann/train/child"),
-    entrypoint=CallableEntrypoint("ab" * 32, "module:fn"),
-    resources=Resources(1500, 2**30, 2**31, Device("tpu", "v5p-8", 4, ("v4-8",))),
-    extras=("tpu",),
-    pip_packages=("numpy>=2",),
-    env_vars={"TOKEN": "secret", "UMLAUT": "ä\n"},
-    bundle_digest="cd" * 32,
-    replicas=3,
-    max_retries_failure=2,
-    max_retries_preemption=0,
-    max_task_failures=4,
-    timeout_ms=1000,
-    scheduling_timeout_ms=2000,
-    constraints=(Constraint("zone", ConstraintOp.IN, ("a", "b"), True),),
-    coscheduling_group_by="slice",
-    ports=("http",),
-    band=PriorityBand.BATCH,
-    exclusive=True,
-    fence_after_ms=30_000,
-    runtime=TaskRuntime("sub/dir", "proj", "3.12", PackageSource.SUBMITTER, "/venv", "/usr/bin/python3"),
-)
-PLAIN_SPEC = JobSpec(job_id=JobId("/ann/plain"), entrypoint=CommandEntrypoint(("true",)))
-
-
-def make_job(spec: JobSpec, sequence: int = 1, **fields: object) -> Job:
-    return replace(Job(spec, JobState.PENDING, 5, sequence=sequence, task_counts=NO_TASKS), **fields)
-
-
-def make_tasks(spec: JobSpec, **fields: object) -> list[Task]:
-    return [replace(Task(task_id(spec.job_id, i), spec.job_id, i), **fields) for i in range(spec.replicas)]
-
-
-WORKER = Worker(WorkerId("w1"), "one", Resources(2000, 1, 2), {"zone": "a"}, False, 77, "device errors", 3)
 
 
 def test_everything_committed_comes_back_equal_after_a_restart(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """Actors: objects in one process that answer calls from many, over gRPC."""
 
-from iris.actor.client import ActorCall, ActorClient, ActorMethod
+from iris.actor.client.client import ActorCall, ActorClient, ActorMethod
+from iris.actor.client.follow import EndpointFollower
+from iris.actor.client.keys import actor_key
+from iris.actor.client.pool import ActorPool
 from iris.actor.errors import ActorDied, ActorStopped, RemoteError, RemoteTraceback
-from iris.actor.follow import EndpointFollower
-from iris.actor.keys import actor_key
-from iris.actor.pool import ActorPool
-from iris.actor.server import ActorServer
+from iris.actor.server.server import ActorServer
 
 __all__ = [
     "ActorCall",

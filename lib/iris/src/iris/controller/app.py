@@ -5,48 +5,39 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Final, NoReturn
 
 import grpc.aio
 
-from iris.controller.admission import Admission
-from iris.controller.blobs import BlobStore
-from iris.controller.client_sessions import ClientSessions
-from iris.controller.config import Address, ControllerConfig, Durability
-from iris.controller.disk_space import DiskSpace
-from iris.controller.endpoints import EndpointWatchers
-from iris.controller.engine import Engine
-from iris.controller.idle import IdleWatch
-from iris.controller.load import load_view
-from iris.controller.log_files import shed
-from iris.controller.log_hub import LogHub
-from iris.controller.logs import LogStore
-from iris.controller.parts import Controller, Exit
-from iris.controller.remote_gate import RemoteGate
-from iris.controller.retention import Retention
-from iris.controller.sessions import Sessions
-from iris.controller.uploads import UploadChecks
-from iris.controller.usage_keeper import UsageKeeper
-from iris.controller.waiters import JobWaiters
-from iris.core.view import ClusterView
+from iris.controller.access.authority import check_live
+from iris.controller.access.interceptor import ServerInterceptor
+from iris.controller.access.stream_server import StreamServer
+from iris.controller.admission.admission import Admission
+from iris.controller.admission.uploads import UploadChecks
+from iris.controller.clients.endpoint_watchers import EndpointWatchers
+from iris.controller.clients.sessions import ClientSessions
+from iris.controller.clients.waiters import JobWaiters
+from iris.controller.config.controller_config import Address, ControllerConfig, Durability
+from iris.controller.context import Controller, Exit
+from iris.controller.engine.engine import Engine
+from iris.controller.engine.load import load_view
+from iris.controller.engine.replication_barrier import RemoteGate
+from iris.controller.logs.files import shed
+from iris.controller.logs.hub import LogHub
+from iris.controller.logs.store import LogStore
+from iris.controller.services.servers import make_servers
+from iris.controller.storage.blobs import BlobStore
+from iris.controller.storage.disk_space import DiskSpace
+from iris.controller.upkeep.idle import IdleWatch
+from iris.controller.upkeep.retention import Retention
+from iris.controller.upkeep.usage_keeper import UsageKeeper
+from iris.controller.workers.sessions import Sessions
+from iris.core.state.view import ClusterView
 from iris.domain.ids import WorkerId
-from iris.rpc import endpoints_pb2_grpc, iris_pb2_grpc
-from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import load_or_create_secret
-from iris.rpc.authority import check_live
 from iris.rpc.convert import SpecReader
-from iris.rpc.interceptor import Behaviour, Decoder, ServerInterceptor
-from iris.rpc.protocol import SERVER_OPTIONS, SOCKET_NAME
-from iris.rpc.services_blobs import BlobService
-from iris.rpc.services_clients import ClientService
-from iris.rpc.services_cluster import ClusterService
-from iris.rpc.services_endpoints import EndpointService
-from iris.rpc.services_jobs import JobService
-from iris.rpc.services_worker import WorkerService
-from iris.rpc.stream_server import StreamServer, admit_stream
 from iris.store.damage import DatabaseDamaged
-from iris.store.replicate.begin import Reign, begin
+from iris.store.replicate.leadership import Reign, begin
 from iris.store.replicate.replicator import Replicator
 from iris.store.store import Store
 from rigging.clock import unix_ms
@@ -234,19 +225,7 @@ class _Run:
         interceptor = ServerInterceptor(
             self._controller.secret, self._idle.on_call, lambda principal: check_live(principal, view)
         )
-        clients, workers = ClientService(self._controller), WorkerService(self._controller)
-        streams: dict[str, tuple[Behaviour, Decoder]] = {
-            "/iris.v1.ClientService/Session": (clients.Session, pb.ClientMessage.FromString),
-            "/iris.v1.WorkerService/Session": (workers.Session, pb.WorkerMessage.FromString),
-        }
-        local = StreamServer(self._config.state_dir / SOCKET_NAME, partial(admit_stream, interceptor, streams))
-        server = grpc.aio.server(interceptors=[interceptor], options=SERVER_OPTIONS)
-        iris_pb2_grpc.add_JobServiceServicer_to_server(JobService(self._controller), server)
-        iris_pb2_grpc.add_ClientServiceServicer_to_server(clients, server)
-        iris_pb2_grpc.add_BlobServiceServicer_to_server(BlobService(self._controller.blobs), server)
-        iris_pb2_grpc.add_ClusterServiceServicer_to_server(ClusterService(self._controller), server)
-        endpoints_pb2_grpc.add_EndpointServiceServicer_to_server(EndpointService(self._controller), server)
-        iris_pb2_grpc.add_WorkerServiceServicer_to_server(workers, server)
+        server, local = make_servers(self._controller, interceptor)
         wanted = Address(self._config.host, self._config.port)
         try:
             port = server.add_insecure_port(str(wanted))

@@ -1,4 +1,4 @@
-"""What may happen to the cluster; `iris.core.reduce` says what follows from each."""
+"""What may happen to the cluster; `iris.core.rules.reduce` says what follows from each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -153,7 +153,7 @@ class AttemptMissing:
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """A limit of the job ran out (`iris.core.timers` finds them)."""
+    """A limit of the job ran out (`iris.core.rules.timers` finds them)."""
 
     job_id: JobId
     what: TimeoutKind

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from iris.controller.app import Address, ControllerConfig, serve
-from iris.controller.settings import Given, controller_config
+from iris.controller.config.options import Given, controller_config
 from iris.local.settings import read_settings
 from iris.local.state import WORKER_ID, ClusterRecord, LocalPaths, read_record, write_record
 from iris.local.worker_keeper import WorkerKeeper, WorkerStart

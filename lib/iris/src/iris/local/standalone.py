@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iris.controller.app import Address, serve
-from iris.controller.settings import Given, controller_config
+from iris.controller.config.options import Given, controller_config
 from iris.local.controller import local_config
 from iris.local.start import LocalCluster
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.store.replicate.rewind import rewind
-from iris.store.salvage import Salvaged, damage_of, salvage
+from iris.store.salvage.salvage import Salvaged, damage_of, salvage
 from iris.user_name import default_user
 from iris.worker.host.environment import hide_own_environment
 from rigging.errors import InvalidRequest, NotFound

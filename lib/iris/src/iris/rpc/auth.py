@@ -1,4 +1,4 @@
-"""Who a caller is: tokens, and the principals they stand for. What a principal may do: `iris.rpc.authority`.
+"""Who a caller is: tokens, and the principals they stand for. `iris.controller.access.authority`: what one may do.
 
 A token is `<kind>:<name>:<HMAC-SHA256(secret, kind:name)>`: the controller keeps one secret and nothing per token.
 Kinds: `a` an admin, `u` a user, `w` a worker, `j` a job. What a worker is sent is the token of a job; what it gives to

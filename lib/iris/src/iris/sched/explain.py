@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from iris.core.demand import Demand
-from iris.core.view import ClusterView
+from iris.core.state.demand import Demand
+from iris.core.state.view import ClusterView
 from iris.domain.constraints import Constraint, evaluate
 from iris.domain.entities import JobSpec
 from iris.domain.ids import JobId, WorkerId

@@ -3,9 +3,9 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 
-from iris.core.demand import Demand, Wish
-from iris.core.load import WorkerLoad
-from iris.core.view import ClusterView
+from iris.core.state.demand import Demand, Wish
+from iris.core.state.load import WorkerLoad
+from iris.core.state.view import ClusterView
 from iris.domain.constraints import Constraint, ConstraintOp, evaluate, soft_score
 from iris.domain.entities import Worker
 from iris.domain.ids import JobId, WorkerId

@@ -3,7 +3,7 @@
 from bisect import bisect_left, insort
 from typing import Final
 
-from iris.core.demand import Demand
+from iris.core.state.demand import Demand
 from iris.domain.constraints import soft_score
 from iris.domain.entities import JobSpec
 from iris.domain.ids import JobId, WorkerId

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from iris.core.view import ClusterView
+from iris.core.state.view import ClusterView
 from iris.domain.ids import JobId, user_of
 from iris.domain.states import PriorityBand
 from iris.sched.reserve import MAX_RESERVED, RESERVE_AFTER_MS

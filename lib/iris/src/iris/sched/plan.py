@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from iris.core.demand import Demand
-from iris.core.view import ClusterView
+from iris.core.state.demand import Demand
+from iris.core.state.view import ClusterView
 from iris.domain.entities import Job, is_gang
 from iris.domain.events import Assigned, Begun, Event, Preempted
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, task_id

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from iris.core.demand import Demand
-from iris.core.load import Booking
-from iris.core.view import ClusterView
+from iris.core.state.demand import Demand
+from iris.core.state.load import Booking
+from iris.core.state.view import ClusterView
 from iris.domain.entities import is_gang
 from iris.domain.ids import AttemptId, JobId
 from iris.domain.resources import Resources

@@ -4,29 +4,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from iris.controller.admission import Admission
-from iris.controller.blobs import BlobStore
-from iris.controller.client_sessions import ClientSessions
-from iris.controller.config import ControllerConfig
-from iris.controller.endpoints import EndpointWatchers
-from iris.controller.engine import Engine
-from iris.controller.load import load_view
-from iris.controller.log_hub import LogHub
-from iris.controller.logs import LogStore
-from iris.controller.parts import Controller
-from iris.controller.sessions import Sessions
-from iris.controller.uploads import UploadChecks
-from iris.controller.waiters import JobWaiters
-from iris.core import invariants
-from iris.core.changes import Changes
-from iris.core.view import ClusterView
+from iris.controller.access.authority import check_live
+from iris.controller.access.interceptor import ServerInterceptor
+from iris.controller.admission.admission import Admission
+from iris.controller.admission.uploads import UploadChecks
+from iris.controller.clients.endpoint_watchers import EndpointWatchers
+from iris.controller.clients.sessions import ClientSessions
+from iris.controller.clients.waiters import JobWaiters
+from iris.controller.config.controller_config import ControllerConfig
+from iris.controller.context import Controller
+from iris.controller.engine.engine import Engine
+from iris.controller.engine.load import load_view
+from iris.controller.logs.hub import LogHub
+from iris.controller.logs.store import LogStore
+from iris.controller.services.jobs import JobService
+from iris.controller.services.worker import WorkerService
+from iris.controller.storage.blobs import BlobStore
+from iris.controller.workers.sessions import Sessions
+from iris.core.state import invariants
+from iris.core.state.changes import Changes
+from iris.core.state.view import ClusterView
 from iris.domain.events import Event, WorkerLate, WorkerLost
 from iris.rpc import iris_pb2_grpc
-from iris.rpc.authority import check_live
 from iris.rpc.convert import SpecReader
-from iris.rpc.interceptor import ServerInterceptor
-from iris.rpc.services_jobs import JobService
-from iris.rpc.services_worker import WorkerService
 from iris.sim.ledger import CommitFault, Ledger, WatchedStore
 from iris.sim.network import Network
 from iris.sim.physics import Physics

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from iris.core.changes import Changes
+from iris.core.state.changes import Changes
 from iris.domain.entities import Job, Task, Worker
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, parse_attempt_id
 from iris.domain.states import JobState

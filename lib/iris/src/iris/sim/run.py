@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from iris.controller.config import ControllerConfig
-from iris.core.changes import Changes
+from iris.controller.config.controller_config import ControllerConfig
+from iris.core.state.changes import Changes
 from iris.domain.entities import Job, JobSpec, is_gang
 from iris.domain.events import WorkerCordoned, WorkerUncordoned
 from iris.domain.ids import AttemptId, JobId, TaskId

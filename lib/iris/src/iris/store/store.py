@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from iris.core.changes import Changes
+from iris.core.state.changes import Changes
 from iris.domain.endpoints import Endpoint
 from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, Worker
 from iris.domain.errors import StorageUnavailable
@@ -100,7 +100,7 @@ def _removals(changes: Changes, replaced: Sequence[JobId]) -> list[Op]:
 
 @dataclass(frozen=True, slots=True)
 class UserUse:
-    """A user's decayed use of the cluster at a time (Unix ms), in the units of `iris.core.usage`."""
+    """A user's decayed use of the cluster at a time (Unix ms), in the units of `iris.core.state.usage`."""
 
     user: str
     use: float

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from iris.controller.config import Address
+from iris.controller.config.controller_config import Address
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.testing.controller_process import ControllerProcess, fixed_port
 from iris.testing.proxy import TcpProxy

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from iris.controller.config import Address, ControllerConfig, Durability
+from iris.controller.config.controller_config import Address, ControllerConfig, Durability
 from iris.store.replicate.replicator import Pace
 from rigging.errors import MarinError
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import grpc
 
-from iris.controller.config import Address
+from iris.controller.config.controller_config import Address
 from iris.domain.constraints import FENCE_ATTRIBUTE
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc

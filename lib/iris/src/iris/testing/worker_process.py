@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from iris.controller.config import Address
+from iris.controller.config.controller_config import Address
 
 WAIT_S: Final = 30.0
 

@@ -20,7 +20,7 @@ from iris.cli.main import run
 from iris.client import Checkpoint, ClusterStatus
 from iris.local import standalone
 from iris.local.standalone import Checked, Restored
-from iris.store.salvage import Salvaged
+from iris.store.salvage.salvage import Salvaged
 
 NOW_MS = 1_700_000_000_000
 STATUS = ClusterStatus("1.2", 2, 77, "/state", NOW_MS - 61_000, 0, 5, 6)

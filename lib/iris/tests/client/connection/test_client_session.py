@@ -14,7 +14,7 @@ from iris.client.connection.connection import Connection, Endpoint
 from iris.client.connection.session import Ends
 from iris.client.connection.streams import GrpcStream, SocketStream
 from iris.cluster.types import Entrypoint, JobState, ResourceSpec
-from iris.core.changes import Changes
+from iris.core.state.changes import Changes
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.protocol import SOCKET_NAME

@@ -7,14 +7,14 @@ from typing import cast
 
 import pytest
 
-from iris.core.changes import Changes
+from iris.core.state.changes import Changes
 from iris.domain.entities import CommandEntrypoint, Job, JobSpec
 from iris.domain.ids import JobId
 from iris.domain.states import JobState
 from iris.store.damage import DatabaseDamaged
 from iris.store.db import DATABASE_NAME
-from iris.store.replicate.begin import acquire, begin
 from iris.store.replicate.layout import Generation
+from iris.store.replicate.leadership import acquire, begin
 from iris.store.replicate.remote import RemoteState, position, read_waiting
 from iris.store.replicate.rewind import rewind
 from iris.store.store import Store

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from iris.store.journal import Journal
-from iris.store.replicate.begin import Reign
+from iris.store.replicate.leadership import Reign
 from iris.store.replicate.remote import RemoteState
 from iris.store.replicate.replicator import Pace, Replicator
 from iris.store.store import Store

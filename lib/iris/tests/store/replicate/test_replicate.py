@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from iris.core.changes import Changes
+from iris.core.state.changes import Changes
 from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task, Worker
 from iris.domain.ids import JobId, WorkerId, task_id
 from iris.domain.resources import Resources
 from iris.domain.states import JobState, TaskState
 from iris.store.replicate import replicator as replicator_module
-from iris.store.replicate.begin import begin
+from iris.store.replicate.leadership import begin
 from iris.store.replicate.remote import RemoteState
 from iris.store.replicate.replicator import Pace, Replicator
 from iris.store.replicate.restore import restore

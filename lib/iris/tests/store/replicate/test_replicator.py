@@ -10,8 +10,8 @@ import pytest
 from iris.store.db import DATABASE_NAME
 from iris.store.journal import Entry, Journal
 from iris.store.replicate import replicator as replicator_module
-from iris.store.replicate.begin import Reign
 from iris.store.replicate.layout import Listing, Snapshot
+from iris.store.replicate.leadership import Reign
 from iris.store.replicate.remote import RemoteState
 from iris.store.replicate.replicator import Pace, Replicator
 from rigging.distributed_lock import LeaseLock

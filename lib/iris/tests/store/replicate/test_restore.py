@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.core.changes import Changes
+from iris.core.state.changes import Changes
 from iris.domain.entities import CommandEntrypoint, Job, JobSpec
 from iris.domain.ids import JobId
 from iris.domain.states import JobState

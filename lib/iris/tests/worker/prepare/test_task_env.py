@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.actor.server import HOST_ENV
+from iris.actor.server.server import HOST_ENV
 from iris.domain.task_variables import is_own_variable
 from iris.worker.host.address import address_towards
 from iris.worker.paths import WorkPaths

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from iris.core.demand import Wish
-from iris.core.reduce import reduce
-from iris.core.view import ClusterView
+from iris.core.rules.reduce import reduce
+from iris.core.state.demand import Wish
+from iris.core.state.view import ClusterView
 from iris.domain.effects import Effect, StartAttempt, StopAttempt
 from iris.domain.entities import JobSpec
 from iris.domain.events import Assigned, AttemptObserved, Event, JobSubmitted, WorkerConnected

@@ -19,8 +19,8 @@ from typing import Final
 
 from iris.store.db import DATABASE_NAME
 from iris.store.journal import Entry, Journal
-from iris.store.replicate.begin import LEASE_TIMEOUT_S, Reign
 from iris.store.replicate.layout import Snapshot, superfluous
+from iris.store.replicate.leadership import LEASE_TIMEOUT_S, Reign
 from iris.store.replicate.remote import read_waiting
 from rigging.distributed_lock import LeaseLostError
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from iris.store.damage import DATABASE_NAME, database_damage
 from iris.store.db import lock
-from iris.store.replicate.begin import LEASE_TIMEOUT_S, acquire
 from iris.store.replicate.layout import Generation, plan_restore
+from iris.store.replicate.leadership import LEASE_TIMEOUT_S, acquire
 from iris.store.replicate.remote import RemoteState, position
 from iris.store.replicate.restore import restore, set_aside
 from rigging.distributed_lock import create_lock

@@ -1,0 +1,281 @@
+"""All calls of this process to one actor: a session that outlives connections and, with retries, the actor's lives."""
+
+import asyncio
+import contextlib
+import copy
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from iris.actor.client.link import Link
+from iris.actor.client.pending import PendingCall, Reply
+from iris.actor.client.places import Place, Target
+from iris.actor.errors import ActorDied
+from iris.actor.transport.frame_queue import Handoff
+from iris.rpc.status_map import from_rpc_error
+from rigging.errors import Conflict, DeadlineExceeded, Denied, InvalidRequest, MarinError, Unavailable
+from rigging.timing import ExponentialBackoff
+
+logger = logging.getLogger(__name__)
+
+IDLE_S: Final = 60.0
+RECONNECT_TIMEOUT_S: Final = 60.0
+
+
+class Caller:
+    """Belongs to the loop; `submit`, `cancel` and `close` may be used from any thread.
+
+    Args:
+        key: Of the actor's user.
+        whoami: For the actor's log.
+        reconnect_timeout: Seconds without a connection, though the actor has a place, after which calls fail.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        target: Target,
+        key: bytes,
+        whoami: str,
+        reconnect_timeout: float = RECONNECT_TIMEOUT_S,
+    ) -> None:
+        self._loop = loop
+        self._target = target
+        self._key = key
+        self._whoami = whoami
+        self._reconnect_timeout = reconnect_timeout
+        self._session = secrets.token_hex(16)
+        self._next_number = 1
+        self._calls: dict[int, PendingCall] = {}
+        self._link: Link | None = None
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+        self._submitted: Handoff[PendingCall] = Handoff(loop, self._take)
+        self._cancelled: Handoff[PendingCall] = Handoff(loop, self._drop)
+
+    @property
+    def label(self) -> str:
+        """The actor, for people."""
+        return self._target.label
+
+    def submit(self, call: PendingCall) -> None:
+        """Make a call; calls of one thread begin in the order in which they were made."""
+        self._submitted.put(call)
+
+    def cancel(self, call: PendingCall) -> None:
+        """Take back a call: it does not run if it has not begun, and its result is not wanted."""
+        self._cancelled.put(call)
+
+    async def flush(self) -> None:
+        """Return when the actor's server has every call made so far; results are not waited for."""
+        while self._calls:
+            if self._link is None or any(not call.sent for call in self._calls.values()):
+                # Looked at now and then, as only a process that ends asks for it.
+                await asyncio.sleep(0.005)
+                continue
+            link, self._link = self._link, None
+            if await link.finish(forget=False):
+                return
+        if self._link is not None:
+            link, self._link = self._link, None
+            await link.finish(forget=True)
+
+    async def close(self) -> None:
+        """End the connection; calls under way fail with Conflict, though the actor may run them."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        self._fail_all(lambda call: Conflict(f"{self._what(call)}: the client was closed"))
+
+    # ---- calls in and out ----
+
+    def _take(self, call: PendingCall) -> None:
+        if call.outcome.ended:
+            return  # cancelled before it came here
+        if self._closed:
+            call.fail(Conflict(f"{self._what(call)}: the client was closed"))
+            return
+        call.number = self._next_number
+        self._next_number += 1
+        self._calls[call.number] = call
+        if call.deadline is not None:
+            call.timer = self._loop.call_later(max(0.0, call.deadline - time.monotonic()), self._expire, call)
+        if self._link is not None:
+            self._link.send(call)
+        elif self._task is None or self._task.done():
+            self._target.open(self._changed.set)
+            self._task = self._loop.create_task(self._run())
+        else:
+            self._changed.set()
+
+    def _drop(self, call: PendingCall) -> None:
+        call.stop_timer()
+        if self._calls.pop(call.number, None) is not None and self._link is not None:
+            self._link.cancel(call)
+
+    def _expire(self, call: PendingCall) -> None:
+        self._drop(call)
+        call.fail(DeadlineExceeded(f"{self._what(call)}: no result before its deadline"))
+
+    def settled(self, call: PendingCall, reply: Reply) -> None:
+        """For the link: the call has its end."""
+        del self._calls[call.number]
+        call.settle(reply)
+
+    def leaving(self) -> bool:
+        """For the link: it is given up; whether for good, with nothing left that anybody asks for."""
+        if self._calls and not self._closed:
+            return False
+        self._link = None  # what is called from here on needs a new one
+        return True
+
+    def find(self, number: int) -> PendingCall | None:
+        """For the link: a call that has no end yet."""
+        return self._calls.get(number)
+
+    def _what(self, call: PendingCall) -> str:
+        return f"{call.method!r} of actor {self._target.label}"
+
+    # ---- connections ----
+
+    async def _run(self) -> None:
+        backoff = ExponentialBackoff(initial=0.02, maximum=1.0, factor=1.6, jitter=0.2)
+        unreachable_since: float | None = None
+        try:
+            while True:
+                self._changed.clear()
+                now = self._target.now
+                if now.error is not None:
+                    self._refuse_all(now.error)
+                elif now.place is None:
+                    self._nobody_there(now.ended)
+                    unreachable_since = None
+                elif self._calls:
+                    problem = await self._serve(now.place)
+                    if problem is None:
+                        unreachable_since = None
+                        backoff.reset()
+                    else:
+                        unreachable_since = unreachable_since or time.monotonic()
+                        self._judge(now.place, problem, unreachable_since)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(backoff.next_interval()):
+                            await self._changed.wait()
+                    continue
+                if not await self._wait():
+                    return
+        except Exception as error:  # a fault of ours: nobody must wait for ever because of it
+            self._break_down(error)
+        finally:
+            self._target.close()
+
+    def _break_down(self, fault: Exception) -> None:
+        """Fail all calls; the next one begins anew."""
+        logger.error("the connection to actor %s failed", self._target.label, exc_info=fault)
+        why = f"its client failed; whether the method ran is not known: {type(fault).__name__}: {fault}"
+        self._fail_all(lambda call: MarinError(f"{self._what(call)}: {why}"))
+
+    async def _wait(self) -> bool:
+        """Wait for a call or a change; False when nobody wants anything for long."""
+        while True:
+            try:
+                async with asyncio.timeout(IDLE_S):
+                    await self._changed.wait()
+                return True
+            except TimeoutError:
+                if not self._calls:
+                    return False
+
+    def _nobody_there(self, ended: str) -> None:
+        """The actor has no place: what may have begun is lost; the rest waits for its next life, if one may come."""
+        if ended:
+            self._fail_all(lambda call: ActorDied(f"{self._what(call)}: the actor has ended: {ended}"))
+        else:
+            self._lose("the actor died")
+
+    def _lose(self, why: str) -> None:
+        """Calls that may have begun fail, or are made again where that was asked for."""
+        for call in list(self._calls.values()):
+            if not call.sent:
+                continue
+            if call.retries_left:
+                call.retries_left -= 1
+                call.sent, call.end, call.assembly = False, None, None
+                continue
+            del self._calls[call.number]
+            call.fail(ActorDied(f"{self._what(call)}: {why} before it answered; whether the method ran is not known"))
+
+    def _judge(self, place: Place, problem: MarinError, since: float) -> None:
+        """A connection could not be made, or broke."""
+        if isinstance(problem, Denied | InvalidRequest | Conflict):
+            self._refuse_all(problem)
+            return
+        now = self._target.now
+        if now.place is not None and now.place.life != place.life:
+            self._lose("the actor died and was started again")
+        elif now.place is not None and time.monotonic() - since > self._reconnect_timeout:
+            limit = f"for {self._reconnect_timeout:g} s"
+            self._fail_all(
+                lambda call: ActorDied(f"{self._what(call)}: {place.address} did not answer {limit}: {problem}")
+            )
+
+    async def _serve(self, place: Place) -> MarinError | None:
+        """One connection, to its end; None: it was made and ended in order or broke later, else why it was not."""
+        link = Link(place, self._session, self, self._key)
+        made = False
+        try:
+            outstanding = [number for number, call in self._calls.items() if call.sent]
+            welcome = await link.open(self._whoami, outstanding)
+            made = True
+            if not welcome.resumed:
+                self._lose("the actor was started again")
+            known = set(welcome.known)
+            self._link = link
+            for call in list(self._calls.values()):
+                if call.number not in known:
+                    call.sent = False
+                    link.send(call)
+            await link.run(self._until_over(link))
+        except grpc.aio.AioRpcError as error:
+            if not made:
+                return from_rpc_error(error)
+        except MarinError as error:
+            if not made or not isinstance(error, Unavailable):
+                return error
+        finally:
+            self._link = None
+            await link.close()
+        return None
+
+    async def _until_over(self, link: Link) -> None:
+        """Return when the actor lives elsewhere, or nobody wants anything of it for long."""
+        while True:
+            self._changed.clear()
+            now = self._target.now
+            if now.place is not None and now.place.life != link.place.life:
+                return
+            if now.ended and not self._calls:
+                return
+            try:
+                async with asyncio.timeout(IDLE_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                if not self._calls and time.monotonic() - link.last_word >= IDLE_S:
+                    return
+
+    def _refuse_all(self, error: MarinError) -> None:
+        # An exception for each: raised in many places, one would gather the traces of all.
+        self._fail_all(lambda _: copy.copy(error))
+
+    def _fail_all(self, error_of: Callable[[PendingCall], MarinError]) -> None:
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.fail(error_of(call))

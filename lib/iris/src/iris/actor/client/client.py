@@ -1,0 +1,327 @@
+"""ActorClient: calls of one actor, wherever it is."""
+
+import atexit
+import contextlib
+import math
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, NoReturn, Protocol
+
+from iris.actor.client.call_limiter import Gate
+from iris.actor.client.caller import RECONNECT_TIMEOUT_S, Caller
+from iris.actor.client.keys import actor_key
+from iris.actor.client.outcome import call_apart
+from iris.actor.client.pending import PendingCall
+from iris.actor.client.places import FixedPlace, NamedPlace, Place, Target
+from iris.actor.transport.loop import actor_loop, refuse_in_loop, run
+from iris.actor.transport.payload import dump_arguments
+from iris.client.client import IrisClient
+from iris.client.context import get_iris_ctx
+from iris.domain.ids import user_of
+from iris.rpc.forks import in_fork, use_grpc
+from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest, NotFound
+
+MAX_IN_FLIGHT: Final = 10_000
+"""Calls of one client that have no end yet; the next one waits for its turn."""
+
+_FLUSH_S: Final = 5.0
+_LONGEST_S: Final = 100 * 365 * 86400.0
+"""A longer time limit is none, as what counts time would overflow."""
+
+
+class AnyCaller(Protocol):
+    """Brings calls to an actor."""
+
+    @property
+    def label(self) -> str: ...
+
+    def submit(self, call: PendingCall) -> None: ...
+
+    def cancel(self, call: PendingCall) -> None: ...
+
+
+class ActorCall:
+    """The result of a call, when it is there. Thread-safe."""
+
+    def __init__(self, caller: AnyCaller, call: PendingCall) -> None:
+        self._caller = caller
+        self._call = call
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the call and return its value, or raise what it raised, with the actor's traceback as its cause.
+
+        Raises:
+            DeadlineExceeded: No result after `timeout` seconds (the call goes on), or before the call's own deadline.
+            ActorDied: The actor ended, or was started anew, before it answered. ActorStopped: It was shut down before.
+            Conflict: The call was cancelled, or the client closed; or this is a fork, which the result does not reach.
+        """
+        outcome = self._call.outcome
+        self._refuse_in_fork()
+        if not outcome.wait(timeout):
+            raise DeadlineExceeded(f"{self._what}: no result after {timeout} s")
+        return outcome.get().value()
+
+    def done(self) -> bool:
+        """Whether `result` would return or raise at once."""
+        return self._call.outcome.ended
+
+    def cancel(self) -> bool:
+        """Take the call back: it does not run if it has not begun; what runs goes on, and its result is dropped."""
+        if not self._call.outcome.fail(Conflict(f"{self._what} was cancelled")):
+            return False
+        self._caller.cancel(self._call)
+        return True
+
+    def add_done_callback(self, callback: Callable[["ActorCall"], object]) -> None:
+        """Call `callback(self)` when the call has ended, in a thread for all such callbacks of this process.
+
+        It may make further calls; while it waits for something, the other callbacks wait too. What it raises is logged.
+        """
+        self._refuse_in_fork()
+        self._call.outcome.on_end(lambda: call_apart(lambda: callback(self)))
+
+    def _refuse_in_fork(self) -> None:
+        if not self._call.outcome.ended and in_fork():
+            raise Conflict(f"{self._what}: its result goes to the process that made the call, and this is a fork of it")
+
+    @property
+    def _what(self) -> str:
+        return f"{self._call.method!r} of actor {self._caller.label}"
+
+
+class ActorMethod:
+    """One method of an actor, as seen from outside."""
+
+    def __init__(self, client: "ActorClient", name: str) -> None:
+        self._client = client
+        self._name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it and wait for the result."""
+        return self._client.call(self._name, args, kwargs).result()
+
+    def remote(self, *args: Any, **kwargs: Any) -> ActorCall:
+        """Call it and return at once."""
+        return self._client.call(self._name, args, kwargs)
+
+
+class ActorClient:
+    """Calls of one actor. Thread-safe; calls of one thread begin in the order in which they were made.
+
+    counter = ActorClient("counter")      # inside a job: as the resolver finds names
+    counter.add(1)                        # waits for the result
+    counter.add.remote(1).result(5)       # does not
+
+    A call survives lost connections: it runs once, and its result is kept until it is here. When the actor dies, calls
+    that may have begun fail with ActorDied, unless `max_retries` allows to make them again; others wait for its next
+    life.
+
+    Args:
+        name: Of the endpoint: a leaf inside a job, the full name anywhere.
+        client: The cluster; None: that of the job this runs in.
+        timeout: Seconds that calls may take, where they do not say; None: no limit.
+        max_retries: How often a call is made again after the actor died; -1: without limit.
+    """
+
+    def __init__(
+        self, name: str, *, client: IrisClient | None = None, timeout: float | None = None, max_retries: int = 0
+    ) -> None:
+        cluster = client or _own_cluster(name)
+        full_name = _full_name(cluster, name)
+        user = user_of(full_name)
+        self._setup(
+            lambda: NamedPlace(cluster.connection, full_name), lambda: actor_key(cluster, user), timeout, max_retries
+        )
+
+    @classmethod
+    def at(
+        cls, address: str, actor: str, *, key: bytes, timeout: float | None = None, max_retries: int = 0
+    ) -> "ActorClient":
+        """A client of an actor at a known "host:port", whose server has `key`."""
+        if not isinstance(key, bytes):
+            raise InvalidRequest(f"the key of actor {actor!r} at {address} must be bytes, not {type(key).__name__}")
+        made = cls.__new__(cls)
+        label = f"{actor!r} at {address}"
+        made._setup(lambda: FixedPlace(label, Place(address, "", actor)), lambda: key, timeout, max_retries)
+        return made
+
+    @classmethod
+    def to(
+        cls, target: Target, key: Callable[[], bytes], *, timeout: float | None = None, max_retries: int = 0
+    ) -> "ActorClient":
+        """A client of an actor whose place `target` says."""
+        made = cls.__new__(cls)
+        made._setup(lambda: target, key, timeout, max_retries)
+        return made
+
+    @classmethod
+    def of(cls, caller: AnyCaller) -> "ActorClient":
+        """A client of an actor that `caller` reaches."""
+        made = cls.__new__(cls)
+        made._setup(_unused, _unused, None, 0)
+        made._caller = caller
+        return made
+
+    def _setup(
+        self, target: Callable[[], Target], key: Callable[[], bytes], timeout: float | None, max_retries: int
+    ) -> None:
+        self._make_target = target
+        self._key = key
+        self._timeout = timeout
+        self._max_retries = max_retries
+        self._caller: AnyCaller | None = None
+        self._in_flight = Gate(MAX_IN_FLIGHT)
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def __getattr__(self, name: str) -> ActorMethod:
+        if name.startswith("_"):
+            raise AttributeError(f"{name!r} is not public, so it cannot be called on an actor")
+        return ActorMethod(self, name)
+
+    def method(self, name: str) -> ActorMethod:
+        """The actor's method of that name, also where this class has one of its own."""
+        return ActorMethod(self, name)
+
+    def call(
+        self,
+        method: str,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        max_retries: int | None = None,
+    ) -> ActorCall:
+        """Make a call and return at once; with 10,000 calls that have no end yet, wait for one to end first.
+
+        Args:
+            timeout: Seconds until the call fails with DeadlineExceeded and, if it has not begun, is not run.
+
+        Raises:
+            InvalidRequest: The arguments cannot be pickled, or no method can have that name. Conflict: The client was
+                closed, or this is a fork.
+        """
+        caller = self._connected()
+        if not method.isascii():
+            _check_name(method, caller)
+        try:
+            data = dump_arguments(args, kwargs or {})
+        except Exception as error:  # whatever the classes of the arguments do
+            raise InvalidRequest(f"{method!r} of actor {caller.label}: cannot pickle the arguments: {error}") from error
+        limit = self._timeout if timeout is None else timeout
+        deadline = None if limit is None else _deadline(method, limit)
+        retries = self._max_retries if max_retries is None else max_retries
+        call = PendingCall(method, data, deadline, retries, self._in_flight.leave)
+        self._in_flight.enter()
+        caller.submit(call)
+        return ActorCall(caller, call)
+
+    def close(self) -> None:
+        """End the connection, once the actor has what was sent; calls without an end fail with Conflict.
+
+        What the actor has not taken after a second is lost. Nothing in a fork.
+        """
+        if in_fork():
+            return
+        refuse_in_loop("closing an ActorClient waits for its connection")
+        with self._lock:
+            self._closed = True
+            caller, self._caller = self._caller, None
+        if isinstance(caller, Caller):
+            run(_close(caller))
+
+    def __enter__(self) -> "ActorClient":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _connected(self) -> AnyCaller:
+        caller = self._caller
+        if caller is not None and not in_fork():
+            return caller
+        use_grpc("this ActorClient cannot be used here" if caller is None else f"actor {caller.label} cannot be called")
+        refuse_in_loop("the first call of an ActorClient waits for its connection")
+        with self._lock:
+            if self._closed:
+                raise Conflict("this ActorClient was closed; make a new one")
+            if self._caller is None:
+                made = run(_make_caller(self._make_target, self._key()))
+                self._caller = made
+                _open_callers.add(made)
+            return self._caller
+
+
+_open_callers: weakref.WeakSet[Caller] = weakref.WeakSet()
+"""To be handed over when the process ends; those that nobody has any more stay while they have something to do."""
+
+
+async def _make_caller(target: Callable[[], Target], key: bytes) -> Caller:
+    loop = actor_loop()
+    return Caller(loop, target(), key, _whoami(), RECONNECT_TIMEOUT_S)
+
+
+async def _close(caller: Caller) -> None:
+    _open_callers.discard(caller)
+    await caller.close()
+
+
+@atexit.register
+def _hand_over() -> None:
+    """Calls made by a process that ends reach their actors, if those can be reached soon."""
+    if _open_callers and not in_fork():
+        with contextlib.suppress(TimeoutError):
+            run(_flush(list(_open_callers)), _FLUSH_S + 1)
+
+
+async def _flush(callers: list[Caller]) -> None:
+    import asyncio
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_FLUSH_S):
+            await asyncio.gather(*(caller.flush() for caller in callers))
+
+
+def _deadline(method: str, limit: float) -> float | None:
+    if math.isnan(limit):
+        raise InvalidRequest(f"the timeout of a call of {method!r} must be a number of seconds, not {limit}")
+    return None if limit > _LONGEST_S else time.monotonic() + limit
+
+
+def _check_name(method: str, caller: AnyCaller) -> None:
+    try:
+        method.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{method!r} of actor {caller.label}: no method can have that name: {error}") from None
+
+
+def _own_cluster(name: str) -> IrisClient:
+    context = get_iris_ctx()
+    if context is None:
+        raise InvalidRequest(f"ActorClient({name!r}): outside of an Iris job say which cluster: client=...")
+    return context.client
+
+
+def _full_name(cluster: IrisClient, name: str) -> str:
+    """The name as seen from anywhere: what answers under a leaf now, else the leaf in this job's own namespace."""
+    if name.startswith("/"):
+        return name
+    found = cluster.resolver.resolve(name)
+    if not found:
+        raise NotFound(f"no endpoint {name!r} in this job or in those above it")
+    return found[-1].name
+
+
+def _whoami() -> str:
+    return os.environ.get("IRIS_ATTEMPT_ID") or f"{os.environ.get('USER', 'unknown')}@{socket.gethostname()}"
+
+
+def _unused() -> NoReturn:
+    raise Conflict("this ActorClient was closed; its actor was reached within the process")

@@ -1,0 +1,97 @@
+"""EndpointFollower: what answers under a name or a prefix, always current, to be waited for."""
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from iris.actor.client.places import EndpointWatch
+from iris.actor.transport.loop import run
+from iris.client.client import IrisClient
+from iris.client.endpoints import EndpointSet
+from iris.rpc.forks import in_fork
+from rigging.errors import DeadlineExceeded, MarinError
+
+FIRST_LOOK_S = 60.0
+
+
+class EndpointFollower:
+    """Follows endpoints by a watch until `close`. Thread-safe.
+
+    Args:
+        name: As in `EndpointResolver.watch`; or
+        prefix: of full names.
+        on_change: Told of every change, in the loop, where it must not wait for anything.
+    """
+
+    def __init__(
+        self,
+        client: IrisClient,
+        name: str = "",
+        *,
+        prefix: str = "",
+        on_change: Callable[[EndpointSet], object] | None = None,
+    ) -> None:
+        self._what = name or prefix
+        self._request = client.resolver.watch_request(name, prefix)
+        self._client = client
+        self._on_change = on_change
+        self._changed = threading.Condition()
+        self._latest: EndpointSet | None = None
+        self._error: MarinError | None = None
+        self._watch = run(self._start())
+
+    @property
+    def latest(self) -> EndpointSet:
+        """The actors that answer now; waits for the first answer. Raises what the controller refused with."""
+        return self.wait_for(lambda _: True, FIRST_LOOK_S)
+
+    def wait_for(self, condition: Callable[[EndpointSet], bool], timeout: float) -> EndpointSet:
+        """Return the first set of endpoints that meets the condition.
+
+        Raises:
+            DeadlineExceeded: None did within `timeout` seconds. MarinError: The controller refused.
+        """
+        end = time.monotonic() + timeout
+        with self._changed:
+            while True:
+                if self._error is not None:
+                    raise self._error.with_traceback(None)
+                if self._latest is not None and condition(self._latest):
+                    return self._latest
+                if not self._changed.wait(max(0.0, end - time.monotonic())) and time.monotonic() >= end:
+                    raise DeadlineExceeded(f"endpoints of {self._what}: not as waited for after {timeout:g} s")
+
+    def close(self) -> None:
+        """Look no more. Nothing in a fork."""
+        if in_fork():
+            return
+        run(self._stop())
+
+    def __enter__(self) -> "EndpointFollower":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def _start(self) -> EndpointWatch:
+        watch = EndpointWatch(self._client.connection, self._request, self._found, self._failed)
+        watch.start()
+        return watch
+
+    async def _stop(self) -> None:
+        self._watch.stop()
+
+    def _found(self, found: EndpointSet) -> None:
+        with self._changed:
+            self._latest = found
+            self._changed.notify_all()
+        if self._on_change is not None:
+            self._on_change(found)
+
+    def _failed(self, error: MarinError) -> None:
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()

@@ -1,0 +1,115 @@
+"""One call as its caller knows it."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from iris.actor.client.outcome import Outcome
+from iris.actor.errors import ActorStopped
+from iris.actor.transport.payload import INLINE_BYTES, Assembly, Pickle, load, load_error
+from iris.actor.transport.wire import Buffer, Parcel
+from iris.rpc import actor_pb2 as pb
+from rigging.errors import DeadlineExceeded, InvalidRequest, MarinError, NotFound
+
+_REFUSALS: Final[dict[int, type[MarinError]]] = {
+    pb.REFUSAL_NO_ACTOR: NotFound,
+    pb.REFUSAL_NO_METHOD: InvalidRequest,
+    pb.REFUSAL_DEADLINE: DeadlineExceeded,
+    pb.REFUSAL_CANCELLED: ActorStopped,
+    pb.REFUSAL_STOPPED: ActorStopped,
+}
+
+
+class Reply:
+    """How a call ended, still pickled; unpickled where it is asked for, once."""
+
+    __slots__ = ("_data", "_end", "_value")
+
+    def __init__(self, end: pb.CallEnd, data: Buffer) -> None:
+        self._end = end
+        self._data: Buffer = data
+        self._value: object = self
+
+    def value(self) -> object:
+        """What the method returned. Raises what it raised."""
+        end, data = self._end, self._data  # in this order with `_value`: another thread may be in here
+        if end.refusal:
+            raise _REFUSALS.get(end.refusal, InvalidRequest)(end.error)
+        if self._value is self:
+            self._value = load_error(data, end.error, end.traceback) if end.failed else load(data)
+            self._data = b""
+        if end.failed:
+            assert isinstance(self._value, BaseException)
+            raise self._value.with_traceback(None)  # else it grows by each who asks
+        return self._value
+
+
+class PendingCall:
+    """A call from its making to its end.
+
+    Attributes:
+        number: In its session. sent: Handed over whole, so the actor may have begun it.
+        whole: Its arguments go along with it though they are large.
+        retries_left: How often it may be made again after the actor died; negative: without limit.
+        deadline: By `time.monotonic`. outcome: Its end for whoever waits; comes earlier when the call is taken back.
+    """
+
+    __slots__ = (
+        "actor", "assembly", "data", "deadline", "end", "method", "number", "outcome", "retries_left", "sent", "timer",
+        "whole",
+    )  # fmt: skip
+
+    def __init__(
+        self, method: str, data: Pickle, deadline: float | None, retries: int, on_end: Callable[[], object]
+    ) -> None:
+        self.method = method
+        self.data = data
+        self.deadline = deadline
+        self.retries_left = retries
+        self.outcome: Outcome[Reply] = Outcome(on_end)
+        self.number = 0
+        self.actor = ""
+        self.sent = False
+        self.whole = False
+        self.end: pb.CallEnd | None = None
+        self.assembly: Assembly | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def fill(self, parcel: Parcel[pb.ClientFrames]) -> int:
+        """The frame that begins it (see `frame_queue.Frame`)."""
+        if self.outcome.ended:
+            return 0  # cancelled while it waited
+        start = parcel.message.starts.add(call=self.number, actor=self.actor, method=self.method)
+        if self.deadline is not None:
+            left = self.deadline - time.monotonic()
+            start.deadline_ms = max(1, round(left * 1000))
+        size = self.data.size
+        if size <= INLINE_BYTES:
+            start.inline = bytes(self.data.whole)
+        elif self.whole:
+            start.attached = True
+            parcel.attach(*self.data.pieces)
+        else:
+            start.size = size
+            return 256
+        self.sent = True
+        return size + 64
+
+    def mark_sent(self) -> None:
+        """The last piece of its pickle was handed over."""
+        self.sent = True
+
+    def settle(self, reply: Reply) -> None:
+        self.stop_timer()
+        self.outcome.succeed(reply)
+
+    def fail(self, error: MarinError) -> None:
+        self.stop_timer()
+        self.outcome.fail(error)
+
+    def stop_timer(self) -> None:
+        """Its deadline is of no interest any more, and must not keep its arguments."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None

@@ -1,0 +1,218 @@
+"""Where an actor is: at a fixed address, or wherever the cluster says."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import grpc
+import grpc.aio
+
+from iris.actor.transport.loop import in_thread
+from iris.client.connection.connection import Connection, Endpoint, is_away
+from iris.client.endpoints import Endpoint as Registered
+from iris.client.endpoints import EndpointSet, WatchState
+from iris.rpc import endpoints_pb2 as pb
+from iris.rpc.endpoints_pb2_grpc import EndpointServiceStub
+from iris.rpc.protocol import CHANNEL_OPTIONS, call_metadata
+from iris.rpc.status_map import from_rpc_error
+from rigging.errors import MarinError
+from rigging.timing import ExponentialBackoff
+
+ACTOR_KEY: Final = "actor"
+"""Key of an endpoint's metadata: the name under which the server at its address knows the actor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One life of an actor.
+
+    Args:
+        address: "host:port".
+        life: Differs between two lives; empty for a fixed address.
+        actor: Its name on that server.
+    """
+
+    address: str
+    life: str
+    actor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """What is known of an actor's place.
+
+    Args:
+        place: None: it has none now.
+        ended: Why it will have none any more; empty: it may.
+        error: Why nothing can be learnt.
+    """
+
+    place: Place | None = None
+    ended: str = ""
+    error: MarinError | None = None
+
+
+class Target(Protocol):
+    """Says where an actor is. Belongs to the loop."""
+
+    label: str
+
+    @property
+    def now(self) -> Whereabouts: ...
+
+    def open(self, on_change: Callable[[], object]) -> None:
+        """Begin to look; `on_change` is called whenever `now` is something else."""
+        ...
+
+    def close(self) -> None:
+        """Look no more; `open` begins again."""
+        ...
+
+
+class FixedPlace:
+    """An actor at a known address."""
+
+    def __init__(self, label: str, place: Place) -> None:
+        self.label = label
+        self._now = Whereabouts(place)
+
+    @property
+    def now(self) -> Whereabouts:
+        return self._now
+
+    def open(self, on_change: Callable[[], object]) -> None:
+        del on_change
+
+    def close(self) -> None:
+        pass
+
+
+class NamedPlace:
+    """An actor found by the full name of its endpoint; of several the latest, but it stays with one that is there."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self.label = name
+        self._watch = EndpointWatch(connection, pb.WatchEndpointsRequest(name=name), self._found, self._failed)
+        self._now = Whereabouts()
+        self._on_change: Callable[[], object] = _nothing
+
+    @property
+    def now(self) -> Whereabouts:
+        return self._now
+
+    def open(self, on_change: Callable[[], object]) -> None:
+        self._on_change = on_change
+        self._watch.start()
+
+    def close(self) -> None:
+        self._watch.stop()
+        self._now = Whereabouts()
+
+    def _found(self, found: EndpointSet) -> None:
+        places = [place_of(endpoint) for endpoint in found.endpoints]
+        place = self._now.place
+        if place not in places:
+            place = places[-1] if places else None
+        self._set(Whereabouts(place, found.ended_reason if found.ended else ""))
+
+    def _failed(self, error: MarinError) -> None:
+        self._set(Whereabouts(error=error))
+
+    def _set(self, now: Whereabouts) -> None:
+        if now != self._now:
+            self._now = now
+            self._on_change()
+
+
+class GroupMember:
+    """One actor of a group; whoever watches the group says what becomes of it."""
+
+    def __init__(self, place: Place, label: str) -> None:
+        self.label = label
+        self._now = Whereabouts(place)
+        self._on_change: Callable[[], object] = _nothing
+
+    @property
+    def now(self) -> Whereabouts:
+        return self._now
+
+    def open(self, on_change: Callable[[], object]) -> None:
+        self._on_change = on_change
+
+    def close(self) -> None:
+        self._on_change = _nothing
+
+    def end(self, reason: str) -> None:
+        """It is there no more."""
+        self._now = Whereabouts(None, reason)
+        self._on_change()
+
+
+class EndpointWatch:
+    """Follows endpoints in the loop, through restarts of the controller, until `stop`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        request: pb.WatchEndpointsRequest,
+        on_change: Callable[[EndpointSet], object],
+        on_error: Callable[[MarinError], object],
+    ) -> None:
+        self._connection = connection
+        self._request = request
+        self._on_change = on_change
+        self._on_error = on_error
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _run(self) -> None:
+        backoff = ExponentialBackoff(initial=0.02, maximum=1.0, factor=1.6, jitter=0.2)
+        state = WatchState()
+        while True:
+            try:
+                where = await in_thread(self._connection.whereabouts)
+                await self._follow(where, state, backoff)
+            except grpc.aio.AioRpcError as error:
+                if not is_away(error):
+                    self._on_error(from_rpc_error(error))
+                    return
+            except MarinError as error:
+                if not error.retryable:
+                    self._on_error(error)
+                    return
+            await asyncio.sleep(backoff.next_interval())
+            try:
+                await in_thread(self._connection.reconnect)
+            except MarinError as error:
+                if not error.retryable:
+                    self._on_error(error)
+                    return
+
+    async def _follow(self, where: Endpoint, state: WatchState, backoff: ExponentialBackoff) -> None:
+        state.restart()
+        async with grpc.aio.insecure_channel(where.address, options=CHANNEL_OPTIONS) as channel:
+            stream = EndpointServiceStub(channel).Watch(self._request, metadata=call_metadata(where.token))
+            async for update in stream:
+                self._connection.note_answer()
+                backoff.reset()
+                if (found := state.take(update)) is not None:
+                    self._on_change(found)
+
+
+def place_of(endpoint: Registered) -> Place:
+    """The place that an endpoint of an actor names."""
+    actor = endpoint.metadata.get(ACTOR_KEY) or endpoint.name.rpartition("/")[2]
+    return Place(endpoint.address, endpoint.attempt_id, actor)
+
+
+def _nothing() -> None:
+    pass

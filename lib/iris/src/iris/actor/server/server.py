@@ -1,0 +1,232 @@
+"""ActorServer: makes objects of this process callable from others."""
+
+import asyncio
+import contextlib
+import contextvars
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final
+
+import grpc.aio
+
+from iris.actor.client.client import ActorClient
+from iris.actor.client.keys import actor_key
+from iris.actor.client.places import ACTOR_KEY
+from iris.actor.server.hosted import HostedActor, HostedCall
+from iris.actor.server.in_process import InwardCaller
+from iris.actor.server.service import ActorService, ServerLoad
+from iris.actor.transport.loop import run
+from iris.actor.transport.wire import handler_of
+from iris.client.context import IrisContext, get_iris_ctx
+from iris.rpc.forks import in_fork
+from iris.rpc.protocol import SERVER_OPTIONS
+from rigging.errors import AlreadyExists, Conflict, InvalidRequest, MarinError, NotFound
+
+HOST_ENV: Final = "IRIS_ACTOR_HOST"
+DEFAULT_HOST: Final = "127.0.0.1"
+
+_MEMORY_BYTES: Final = 1 << 30
+_SESSION_TIMEOUT_S: Final = 600.0
+_FAREWELL_S: Final = 5.0
+
+# A caller's message has at most one whole pickle (2 MiB), a chunk and small frames: see transport.frame_queue.
+_OPTIONS: Final = (
+    *(option for option in SERVER_OPTIONS if option[0] != "grpc.max_receive_message_length"),
+    ("grpc.max_receive_message_length", 4 * 1024 * 1024),
+)
+
+
+class ActorServer:
+    """Serves actors of this process; use it as a context manager, or call `start` and `stop`. Thread-safe.
+
+    with ActorServer() as server:
+        server.register("counter", Counter())
+
+    Inside an Iris job each actor is also registered as an endpoint of the task: `ActorClient("counter")` finds it.
+    Only processes of the same user's jobs, and the user, can call.
+
+    Args:
+        host: Address to listen on and to be found at; None: $IRIS_ACTOR_HOST (a worker sets it), else loopback.
+        port: 0: any free one.
+        context: The task this process runs as; None: found out.
+        key: What callers must hold; None: the user's, from the cluster.
+        memory_bytes: Large arguments that may wait here before callers are held back.
+        session_timeout: Seconds for which a caller may lose its connection without losing calls and results.
+    """
+
+    def __init__(
+        self,
+        host: str | None = None,
+        port: int = 0,
+        *,
+        context: IrisContext | None = None,
+        key: bytes | None = None,
+        memory_bytes: int = _MEMORY_BYTES,
+        session_timeout: float = _SESSION_TIMEOUT_S,
+    ) -> None:
+        self._host = host or os.environ.get(HOST_ENV) or DEFAULT_HOST
+        self._port = port
+        self._context = context if context is not None else get_iris_ctx()
+        self._key = key
+        self._memory_bytes = memory_bytes
+        self._session_timeout = session_timeout
+        self._actors: dict[str, HostedActor] = {}
+        self._endpoints: list[str] = []
+        self._inward: list[InwardCaller] = []
+        self._service: ActorService | None = None
+        self._server: grpc.aio.Server | None = None
+        self._address = ""
+        self._stopped = False
+
+    @property
+    def address(self) -> str:
+        """The "host:port" at which it answers. Raises Conflict before `start`."""
+        if not self._address:
+            raise Conflict("this ActorServer has not been started: call start() first")
+        return self._address
+
+    def start(self) -> str:
+        """Listen; return the address.
+
+        Raises:
+            Conflict: It was started or stopped before, or the port is taken. InvalidRequest: No key outside of a job.
+        """
+        self._refuse_stopped()
+        if self._server is not None:
+            raise Conflict(f"this ActorServer was started before, at {self._address}")
+        if self._key is None:
+            if self._context is None:
+                raise InvalidRequest("an ActorServer outside of an Iris job needs the key that its callers must hold")
+            self._key = actor_key(self._context.client)
+        if not isinstance(self._key, bytes):
+            raise InvalidRequest(f"the key of an ActorServer must be bytes, not {type(self._key).__name__}")
+        run(self._start(self._key))
+        return self._address
+
+    def register(
+        self,
+        name: str,
+        instance: object,
+        *,
+        max_concurrency: int = 1,
+        metadata: Mapping[str, str] | None = None,
+        publish: bool = True,
+    ) -> None:
+        """Let others call the public methods of `instance`.
+
+        Args:
+            name: The actor's name here, and, inside a job, the name of its endpoint (see `EndpointRegistry.register`).
+            max_concurrency: Calls that run at once, in threads; 1: one after another, those of a caller in its order.
+            metadata: Of the endpoint.
+            publish: False: no endpoint; callers must be told the address.
+
+        Raises:
+            AlreadyExists: The name is taken here. Conflict: The server was not started, or was stopped.
+            MarinError: The controller refused the endpoint: the actor is not here then.
+        """
+        address = self.address
+        self._refuse_stopped()
+        if max_concurrency < 1:
+            raise InvalidRequest(f"actor {name!r}: max_concurrency must be at least 1, not {max_concurrency}")
+        if name in self._actors:
+            raise AlreadyExists(f"this ActorServer has an actor {name!r} already")
+        service = self._service
+        assert service is not None
+        actor = HostedActor(name, instance, max_concurrency, self._begun, service.finished.put)
+        actor.start(contextvars.copy_context())
+        self._actors[name] = actor
+        if self._context is None or not publish:
+            return
+        try:
+            self._context.registry.register(name, address, {**(metadata or {}), ACTOR_KEY: name})
+        except BaseException:
+            del self._actors[name]
+            actor.stop()
+            raise
+        self._endpoints.append(name)
+
+    def own_client(self, name: str) -> ActorClient:
+        """A client for calls from this process: they are in the actor's queue when they are made. Raises NotFound."""
+        actor = self._actors.get(name)
+        if actor is None:
+            raise NotFound(f"this ActorServer has no actor {name!r}; it has {', '.join(self._actors) or 'none'}")
+        caller = InwardCaller(actor)
+        self._inward.append(caller)
+        return ActorClient.of(caller)
+
+    def stop(self, grace: float = 5.0) -> None:
+        """Take no more calls, refuse those that have not begun, and give the others `grace` seconds to end.
+
+        Nothing in a fork.
+        """
+        server, service = self._server, self._service
+        if server is None or service is None or in_fork():
+            return
+        self._server = None
+        self._stopped = True
+        for name in self._endpoints:
+            assert self._context is not None
+            # They go with the attempt in any case: a controller that is away keeps nobody from leaving.
+            with contextlib.suppress(MarinError):
+                self._context.registry.unregister(name, retry=False)
+        run(self._refuse_new())
+        for caller in self._inward:
+            caller.stop()
+        for actor in self._actors.values():
+            actor.stop()
+        end = time.monotonic() + grace
+        for actor in self._actors.values():
+            actor.wait_idle(max(0.0, end - time.monotonic()))
+        run(_end(server, service))
+        self._service = None
+
+    @property
+    def load(self) -> ServerLoad:
+        """What it keeps for callers now; nothing before `start`."""
+        return self._service.load if self._service is not None else ServerLoad(0, 0)
+
+    def __enter__(self) -> "ActorServer":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _refuse_stopped(self) -> None:
+        if self._stopped:
+            raise Conflict(f"this ActorServer, at {self._address}, was stopped; make a new one")
+
+    def _begun(self, call: HostedCall) -> None:
+        if call.size and self._service is not None:
+            self._service.begun.put(call)
+
+    async def _start(self, key: bytes) -> None:
+        self._service = ActorService(uuid.uuid4().hex, key, self._actors, self._memory_bytes, self._session_timeout)
+        server = grpc.aio.server(options=_OPTIONS)
+        server.add_generic_rpc_handlers((handler_of(self._service.connect),))
+        try:
+            port = server.add_insecure_port(f"{self._host}:{self._port}")
+        except RuntimeError as error:
+            raise Conflict(
+                f"an ActorServer cannot listen on {self._host}:{self._port}: port taken, or not a host of this machine"
+            ) from error
+        await server.start()
+        self._server, self._address = server, f"{self._host}:{port}"
+
+    async def _refuse_new(self) -> None:
+        assert self._service is not None
+        self._service.refuse_new("the actor was shut down")
+
+
+async def _end(server: Any, service: ActorService) -> None:
+    try:
+        async with asyncio.timeout(_FAREWELL_S):
+            await service.say_goodbye()
+    except TimeoutError:
+        pass  # a client that does not read keeps nobody waiting
+    await server.stop(0.2)

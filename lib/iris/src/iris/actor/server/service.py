@@ -1,0 +1,228 @@
+"""ActorService: connections of one server, and the sessions that outlive them."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from iris.actor.server.hosted import HostedActor, HostedCall
+from iris.actor.server.session import Admission, Session
+from iris.actor.transport.frame_queue import Handoff, Outbox
+from iris.actor.transport.handshake import PASS_KEY, Handshake, is_pass, new_nonce, same
+from iris.actor.transport.wire import Parcel, unpack_client
+from iris.rpc import actor_pb2 as pb
+from iris.rpc.protocol import PROTOCOL_VERSION
+
+logger = logging.getLogger(__name__)
+
+_HANDSHAKE_S: Final = 15.0
+_UNKNOWN_AT_ONCE: Final = 2
+_UNPROVED_BYTES: Final = 128 * 1024
+"""Of a message before the proof: room for the numbers, up to ten bytes each, of all calls that a client may have."""
+
+Context = Any  # grpc's own, which is untyped here
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLoad:
+    """What a server keeps for its callers: sessions, and bytes of large arguments that wait for their turn."""
+
+    sessions: int
+    waiting_bytes: int
+
+
+class ActorService:
+    """Serves callers that hold the key.
+
+    Args:
+        key: What both sides prove to each other.
+        actors: By name; may grow while it serves.
+        memory_bytes: Large arguments that may be here without being in use.
+        session_timeout_s: How long a client may be away before its calls and results are forgotten.
+    """
+
+    def __init__(
+        self,
+        instance: str,
+        key: bytes,
+        actors: Mapping[str, HostedActor],
+        memory_bytes: int,
+        session_timeout_s: float,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._instance = instance
+        self._key = key
+        self._actors = actors
+        self._session_timeout_s = session_timeout_s
+        self._sessions: dict[str, Session] = {}
+        self._admission = Admission(memory_bytes)
+        self._outboxes: set[Outbox[pb.ServerFrames]] = set()
+        self._all_closed = asyncio.Event()
+        self._all_closed.set()
+        self._loop = loop
+        self._unknown = asyncio.Semaphore(_UNKNOWN_AT_ONCE)
+        self._stopped = ""
+        self.finished: Handoff[HostedCall] = Handoff(loop, lambda call: call.owner.finish(call))
+        self.begun: Handoff[HostedCall] = Handoff(loop, lambda call: call.owner.release(call))
+
+    async def connect(self, _: object, context: Context) -> None:
+        """Serve one connection to its end."""
+        try:
+            async with asyncio.timeout(_HANDSHAKE_S):
+                async with await self._turn(context):
+                    hello, proof = await self._shake_hands(context)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no handshake in time")
+        outbox: Outbox[pb.ServerFrames] = Outbox(pb.ServerFrames)
+        resumed = hello.session in self._sessions
+        session = self._open(hello)
+        known = session.attach(outbox, list(proof.outstanding))
+        visits = session.visits
+        try:
+            await context.write(Parcel(pb.ServerFrames(welcome=pb.ActorWelcome(known=known, resumed=resumed))))
+            await self._converse(session, outbox, context)
+        finally:
+            session.detach(outbox)
+            if self._sessions.get(session.session_id) is session:
+                self._loop.call_later(self._session_timeout_s, self._expire, session, visits)
+
+    async def _turn(self, context: Context) -> "contextlib.AbstractAsyncContextManager[object]":
+        """To be held while messages are read of a caller that has proved nothing: gRPC holds each until it is whole."""
+        shown = dict(context.invocation_metadata() or ()).get(PASS_KEY, "")
+        if isinstance(shown, str) and is_pass(shown, self._key):
+            return contextlib.nullcontext()
+        # An older release, or anyone. Not even their connections are kept waiting: what they send fills buffers, too.
+        if self._unknown.locked():
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "too many callers of whom nothing is known; try again")
+        return self._unknown
+
+    async def _converse(self, session: Session, outbox: "Outbox[pb.ServerFrames]", context: Context) -> None:
+        self._outboxes.add(outbox)
+        self._all_closed.clear()
+        reader = asyncio.create_task(self._read(session, outbox, context))
+        writer = asyncio.create_task(_write(outbox, context))
+        try:
+            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._outboxes.discard(outbox)
+            if not self._outboxes:
+                self._all_closed.set()
+            for task in (reader, writer):
+                task.cancel()
+            await asyncio.wait((reader, writer))
+            for task in (reader, writer):
+                if not task.cancelled():
+                    task.exception()  # the connection is over, whatever ended it
+
+    @property
+    def load(self) -> ServerLoad:
+        return ServerLoad(len(self._sessions), self._admission.used)
+
+    def refuse_new(self, reason: str) -> None:
+        """Refuse whatever has not begun, now and from now on."""
+        self._stopped = reason
+        for session in self._sessions.values():
+            session.stop()
+
+    async def say_goodbye(self) -> None:
+        """End the connections once they have taken what is done."""
+        for outbox in list(self._outboxes):
+            outbox.put(_Goodbye(self._stopped))
+            outbox.close()
+        await self._all_closed.wait()
+
+    async def _shake_hands(self, context: Context) -> tuple[pb.ClientHello, pb.ClientProof]:
+        first = await _receive_unproved(context)
+        if first is None or not first.hello.session:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a connection begins with hello")
+        assert first is not None
+        hello = first.hello
+        if hello.protocol_version != PROTOCOL_VERSION:
+            versions = f"the caller speaks protocol version {hello.protocol_version}, the actor {PROTOCOL_VERSION}"
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{versions}: use one release of iris")
+        handshake = Handshake(hello.nonce, new_nonce(), self._instance, hello.session)
+        if not handshake.is_fresh:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the nonce of hello has the wrong size")
+        challenge = pb.ServerChallenge(
+            nonce=handshake.server_nonce, instance=self._instance, proof=handshake.server_proof(self._key)
+        )
+        await context.write(Parcel(pb.ServerFrames(challenge=challenge)))
+        second = await _receive_unproved(context)
+        if second is None:
+            # It found that this is not the server it looks for.
+            await context.abort(grpc.StatusCode.CANCELLED, "the caller left")
+        assert second is not None
+        if not same(second.proof.proof, handshake.client_proof(self._key)):
+            logger.warning("refused a caller that calls itself %.200r: it does not hold this user's key", hello.caller)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "only jobs of the actor's own user may call it")
+        if self._stopped:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, self._stopped)
+        return hello, second.proof
+
+    def _open(self, hello: pb.ClientHello) -> Session:
+        session = self._sessions.get(hello.session)
+        if session is None:
+            session = Session(hello.session, hello.caller, self._actors, self._admission)
+            self._sessions[hello.session] = session
+        return session
+
+    async def _read(self, session: Session, outbox: "Outbox[pb.ServerFrames]", context: Context) -> None:
+        while (parcel := await _receive(context)) is not None:
+            if session.outbox is not outbox:
+                return  # another connection has come, which said anew what was not here; this came late
+            session.take(parcel)
+            if parcel.message.bye:
+                # What it sent is run; nobody will ask for the results.
+                self._sessions.pop(session.session_id, None)
+                return
+
+    def _expire(self, session: Session, visits: int) -> None:
+        if session.visits != visits or self._sessions.get(session.session_id) is not session:
+            return  # it came back; if it left again, another timer runs
+        logger.warning("forgot the calls of %.200s, which was away for too long", session.caller)
+        del self._sessions[session.session_id]
+        session.refuse_all(pb.REFUSAL_CANCELLED)
+
+
+class _Goodbye:
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def fill(self, parcel: Parcel[pb.ServerFrames]) -> int:
+        parcel.message.goodbye = self._reason
+        return 64
+
+
+async def _receive(context: Context) -> Parcel[pb.ClientFrames] | None:
+    """The next message; None: the client has no more to say."""
+    data = await context.read()
+    return unpack_client(data) if isinstance(data, bytes) else None
+
+
+async def _receive_unproved(context: Context) -> pb.ClientFrames | None:
+    """The next message of a caller that may be anyone; None: it has left. Costs little, whatever it holds."""
+    data = await context.read()
+    if not isinstance(data, bytes):
+        return None
+    if len(data) > _UNPROVED_BYTES:
+        text = f"{len(data)} bytes before the proof of the key, where {_UNPROVED_BYTES} are allowed"
+        del data  # the error's traceback holds this frame for a while
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+    try:
+        message = pb.ClientFrames.FromString(data)
+    except DecodeError:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "not a message of a connection of this release of iris")
+    if message.blobs:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "blobs before the proof of the key")
+    return message
+
+
+async def _write(outbox: "Outbox[pb.ServerFrames]", context: Context) -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        while (parcel := await outbox.next()) is not None:
+            await context.write(parcel)

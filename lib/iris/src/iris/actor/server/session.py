@@ -1,0 +1,307 @@
+"""The server's side of one client, over any number of connections: every call runs once, every result is kept until
+the client has it."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from iris.actor.server.hosted import HostedActor, HostedCall
+from iris.actor.transport.frame_queue import Number, Outbox
+from iris.actor.transport.payload import INLINE_BYTES, NOTHING, WHOLE_BYTES, Assembly, Chunks
+from iris.actor.transport.wire import Buffer, Parcel, next_blob
+from iris.rpc import actor_pb2 as pb
+
+_WORDS: Final = {
+    pb.REFUSAL_NO_ACTOR: "no actor of that name is here",
+    pb.REFUSAL_NO_METHOD: "the actor has no public method of that name",
+    pb.REFUSAL_DEADLINE: "its deadline passed before it could begin",
+    pb.REFUSAL_CANCELLED: "it was cancelled",
+    pb.REFUSAL_STOPPED: "the actor was shut down before the call began",
+}
+
+
+class Admission:
+    """Bounds the bytes of large arguments that are here and not yet in use; asks are granted in order.
+
+    Args:
+        limit: Bytes. One call is let in whatever its size when there is nothing else.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
+        self._waiting: deque[tuple[HostedCall, Callable[[], object]]] = deque()
+        self._holding: set[HostedCall] = set()
+
+    @property
+    def used(self) -> int:
+        """Bytes let in and not released."""
+        return self._used
+
+    def ask(self, call: HostedCall, grant: Callable[[], object]) -> None:
+        self._waiting.append((call, grant))
+        self._grant()
+
+    def release(self, call: HostedCall) -> None:
+        """The call's arguments are gone, or are not wanted any more."""
+        if call in self._holding:
+            self._holding.remove(call)
+            self._used -= call.size
+        else:
+            self._waiting = deque(entry for entry in self._waiting if entry[0] is not call)
+        self._grant()
+
+    def _grant(self) -> None:
+        while self._waiting and (not self._used or self._used + self._waiting[0][0].size <= self._limit):
+            call, grant = self._waiting.popleft()
+            self._holding.add(call)
+            self._used += call.size
+            grant()
+
+
+class _End:
+    __slots__ = ("_call",)
+
+    def __init__(self, call: HostedCall) -> None:
+        self._call = call
+
+    def fill(self, parcel: Parcel[pb.ServerFrames]) -> int:
+        end, data = self._call.end, self._call.end_data
+        assert end is not None
+        told = parcel.message.ends.add()
+        told.CopyFrom(end)
+        texts = end.ByteSize() if end.failed or end.refusal else 0
+        if data.size > WHOLE_BYTES:
+            told.size = data.size
+            return 256 + texts
+        if data.size > INLINE_BYTES:
+            told.attached = True
+            parcel.attach(*data.pieces)
+        else:
+            told.inline = bytes(data.whole)
+        return data.size + 64 + texts
+
+
+class Session:
+    """One client's calls. Everything here happens in the loop.
+
+    Args:
+        caller: Who it is, for people.
+
+    Attributes:
+        visits: How many connections have come to serve it so far.
+    """
+
+    def __init__(self, session_id: str, caller: str, actors: Mapping[str, HostedActor], admission: Admission) -> None:
+        self.session_id = session_id
+        self.caller = caller
+        self._actors = actors
+        self._admission = admission
+        self._loop = asyncio.get_running_loop()
+        self._calls: dict[int, HostedCall] = {}
+        self._assemblies: dict[int, Assembly] = {}
+        self._lines: dict[str, deque[HostedCall]] = {}
+        self._outbox: Outbox[pb.ServerFrames] | None = None
+        self._stopped = False
+        self.visits = 0
+
+    @property
+    def outbox(self) -> "Outbox[pb.ServerFrames] | None":
+        """Of the connection that serves it now."""
+        return self._outbox
+
+    # ---- connections ----
+
+    def attach(self, outbox: "Outbox[pb.ServerFrames]", outstanding: Iterable[int]) -> list[int]:
+        """A connection has come; return which of the calls the client waits for are wholly here.
+
+        What has ended is in the outbox, which is to be sent behind the welcome.
+        """
+        if self._outbox is not None:
+            self._outbox.close()
+            self._outbox = None
+        self._drop_partial()
+        wanted = set(outstanding)
+        for call in [call for number, call in self._calls.items() if number not in wanted]:
+            # It was taken back, or its result is there; the client's word of that was lost.
+            self.refuse(call, pb.REFUSAL_CANCELLED)
+            if call.end is not None:
+                self._acknowledge(call.number)
+        self._outbox = outbox
+        self.visits += 1
+        for call in self._calls.values():
+            if call.end is not None:
+                self._send_end(call)
+        return [number for number in outstanding if number in self._calls]
+
+    def detach(self, outbox: "Outbox[pb.ServerFrames]") -> None:
+        """The connection is over; what runs goes on."""
+        if self._outbox is outbox:
+            self._outbox = None
+            self._drop_partial()
+
+    # ---- what the client says ----
+
+    def take(self, parcel: Parcel[pb.ClientFrames]) -> None:
+        frames, blobs = parcel.message, iter(parcel.blobs)
+        for number in frames.acks:
+            self._acknowledge(number)
+        for start in frames.starts:
+            self._start(start, next_blob(blobs) if start.attached else start.inline)
+        for chunk in frames.chunks:
+            self._add(chunk.call, next_blob(blobs))
+        for number in frames.cancels:
+            call = self._calls.get(number)
+            if call is None:
+                continue
+            if call.end is not None:
+                self._acknowledge(number)  # nobody will ask for the rest of a large result
+            else:
+                self.refuse(call, pb.REFUSAL_CANCELLED)
+
+    def _start(self, start: pb.CallStart, data: Buffer) -> None:
+        if start.call in self._calls:
+            return
+        call = HostedCall(start.call, start.actor, start.method, start.size, self)
+        self._calls[start.call] = call
+        actor = self._actors.get(start.actor)
+        if actor is None:
+            self.refuse(call, pb.REFUSAL_NO_ACTOR)
+            return
+        if not actor.has_method(start.method):
+            self.refuse(call, pb.REFUSAL_NO_METHOD)
+            return
+        if self._stopped:
+            self.refuse(call, pb.REFUSAL_STOPPED)
+            return
+        if start.deadline_ms:
+            call.timer = self._loop.call_later(start.deadline_ms / 1000, self.refuse, call, pb.REFUSAL_DEADLINE)
+        if not start.size:
+            call.data = data
+            if start.actor not in self._lines:
+                actor.submit(call)
+                return
+        self._lines.setdefault(start.actor, deque()).append(call)
+        if start.size:
+            self._admission.ask(call, lambda: self._let_in(call))
+
+    def _acknowledge(self, number: int) -> None:
+        call = self._calls.pop(number, None)
+        if call is None:
+            return
+        # An outbox may know the call for a while yet.
+        call.end_data = NOTHING
+        if self._outbox is not None:
+            self._outbox.drop_stream(number)
+
+    def _let_in(self, call: HostedCall) -> None:
+        self._assemblies[call.number] = Assembly(call.size)
+        if self._outbox is not None:
+            self._outbox.put(Number("goes", call.number))
+
+    def _add(self, number: int, piece: Buffer) -> None:
+        assembly = self._assemblies.get(number)
+        if assembly is None:
+            return  # cancelled meanwhile
+        if assembly.add(piece):
+            del self._assemblies[number]
+            call = self._calls[number]
+            call.data = assembly.data
+            self._advance(call.actor)
+
+    def _advance(self, name: str) -> None:
+        """Hand over the calls that are whole, never one before another that this client made earlier."""
+        line = self._lines[name]
+        while line and line[0].data is not None:
+            self._actors[name].submit(line.popleft())
+        if not line:
+            del self._lines[name]
+
+    # ---- how calls end ----
+
+    def finish(self, call: HostedCall) -> None:
+        """The actor is done with a call."""
+        if call.timer is not None:
+            _stop_timer(call)
+        if self._calls.get(call.number) is call:
+            self._send_end(call)
+
+    def refuse(self, call: HostedCall, refusal: "pb.Refusal.ValueType") -> None:
+        """End a call that has not begun; one that has is left alone."""
+        actor = self._actors.get(call.actor)
+        if call.end is not None or (actor is not None and not actor.drop(call)):
+            return
+        self._forget_arguments(call)
+        text = f"{call.method!r} of actor {call.actor!r} did not run: {_WORDS[refusal]}"
+        call.end = pb.CallEnd(call=call.number, refusal=refusal, error=text)
+        self.finish(call)
+
+    def stop(self) -> None:
+        """Refuse every call that has not begun, and those that are still to come."""
+        self._stopped = True
+        self.refuse_all(pb.REFUSAL_STOPPED)
+
+    def refuse_all(self, refusal: "pb.Refusal.ValueType") -> None:
+        """End every call that has not begun."""
+        for call in list(self._calls.values()):
+            self.refuse(call, refusal)
+
+    def release(self, call: HostedCall) -> None:
+        """The call's large arguments are not needed as bytes any more."""
+        self._admission.release(call)
+
+    def _send_end(self, call: HostedCall) -> None:
+        outbox = self._outbox
+        if outbox is None or call.announced == self.visits:
+            return  # the end is known from the moment it is there, so it may have been in time for `attach`
+        call.announced = self.visits
+        outbox.put(_End(call))
+        if call.end_data.size > WHOLE_BYTES:
+            outbox.put(_Stream(outbox, call))
+
+    def _forget_arguments(self, call: HostedCall) -> None:
+        line = self._lines.get(call.actor)
+        if line is not None and call in line:
+            line.remove(call)
+            if line:
+                self._advance(call.actor)
+            else:
+                del self._lines[call.actor]
+        self._assemblies.pop(call.number, None)
+        call.data = None
+        if call.size:
+            self.release(call)
+
+    def _drop_partial(self) -> None:
+        # The client sends again whatever is not wholly here, and what came whole behind it: it must not overtake. The
+        # last first, or the room that one leaves would be given to the next.
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            for call in reversed(line):
+                del self._calls[call.number]
+                self._forget_arguments(call)
+                if call.timer is not None:
+                    _stop_timer(call)
+
+
+def _stop_timer(call: HostedCall) -> None:
+    assert call.timer is not None
+    call.timer.cancel()
+    call.timer = None
+
+
+class _Stream:
+    """Begins to send a large result, behind the frame that announces it."""
+
+    __slots__ = ("_call", "_outbox")
+
+    def __init__(self, outbox: "Outbox[pb.ServerFrames]", call: HostedCall) -> None:
+        self._outbox = outbox
+        self._call = call
+
+    def fill(self, parcel: Parcel[pb.ServerFrames]) -> int:
+        del parcel
+        if self._call.end_data is not NOTHING:  # else it was taken back
+            self._outbox.stream(Chunks(self._call.number, self._call.end_data))
+        return 0

@@ -1,0 +1,130 @@
+"""Queue of one connection: small frames share messages, large pickles take turns chunk by chunk."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Generic, Protocol, TypeVar
+
+from iris.actor.transport.payload import Chunks
+from iris.actor.transport.wire import Message, Parcel
+
+_MESSAGE_BYTES: Final = 256 * 1024
+
+Item = TypeVar("Item")
+
+
+class Frame(Protocol[Message]):
+    """One thing to be said."""
+
+    def fill(self, parcel: Parcel[Message]) -> int:
+        """Put it into the parcel, as late as possible; return about how many bytes it takes."""
+        ...
+
+
+class Number:
+    """One number in a list of the message."""
+
+    __slots__ = ("_field", "_number")
+
+    def __init__(self, field: str, number: int) -> None:
+        self._field = field
+        self._number = number
+
+    def fill(self, parcel: Parcel[Message]) -> int:
+        getattr(parcel.message, self._field).append(self._number)
+        return 8
+
+
+class Outbox(Generic[Message]):
+    """Collects frames until the connection's writer takes them; belongs to the loop.
+
+    The writer takes the next message when the transport has taken the one before, so memory stays bounded by what the
+    frames themselves hold.
+    """
+
+    def __init__(self, new_message: Callable[[], Message]) -> None:
+        self._new_message: Callable[[], Message] = new_message
+        self._frames: deque[Frame[Message]] = deque()
+        self._streams: deque[tuple[Chunks, Callable[[], object] | None]] = deque()
+        self._writer: asyncio.Future[None] | None = None
+        self._closed = False
+
+    def put(self, frame: Frame[Message], hurry: bool = True) -> None:
+        """Send the frame next; without `hurry` it waits for another one, or for `wake`."""
+        self._frames.append(frame)
+        if hurry:
+            self.wake()
+
+    def wake(self) -> None:
+        """Send what is here."""
+        writer, self._writer = self._writer, None
+        if writer is not None and not writer.done():
+            writer.set_result(None)
+
+    def stream(self, chunks: Chunks, on_sent: Callable[[], object] | None = None) -> None:
+        """Send a pickle piece by piece, in turn with others; `on_sent` hears when the last piece is taken."""
+        self._streams.append((chunks, on_sent))
+        self.wake()
+
+    def drop_stream(self, call: int) -> None:
+        """Send no more of a call's pickle."""
+        if self._streams:
+            self._streams = deque(entry for entry in self._streams if entry[0].call != call)
+
+    def close(self) -> None:
+        """Let the writer end after what is in here."""
+        self._closed = True
+        self.wake()
+
+    async def next(self) -> Parcel[Message] | None:
+        """The next parcel, as soon as there is something to say; None: closed and empty."""
+        while True:
+            if self._frames or self._streams:
+                return self._fill()
+            if self._closed:
+                return None
+            # Not an Event, of which every message would pay for the generality.
+            self._writer = asyncio.get_running_loop().create_future()
+            await self._writer
+
+    def _fill(self) -> Parcel[Message]:
+        parcel: Parcel[Message] = Parcel(self._new_message())
+        size = 0
+        frames = self._frames
+        while frames and size < _MESSAGE_BYTES:
+            size += frames.popleft().fill(parcel)
+        if self._streams and size < _MESSAGE_BYTES:
+            chunks, on_sent = self._streams.popleft()
+            parcel.message.chunks.add(call=chunks.call)
+            parcel.attach(chunks.next())
+            if not chunks.done:
+                self._streams.append((chunks, on_sent))
+            elif on_sent is not None:
+                on_sent()
+        return parcel
+
+
+class Handoff(Generic[Item]):
+    """Brings items from any thread to the loop; those that come close together cause one wake-up."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[Item], object]) -> None:
+        self._loop = loop
+        self._take = take
+        self._items: deque[Item] = deque()
+        self._woken = False
+        self._lock = threading.Lock()
+
+    def put(self, item: Item) -> None:
+        self._items.append(item)
+        with self._lock:
+            if self._woken:
+                return
+            self._woken = True
+        self._loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        with self._lock:
+            self._woken = False
+        while self._items:
+            self._take(self._items.popleft())

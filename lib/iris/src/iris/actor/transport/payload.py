@@ -1,0 +1,172 @@
+"""Arguments, results and exceptions as bytes, and the pieces in which they travel."""
+
+import pickle
+import struct
+from collections.abc import Mapping
+from typing import Any, Final, SupportsIndex
+
+from iris.actor.errors import RemoteError, RemoteTraceback
+from iris.actor.transport.wire import Buffer
+
+INLINE_BYTES: Final = 64 * 1024
+"""A pickle up to this size goes along with its call or result; a larger one follows in chunks."""
+WHOLE_BYTES: Final = 2 * 1024 * 1024
+"""One up to this size does too, where there is room: a result always, arguments within the caller's window."""
+WINDOW_BYTES: Final = 16 * 1024 * 1024
+"""Arguments above INLINE_BYTES that one caller may send without being asked for them."""
+CHUNK_BYTES: Final = 512 * 1024
+
+_PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})
+
+_BUNDLE: Final = 0
+"""First byte of a pickle with large buffers behind it; one without begins with the byte of its protocol."""
+_COUNTS: Final = struct.Struct("<BII")
+_BUFFER: Final = struct.Struct("<Q?")
+
+
+class Pickle:
+    """A pickle on its way out, in pieces that do not change and are put together when the message is made."""
+
+    __slots__ = ("pieces", "size")
+
+    def __init__(self, *pieces: Buffer) -> None:
+        self.pieces = pieces
+        self.size = sum(map(len, pieces))
+
+    @property
+    def whole(self) -> Buffer:
+        """All of it in one."""
+        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+
+
+NOTHING: Final = Pickle(b"")
+
+
+def dump_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Pickle:
+    """The pickle of a call's arguments. Raises what pickling raises."""
+    if not kwargs:
+        if all(map(_is_small, args)):
+            return Pickle(pickle.dumps((args, {}), protocol=5))
+        if _PLAIN.issuperset(map(type, args)):
+            return _dump((tuple(map(_apart, args)), {}), plain=True)
+    return _dump((tuple(map(_apart, args)), {name: _apart(value) for name, value in kwargs.items()}), plain=False)
+
+
+def dump(value: object) -> Pickle:
+    """The pickle of a value, by cloudpickle unless it is plain (lambdas and classes of `__main__` travel too)."""
+    if _is_small(value):
+        return Pickle(pickle.dumps(value, protocol=5))
+    return _dump(_apart(value), type(value) in _PLAIN)
+
+
+def load(data: Buffer) -> Any:
+    """What was pickled. Only for bytes of the same user's processes: a pickle runs code."""
+    if not data or data[0] != _BUNDLE:
+        return pickle.loads(data)  # noqa: S301 - the connection has proved whose it is
+    view = memoryview(data)
+    _, size, count = _COUNTS.unpack_from(view)
+    described = _COUNTS.size + count * _BUFFER.size
+    at = described + size
+    buffers: list[bytes | bytearray] = []
+    for length, writable in _BUFFER.iter_unpack(view[_COUNTS.size : described]):
+        buffers.append((bytearray if writable else bytes)(view[at : at + length]))
+        at += length
+    return pickle.loads(view[described : described + size], buffers=buffers)  # noqa: S301 - as above
+
+
+def _is_small(value: object) -> bool:
+    """Whether it is plain, and nothing of it is to be kept apart from its pickle: most are, and are dumped sooner."""
+    kind = type(value)
+    return kind in _PLAIN and (kind is not bytes or len(value) <= INLINE_BYTES)  # type: ignore[arg-type]
+
+
+class _Apart:
+    """Bytes that are pickled as a buffer."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type[bytes], tuple[pickle.PickleBuffer]]:
+        return bytes, (pickle.PickleBuffer(self._data),)
+
+
+def _apart(value: object) -> object:
+    return _Apart(value) if type(value) is bytes and len(value) > INLINE_BYTES else value
+
+
+def _dump(value: object, plain: bool) -> Pickle:
+    buffers: list[Buffer] = []
+    described: list[bytes] = []
+
+    def goes_inside(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes <= INLINE_BYTES:
+            return True
+        # What others may change is copied now.
+        buffers.append(raw if type(raw.obj) is bytes else bytes(raw))
+        described.append(_BUFFER.pack(raw.nbytes, not raw.readonly))
+        return False
+
+    if plain:
+        data = pickle.dumps(value, protocol=5, buffer_callback=goes_inside)
+    else:
+        import cloudpickle
+
+        data = cloudpickle.dumps(value, protocol=5, buffer_callback=goes_inside)
+    if not buffers:
+        return Pickle(data)
+    # Beside the pickle, as a pickler's own buffer is copied whenever it has to grow.
+    return Pickle(b"".join((_COUNTS.pack(_BUNDLE, len(data), len(buffers)), *described, data)), *buffers)
+
+
+def load_error(data: Buffer, text: str, traceback: str) -> BaseException:
+    """The exception that a method raised, with the actor's traceback as its cause; RemoteError where it cannot be."""
+    error: object = None
+    why = ""
+    if data:
+        try:
+            error = load(data)
+        except Exception as problem:  # whatever the class's own code does when it is unpickled
+            why = f" (it cannot be made again here: {type(problem).__name__}: {problem})"
+    if not isinstance(error, BaseException):
+        error = RemoteError(f"{text}{why}")
+    error.__cause__ = RemoteTraceback(traceback)
+    return error
+
+
+class Chunks:
+    """A pickle on its way out, cut when it is sent."""
+
+    def __init__(self, call: int, data: Pickle) -> None:
+        self.call = call
+        self._data = memoryview(data.whole)
+        self._sent = 0
+
+    def next(self) -> memoryview:
+        """The next piece; empty when there is none left."""
+        piece = self._data[self._sent : self._sent + CHUNK_BYTES]
+        self._sent += len(piece)
+        return piece
+
+    @property
+    def done(self) -> bool:
+        return self._sent >= len(self._data)
+
+
+class Assembly:
+    """A pickle on its way in."""
+
+    def __init__(self, size: int) -> None:
+        self.data = bytearray(size)
+        self._got = 0
+
+    def add(self, piece: Buffer) -> bool:
+        """Take the next piece in; True when all is here. Raises ValueError for more than was announced."""
+        end = self._got + len(piece)
+        if end > len(self.data):
+            raise ValueError(f"{end} bytes of {len(self.data)} announced")
+        self.data[self._got : end] = piece
+        self._got = end
+        return end == len(self.data)

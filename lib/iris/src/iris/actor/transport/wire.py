@@ -1,0 +1,117 @@
+"""Messages of a connection as bytes: large pickles lie in front of the protobuf message, which would copy them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+import grpc
+import grpc.aio
+
+from iris.actor.transport.handshake import PASS_KEY, pass_of
+from iris.rpc import actor_pb2 as pb
+from rigging.errors import Unavailable
+
+Message = TypeVar("Message", pb.ClientFrames, pb.ServerFrames)
+Buffer = bytes | bytearray | memoryview
+
+_METHOD: Final = "Connect"
+_SERVICE: Final = pb.DESCRIPTOR.services_by_name["ActorService"].full_name
+_BLOBS_TAG: Final = 15 << 3 | 2
+"""The byte with which each of a message's `blobs` begins (see actor.proto)."""
+
+_SIZE_BYTES: Final = 10
+"""So many bytes, seven bits each, are the most that protobuf takes for a number."""
+
+
+class Parcel(Generic[Message]):
+    """A message with the blobs that its frames speak of, in their order.
+
+    Attributes:
+        blobs: Of a message that came. pieces: Of one that goes, with what is written before each blob.
+    """
+
+    __slots__ = ("blobs", "message", "pieces")
+
+    def __init__(self, message: Message, blobs: Sequence[Buffer] = ()) -> None:
+        self.message: Message = message
+        self.blobs = blobs
+        self.pieces: list[Buffer] = []
+
+    def attach(self, *pieces: Buffer) -> None:
+        """Let one more blob, given in pieces, go along."""
+        self.pieces += (_prefix(sum(map(len, pieces))), *pieces)
+
+
+Stream: TypeAlias = "grpc.aio.StreamStreamCall[Parcel[pb.ClientFrames], Parcel[pb.ServerFrames]]"
+
+
+def pack(parcel: "Parcel[Message]") -> bytes:
+    """The parcel as one protobuf message."""
+    text = parcel.message.SerializeToString()
+    return b"".join((*parcel.pieces, text)) if parcel.pieces else text
+
+
+def unpack_client(data: bytes) -> "Parcel[pb.ClientFrames]":
+    """What a client packed. Raises DecodeError, IndexError or ValueError for anything else."""
+    return _unpack(data, pb.ClientFrames.FromString)
+
+
+def unpack_server(data: bytes) -> "Parcel[pb.ServerFrames]":
+    """What a server packed. Raises DecodeError, IndexError or ValueError for anything else."""
+    return _unpack(data, pb.ServerFrames.FromString)
+
+
+def next_blob(blobs: Iterator[Buffer]) -> Buffer:
+    """The blob of the next frame that speaks of one. Raises Unavailable when there is none."""
+    blob = next(blobs, None)
+    if blob is None:
+        raise Unavailable("a message of an actor's connection has fewer blobs than it speaks of")
+    return blob
+
+
+def open_stream(channel: grpc.aio.Channel, key: bytes) -> Stream:
+    """Begin a connection, as one who holds a user's key."""
+    method: grpc.aio.StreamStreamMultiCallable[Parcel[pb.ClientFrames], Parcel[pb.ServerFrames]] = (
+        channel.stream_stream(f"/{_SERVICE}/{_METHOD}", request_serializer=pack, response_deserializer=unpack_server)
+    )
+    return method(metadata=((PASS_KEY, pass_of(key)),))
+
+
+def handler_of(connect: Callable[..., Any]) -> grpc.GenericRpcHandler:
+    """What serves connections by `connect`, which gets messages as bytes: it alone knows whom to trust how far."""
+    handler: Any = grpc.stream_stream_rpc_method_handler(connect, response_serializer=pack)
+    return grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler})
+
+
+def _unpack(data: bytes, parse: Callable[[bytes], Message]) -> "Parcel[Message]":
+    if not data or data[0] != _BLOBS_TAG:
+        return Parcel(parse(data))
+    view, at = memoryview(data), 0
+    blobs: list[Buffer] = []
+    while at < len(data) and data[at] == _BLOBS_TAG:
+        size, begin = _size(data, at + 1)
+        at = begin + size
+        if at > len(data):
+            raise ValueError(f"a blob of {size} bytes where {len(data) - begin} are left")
+        blobs.append(view[begin:at])
+    return Parcel(parse(bytes(view[at:])), blobs)
+
+
+def _prefix(size: int) -> bytes:
+    """The tag of a blob and its size, seven bits a byte, the lowest first."""
+    made = bytearray((_BLOBS_TAG,))
+    while size > 0x7F:
+        made.append(size & 0x7F | 0x80)
+        size >>= 7
+    made.append(size)
+    return bytes(made)
+
+
+def _size(data: bytes, at: int) -> tuple[int, int]:
+    """The size that is written at a place, and the place behind it. Raises ValueError for more than ten bytes."""
+    size = 0
+    for number in range(_SIZE_BYTES):
+        byte = data[at + number]
+        size |= (byte & 0x7F) << 7 * number
+        if byte < 0x80:
+            return size, at + number + 1
+    raise ValueError("the size of a blob takes more than 64 bits")

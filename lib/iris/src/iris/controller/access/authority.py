@@ -1,0 +1,250 @@
+"""Who may do what: one rule for each RPC, and the one function that applies it.
+
+The interceptor applies the rule of an RPC twice: by the kind of caller before the message is decoded, and to what the
+message is about (`Rule.about`) before the servicer sees it. A servicer adds nothing, save where a message is
+one of a stream, or where what it may show depends on the caller (`may_read`). An RPC without a rule is refused.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from iris.core.state.view import ClusterView
+from iris.domain.ids import AttemptId, JobId
+from iris.rpc.auth import Principal, PrincipalKind
+from rigging.errors import Denied, InvalidRequest
+
+ADMIN_WORDS: Final = "an admin (the owner of the controller's state directory)"
+
+
+class Scope(Enum):
+    """What of the things that an RPC is about one kind of caller may use it on; the value is for people."""
+
+    NOTHING = "-"
+    ANY = "all"
+    OWN_USER = "own user's"
+    OWN_TREE = "own tree's"
+    BELOW = "below itself"
+    ITSELF = "as itself"
+
+
+Request = Any  # a message of the RPC; each kind has its own fields
+About = Callable[[Principal, Request], Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Who may call one RPC.
+
+    Args:
+        action: For people, e.g. "stop jobs".
+        about: The ids in a request that the scopes are about: "/user", "/user/job...", an attempt or a worker. None:
+            the RPC is about nothing of anybody's, or its messages come in a stream and the servicer asks `authorize`.
+    """
+
+    action: str
+    admin: Scope = Scope.ANY
+    user: Scope = Scope.NOTHING
+    job: Scope = Scope.NOTHING
+    worker: Scope = Scope.NOTHING
+    about: About | None = None
+
+    def scope(self, kind: PrincipalKind) -> Scope:
+        """For this kind of caller."""
+        scope: Scope = getattr(self, kind.word)
+        return scope
+
+
+def _field(name: str) -> About:
+    return lambda _, request: (getattr(request, name),)
+
+
+def _submitted(_: Principal, request: Request) -> Iterable[str]:
+    return (request.spec.job_id,)
+
+
+def _waited_for(_: Principal, request: Request) -> Iterable[str]:
+    ids: Iterable[str] = request.job_ids
+    return ids
+
+
+def _listed(principal: Principal, request: Request) -> Iterable[str]:
+    # A list of everything shows a job what is its user's.
+    return (request.prefix,) if request.prefix else (f"/{principal.user}",)
+
+
+def _endpoints(principal: Principal, request: Request) -> Iterable[str]:
+    """Where the names lie; a leaf lies in the given job, or else in the caller's own (without one nothing is found)."""
+    if request.name.startswith("/"):
+        return (request.name,)
+    namespace = request.namespace or principal.job_id
+    return (namespace,) if namespace else ()
+
+
+def _below(_: Principal, request: Request) -> Iterable[str]:
+    return (request.prefix,) if request.prefix else ()
+
+
+def _watched(principal: Principal, request: Request) -> Iterable[str]:
+    return (*_below(principal, request), *_endpoints(principal, request))
+
+
+def _user(principal: Principal, request: Request) -> Iterable[str]:
+    return (f"/{request.user or principal.user}",)
+
+
+_OWN: Final = {"user": Scope.OWN_USER, "job": Scope.OWN_USER}
+
+RULES: Final[dict[str, Rule]] = {
+    "JobService/SubmitJob": Rule("submit jobs", user=Scope.OWN_USER, job=Scope.BELOW, about=_submitted),
+    "JobService/GetJob": Rule("read jobs", **_OWN, about=_field("job_id")),
+    "JobService/WaitJobs": Rule("read jobs", **_OWN, about=_waited_for),
+    # What is unpickled there runs with the caller's rights: nobody gets that of another user.
+    "JobService/GetException": Rule("read exceptions", admin=Scope.OWN_USER, **_OWN, about=_field("job_id")),
+    "JobService/ListJobs": Rule("list jobs", user=Scope.ANY, job=Scope.OWN_USER, about=_listed),
+    "JobService/ListTasks": Rule("read jobs", **_OWN, about=_field("job_id")),
+    "JobService/GetTask": Rule("read jobs", **_OWN, about=_field("task_id")),
+    "JobService/StopJob": Rule("stop jobs", user=Scope.OWN_USER, job=Scope.OWN_TREE, about=_field("job_id")),
+    "JobService/FetchLogs": Rule("read logs", **_OWN, about=_field("id")),
+    # Each call in a session is subject to the rule of its own RPC, a watch to that of WaitJobs.
+    "ClientService/Session": Rule("make many calls in a stream", user=Scope.ANY, job=Scope.ANY),
+    "BlobService/FindMissingBlobs": Rule("send files", user=Scope.ANY, job=Scope.ANY),
+    "BlobService/UploadBlobs": Rule("send files", user=Scope.ANY, job=Scope.ANY),
+    "BlobService/FetchBlobs": Rule("fetch files", worker=Scope.ANY),
+    "ClusterService/Status": Rule("see the cluster", user=Scope.ANY),
+    "ClusterService/Query": Rule("query the database", user=Scope.ANY),
+    "ClusterService/Shutdown": Rule("stop the cluster"),
+    "ClusterService/CordonWorker": Rule("cordon workers"),
+    "ClusterService/RemoveWorker": Rule("remove workers"),
+    "ClusterService/UncordonWorker": Rule("uncordon workers"),
+    "ClusterService/SetBudget": Rule("set budgets"),
+    "ClusterService/ListBudgets": Rule("see budgets", user=Scope.OWN_USER, about=_user),
+    "ClusterService/Checkpoint": Rule("take checkpoints"),
+    "ClusterService/CreateToken": Rule("make tokens"),
+    "EndpointService/Register": Rule(
+        "register endpoints", admin=Scope.NOTHING, job=Scope.ITSELF, about=_field("attempt_id")
+    ),
+    "EndpointService/Unregister": Rule(
+        "unregister endpoints", admin=Scope.NOTHING, job=Scope.ITSELF, about=_field("attempt_id")
+    ),
+    "EndpointService/Resolve": Rule("find endpoints", **_OWN, about=_endpoints),
+    "EndpointService/List": Rule("find endpoints", **_OWN, about=_below),
+    "EndpointService/Watch": Rule("find endpoints", **_OWN, about=_watched),
+    "EndpointService/ActorKey": Rule("call actors", **_OWN, about=_user),
+    "WorkerService/Session": Rule("open sessions", admin=Scope.NOTHING, worker=Scope.ITSELF),
+}
+"""By service and method, without the package's name."""
+
+_NO_RULE: Final = Rule("do this", admin=Scope.NOTHING)
+
+
+def rule_of(method: str) -> Rule:
+    """The rule of an RPC ("/iris.v1.Service/Method", or without the package); one that refuses all when it has none."""
+    return RULES.get(method.rpartition(".")[2], _NO_RULE)
+
+
+def check_caller(principal: Principal, rule: Rule) -> None:
+    """Raise Denied unless this kind of caller may call an RPC at all."""
+    if rule.scope(principal.kind) is Scope.NOTHING:
+        raise Denied(f"{principal} may not {rule.action}: {_who(rule)}")
+
+
+def authorize_all(principal: Principal, rule: Rule, request: Request) -> None:
+    """`authorize` for all that a request is about."""
+    if rule.about is not None:
+        for entity in rule.about(principal, request):
+            authorize(principal, rule, entity)
+
+
+def authorize(principal: Principal, rule: Rule, entity: str) -> None:
+    """Raise Denied, saying who may, unless the caller may use an RPC on an entity ("/user", a job, an attempt, ...).
+
+    Raises:
+        Denied: It may not. InvalidRequest: The id names nobody, so nothing can be said about it.
+    """
+    check_caller(principal, rule)
+    scope = rule.scope(principal.kind)
+    if scope is Scope.ANY:
+        return
+    if scope is Scope.ITSELF:
+        itself = principal.attempt_id if principal.kind is PrincipalKind.JOB else principal.name
+        if entity != itself and not _speaks_for(principal, entity):
+            raise Denied(f"{principal} may not {rule.action} as {entity!r}: each may only speak for itself")
+        return
+    owner = owner_of(entity)
+    if _within(principal, scope, entity):
+        return
+    if scope is Scope.BELOW:
+        raise Denied(f"{principal} may submit only jobs below itself ({principal.name}/...), not {entity}")
+    others = f"user {owner} and admins" if owner else "admins"
+    if scope is Scope.OWN_TREE and owner == principal.user:
+        others = f"jobs of {root_of(entity)}, {others}"
+    raise Denied(f"{principal} may not {rule.action} of {entity}: only {others} may")
+
+
+def may_read(principal: Principal, entity: str) -> bool:
+    """Whether what a job runs, says and fails of may be shown, rather than only that it is there."""
+    return _within(principal, RULES["JobService/GetJob"].scope(principal.kind), entity)
+
+
+def as_attempt(principal: Principal, attempt_id: str) -> Principal:
+    """A job, as the attempt that a call with the job's own token names (empty: none). Raises Denied when not its."""
+    if not attempt_id:
+        return principal
+    if not _speaks_for(principal, attempt_id):
+        raise Denied(f"{principal} may not call as attempt {attempt_id!r}: that is none of its own")
+    return Principal(principal.kind, principal.name, AttemptId(attempt_id))
+
+
+def check_live(principal: Principal, view: ClusterView) -> None:
+    """Raise Denied when the token is that of a job or attempt which has ended: its process may still run."""
+    if principal.kind is not PrincipalKind.JOB:
+        return
+    job = view.jobs.get(JobId(principal.name))
+    if job is None or job.state.is_terminal:
+        how = "is not known" if job is None else f"has ended ({job.state.word})"
+        raise Denied(f"{principal} {how}, so its token is no longer good for anything")
+    if principal.attempt_id:
+        task, number = view.find_attempt(principal.attempt_id)
+        if task is None or task.attempt != number or not task.state.is_live:
+            raise Denied(f"attempt {principal.attempt_id} is over, so its token is no longer good for anything")
+
+
+def owner_of(entity: str) -> str:
+    """The user in an id ("/ann/job/0": ann). Raises InvalidRequest for an id that names none."""
+    head, _, rest = entity.partition("/")
+    user = rest.partition("/")[0]
+    if head or not user:
+        raise InvalidRequest(f"{entity!r} is not a job id or task id; the form is /user/name[/child...][/index]")
+    return user
+
+
+def root_of(entity: str) -> str:
+    """The job at the top of the tree in which an entity lies ("/ann/job/child/0": "/ann/job")."""
+    return "/".join(entity.split("/", 3)[:3])
+
+
+def _within(principal: Principal, scope: Scope, entity: str) -> bool:
+    if scope is Scope.ANY:
+        return True
+    if scope is Scope.OWN_USER:
+        return owner_of(entity) == principal.user
+    if scope is Scope.OWN_TREE:
+        return root_of(entity) == root_of(principal.name)
+    return scope is Scope.BELOW and entity.startswith(f"{principal.name}/")
+
+
+def _speaks_for(principal: Principal, attempt_id: str) -> bool:
+    """Whether a job's own token, which names no attempt, is of the attempt's job."""
+    if principal.kind is not PrincipalKind.JOB or principal.attempt_id:
+        return False
+    return attempt_id.rpartition(":")[0].rpartition("/")[0] == principal.name
+
+
+def _who(rule: Rule) -> str:
+    kinds = [kind for kind in PrincipalKind if rule.scope(kind) is not Scope.NOTHING]
+    if kinds == [PrincipalKind.ADMIN]:
+        return f"only {ADMIN_WORDS} may"
+    *most, last = [f"{kind.word}s" for kind in kinds] or ["nobody"]
+    return f"only {', '.join(most)}{' and ' if most else ''}{last} may"

@@ -1,0 +1,244 @@
+"""The one server interceptor: who calls, may they, and which status an error of the family becomes.
+
+A caller is known by the metadata of its call, and judged before its message is read: what is refused is refused
+by a handler that reads nothing, so that at most what the connection's flow control lets through has arrived.
+"""
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from contextvars import ContextVar
+from typing import Any, Final, NoReturn
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from iris.controller.access.authority import Rule, as_attempt, authorize_all, check_caller, rule_of
+from iris.rpc.auth import Principal, PrincipalKind, Unauthenticated, verify_token
+from iris.rpc.protocol import ATTEMPT_ID_KEY, AUTHORIZATION_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY
+from iris.rpc.status_map import to_status
+from rigging.errors import Conflict, InvalidRequest, MarinError
+
+logger = logging.getLogger(__name__)
+
+_PRINCIPAL: Final[ContextVar[Principal]] = ContextVar("iris_principal")
+_MAX_KNOWN_TOKENS: Final = 4096
+_BETWEEN_COMPLAINTS_S: Final = 60.0
+_LASTING: Final = ("/iris.v1.WorkerService/", "/iris.v1.ClientService/")
+"""Streams that are open as long as their callers live: that one is open does not mean that anything is wanted."""
+
+# Messages and contexts are grpc's, which are untyped here.
+Context = Any
+Handler = Any
+Decoder = Callable[[bytes], Any]
+Behaviour = Callable[..., AsyncGenerator[Any, None]]
+Metadata = Sequence[tuple[str, str]]
+
+
+def current_principal() -> Principal:
+    """The verified caller of the RPC being served; only inside a servicer's method."""
+    return _PRINCIPAL.get()
+
+
+class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]
+    """Verifies the bearer token of every call, applies the rule of its method, maps errors.
+
+    Args:
+        secret: The cluster's secret, which all its tokens are made with.
+        on_client_call: Told True when a user's or job's call begins and False when it is over.
+        check_live: Raises Denied for a job's token that has ended with the job or attempt (`authority.check_live`);
+            asked at each call, and for each message that a stream answers.
+    """
+
+    def __init__(
+        self,
+        secret: bytes,
+        on_client_call: Callable[[bool], None],
+        check_live: Callable[[Principal], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._secret = secret
+        self._on_client_call = on_client_call
+        self._check_live = check_live
+        self._handlers: dict[str, tuple[Rule, Handler]] = {}
+        self._known: dict[str, Principal] = {}
+        self._complaints = _Complaints(clock)
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Handler]], handler_call_details: Any
+    ) -> Handler:
+        method: str = handler_call_details.method
+        try:
+            principal = self._authenticate(handler_call_details.invocation_metadata)
+            known = self._handlers.get(method)
+            if known is None:
+                inner = await continuation(handler_call_details)
+                if inner is None:
+                    return None  # grpc answers UNIMPLEMENTED
+                rule = rule_of(method)
+                known = self._handlers[method] = (rule, self._wrap(inner, method, rule))
+            rule, handler = known
+            check_caller(principal, rule)
+            self._check_live(principal)
+        except MarinError as error:
+            return _refusal(error)
+        _PRINCIPAL.set(principal)  # the call is served in this task
+        return handler
+
+    def admit_stream(
+        self, method: str, metadata: Metadata, behaviour: Behaviour, parse: Decoder
+    ) -> tuple[Decoder, Callable[..., Awaitable[None]]]:
+        """How a stream that did not come by gRPC is decoded and served, in the task that calls this.
+
+        Raises MarinError when its caller may not.
+        """
+        principal = self._authenticate(metadata)
+        rule = rule_of(method)
+        check_caller(principal, rule)
+        self._check_live(principal)
+        _PRINCIPAL.set(principal)
+        return self._decoder(method, parse), self._streamed(behaviour, method, rule, None)
+
+    def _authenticate(self, metadata: Any) -> Principal:
+        pairs = dict(metadata or ())
+        principal = self._principal(pairs.get(AUTHORIZATION_KEY, ""))
+        if principal.kind is PrincipalKind.JOB and not principal.attempt_id:
+            principal = as_attempt(principal, pairs.get(ATTEMPT_ID_KEY, ""))
+        spoken = pairs.get(PROTOCOL_VERSION_KEY, "")
+        if spoken and spoken != str(PROTOCOL_VERSION):
+            raise Conflict(
+                f"the caller speaks protocol version {spoken}, this controller {PROTOCOL_VERSION}: "
+                "use the same release of iris on both sides"
+            )
+        return principal
+
+    def _principal(self, authorization: str) -> Principal:
+        known = self._known.get(authorization)
+        if known is not None:
+            return known
+        if not authorization:
+            raise Unauthenticated("no token: send metadata 'authorization: Bearer <token>'")
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise Unauthenticated("the authorization metadata must read 'Bearer <token>'")
+        principal = verify_token(self._secret, token)
+        if len(self._known) >= _MAX_KNOWN_TOKENS:
+            self._known.clear()
+        self._known[authorization] = principal
+        return principal
+
+    def _wrap(self, inner: Handler, method: str, rule: Rule) -> Handler:
+        decode = self._decoder(method, inner.request_deserializer)
+        answers = {"response_serializer": inner.response_serializer}
+        # A stream's messages are decoded as its servicer takes them, so that its errors go through `serve`.
+        if inner.request_streaming and inner.response_streaming:
+            serve = self._streamed(inner.stream_stream, method, rule, None)
+            return grpc.stream_stream_rpc_method_handler(serve, request_deserializer=decode, **answers)
+        if inner.request_streaming:
+            serve = self._single(inner.stream_unary, method, rule, None)
+            return grpc.stream_unary_rpc_method_handler(serve, request_deserializer=decode, **answers)
+        if inner.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                self._streamed(inner.unary_stream, method, rule, decode), **answers
+            )
+        return grpc.unary_unary_rpc_method_handler(self._single(inner.unary_unary, method, rule, decode), **answers)
+
+    def _decoder(self, method: str, parse: Decoder) -> Decoder:
+        def decode(data: bytes) -> Any:
+            try:
+                return parse(data)
+            except DecodeError:
+                self._complaints.complain(f"{current_principal()} sent a message of {method} that cannot be decoded")
+                text = f"a message of {method} cannot be decoded: use the same release of iris on both sides"
+                raise InvalidRequest(text) from None
+
+        return decode
+
+    def _single(
+        self, behaviour: Callable[..., Awaitable[Any]], method: str, rule: Rule, decode: Decoder | None
+    ) -> Callable[..., Awaitable[Any]]:
+        watched = not method.startswith("/iris.v1.WorkerService/")
+
+        async def serve(request: Any, context: Context) -> Any:
+            try:
+                if decode is not None:
+                    request = decode(request)
+                    authorize_all(current_principal(), rule, request)
+                if watched:
+                    self._on_client_call(True)
+                try:
+                    return await behaviour(request, context)
+                finally:
+                    if watched:
+                        self._on_client_call(False)
+            except MarinError as error:
+                await _abort(context, error)
+
+        return serve
+
+    def _streamed(
+        self,
+        behaviour: Behaviour,
+        method: str,
+        rule: Rule,
+        decode: Decoder | None,
+    ) -> Callable[..., Awaitable[None]]:
+        watched = not method.startswith(_LASTING)
+
+        async def serve(request: Any, context: Context) -> None:
+            try:
+                if decode is not None:
+                    request = decode(request)
+                    authorize_all(current_principal(), rule, request)
+                principal = current_principal()
+                may_end = principal.kind is PrincipalKind.JOB
+                if watched:
+                    self._on_client_call(True)
+                try:
+                    # Closed here and now when the caller goes away, not when the collector finds it.
+                    async with aclosing(behaviour(request, context)) as responses:
+                        async for response in responses:
+                            if may_end:
+                                self._check_live(principal)
+                            await context.write(response)
+                finally:
+                    if watched:
+                        self._on_client_call(False)
+            except MarinError as error:
+                await _abort(context, error)
+
+        return serve
+
+
+class _Complaints:
+    """Log lines that a caller can provoke at will, at most one a minute."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._next = 0.0
+        self._unsaid = 0
+
+    def complain(self, line: str) -> None:
+        now = self._clock()
+        if now < self._next:
+            self._unsaid += 1
+            return
+        logger.warning("%s%s", line, f" (and {self._unsaid} more such calls before)" if self._unsaid else "")
+        self._next, self._unsaid = now + _BETWEEN_COMPLAINTS_S, 0
+
+
+def _refusal(error: MarinError) -> Handler:
+    """A handler that refuses a call without reading any of it, whatever kind of call it is."""
+
+    async def refuse(_: Any, context: Context) -> None:
+        await _abort(context, error)
+
+    return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+async def _abort(context: Context, error: MarinError) -> NoReturn:
+    code, message = to_status(error)
+    await context.abort(code, message)
+    raise AssertionError("abort returns never")

@@ -1,0 +1,140 @@
+"""The rules for a submitted job, checked before anything changes; refusals name field, value and what is allowed."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from iris.controller.storage.blobs import check_digest
+from iris.domain.constraints import validate_constraint
+from iris.domain.entities import MAX_FENCE_AFTER_MS, CommandEntrypoint, JobSpec
+from iris.domain.resources import validate_resources
+from iris.domain.runtime import validate_runtime
+from iris.domain.scale_groups import ScaleGroup
+from iris.sched.feasible import WorkerCapacity, impossible_reason
+from rigging.errors import InvalidRequest
+
+MAX_REPLICAS: Final = 100_000
+MAX_TEXT_LENGTH: Final = 1024 * 1024
+MAX_PORTS: Final = 100
+"""Of a task. A worker finds them one by one: 100,000 kept it from everything else for minutes, once an attempt."""
+MAX_CONSTRAINTS: Final = 100
+MAX_CONSTRAINT_VALUES: Final = 1_000
+"""Of all constraints of a job: each round holds all of them against every worker."""
+
+_ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_EXTRA: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_PORT: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+# The start of a PEP 508 requirement; uv judges the rest. An option ("--index-url ...") is none.
+_REQUIREMENT: Final = re.compile(
+    r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\s*(?:\[[A-Za-z0-9._,\s-]*\])?\s*(?:$|[<>=!~;(]|@\s*\S)"
+)
+
+
+def validate_spec(spec: JobSpec) -> None:
+    """Check a job by itself, without looking at the cluster. Raises InvalidRequest."""
+    job = f"job {spec.job_id}"
+    if not 1 <= spec.replicas <= MAX_REPLICAS:
+        raise InvalidRequest(f"{job}: replicas is {spec.replicas}; allowed are 1 to {MAX_REPLICAS}")
+    for name in (
+        *("max_retries_failure", "max_retries_preemption", "max_task_failures"),
+        *("timeout_ms", "scheduling_timeout_ms"),
+    ):
+        if getattr(spec, name) < 0:
+            raise InvalidRequest(f"{job}: {name} is {getattr(spec, name)}; it must be 0 or more")
+    if spec.reserve and spec.resources.accelerator is None:
+        raise InvalidRequest(f"{job}: reserve is set, but no accelerator is asked for; name one to hold")
+    _validate_fence(job, spec)
+    _validate_entrypoint(job, spec)
+    try:
+        validate_resources(spec.resources)
+        _validate_constraints(spec)
+        validate_runtime(spec.runtime)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{job}: {error}") from None
+    _validate_environment(job, spec)
+    _validate_ports(job, spec)
+
+
+def _validate_constraints(spec: JobSpec) -> None:
+    if len(spec.constraints) > MAX_CONSTRAINTS:
+        raise InvalidRequest(f"the job has {len(spec.constraints)} constraints; at most {MAX_CONSTRAINTS} are allowed")
+    values = sum(len(constraint.values) for constraint in spec.constraints)
+    if values > MAX_CONSTRAINT_VALUES:
+        raise InvalidRequest(f"the constraints have {values} values; at most {MAX_CONSTRAINT_VALUES} are allowed")
+    for constraint in spec.constraints:
+        validate_constraint(constraint)
+
+
+def _validate_ports(job: str, spec: JobSpec) -> None:
+    if len(spec.ports) > MAX_PORTS:
+        raise InvalidRequest(f"{job}: {len(spec.ports)} ports; a task may have at most {MAX_PORTS}")
+    for port in spec.ports:
+        if not _PORT.fullmatch(port):
+            raise InvalidRequest(f"{job}: port name {port!r}; allowed are a letter, then up to 63 of A-Z a-z 0-9 _ -")
+    if len(set(spec.ports)) != len(spec.ports):
+        raise InvalidRequest(f"{job}: port names {list(spec.ports)} are not distinct")
+
+
+def _validate_fence(job: str, spec: JobSpec) -> None:
+    if spec.fence_after_ms and not spec.exclusive:
+        raise InvalidRequest(f"{job}: fence_after_ms is {spec.fence_after_ms}, but the job is not exclusive")
+    if spec.exclusive and not 0 < spec.fence_after_ms <= MAX_FENCE_AFTER_MS:
+        raise InvalidRequest(
+            f"{job}: fence_after_ms is {spec.fence_after_ms}; it must be above 0 and at most {MAX_FENCE_AFTER_MS}"
+        )
+
+
+def validate_fence(spec: JobSpec, least_ms: int) -> None:
+    """Check that a fence leaves room for lost heartbeats. Raises InvalidRequest.
+
+    Args:
+        least_ms: Shorter than this, a hiccup of the network would end attempts.
+    """
+    if spec.exclusive and spec.fence_after_ms < least_ms:
+        raise InvalidRequest(
+            f"job {spec.job_id}: fence_after is {spec.fence_after_ms / 1000:g} s; it must be at least "
+            f"{least_ms / 1000:g} s here, as workers are heard only so often"
+        )
+
+
+def _validate_entrypoint(job: str, spec: JobSpec) -> None:
+    entrypoint = spec.entrypoint
+    if isinstance(entrypoint, CommandEntrypoint):
+        if not entrypoint.argv or not entrypoint.argv[0]:
+            raise InvalidRequest(f"{job}: the command is empty; it needs at least the program to run")
+        if any("\0" in word for word in entrypoint.argv):
+            raise InvalidRequest(f"{job}: the command has a NUL character, which no argument can hold")
+        if sum(len(word) for word in entrypoint.argv) > MAX_TEXT_LENGTH:
+            raise InvalidRequest(f"{job}: the command is longer than {MAX_TEXT_LENGTH} characters; put data into files")
+    else:
+        check_digest(entrypoint.payload_digest)
+    if spec.bundle_digest:
+        check_digest(spec.bundle_digest)
+    elif spec.runtime.working_dir:
+        raise InvalidRequest(f"{job}: working_dir is {spec.runtime.working_dir!r}, but the job has no workspace")
+
+
+def _validate_environment(job: str, spec: JobSpec) -> None:
+    for name, value in spec.env_vars.items():
+        if not _ENV_NAME.fullmatch(name):
+            raise InvalidRequest(f"{job}: environment variable {name!r}; a name has A-Z a-z 0-9 _, no digit first")
+        if "\0" in value:
+            raise InvalidRequest(f"{job}: the value of environment variable {name} has a NUL character")
+    size = sum(len(name) + len(value) for name, value in spec.env_vars.items())
+    if size > MAX_TEXT_LENGTH:
+        raise InvalidRequest(f"{job}: the environment variables have {size} characters; at most {MAX_TEXT_LENGTH}")
+    for extra in spec.extras:
+        if not _EXTRA.fullmatch(extra):
+            raise InvalidRequest(f"{job}: extra {extra!r}; allowed are letters, digits and . _ - between them")
+    for requirement in spec.pip_packages:
+        if not _REQUIREMENT.match(requirement.strip()):
+            raise InvalidRequest(
+                f"{job}: pip package {requirement!r} is not a requirement; write e.g. 'numpy', 'numpy>=2' or 'x @ URL'"
+            )
+
+
+def validate_place(spec: JobSpec, workers: Sequence[WorkerCapacity], scale_groups: tuple[ScaleGroup, ...] = ()) -> None:
+    """Check that some worker or scale group could ever run a job. Raises InvalidRequest."""
+    reason = impossible_reason(spec, workers, scale_groups)
+    if reason is not None:
+        raise InvalidRequest(f"job {spec.job_id} can never run: {reason}")

@@ -1,0 +1,140 @@
+"""Who watches which endpoints."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from iris.core.state.view import ClusterView
+from iris.domain.effects import Effect, EndpointChanged, JobChanged, JobEnded, JobForgotten
+from iris.domain.endpoints import Endpoint, full_names, name_of, namespace_of, validate_full_name
+from iris.domain.ids import EndpointId, JobId
+from rigging.errors import InvalidRequest, Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointQuery:
+    """Which endpoints: those under a name as it is seen from a namespace, or those below a prefix."""
+
+    names: tuple[str, ...] = ()
+    prefix: str = ""
+
+    @classmethod
+    def named(cls, namespace: JobId, name: str) -> "EndpointQuery":
+        """Raises InvalidRequest for what is no name, or a leaf without a job to begin at."""
+        if not name.startswith("/") and not namespace:
+            raise InvalidRequest(f"endpoint name {name!r}: outside of a job give the full name, /user/job/{name}")
+        return cls(names=full_names(namespace, name))
+
+    @classmethod
+    def below(cls, prefix: str) -> "EndpointQuery":
+        """Raises InvalidRequest for a prefix that lies in no job."""
+        validate_full_name(prefix if not prefix.endswith("/") else f"{prefix}x")
+        return cls(prefix=prefix)
+
+    @property
+    def namespace(self) -> JobId:
+        """The job whose end means that nothing more will answer."""
+        return namespace_of(self.names[0] if self.names else self.prefix)
+
+    def matches(self, name: str) -> bool:
+        return name in self.names or bool(self.prefix and name.startswith(self.prefix))
+
+    def find(self, view: ClusterView) -> list[Endpoint]:
+        """What answers now; of several names the first under which anything does."""
+        if self.prefix:
+            return view.endpoints.below(self.prefix)
+        for name in self.names:
+            if found := view.endpoints.named(name):
+                return found
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointsUpdate:
+    """What changed since the update before; the first one is the whole.
+
+    Args:
+        ended: The job of the query's namespace has ended or never was; the reason says so for people.
+    """
+
+    added: tuple[Endpoint, ...]
+    removed: tuple[Endpoint, ...]
+    ended: bool
+    ended_reason: str
+
+
+class EndpointWatchers:
+    """Tells watchers of endpoints as soon as a change is committed."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._watches: dict[EndpointQuery, set[asyncio.Event]] = {}
+        self._closed = False
+
+    async def watch(
+        self, query: EndpointQuery, settled: Callable[[], Awaitable[None]]
+    ) -> AsyncGenerator[EndpointsUpdate, None]:
+        """All that matches, then every change, merged while the reader is slow. Raises Unavailable at the end.
+
+        Args:
+            settled: Awaited before the view is read: see `Engine.settled`.
+        """
+        changed = asyncio.Event()
+        changed.set()
+        self._watches.setdefault(query, set()).add(changed)
+        known: dict[EndpointId, Endpoint] = {}
+        ended: bool | None = None  # nothing was told yet
+        try:
+            while True:
+                await changed.wait()
+                changed.clear()
+                await settled()
+                if self._closed:
+                    raise Unavailable("the controller is shutting down")
+                found = {endpoint.endpoint_id: endpoint for endpoint in query.find(self._view)}
+                added = tuple(endpoint for name, endpoint in found.items() if known.get(name) != endpoint)
+                removed = tuple(endpoint for name, endpoint in known.items() if name not in found)
+                reason = self._why_ended(query.namespace)
+                if added or removed or bool(reason) != ended:
+                    yield EndpointsUpdate(added, removed, bool(reason), reason)
+                known, ended = found, bool(reason)
+        finally:
+            self._leave(query, changed)
+
+    def on_effects(self, effects: Sequence[Effect]) -> None:
+        if not self._watches:
+            return
+        names: set[str] = set()
+        jobs: set[JobId] = set()
+        for effect in effects:
+            if isinstance(effect, EndpointChanged):
+                names.add(name_of(effect.endpoint_id))
+            elif isinstance(effect, JobEnded | JobChanged | JobForgotten):
+                jobs.add(effect.job_id)
+        if not names and not jobs:
+            return
+        for query, watches in self._watches.items():
+            if query.namespace in jobs or any(query.matches(name) for name in names):
+                for changed in watches:
+                    changed.set()
+
+    def close(self) -> None:
+        """End every watch with Unavailable."""
+        self._closed = True
+        for watches in self._watches.values():
+            for changed in watches:
+                changed.set()
+
+    def _why_ended(self, namespace: JobId) -> str:
+        job = self._view.jobs.get(namespace)
+        if job is None:
+            return f"job {namespace} does not exist"
+        if not job.state.is_terminal:
+            return ""
+        return f"job {namespace} {job.state.word}" + (f": {job.error}" if job.error else "")
+
+    def _leave(self, query: EndpointQuery, changed: asyncio.Event) -> None:
+        watches = self._watches[query]
+        watches.discard(changed)
+        if not watches:
+            del self._watches[query]

@@ -1,0 +1,231 @@
+"""The sessions of clients as the controller sees them: what each is to be told, and who watches which jobs."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from iris.core.state.view import ClusterView
+from iris.domain.effects import Effect, JobSettled
+from iris.domain.ids import JobId
+from iris.domain.states import JobState
+from rigging.errors import MarinError
+
+MAX_CALLS: Final = 2000
+"""Calls of one session that may be under way; beyond them its messages are left unread."""
+_MAX_TOLD: Final = 500
+"""Ends told in one message."""
+_TELL_WITHIN_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A job is stored; `adopted`: it was there already."""
+
+    job_id: JobId
+    adopted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """These jobs were ended by the call; or the job had ended `already`."""
+
+    job_ids: tuple[JobId, ...]
+    already: JobState | None
+
+
+Answer = Submitted | Stopped | MarinError
+
+
+@dataclass(slots=True)
+class News:
+    """What is to be sent to one client, in this order.
+
+    Args:
+        ended: Jobs that were watched and have settled.
+    """
+
+    answers: list[tuple[int, Answer]] = field(default_factory=list)
+    ended: list[JobId] = field(default_factory=list)
+    refused: list[tuple[JobId, MarinError]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.answers or self.ended or self.refused)
+
+
+class ClientSession:
+    """One open stream of one client. Its size is bounded by its calls under way and the jobs it watches.
+
+    Ends that nobody waits for go with the next answer, or after a moment: a message of their own would cost both sides
+    more than all else about them.
+    """
+
+    def __init__(self) -> None:
+        self.watched: set[JobId] = set()
+        self._waiting = False
+        self._loop = asyncio.get_running_loop()
+        self._later: asyncio.TimerHandle | None = None
+        self._answers: list[tuple[int, Answer]] = []
+        self._ended: dict[JobId, None] = {}
+        self._refused: dict[JobId, MarinError] = {}
+        self._calls = 0
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._closed = False
+
+    @property
+    def waiting(self) -> bool:
+        """Whether somebody there waits for an end now."""
+        return self._waiting
+
+    @waiting.setter
+    def waiting(self, waiting: bool) -> None:
+        self._waiting = waiting
+        if waiting and self._ended:
+            self._wake.set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether none of its calls is under way. That somebody waits for live jobs is known by these."""
+        return not self._calls
+
+    async def has_room(self) -> None:
+        """Return once another call may begin."""
+        await self._room.wait()
+
+    def begin(self, calls: int) -> None:
+        """So many calls are under way from now on."""
+        self._calls += calls
+        if self._calls >= MAX_CALLS:
+            self._room.clear()
+
+    def answer(self, answers: Sequence[tuple[int, Answer]]) -> None:
+        """These calls are done."""
+        self._answers += answers
+        self._calls -= len(answers)
+        if self._calls < MAX_CALLS:
+            self._room.set()
+        self._wake.set()
+
+    def ended(self, job_id: JobId) -> None:
+        """A watched job has settled."""
+        self._ended[job_id] = None
+        if self._waiting:
+            self._wake.set()
+        elif self._later is None:
+            self._later = self._loop.call_later(_TELL_WITHIN_S, self._wake.set)
+
+    def refuse(self, job_id: JobId, error: MarinError) -> None:
+        """A job cannot be watched."""
+        self._refused[job_id] = error
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the session once what is known is told."""
+        self._closed = True
+        self._wake.set()
+
+    async def take(self) -> News | None:
+        """What there is to tell, as soon as there is something; None: the session is over."""
+        while True:
+            await self._wake.wait()
+            news = self._take()
+            if news or self._closed:
+                return news or None
+
+    def _take(self) -> News:
+        if not self._closed:
+            self._wake.clear()
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        told = list(islice(self._ended, _MAX_TOLD))
+        news = News(self._answers, told, list(self._refused.items()))
+        self._answers, self._refused = [], {}
+        if len(told) == len(self._ended):
+            self._ended = {}
+        else:
+            for job_id in told:
+                del self._ended[job_id]
+            self._wake.set()
+        return news
+
+
+class ClientSessions:
+    """All sessions of clients. Each job's end goes to those who watch it, and to nobody else.
+
+    Args:
+        on_use: Called when a client says anything.
+    """
+
+    def __init__(self, view: ClusterView, on_use: Callable[[], None] = lambda: None) -> None:
+        self._view = view
+        self.on_use = on_use
+        self._open: dict[ClientSession, None] = {}
+        self._watchers: dict[JobId, dict[ClientSession, None]] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call of a client is under way."""
+        return all(session.is_idle for session in self._open)
+
+    def open(self) -> ClientSession:
+        """Begin a session."""
+        session = ClientSession()
+        self._open[session] = None
+        if self._closed:
+            session.close()
+        return session
+
+    def end(self, session: ClientSession) -> None:
+        """The stream is over: nothing is kept of it."""
+        self._open.pop(session, None)
+        session.close()
+        for job_id in session.watched:
+            watchers = self._watchers.get(job_id)
+            if watchers is not None:
+                watchers.pop(session, None)
+                if not watchers:
+                    del self._watchers[job_id]
+        session.watched.clear()
+
+    def watch(self, session: ClientSession, job_id: JobId) -> None:
+        """Tell the session the end of a job; at once when it has settled. All that the view shows must be committed.
+
+        Raises NotFound.
+        """
+        self._view.job(job_id)
+        if self._view.is_settled(job_id):
+            session.ended(job_id)
+        else:
+            self.watch_live(session, job_id)
+
+    def watch_live(self, session: ClientSession, job_id: JobId) -> None:
+        """As `watch`, for a job that has not settled in what is committed."""
+        session.watched.add(job_id)
+        self._watchers.setdefault(job_id, {})[session] = None
+
+    def is_watched(self, job_id: JobId) -> bool:
+        """Whether somebody waits now, and this job's end may be what for."""
+        return any(session.waiting for session in self._watchers.get(job_id, ()))
+
+    def on_effects(self, effects: Sequence[Effect]) -> None:
+        if not self._watchers:
+            return
+        for effect in effects:
+            if isinstance(effect, JobSettled):
+                for session in self._watchers.pop(effect.job_id, ()):
+                    session.watched.discard(effect.job_id)
+                    session.ended(effect.job_id)
+
+    def close(self) -> None:
+        """End all sessions, and each that begins, once what is known is told."""
+        self._closed = True
+        for session in self._open:
+            session.close()

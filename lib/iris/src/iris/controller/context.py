@@ -1,0 +1,202 @@
+"""The running controller's parts, as the services use them, and the decisions that need several of them."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from iris.controller.admission.admission import Admission
+from iris.controller.admission.uploads import UploadChecks
+from iris.controller.clients.endpoint_watchers import EndpointWatchers
+from iris.controller.clients.sessions import Answer, ClientSessions, Stopped, Submitted
+from iris.controller.clients.waiters import JobWaiters
+from iris.controller.config.controller_config import ControllerConfig, Durability
+from iris.controller.engine.engine import Engine, Turn
+from iris.controller.logs.hub import LogHub
+from iris.controller.storage.blobs import BlobStore
+from iris.controller.storage.disk_space import DiskSpace
+from iris.controller.workers.sessions import Sessions
+from iris.core.rules.job_rules import check_band, check_parent
+from iris.core.state.view import ClusterView
+from iris.domain.constraints import FENCE_ATTRIBUTE, Constraint, ConstraintOp
+from iris.domain.entities import JobSpec
+from iris.domain.events import JobSubmitted, StopRequested, WorkerCordoned, WorkerGone, WorkerUncordoned
+from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.states import ExistingJobPolicy
+from iris.rpc.convert import SpecReader
+from iris.store.replicate.replicator import Replicator
+from rigging.errors import AlreadyExists, Conflict, InvalidRequest
+
+# A worker that went less than an hour ago may come back: what only it could run is accepted, and waits for it.
+_AWAY_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """Why the controller ends, and whether the workers end with it."""
+
+    reason: str
+    workers_exit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """What `iris.controller.app` put together.
+
+    Args:
+        replicator: Keeps the state off the machine, if anything does.
+        request_exit: Ends the controller soon after the present call.
+        space: Refuses new jobs while the disk is nearly full; None: nothing is refused.
+        worker_trouble: Why the worker that belongs to this controller does not start; "" while all is well.
+    """
+
+    config: ControllerConfig
+    secret: bytes
+    engine: Engine
+    blobs: BlobStore
+    admission: Admission
+    specs: SpecReader
+    uploads: UploadChecks
+    hub: LogHub
+    sessions: Sessions
+    waiters: JobWaiters
+    clients: ClientSessions
+    endpoints: EndpointWatchers
+    replicator: Replicator | None
+    started_at_ms: int
+    clock_ms: Callable[[], int]
+    request_exit: Callable[[Exit], None]
+    space: DiskSpace | None = None
+    worker_trouble: Callable[[], str] = str
+
+    @property
+    def view(self) -> ClusterView:
+        return self.engine.view
+
+    def pending_reason(self, job_id: JobId) -> str:
+        """Why the first pending task of a job is not placed; "" when none is pending."""
+        reason = self.engine.reasons.get(job_id, "")
+        trouble = self.worker_trouble() if reason else ""
+        return f"{reason}; a worker does not start: {trouble}" if trouble else reason
+
+    async def begin_submit(
+        self, spec: JobSpec, idempotency_key: str, existing: ExistingJobPolicy
+    ) -> "asyncio.Future[Answer]":
+        """Check a job and have it decided in the next batch: the result is a `Submitted`, once it is committed.
+
+        Raises, at once or in the future:
+            BudgetExceeded: The controller's disk is nearly full.
+            InvalidRequest: It can never run as asked. NotFound, Conflict: Its parent is unknown or has ended, or the
+                key was used for another job. AlreadyExists: A live job has the name, and the policy is to fail.
+        """
+        if self.space is not None:
+            self.space.check("new jobs")
+        self.admission.check(spec)
+        if not self.uploads.is_known(spec):
+            await self.uploads.check(spec)
+        return self.engine.begin(lambda turn: self._admit(turn, spec, idempotency_key, existing))
+
+    async def confirm(self) -> None:
+        """Return once all that is committed is as durable as the cluster promises before it answers."""
+        if self.replicator is not None and self.config.durability is Durability.REMOTE:
+            await self.replicator.wait()
+
+    def begin_stop(self, job_id: JobId, reason: str, keep_children: bool = False) -> "asyncio.Future[Answer]":
+        """Have a job ended in the next batch, and (unless told not to) those below it; the result is a `Stopped`.
+
+        The future raises NotFound.
+        """
+        return self.engine.begin(lambda turn: _stop(turn, job_id, reason, keep_children))
+
+    async def stop_job(self, job_id: JobId, reason: str, keep_children: bool) -> Stopped:
+        """End a job and (unless told not to) those below it. Raises NotFound."""
+        return await self.engine.decide(lambda turn: _stop(turn, job_id, reason, keep_children))
+
+    async def cordon(self, worker_id: WorkerId, reason: str, drain: bool) -> list[AttemptId]:
+        """Assign nothing more to a worker; with `drain` send away what runs there, and return those attempts.
+
+        Raises NotFound, InvalidRequest without a reason.
+        """
+
+        def decide(turn: Turn) -> list[AttemptId]:
+            before = [booking.attempt_id for booking in turn.view.attempts_on(worker_id) if not booking.stopping]
+            turn.apply(WorkerCordoned(worker_id, reason, drain))
+            return before if drain else []
+
+        return await self.engine.decide(decide)
+
+    async def uncordon(self, worker_id: WorkerId) -> str:
+        """Use a worker again; return why it was not, empty when it was. Raises NotFound."""
+
+        def decide(turn: Turn) -> str:
+            worker = turn.view.workers.get(worker_id)
+            turn.apply(WorkerUncordoned(worker_id))
+            return worker.cordon_reason if worker is not None else ""
+
+        return await self.engine.decide(decide)
+
+    async def remove_worker(self, worker_id: WorkerId, reason: str) -> list[AttemptId]:
+        """Believe that a worker's host is gone, and forget it; return the attempts that were waited for.
+
+        Raises NotFound, InvalidRequest without a reason, Conflict while the worker is connected.
+        """
+
+        def decide(turn: Turn) -> list[AttemptId]:
+            if not reason:
+                raise InvalidRequest(f"worker {worker_id} cannot be removed without a reason")
+            waited = [booking.attempt_id for booking in turn.view.attempts_on(worker_id)]
+            turn.apply(WorkerGone(worker_id, f"worker {worker_id} was removed: {reason}"))
+            turn.forget_worker(worker_id)
+            return waited
+
+        return await self.engine.decide(decide)
+
+    def _admit(self, turn: Turn, spec: JobSpec, key: str, existing: ExistingJobPolicy) -> Answer:
+        view = turn.view
+        known = view.job_of_key.get(key) if key else None
+        if known is not None:
+            if known != spec.job_id:
+                raise Conflict(f"idempotency key {key!r} was used for {known}, not for {spec.job_id}")
+            return Submitted(known, adopted=True)
+        job = view.jobs.get(spec.job_id)
+        is_live = job is not None and not job.state.is_terminal
+        if job is not None and is_live and existing is ExistingJobPolicy.ADOPT:
+            return Submitted(job.job_id, adopted=True)
+        if job is not None and is_live and existing is ExistingJobPolicy.FAIL:
+            raise AlreadyExists(
+                f"job {spec.job_id} exists and is {job.state.word}: stop it, adopt it, replace it, or take another name"
+            )
+        # Everything that may refuse the new job comes before the end of the old one.
+        check_parent(view, spec)
+        check_band(view, spec)
+        offers = [
+            (worker.worker_id, worker.capacity, worker.attributes)
+            for worker in view.workers.values()
+            if self.sessions.present(worker.worker_id) or turn.now_ms - worker.last_seen_at_ms < _AWAY_MS
+        ]
+        self.admission.check_place(spec, offers)
+        if is_live:
+            turn.apply(StopRequested(spec.job_id, "replaced by a new submission"))
+        turn.apply(JobSubmitted(_on_fencing_hosts(spec), key))
+        return Submitted(spec.job_id, adopted=False)
+
+
+def _on_fencing_hosts(spec: JobSpec) -> JobSpec:
+    """An exclusive job only runs where its attempts are fenced: an older worker would not know that it is to."""
+    if not spec.exclusive:
+        return spec
+    return replace(spec, constraints=(*spec.constraints, Constraint(FENCE_ATTRIBUTE, ConstraintOp.EXISTS)))
+
+
+def _stop(turn: Turn, job_id: JobId, reason: str, keep_children: bool) -> Stopped:
+    job = turn.view.job(job_id)
+    if job.state.is_terminal:
+        return Stopped((), job.state)
+    ending, stopped = [job_id], []
+    while ending:
+        current = ending.pop()
+        stopped.append(current)
+        if not keep_children:
+            ending += reversed(turn.view.children.get(current, {}))
+    turn.apply(StopRequested(job_id, reason, keep_children))
+    return Stopped(tuple(stopped), None)

@@ -1,0 +1,398 @@
+"""The engine: events in, one transaction a batch, then effects. The only writer of the view and the store.
+
+Everything that arrives while a batch is at work forms the next batch. A turn runs without interruption: it reduces
+every event, schedules, commits once, and only then answers and acts, so what was acknowledged is on disk.
+
+A batch that nobody waits for and that starts and stops nothing is kept open for a moment, so that its commit is shared
+with what comes next: the ends of many short tasks then cost no wait for the disk each. Nobody sees it before: who
+reads the view calls `settled` first.
+
+When the disk refuses a commit, its batch is kept and tried again with growing pauses until it is written. Meanwhile
+what workers say waits, callers are refused with the reason, and whoever waits for that batch goes on waiting: nothing
+that was acknowledged is lost, nothing is acknowledged that is not written, and what runs goes on.
+
+A turn schedules unless very many jobs wait and the last round was only just: a round looks at each of them, so one for
+every event would leave no time for the events.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
+
+from iris.controller.engine.stall import Answer, Stall
+from iris.core.rules.reduce import reduce
+from iris.core.rules.timers import expired, next_deadline
+from iris.core.state.batch import Batch
+from iris.core.state.changes import Changes
+from iris.core.state.view import ClusterView
+from iris.domain.effects import (
+    Effect,
+    EndpointChanged,
+    JobChanged,
+    JobEnded,
+    JobForgotten,
+    JobSettled,
+    StartAttempt,
+    StopAttempt,
+)
+from iris.domain.errors import StorageUnavailable
+from iris.domain.events import Event
+from iris.domain.ids import JobId, WorkerId
+from iris.sched.plan import pause_ms, plan_round
+from rigging.errors import MarinError, Unavailable
+
+logger = logging.getLogger(__name__)
+
+_SHARE_COMMIT_S: Final = 0.01
+_LEAVING: Final = "the controller is shutting down"
+
+# Named, because a union written in the loop is made anew for each effect.
+_URGENT: Final = (StartAttempt, StopAttempt, EndpointChanged)
+_OF_JOBS: Final = (JobChanged, JobEnded, JobSettled)
+
+Listener = Callable[[Sequence[Effect]], None]
+Result = TypeVar("Result")
+
+# A limit that cannot be carried out must not spin the loop.
+_SHORTEST_TIMER_S: Final = 0.001
+
+
+class Committer(Protocol):
+    """What the engine needs of the store."""
+
+    def commit(self, changes: Changes) -> None: ...
+
+
+class Turn:
+    """One batch at work: applies events to the view and collects what is to be committed and done."""
+
+    def __init__(self, view: ClusterView, now_ms: int, batch: Batch) -> None:
+        self.view = view
+        self.now_ms = now_ms
+        self.batch = batch
+
+    def apply(self, event: Event) -> None:
+        """Reduce one event and make its changes true in the view. Raises MarinError when it is refused."""
+        outcome = reduce(self.view, event, self.now_ms)
+        self.view.apply(outcome.changes)
+        self.batch.add(outcome)
+
+    def forget_job(self, job_id: JobId) -> bool:
+        """Remove the history of a job, those below it first; False when it is in use, or changed in this batch."""
+        view, changes = self.view, self.batch.changes
+        busy = job_id in changes.jobs or job_id in view.children
+        if busy or job_id not in view.jobs or not view.is_settled(job_id):
+            return False
+        changes.lost.update(dict.fromkeys(view.lost_of(job_id)))
+        view.forget_job(job_id)
+        changes.forgotten_jobs.add(job_id)
+        self.batch.effects.append(JobForgotten(job_id))
+        return True
+
+    def forget_worker(self, worker_id: WorkerId) -> bool:
+        """Remove the record of a worker; False when it is connected, has attempts, or changed in this batch."""
+        view, changes = self.view, self.batch.changes
+        worker = view.workers.get(worker_id)
+        busy = worker is None or worker.connected or worker_id in changes.workers
+        if busy or any(view.attempts_on(worker_id)):
+            return False
+        changes.lost.update(dict.fromkeys(view.lost_on(worker_id)))
+        view.forget_worker(worker_id)
+        changes.forgotten_workers.add(worker_id)
+        return True
+
+
+Decision = Callable[[Turn], Result]
+_Item = tuple[Event | Decision[object], "asyncio.Future[object] | None"]
+
+
+class Engine:
+    """Serialises everything that happens to the cluster.
+
+    Args:
+        view: The truth as loaded from `store`.
+        clock_ms: Unix time in milliseconds.
+        on_fatal: Called when a commit failed for good; memory is then ahead of the disk, so the process must end.
+        make_room: Called when the disk refused a commit; says whether it is worth another try at once.
+    """
+
+    def __init__(
+        self,
+        view: ClusterView,
+        store: Committer,
+        clock_ms: Callable[[], int],
+        on_fatal: Callable[[Exception], None],
+        make_room: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.view = view
+        self.reasons: Mapping[JobId, str] = {}
+        self._store = store
+        self._clock_ms = clock_ms
+        self._on_fatal = on_fatal
+        self._make_room = make_room
+        self._stall: Stall | None = None
+        self._readers: list[asyncio.Future[None]] = []
+        self._loop = asyncio.get_running_loop()
+        self._queue: list[_Item] = []
+        self._scheduled = False
+        self._closed = False
+        self._listeners: list[Listener] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_round_ms = 0
+        self._open_batch = Batch()
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._flush_due = False
+        self._watchers: list[Callable[[JobId], bool]] = []
+
+    def watch(self, is_watched: Callable[[JobId], bool]) -> None:
+        """Commit at once what happens to a job for which `is_watched` says that somebody waits for it."""
+        self._watchers.append(is_watched)
+
+    @property
+    def stalled(self) -> str:
+        """Why nothing can be committed at present; empty when it can."""
+        return "" if self._stall is None else self._stall.reason(self._clock_ms())
+
+    async def settled(self) -> None:
+        """Return when all that the view shows is committed. To be awaited before the view is shown to anyone.
+
+        Raises Unavailable while nothing can be committed.
+        """
+        if self._stall is not None:
+            raise Unavailable(self.stalled)
+        while self._open_batch:
+            reader: asyncio.Future[None] = self._loop.create_future()
+            self._readers.append(reader)
+            self._flush()
+            await reader
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` with the effects of every batch, after its commit."""
+        self._listeners.append(listener)
+
+    def post(self, event: Event) -> None:
+        """Let `event` happen in the next batch; a refusal is logged."""
+        self._enqueue(event, None)
+
+    async def submit(self, event: Event) -> None:
+        """Let `event` happen; return once it is committed. Raises MarinError when it is refused."""
+        future: asyncio.Future[object] = self._loop.create_future()
+        self._enqueue(event, future)
+        await future
+
+    async def decide(self, decision: Decision[Result]) -> Result:
+        """Run `decision` inside the next batch, where it reads the view and applies events; return its result once
+        that batch is committed. Raises what it raises; what it had applied by then stands."""
+        return await self.begin(decision)
+
+    def begin(self, decision: Decision[Result]) -> "asyncio.Future[Result]":
+        """As `decide`: many decisions that are begun in a row share a batch."""
+        future: asyncio.Future[Result] = self._loop.create_future()
+        self._enqueue(decision, future)  # type: ignore[arg-type]  # a future of Result is used as one of object
+        return future
+
+    def kick(self) -> None:
+        """Run a batch even if nothing happened: schedule what is pending, arm the timer."""
+        if not self._scheduled and not self._closed:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def close(self) -> None:
+        """Take no more events; those not yet at work are refused."""
+        if self._stall is not None:
+            self._try_again()
+        elif self._open_batch and not self._closed:
+            self._commit(())
+        self._closed = True
+        if self._stall is not None:
+            logger.critical("the last batch could not be written: %s", self._stall.error)
+            self._stall.give_up()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._answer_readers(_LEAVING)
+        for _, future in self._queue:
+            if future is not None and not future.done():
+                future.set_exception(Unavailable(_LEAVING))
+
+    def _enqueue(self, work: Event | Decision[object], future: "asyncio.Future[object] | None") -> None:
+        if self._closed:
+            if future is not None:
+                future.set_exception(Unavailable(_LEAVING))
+            return
+        if self._stall is not None and future is not None:
+            future.set_exception(Unavailable(self.stalled))
+            return
+        self._queue.append((work, future))
+        self.kick()
+
+    def _run(self) -> None:
+        self._scheduled = False
+        if self._closed or self._stall is not None:
+            return
+        queue, self._queue = self._queue, []
+        turn = Turn(self.view, self._clock_ms(), self._open_batch)
+        known = len(turn.batch.effects)
+        answers = [answer for item in queue if (answer := _work_off(turn, *item)) is not None]
+        self._arm_timer(turn.now_ms, self._schedule(turn))
+        if turn.batch and not (answers or self._flush_due or self._is_urgent(turn.batch.effects[known:])):
+            if self._flush_timer is None:
+                self._flush_timer = self._loop.call_later(_SHARE_COMMIT_S, self._flush)
+            return
+        self._commit(answers)
+
+    def _flush(self) -> None:
+        self._flush_due = True
+        self.kick()
+
+    def _is_urgent(self, effects: Sequence[Effect]) -> bool:
+        jobs: dict[JobId, None] = {}  # an end has three effects
+        for effect in effects:
+            if isinstance(effect, _URGENT):
+                return True
+            if isinstance(effect, _OF_JOBS):
+                jobs[effect.job_id] = None
+        return any(is_watched(job_id) for job_id in jobs for is_watched in self._watchers)
+
+    def _commit(self, answers: Sequence[Answer]) -> None:
+        """Commit the open batch, carry out its effects and give the answers; keep it all when the disk refuses it."""
+        batch, self._open_batch = self._open_batch, Batch()
+        self._flush_due = False
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        try:
+            if not batch.changes.is_durable or self._write(batch):
+                self._finish(batch, answers)
+        except StorageUnavailable as error:
+            self._stall = Stall(batch, answers, error, self._clock_ms())
+            logger.error("cannot commit: %s; nothing is accepted until it can be written", error)
+            self._arm_retry(self._stall)
+            self._answer_readers(self.stalled)
+
+    def _answer_readers(self, refusal: str) -> None:
+        readers, self._readers = self._readers, []
+        for reader in readers:
+            if reader.done():
+                continue
+            if refusal:
+                reader.set_exception(Unavailable(refusal))
+            else:
+                reader.set_result(None)
+
+    def _write(self, batch: Batch) -> bool:
+        """Commit; False when that failed for good and the end is near. Raises StorageUnavailable."""
+        try:
+            try:
+                self._store.commit(batch.changes)
+            except StorageUnavailable:
+                if not self._make_room():
+                    raise
+                self._store.commit(batch.changes)
+        except StorageUnavailable:
+            raise
+        except Exception as error:  # whatever it was, memory is now ahead of the disk
+            self._closed = True
+            self._on_fatal(error)
+            return False
+        return True
+
+    def _finish(self, batch: Batch, answers: Sequence[Answer]) -> None:
+        if batch.effects:
+            for listener in self._listeners:
+                listener(batch.effects)
+            self._shelve(batch.effects)
+        self._answer_readers("")
+        for future, result in answers:
+            if not future.done():
+                future.set_result(result)
+
+    def _arm_retry(self, stall: Stall) -> None:
+        stall.timer = self._loop.call_later(stall.next_pause_s(), self._try_again)
+
+    def _try_again(self) -> None:
+        """Write the batch that the disk refused; on success everything goes on."""
+        stall = self._stall
+        if stall is None or self._closed:
+            return
+        try:
+            is_written = self._write(stall.batch)
+        except StorageUnavailable as error:
+            stall.error = error
+            self._arm_retry(stall)
+            return
+        self._stall = None
+        if is_written:
+            logger.warning("commits are written again, after %.1f s", (self._clock_ms() - stall.since_ms) / 1000)
+            self._finish(stall.batch, stall.answers)
+            self.kick()
+
+    def _shelve(self, effects: Sequence[Effect]) -> None:
+        # After the commit: only what the store has may leave the memory.
+        tasks = self.view.tasks
+        for effect in effects:
+            # The name may have been used again in the same batch.
+            if isinstance(effect, JobSettled) and self.view.is_settled(effect.job_id):
+                tasks.shelve(effect.job_id)
+        tasks.trim()
+
+    def _schedule(self, turn: Turn) -> int | None:
+        """Plan a round and carry it out; or put it off, and return when it is due (Unix ms)."""
+        if not (self.view.queue or self.view.ahead_on):
+            self.reasons = {}
+            return None
+        pause = pause_ms(self.view)
+        # A clock that was set back holds up nothing.
+        if 0 <= turn.now_ms - self._last_round_ms < pause:
+            return self._last_round_ms + pause
+        self._last_round_ms = turn.now_ms
+        try:
+            plan = plan_round(self.view, turn.now_ms)
+        except Exception as error:  # a mistake of ours must not take along the answers that this turn owes
+            self._report("the scheduling round failed", error)
+            return None
+        self.reasons = plan.reasons
+        for event in plan.events():
+            try:
+                turn.apply(event)
+            except Exception as error:  # refused or broken, it changed nothing: the others stand
+                self._report(f"{event}, decided by the scheduler, was refused", error)
+        return None
+
+    def _report(self, what: str, error: Exception) -> None:
+        self._loop.call_exception_handler({"message": f"scheduler: {what}", "exception": error})
+
+    def _arm_timer(self, now_ms: int, next_round_ms: int | None) -> None:
+        deadlines = [at_ms for at_ms in (next_deadline(self.view), next_round_ms) if at_ms is not None]
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if deadlines:
+            delay = max((min(deadlines) - now_ms) / 1000, _SHORTEST_TIMER_S)
+            self._timer = self._loop.call_later(delay, self._enqueue, _apply_expired, None)
+
+
+def _apply_expired(turn: Turn) -> None:
+    for event in expired(turn.view, turn.now_ms):
+        turn.apply(event)
+
+
+def _work_off(
+    turn: Turn, work: Event | Decision[object], future: "asyncio.Future[object] | None"
+) -> "tuple[asyncio.Future[object], object] | None":
+    result: object = None
+    try:
+        if callable(work):
+            result = work(turn)
+        else:
+            turn.apply(work)
+    except Exception as error:
+        # A reduction never changes the view by itself, so one refused or broken event leaves the others whole.
+        if future is not None and not future.done():
+            future.set_exception(error)
+            if not isinstance(error, MarinError):
+                logger.exception("cannot decide %s", work)
+        elif future is None:
+            logger.error("dropped %s", work, exc_info=error)
+        return None
+    return None if future is None else (future, result)

@@ -1,0 +1,54 @@
+"""A batch that the disk refused, and who waits for it."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from iris.core.state.batch import Batch
+from iris.domain.errors import StorageUnavailable
+from rigging.errors import Unavailable
+
+_FIRST_RETRY_S: Final = 0.1
+_LONGEST_RETRY_S: Final = 5.0
+
+Answer = tuple["asyncio.Future[object]", object]
+"""Who waits for a commit, and what is to be said once it is there."""
+
+
+@dataclass(slots=True)
+class Stall:
+    """Nothing can be committed since `since_ms` (Unix ms).
+
+    Args:
+        batch: What is in memory and not on disk.
+        error: Why the last try failed.
+    """
+
+    batch: Batch
+    answers: Sequence[Answer]
+    error: StorageUnavailable
+    since_ms: int
+    timer: asyncio.TimerHandle | None = None
+    _pause_s: float = _FIRST_RETRY_S
+
+    def next_pause_s(self) -> float:
+        """How long to wait before the next try; longer each time."""
+        pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, _LONGEST_RETRY_S)
+        return pause_s
+
+    def reason(self, now_ms: int) -> str:
+        """What callers are told meanwhile."""
+        waited_s = max(now_ms - self.since_ms, 0) / 1000
+        return (
+            f"the controller cannot write its database since {waited_s:.0f} s ({self.error}); what runs goes on, and "
+            "nothing else is accepted until it can"
+        )
+
+    def give_up(self) -> None:
+        """Tell everyone who waits that it was not stored."""
+        if self.timer is not None:
+            self.timer.cancel()
+        for future, _ in self.answers:
+            if not future.done():
+                future.set_exception(Unavailable(f"it could not be stored: {self.error}"))

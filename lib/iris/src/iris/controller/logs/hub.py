@@ -1,0 +1,151 @@
+"""Logs and the jobs they belong to: what is accepted from workers, and who wakes when there is more to read."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from iris.controller.logs.store import LogKey, LogStore
+from iris.core.state.view import ClusterView
+from iris.domain.effects import Effect, JobChanged, JobForgotten, JobSettled
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
+from iris.domain.states import JobState
+
+_EXCEPTION_BYTES: Final = 64 * 1024
+
+
+class Subscription:
+    """Collects the jobs of a scope that have something new, until they are taken."""
+
+    def __init__(self, job_id: JobId, include_children: bool) -> None:
+        self.job_id = job_id
+        self.include_children = include_children
+        self._dirty: set[JobId] = set()
+        self._wake = asyncio.Event()
+
+    def mark(self, job_id: JobId) -> None:
+        self._dirty.add(job_id)
+        self._wake.set()
+
+    def take(self) -> set[JobId]:
+        """The jobs marked since the last call."""
+        taken, self._dirty = self._dirty, set()
+        self._wake.clear()
+        return taken
+
+    async def wait(self) -> None:
+        """Return when something is marked."""
+        await self._wake.wait()
+
+
+class LogHub:
+    """The logs of the jobs in the view."""
+
+    def __init__(self, view: ClusterView, store: LogStore) -> None:
+        self.view = view
+        self.store = store
+        self._subscriptions: dict[JobId, set[Subscription]] = {}
+
+    def attempt_size(self, attempt: AttemptId) -> int:
+        """Bytes held of an attempt's log; 0 for an attempt that is not known."""
+        key = self._key(attempt)
+        return 0 if key is None else self.store.size(key)
+
+    def append(self, attempt: AttemptId, offset: int, data: bytes) -> int:
+        """Store what is new; return the offset from where the worker should go on.
+
+        For an attempt that nobody knows (any more) the data is dropped, and counts as held.
+        """
+        key = self._key(attempt)
+        if key is None:
+            return offset + len(data)
+        before = self.store.size(key)
+        size = self.store.append(key, offset, data)
+        if size > before:
+            self._notify(JobId(key[0]))
+        return size
+
+    def keep_exception(self, attempt: AttemptId, worker: WorkerId, data: bytes) -> None:
+        """Keep what the callable of an attempt raised: of the one that this worker was given, and not too much."""
+        key, booking = self._key(attempt), self.view.bookings.get(attempt)
+        if key is not None and booking is not None and booking.worker_id == worker and len(data) <= _EXCEPTION_BYTES:
+            self.store.keep_exception(key, data)
+
+    def exception(self, task_id: TaskId) -> bytes:
+        """What the callable of a task's last attempt raised, as its process has pickled it; empty: nothing is known."""
+        task = self.view.task(task_id)
+        return self.store.exception((task.job_id, task.index, task.attempt))
+
+    def keys(self, job_id: JobId, index: int | None = None) -> list[LogKey]:
+        """The logs of the present job of that name, or of one task of it."""
+        job = self.view.jobs.get(job_id)
+        first = 0 if job is None else job.first_attempt
+        return [key for key in self.store.keys(job_id, index) if key[2] >= first]
+
+    def descendants(self, job_id: JobId) -> list[JobId]:
+        """The jobs below `job_id` that have a log, ended or not."""
+        # Looked for where they are: as many jobs as a controller remembers are not searched for a few children.
+        stored = map(JobId, self.store.stored_jobs(job_id))
+        return [other for other in stored if other != job_id and other in self.view.jobs]
+
+    def is_complete(self, job_id: JobId, include_children: bool) -> bool:
+        """Whether nothing can be added any more: the job (with those below it) has ended and left its workers."""
+        job = self.view.jobs.get(job_id)
+        if job is not None and not self.view.is_settled(job_id):
+            return False
+        if not include_children:
+            return True
+        prefix = job_id + "/"
+        busy = any(other.startswith(prefix) for other in self.view.stopping_counts)
+        return not busy and job_id not in self.view.children
+
+    def subscribe(self, job_id: JobId, include_children: bool) -> Subscription:
+        subscription = Subscription(job_id, include_children)
+        self._subscriptions.setdefault(job_id, set()).add(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        others = self._subscriptions.get(subscription.job_id)
+        if others is not None:
+            others.discard(subscription)
+            if not others:
+                del self._subscriptions[subscription.job_id]
+
+    def is_followed(self, job_id: JobId) -> bool:
+        """Whether anybody reads on in the logs of this job or of one above it."""
+        current: JobId | None = job_id if self._subscriptions else None
+        while current is not None:
+            if current in self._subscriptions:
+                return True
+            current = parent_of(current)
+        return False
+
+    def on_effects(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, JobChanged):
+                self._notify(effect.job_id)
+                job = self.view.jobs[effect.job_id]
+                if job.first_attempt and job.state is JobState.PENDING:
+                    self.store.remove_below(job.job_id, job.first_attempt)
+            elif isinstance(effect, JobSettled):
+                self._notify(effect.job_id)
+                self.store.release(effect.job_id)
+            elif isinstance(effect, JobForgotten):
+                self.store.remove(effect.job_id)
+
+    def _key(self, attempt: AttemptId) -> LogKey | None:
+        task, number = self.view.find_attempt(attempt)
+        if task is None or number > task.attempt or number < self.view.jobs[task.job_id].first_attempt:
+            return None
+        return task.job_id, task.index, number
+
+    def _notify(self, job_id: JobId) -> None:
+        if not self._subscriptions:
+            return
+        for subscription in self._subscriptions.get(job_id, ()):
+            subscription.mark(job_id)
+        above = parent_of(job_id)
+        while above is not None:
+            for subscription in self._subscriptions.get(above, ()):
+                if subscription.include_children:
+                    subscription.mark(job_id)
+            above = parent_of(above)

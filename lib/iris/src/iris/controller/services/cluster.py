@@ -1,0 +1,172 @@
+"""ClusterService: what the cluster is doing, and its end."""
+
+# ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
+
+import asyncio
+import os
+from typing import Any, Final
+
+from iris.controller.access.authority import may_read
+from iris.controller.access.interceptor import current_principal
+from iris.controller.clients.sessions import Stopped
+from iris.controller.context import Controller, Exit
+from iris.controller.services.convert_query import query_response
+from iris.domain.entities import UserBudget, Worker
+from iris.domain.events import BudgetSet
+from iris.domain.ids import WorkerId, validate_name
+from iris.domain.states import TaskState
+from iris.rpc import iris_pb2 as pb
+from iris.rpc import iris_pb2_grpc
+from iris.rpc.auth import PrincipalKind, make_token
+from iris.rpc.convert import budget_from_wire, budget_to_wire, resources_to_wire
+from iris.rpc.protocol import PROTOCOL_VERSION
+from iris.store.query import run_query
+from rigging.errors import Conflict
+
+_STOP_MARGIN_S: Final = 5.0
+_QUERIES_AT_ONCE: Final = 2
+_NAMES_SHOWN: Final = 5
+
+Context = Any  # grpc's own, which is untyped here
+
+
+class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
+    """Serves users."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        # More at a time would only take the cores from the scheduler.
+        self._queries = asyncio.Semaphore(_QUERIES_AT_ONCE)
+
+    async def Status(self, request: pb.ClusterStatusRequest, context: Context) -> pb.ClusterStatusResponse:
+        controller, view = self._controller, self._controller.view
+        await controller.engine.settled()
+        replicator = controller.replicator
+        running = sum(view.jobs[job_id].count(TaskState.RUNNING) for job_id in view.live_jobs)
+        return pb.ClusterStatusResponse(
+            protocol_version=PROTOCOL_VERSION,
+            version=_release(),
+            started_at_ms=controller.started_at_ms,
+            workers=[
+                self._worker(worker)
+                for worker in view.workers.values()
+                if request.all_workers or controller.sessions.present(worker.worker_id)
+            ],
+            pending_tasks=sum(len(waiting) for waiting in view.pending.values()),
+            running_tasks=running,
+            idle_exit_ms=round(controller.config.idle_exit_s * 1000),
+            state_dir=str(controller.config.state_dir),
+            pid=os.getpid(),
+            remote_state_dir=controller.config.remote_state_dir,
+            durability=controller.config.durability.value,
+            unreplicated_commits=0 if replicator is None else replicator.waiting_commits,
+            last_snapshot_at_ms=0 if replicator is None else replicator.last_snapshot_at_ms,
+            generation=0 if replicator is None else replicator.generation,
+            disk_warning=controller.space.low if controller.space is not None else "",
+            worker_trouble=controller.worker_trouble(),
+        )
+
+    async def CordonWorker(self, request: pb.CordonWorkerRequest, context: Context) -> pb.CordonWorkerResponse:
+        worker_id = WorkerId(request.worker_id)
+        moved = await self._controller.cordon(worker_id, request.reason, request.drain)
+        return pb.CordonWorkerResponse(moved_attempt_ids=moved)
+
+    async def UncordonWorker(self, request: pb.UncordonWorkerRequest, context: Context) -> pb.UncordonWorkerResponse:
+        return pb.UncordonWorkerResponse(former_reason=await self._controller.uncordon(WorkerId(request.worker_id)))
+
+    async def RemoveWorker(self, request: pb.RemoveWorkerRequest, context: Context) -> pb.RemoveWorkerResponse:
+        lost = await self._controller.remove_worker(WorkerId(request.worker_id), request.reason)
+        return pb.RemoveWorkerResponse(lost_attempt_ids=lost)
+
+    async def SetBudget(self, request: pb.SetBudgetRequest, context: Context) -> pb.SetBudgetResponse:
+        await self._controller.engine.submit(BudgetSet(budget_from_wire(request.budget)))
+        return pb.SetBudgetResponse()
+
+    async def ListBudgets(self, request: pb.ListBudgetsRequest, context: Context) -> pb.ListBudgetsResponse:
+        await self._controller.engine.settled()
+        view = self._controller.view
+        if request.user:
+            # Somebody without one has the default: everything.
+            found = [view.budgets.get(request.user) or UserBudget(validate_name(request.user))]
+        else:
+            principal = current_principal()
+            readable = (user for user in sorted(view.budgets) if may_read(principal, f"/{user}"))
+            found = [view.budgets[user] for user in readable]
+        return pb.ListBudgetsResponse(
+            budgets=[budget_to_wire(budget, view.usage.held(budget.user)) for budget in found]
+        )
+
+    async def CreateToken(self, request: pb.CreateTokenRequest, context: Context) -> pb.CreateTokenResponse:
+        user = validate_name(request.user)
+        return pb.CreateTokenResponse(token=make_token(self._controller.secret, PrincipalKind.USER, user))
+
+    async def Checkpoint(self, request: pb.CheckpointRequest, context: Context) -> pb.CheckpointResponse:
+        controller = self._controller
+        if controller.replicator is None:
+            raise Conflict(
+                "this controller keeps its state on its own disk alone; set storage.remote_state_dir in its config, or "
+                "--remote-state-dir, to have somewhere for a checkpoint"
+            )
+        await controller.engine.settled()
+        snapshot = await asyncio.to_thread(controller.replicator.snapshot)
+        return pb.CheckpointResponse(
+            remote_state_dir=controller.config.remote_state_dir,
+            generation=snapshot.generation,
+            sequence=snapshot.sequence,
+            at_ms=snapshot.at_ms,
+        )
+
+    async def Shutdown(self, request: pb.ShutdownRequest, context: Context) -> pb.ShutdownResponse:
+        controller, view = self._controller, self._controller.view
+        live = list(view.live_jobs)
+        if live and not request.stop_jobs:
+            more = f" and {len(live) - _NAMES_SHOWN} more" if len(live) > _NAMES_SHOWN else ""
+            raise Conflict(
+                f"{len(live)} live job(s): {', '.join(live[:_NAMES_SHOWN])}{more}; stop them first, or shut down with "
+                "stop_jobs"
+            )
+        stops = [controller.begin_stop(job_id, "the cluster was shut down") for job_id in live]
+        answers = await asyncio.gather(*stops)
+        stopped = [job_id for answer in answers if isinstance(answer, Stopped) for job_id in answer.job_ids]
+        if stopped:
+            try:
+                await controller.waiters.wait(stopped, False, controller.config.stop_grace_s + _STOP_MARGIN_S)
+            except asyncio.CancelledError:
+                controller.request_exit(Exit("shut down on request", workers_exit=True))
+                raise
+        controller.request_exit(Exit("shut down on request", workers_exit=True))
+        return pb.ShutdownResponse(stopped_job_ids=stopped)
+
+    async def Query(self, request: pb.QueryRequest, context: Context) -> pb.QueryResponse:
+        await self._controller.engine.settled()
+        principal = current_principal()
+        reader = None if principal.kind is PrincipalKind.ADMIN else principal.user
+        async with self._queries:
+            result = await asyncio.to_thread(
+                run_query, self._controller.config.state_dir, request.sql, request.max_rows, reader=reader
+            )
+        return query_response(result)
+
+    def _worker(self, worker: Worker) -> pb.WorkerInfo:
+        view = self._controller.view
+        here = view.attempts_on(worker.worker_id)
+        bookings = [booking for booking in here if not (booking.stopping or booking.ahead)]
+        return pb.WorkerInfo(
+            worker_id=worker.worker_id,
+            capacity=resources_to_wire(worker.capacity),
+            attributes=dict(worker.attributes),
+            connected=worker.connected,
+            last_seen_at_ms=worker.last_seen_at_ms,
+            committed=resources_to_wire(view.committed(worker.worker_id)),
+            running_tasks=len(bookings),
+            cordon_reason=worker.cordon_reason,
+            strikes=worker.strikes,
+            is_late=worker.connected and worker.is_late,
+            trouble=worker.trouble if worker.connected else "",
+        )
+
+
+def _release() -> str:
+    from importlib.metadata import version  # slow to import, and only needed here
+
+    return version("marin-iris")

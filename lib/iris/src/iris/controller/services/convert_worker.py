@@ -1,0 +1,120 @@
+"""Wire ↔ domain for the worker session."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from iris.controller.workers.orders import Outgoing
+from iris.domain.entities import JobSpec
+from iris.domain.events import AttemptObserved
+from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.states import FailureKind, TaskState
+from iris.rpc import iris_pb2 as pb
+from iris.rpc.convert import entrypoint_to_wire, environment_to_wire, number, resources_to_wire
+from iris.rpc.convert_runtime import runtime_to_wire
+from rigging.errors import InvalidRequest
+
+OBSERVABLE_STATES = frozenset(
+    {
+        TaskState.PENDING,
+        TaskState.ASSIGNED,
+        TaskState.BUILDING,
+        TaskState.RUNNING,
+        TaskState.SUCCEEDED,
+        TaskState.FAILED,
+        TaskState.KILLED,
+        TaskState.WORKER_FAILED,
+    }
+)
+
+
+def observation_from_wire(message: pb.Observation, worker_id: WorkerId, shift_ms: int = 0) -> AttemptObserved:
+    """What a worker saw, at times of this host's clock.
+
+    Args:
+        shift_ms: What is to be added to the worker's times; see `clock_shift`.
+    """
+    state = number(TaskState, message.state, f"attempt {message.attempt_id}: state")
+    if state not in OBSERVABLE_STATES:
+        raise InvalidRequest(f"attempt {message.attempt_id}: a worker cannot observe the state {state.word}")
+    return AttemptObserved(
+        attempt_id=AttemptId(message.attempt_id),
+        worker_id=worker_id,
+        state=state,
+        exit_code=message.exit_code,
+        exit_signal=message.exit_signal,
+        error=message.error,
+        failure_kind=number(FailureKind, message.failure, f"attempt {message.attempt_id}: failure kind"),
+        at_ms=_shifted(message.at_ms, shift_ms),
+        started_at_ms=_shifted(message.started_at_ms, shift_ms),
+    )
+
+
+def clock_shift(sent_at_ms: int, now_ms: int) -> int:
+    """How far this host's clock is ahead of that of a worker whose message has just come; 0 when it does not say."""
+    return now_ms - sent_at_ms if sent_at_ms > 0 else 0
+
+
+def _shifted(at_ms: int, shift_ms: int) -> int:
+    return max(at_ms + shift_ms, 1) if at_ms > 0 else 0
+
+
+def launch_to_wire(spec: JobSpec, job_token: str) -> pb.Launch:
+    # What is only held is not the tasks' own: their worker never hears of the accelerators.
+    resources = replace(spec.resources, device=None) if spec.reserve else spec.resources
+    return pb.Launch(
+        job_id=spec.job_id,
+        entrypoint=entrypoint_to_wire(spec.entrypoint),
+        environment=environment_to_wire(spec),
+        bundle_digest=spec.bundle_digest,
+        resources=resources_to_wire(resources),
+        ports=spec.ports,
+        replicas=spec.replicas,
+        job_token=job_token,
+        exclusive=spec.exclusive,
+        fence_after_ms=spec.fence_after_ms,
+        runtime=runtime_to_wire(spec.runtime),
+    )
+
+
+def relaunch(launch: pb.Launch, job_id: JobId, job_token: str) -> pb.Launch:
+    """The launch of a job that differs from another in its name only."""
+    copy = pb.Launch()
+    copy.CopyFrom(launch)
+    copy.job_id, copy.job_token = job_id, job_token
+    return copy
+
+
+def run_attempts_to_wire(launch: pb.Launch, attempts: Mapping[tuple[int, int], bool]) -> pb.RunAttempts:
+    """`attempts`: (task index, attempt number), and whether it is assigned ahead."""
+    return pb.RunAttempts(
+        launch=launch,
+        attempts=[
+            pb.AttemptRef(task_index=index, attempt=attempt, ahead=ahead)
+            for (index, attempt), ahead in attempts.items()
+        ],
+    )
+
+
+def outgoing_to_wire(
+    outgoing: Outgoing, run: list[pb.RunAttempts], revision: int, grace_ms: int
+) -> pb.ControllerMessage:
+    """One message for everything that was pending for a worker; `run` is what to start, with its launches."""
+    message = pb.ControllerMessage(
+        log_acks=[pb.LogAck(attempt_id=attempt, offset=offset) for attempt, offset in outgoing.log_acks.items()],
+        beat_ack=outgoing.beat_ack,
+    )
+    if outgoing.goodbye is not None:
+        message.goodbye.CopyFrom(pb.Goodbye(reason=outgoing.goodbye.reason, exit=outgoing.goodbye.exit))
+    elif outgoing.has_desired:
+        message.desired.CopyFrom(
+            pb.Desired(
+                revision=revision,
+                run=run,
+                stop=[
+                    pb.StopAttempt(attempt_id=attempt, grace_ms=grace_ms, reason=reason)
+                    for attempt, reason in outgoing.stop.items()
+                ],
+                forget=list(outgoing.forget),
+            )
+        )
+    return message

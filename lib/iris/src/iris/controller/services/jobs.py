@@ -1,0 +1,215 @@
+"""JobService: wire in, a decision of the controller, wire out."""
+
+# ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
+
+import heapq
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from typing import Any, Final
+
+from iris.controller.access.authority import check_live, may_read
+from iris.controller.access.interceptor import current_principal
+from iris.controller.clients.sessions import Submitted
+from iris.controller.context import Controller
+from iris.controller.logs.reader import Line, LogQuery, read_logs
+from iris.controller.services.submissions import begin_submission, stop_response
+from iris.controller.workers.silent import silent_attempts
+from iris.core.state.view import ClusterView
+from iris.domain.entities import Job, Task
+from iris.domain.events import LendCpu
+from iris.domain.ids import AttemptId, JobId, TaskId, is_task_id, parse_attempt_id, parse_task_id
+from iris.domain.silence import SilentAttempt
+from iris.domain.states import TaskState
+from iris.rpc import iris_pb2 as pb
+from iris.rpc import iris_pb2_grpc
+from iris.rpc.auth import PrincipalKind
+from iris.rpc.convert import (
+    job_states_from_wire,
+    job_status,
+    task_status,
+)
+from iris.rpc.protocol import ATTEMPT_ID_KEY
+from rigging.errors import InvalidRequest
+
+_DEFAULT_LIST_LIMIT: Final = 200
+_MAX_LIST_LIMIT: Final = 10_000
+_MAX_WAIT_S: Final = 3600.0
+
+Context = Any  # grpc's own, which is untyped here
+
+
+class JobService(iris_pb2_grpc.JobServiceServicer):
+    """Serves clients and tasks."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    @property
+    def _view(self) -> ClusterView:
+        return self._controller.view
+
+    async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
+        submitted = await (await begin_submission(self._controller, request))
+        await self._controller.confirm()
+        assert isinstance(submitted, Submitted)
+        return pb.SubmitJobResponse(job_id=submitted.job_id, adopted=submitted.adopted)
+
+    async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.JobStatus:
+        await self._controller.engine.settled()
+        return self._status(self._view.job(JobId(request.job_id)), request.include_spec)
+
+    async def WaitJobs(self, request: pb.WaitJobsRequest, context: Context) -> pb.WaitJobsResponse:
+        if not request.job_ids:
+            raise InvalidRequest("WaitJobs names no job; give at least one")
+        job_ids = [JobId(name) for name in request.job_ids]
+        timeout_s = min(max(request.timeout_ms, 0) / 1000, _MAX_WAIT_S)
+        await self._controller.engine.settled()
+        with self._lending(context):
+            done = await self._controller.waiters.wait(job_ids, request.any, timeout_s)
+        # Those that the wait was not for may have moved meanwhile, and so may the job that waited.
+        await self._controller.engine.settled()
+        check_live(current_principal(), self._view)
+        return pb.WaitJobsResponse(jobs=[self._status(self._view.job(job_id)) for job_id in job_ids], done=done)
+
+    async def GetException(self, request: pb.GetExceptionRequest, context: Context) -> pb.GetExceptionResponse:
+        await self._controller.engine.settled()
+        job = self._view.job(JobId(request.job_id))
+        if job.deciding_task_id is None or job.submitted_at_ms != request.submitted_at_ms:
+            return pb.GetExceptionResponse()
+        return pb.GetExceptionResponse(exception=self._controller.hub.exception(job.deciding_task_id))
+
+    async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
+        principal = current_principal()
+        await self._controller.engine.settled()
+        prefix = request.prefix.rstrip("/")
+        if principal.kind is PrincipalKind.JOB:
+            prefix = prefix or f"/{principal.user}"
+        if prefix and not prefix.startswith("/"):
+            raise InvalidRequest(f"prefix {request.prefix!r} must begin with '/', e.g. '/user' or '/user/job'")
+        states = job_states_from_wire(request.states)
+        limit = min(request.limit, _MAX_LIST_LIMIT) if request.limit > 0 else _DEFAULT_LIST_LIMIT
+        chosen = (
+            job
+            for job in self._view.jobs.values()
+            if (not states or job.state in states) and _is_under(job.job_id, prefix)
+        )
+        newest = heapq.nlargest(limit + 1, chosen, key=lambda job: job.sequence)
+        statuses = [self._listed(job, may_read(principal, job.job_id)) for job in newest[:limit]]
+        return pb.ListJobsResponse(jobs=statuses, truncated=len(newest) > limit)
+
+    async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
+        await self._controller.engine.settled()
+        job_id = self._view.job(JobId(request.job_id)).job_id
+        reason = self._controller.pending_reason(job_id)
+        silent = self._silent(job_id)
+        return pb.ListTasksResponse(
+            tasks=[
+                task_status(task, self._reason(task, reason), silent.get(task.task_id, ()))
+                for task in self._view.tasks[job_id]
+            ]
+        )
+
+    async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.TaskStatus:
+        await self._controller.engine.settled()
+        task = self._view.task(TaskId(request.task_id))
+        reason = self._reason(task, self._controller.pending_reason(task.job_id))
+        return task_status(task, reason, self._silent(task.job_id).get(task.task_id, ()))
+
+    async def StopJob(self, request: pb.StopJobRequest, context: Context) -> pb.StopJobResponse:
+        stopped = await self._controller.stop_job(JobId(request.job_id), request.reason, request.keep_children)
+        await self._controller.engine.settled()
+        return stop_response(self._controller, stopped)
+
+    async def FetchLogs(self, request: pb.FetchLogsRequest, context: Context) -> AsyncGenerator[pb.LogBatch, None]:
+        await self._controller.engine.settled()
+        index = None
+        job_id = JobId(request.id)
+        if is_task_id(request.id):
+            self._view.task(TaskId(request.id))
+            job_id, index = parse_task_id(request.id)
+        else:
+            self._view.job(job_id)
+        if request.max_lines < 0 or request.since_ms < 0:
+            raise InvalidRequest(f"max_lines ({request.max_lines}) and since_ms ({request.since_ms}) must be 0 or more")
+        query = LogQuery(
+            job_id=job_id,
+            index=index,
+            include_children=request.include_children and index is None,
+            since_ms=request.since_ms,
+            max_lines=request.max_lines,
+            from_start=request.from_start,
+            follow=request.follow,
+        )
+        async with aclosing(read_logs(self._controller.hub, query)) as batches:
+            async for batch in batches:
+                yield _log_batch(batch)
+
+    def _silent(self, job_id: JobId) -> dict[TaskId, list[SilentAttempt]]:
+        found: dict[TaskId, list[SilentAttempt]] = {}
+        for attempt in silent_attempts(self._view, self._controller.sessions, job_id):
+            found.setdefault(parse_attempt_id(attempt.attempt_id)[0], []).append(attempt)
+        return found
+
+    def _reason(self, task: Task, of_job: str) -> str:
+        """Why the task does not run; `of_job` is that of its job's first pending task."""
+        if task.state is TaskState.PENDING:
+            return of_job
+        booking = self._view.bookings.get(task.attempt_id) if task.state is TaskState.ASSIGNED else None
+        if booking is None or not booking.ahead:
+            return ""
+        return f"assigned to worker {task.worker_id}, where it begins when a task of its kind ends"
+
+    def _status(self, job: Job, include_spec: bool = False) -> pb.JobStatus:
+        return job_status(job, self._controller.pending_reason(job.job_id), include_spec)
+
+    def _listed(self, job: Job, readable: bool) -> pb.JobStatus:
+        """A job of a list. Of others' jobs people see names, states and times, and not what they run or say."""
+        status = self._status(job)
+        if not readable:
+            status.ClearField("error")
+            status.ClearField("display_command")
+        return status
+
+    @contextmanager
+    def _lending(self, context: Context) -> Iterator[None]:
+        """While a task waits for its children it needs no cpu: they may have it."""
+        principal = current_principal()
+        attempt = AttemptId(dict(context.invocation_metadata() or ()).get(ATTEMPT_ID_KEY, ""))
+        task, number = self._view.find_attempt(attempt)
+        if (
+            principal.kind is not PrincipalKind.JOB
+            or task is None
+            or task.job_id != principal.name
+            or task.attempt != number
+            or not task.state.is_live
+        ):
+            yield
+            return
+        engine = self._controller.engine
+        engine.post(LendCpu(attempt, True))
+        try:
+            yield
+        finally:
+            engine.post(LendCpu(attempt, False))
+
+
+def _is_under(job_id: JobId, prefix: str) -> bool:
+    return not prefix or job_id == prefix or job_id.startswith(prefix + "/")
+
+
+def _log_batch(lines: Sequence[Line]) -> pb.LogBatch:
+    batch = pb.LogBatch()
+    add = batch.entries.add  # made in their place: entries of their own would be copied, at twice the price of a line
+    last, task_id, attempt = None, "", 0
+    for key, record in lines:
+        if key is not last:
+            last, task_id, attempt = key, f"{key[0]}/{key[1]}", key[2]
+        entry = add(task_id=task_id, attempt=attempt, at_ms=record.at_ms, data=record.data)
+        # Most lines have none of these.
+        if record.is_stderr:
+            entry.is_stderr = True
+        if record.partial:
+            entry.partial = True
+        if record.note:
+            entry.note = True
+    return batch

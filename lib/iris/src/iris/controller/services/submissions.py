@@ -1,0 +1,36 @@
+"""Submissions and stops, from the wire to their decisions and back; the same for every way in which they come."""
+
+import asyncio
+
+from iris.controller.clients.sessions import Answer, Stopped
+from iris.controller.context import Controller
+from iris.controller.workers.silent import silent_attempts
+from iris.domain.ids import JobId, parent_of
+from iris.domain.states import PriorityBand
+from iris.rpc import iris_pb2 as pb
+from iris.rpc.convert import existing_policy_from_wire, job_state_to_wire, silent_attempt
+
+
+async def begin_submission(controller: Controller, request: pb.SubmitJobRequest) -> "asyncio.Future[Answer]":
+    """Store the blobs that came along and have the job decided in the next batch; the result is a `Submitted`.
+
+    Raises MarinError as `Controller.begin_submit` does; the future does, too.
+    """
+    parent_id = parent_of(JobId(request.spec.job_id))
+    parent = None if parent_id is None else controller.view.jobs.get(parent_id)
+    band = PriorityBand.INTERACTIVE if parent is None else parent.spec.band
+    spec = controller.specs.read(request.spec, band)
+    for blob in request.inline_blobs:
+        controller.blobs.put(blob)
+    policy = existing_policy_from_wire(request.existing)
+    return await controller.begin_submit(spec, request.idempotency_key, policy)
+
+
+def stop_response(controller: Controller, stopped: Stopped) -> pb.StopJobResponse:
+    """What a stop did, with what of it may live on out of reach. All that the view shows must be committed."""
+    if stopped.already is not None:
+        return pb.StopJobResponse(already=job_state_to_wire(stopped.already))
+    view, sessions = controller.view, controller.sessions
+    known = (job_id for job_id in stopped.job_ids if job_id in view.jobs)
+    silent = [found for job_id in known for found in silent_attempts(view, sessions, job_id)]
+    return pb.StopJobResponse(stopped_job_ids=stopped.job_ids, silent=map(silent_attempt, silent))

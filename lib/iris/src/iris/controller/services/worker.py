@@ -1,0 +1,167 @@
+"""WorkerService: one session of one worker, as a stream of messages in each direction."""
+
+# ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, Final
+
+from iris.controller.access.authority import RULES, authorize
+from iris.controller.access.interceptor import current_principal
+from iris.controller.context import Controller
+from iris.controller.services.convert_worker import (
+    clock_shift,
+    launch_to_wire,
+    observation_from_wire,
+    outgoing_to_wire,
+    relaunch,
+    run_attempts_to_wire,
+)
+from iris.controller.workers.orders import Outgoing
+from iris.controller.workers.sessions import Greeting, Report, WorkerSession
+from iris.domain.entities import JobSpec, is_alike
+from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.states import TaskState
+from iris.rpc import iris_pb2 as pb
+from iris.rpc import iris_pb2_grpc
+from iris.rpc.auth import PrincipalKind, make_token
+from iris.rpc.convert import resources_from_wire
+from iris.rpc.protocol import PROTOCOL_VERSION
+from rigging.errors import Conflict, InvalidRequest
+from rigging.printable import is_printable_line
+
+_FAREWELL_S: Final = 10.0
+_LAUNCHES_KEPT: Final = 64
+
+Context = Any  # grpc's own, which is untyped here
+
+
+_LONGEST_WORKER_ID: Final = 256
+
+
+class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
+    """Serves workers."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._launches: dict[JobId, tuple[JobSpec, pb.Launch]] = {}
+        self._last: tuple[JobSpec, pb.Launch] | None = None
+
+    async def Session(
+        self, request_iterator: AsyncIterator[pb.WorkerMessage], context: Context
+    ) -> AsyncGenerator[pb.ControllerMessage, None]:
+        greeting = await self._greeting(request_iterator)
+        sessions = self._controller.sessions
+        session = await sessions.open(greeting)
+        reader = asyncio.create_task(self._read(session, request_iterator))
+        # Nothing is left to say when the worker has closed its half.
+        reader.add_done_callback(lambda _: session.outbox.close())
+        try:
+            yield self._welcome(greeting)
+            while True:
+                outgoing = await session.outbox.take(self._controller.config.heartbeat_interval_s)
+                if outgoing is not None:
+                    yield self._message(session, outgoing)
+                    if outgoing.goodbye is not None:
+                        await asyncio.wait([reader], timeout=_FAREWELL_S if outgoing.goodbye.exit else 0)
+                        return
+                elif session.outbox.closed:
+                    break
+                else:
+                    yield pb.ControllerMessage()
+            if reader.done():
+                reader.result()
+        finally:
+            if reader.done() and not reader.cancelled():
+                reader.exception()  # seen; raised above where it matters
+            reader.cancel()
+            sessions.close(session)
+
+    async def _greeting(self, messages: AsyncIterator[pb.WorkerMessage]) -> Greeting:
+        first = await anext(aiter(messages), None)
+        if first is None or first.WhichOneof("kind") != "hello":
+            raise InvalidRequest("a session begins with hello")
+        hello = first.hello
+        if hello.protocol_version != PROTOCOL_VERSION:
+            raise Conflict(
+                f"worker {hello.worker_id} speaks protocol version {hello.protocol_version}, this controller "
+                f"{PROTOCOL_VERSION}: use the same release of iris on both sides"
+            )
+        authorize(current_principal(), RULES["WorkerService/Session"], hello.worker_id)
+        if not is_printable_line(hello.worker_id) or len(hello.worker_id) > _LONGEST_WORKER_ID:
+            raise InvalidRequest(
+                f"{hello.worker_id[:_LONGEST_WORKER_ID]!r} is no id of a worker: no control characters, and "
+                f"at most {_LONGEST_WORKER_ID} characters, are allowed"
+            )
+        if not hello.instance_id:
+            raise InvalidRequest(f"worker {hello.worker_id} gives no instance_id")
+        worker_id = WorkerId(hello.worker_id)
+        shift_ms = clock_shift(first.sent_at_ms, self._controller.clock_ms())
+        return Greeting(
+            worker_id=worker_id,
+            instance_id=hello.instance_id,
+            capacity=resources_from_wire(hello.capacity),
+            attributes=dict(hello.attributes),
+            inventory=tuple(self._report(observation, worker_id, shift_ms) for observation in hello.inventory),
+            leaving=first.leaving,
+        )
+
+    async def _read(self, session: WorkerSession, messages: AsyncIterator[pb.WorkerMessage]) -> None:
+        sessions = self._controller.sessions
+        async for message in messages:
+            sessions.heard(session, message.beat)
+            if message.HasField("capacity"):
+                sessions.resize(session, resources_from_wire(message.capacity))
+            if message.HasField("trouble"):
+                sessions.note_trouble(session, message.trouble)
+            for log in message.logs:
+                sessions.append_log(session, AttemptId(log.attempt_id), log.offset, log.data)
+            shift_ms = clock_shift(message.sent_at_ms, self._controller.clock_ms()) if message.observations else 0
+            for observation in message.observations:
+                sessions.report(session, self._report(observation, session.worker_id, shift_ms))
+            if message.leaving:
+                sessions.begin_leaving(session)
+
+    def _report(self, message: pb.Observation, worker_id: WorkerId, shift_ms: int) -> Report:
+        event = observation_from_wire(message, worker_id, shift_ms)
+        if message.exception and event.state is TaskState.FAILED:
+            # Before the end itself, which is what clients wait for.
+            self._controller.hub.keep_exception(event.attempt_id, worker_id, message.exception)
+        return Report(event, message.log_size)
+
+    def _welcome(self, greeting: Greeting) -> pb.ControllerMessage:
+        hub = self._controller.hub
+        attempts = [report.event.attempt_id for report in greeting.inventory]
+        return pb.ControllerMessage(
+            welcome=pb.Welcome(
+                heartbeat_interval_ms=round(self._controller.config.heartbeat_interval_s * 1000),
+                protocol_version=PROTOCOL_VERSION,
+                log_offsets=[pb.LogAck(attempt_id=name, offset=hub.attempt_size(name)) for name in attempts],
+            )
+        )
+
+    def _message(self, session: WorkerSession, outgoing: Outgoing) -> pb.ControllerMessage:
+        run = []
+        for job_id, attempts in outgoing.start.items():
+            run.append(run_attempts_to_wire(self._launch(self._controller.view.jobs[job_id].spec), attempts))
+        session.revision += 1
+        grace_ms = round(self._controller.config.stop_grace_s * 1000)
+        return outgoing_to_wire(outgoing, run, session.revision, grace_ms)
+
+    def _launch(self, spec: JobSpec) -> pb.Launch:
+        """What an attempt of a job needs to start; made once for the attempts of a job that start in a row."""
+        known = self._launches.get(spec.job_id)
+        if known is not None and known[0] is spec:
+            return known[1]
+        token = make_token(self._controller.secret, PrincipalKind.JOB, spec.job_id)
+        last = self._last
+        if last is not None and is_alike(spec, last[0]):
+            launch = relaunch(last[1], spec.job_id, token)
+        else:
+            launch = launch_to_wire(spec, token)
+        self._last = (spec, launch)
+        if len(self._launches) >= _LAUNCHES_KEPT:
+            self._launches.clear()
+        if spec.replicas > 1:
+            self._launches[spec.job_id] = (spec, launch)
+        return launch

@@ -1,0 +1,182 @@
+"""What is forgotten, and when: ended jobs with their logs, workers that are gone, blobs that no job names.
+
+The policy is in ControllerConfig. The choice is pure; the rounds carry it out in small steps between other work.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from iris.controller.config.controller_config import ControllerConfig
+from iris.controller.engine.engine import Engine, Turn
+from iris.controller.logs.store import LogStore
+from iris.controller.storage.blobs import BlobStore
+from iris.core.state.view import ClusterView
+from iris.domain.entities import CallableEntrypoint, Job
+from iris.domain.ids import JobId, parent_of, user_of
+from iris.rpc.convert import bundle_parts
+from rigging.clock import unix_ms
+from rigging.errors import NotFound
+
+logger = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
+
+ROUND_EVERY_S: Final = 600.0
+BLOB_ROUND_EVERY_S: Final = 6 * 3600.0
+
+_STEP: Final = 200  # jobs, workers or blobs removed at a time
+
+
+def forgettable(jobs: Iterable[Job], config: ControllerConfig, now_ms: int) -> list[JobId]:
+    """The ended jobs that the policy no longer keeps, oldest end first; without looking at those below them."""
+    old = now_ms - round(config.history_max_age_s * 1000)
+    young = now_ms - round(config.history_min_age_s * 1000)
+    ended: dict[str, list[Job]] = {}
+    for job in jobs:
+        if job.state.is_terminal:
+            ended.setdefault(user_of(job.job_id), []).append(job)
+    chosen: list[Job] = []
+    for owned in ended.values():
+        owned.sort(key=_end)
+        surplus = len(owned) - config.history_max_jobs
+        for number, job in enumerate(owned):
+            at_ms = job.finished_at_ms
+            if at_ms < old or (number < surplus and at_ms < young):
+                chosen.append(job)
+    chosen.sort(key=_end)
+    return [job.job_id for job in chosen]
+
+
+def _end(job: Job) -> tuple[int, int]:
+    return job.finished_at_ms, job.sequence
+
+
+def with_descendants(chosen: Sequence[JobId], names: Iterable[JobId]) -> Iterator[JobId]:
+    """Each chosen job after those below it; `names` are all jobs."""
+    below: dict[JobId, list[JobId]] = {job_id: [] for job_id in chosen}
+    for name in names:
+        above = parent_of(name)
+        while above is not None:
+            if above in below:
+                below[above].append(name)
+            above = parent_of(above)
+    given: set[JobId] = set()
+    for job_id in chosen:
+        for name in (*sorted(below[job_id], key=lambda name: -name.count("/")), job_id):
+            if name not in given:
+                given.add(name)
+                yield name
+
+
+class Retention:
+    """Forgets, round after round, until it is cancelled."""
+
+    def __init__(self, config: ControllerConfig, engine: Engine, logs: LogStore, blobs: BlobStore) -> None:
+        self._config = config
+        self._engine = engine
+        self._logs = logs
+        self._blobs = blobs
+
+    async def run(self) -> None:
+        """One round at once, then one every ten minutes; blobs and stray logs four times a day."""
+        blobs_due = 0.0
+        while True:
+            try:
+                await self.forget_jobs()
+                await self.forget_workers()
+                if time.monotonic() >= blobs_due:
+                    await self.remove_stray_logs()
+                    await self.remove_blobs()
+                    blobs_due = time.monotonic() + BLOB_ROUND_EVERY_S
+            except OSError:
+                logger.exception("removing old history failed; it is tried again in %g s", ROUND_EVERY_S)
+            await asyncio.sleep(ROUND_EVERY_S)
+
+    async def forget_jobs(self) -> int:
+        """Forget what the policy does not keep; returns how many jobs."""
+        # Records never change, so another thread may look at them; with a million of them that takes seconds.
+        jobs = list(self._engine.view.jobs.values())
+        now_ms = unix_ms()
+        chosen = await asyncio.to_thread(_choose, jobs, self._config, now_ms)
+        count = 0
+        for names in _parts(chosen, _STEP):
+            count += await self._engine.decide(partial(_forget_jobs, names, now_ms))
+            await asyncio.sleep(0)
+        if count:
+            logger.info("forgot %d ended jobs", count)
+        return count
+
+    async def forget_workers(self) -> int:
+        """Forget workers that were not seen for as long as jobs are kept; returns how many."""
+        before = (time.time() - self._config.history_max_age_s) * 1000
+        gone = [
+            worker.worker_id
+            for worker in self._engine.view.workers.values()
+            if not worker.connected and worker.last_seen_at_ms < before
+        ]
+        return await self._engine.decide(lambda turn: sum(map(turn.forget_worker, gone))) if gone else 0
+
+    async def remove_stray_logs(self) -> int:
+        """Remove logs of jobs that are not known, which a crash may have left; returns of how many jobs."""
+        stored = await asyncio.to_thread(lambda: list(self._logs.stored_jobs()))
+        strays = [job_id for job_id in stored if JobId(job_id) not in self._engine.view.jobs]
+        for job_id in strays:
+            # Asked again: it may have come while the others were removed.
+            if JobId(job_id) not in self._engine.view.jobs:
+                self._logs.remove(job_id)
+            await asyncio.sleep(0)
+        return len(strays)
+
+    async def remove_blobs(self) -> int:
+        """Remove blobs that no job names and nobody asked for of late; returns how many."""
+        before = time.time() - self._config.blob_grace_s
+        unused = await asyncio.to_thread(lambda: list(self._blobs.unused_since(before)))
+        if not unused:
+            return 0
+        bundles, callables = _named_by(self._engine.view)
+        used = callables | await asyncio.to_thread(self._parts_of, bundles)
+        count = 0
+        for part in _parts([digest for digest in unused if digest not in used], _STEP):
+            # A job that came meanwhile asked for its blobs before, so they are no longer unused.
+            count += sum(self._blobs.remove_unused(digest, before) for digest in part)
+            await asyncio.sleep(0)
+        return count
+
+    def _parts_of(self, bundles: Iterable[str]) -> set[str]:
+        used: set[str] = set()
+        for digest in bundles:
+            used.add(digest)
+            with contextlib.suppress(NotFound):  # nothing can be fetched by it, so it keeps nothing
+                used.update(bundle_parts(b"".join(data for _, data, _ in self._blobs.read(digest))))
+        return used
+
+
+def _choose(jobs: Sequence[Job], config: ControllerConfig, now_ms: int) -> list[JobId]:
+    return list(with_descendants(forgettable(jobs, config, now_ms), (job.job_id for job in jobs)))
+
+
+def _forget_jobs(job_ids: Sequence[JobId], chosen_at_ms: int, turn: Turn) -> int:
+    jobs = turn.view.jobs
+    # A name may have been used again since it was chosen, for a job that has ended already.
+    old = (name for name in job_ids if name in jobs and jobs[name].finished_at_ms < chosen_at_ms)
+    return sum(map(turn.forget_job, old))
+
+
+def _named_by(view: ClusterView) -> tuple[set[str], set[str]]:
+    bundles: set[str] = set()
+    callables: set[str] = set()
+    for job in view.jobs.values():
+        if job.spec.bundle_digest:
+            bundles.add(job.spec.bundle_digest)
+        if isinstance(job.spec.entrypoint, CallableEntrypoint):
+            callables.add(job.spec.entrypoint.payload_digest)
+    return bundles, callables
+
+
+def _parts(items: list[Item], size: int) -> Iterator[list[Item]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

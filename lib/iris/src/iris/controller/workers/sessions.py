@@ -1,0 +1,332 @@
+"""The workers' sessions as the controller sees them: who is connected, what is to be sent, who is lost."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from iris.controller.engine.engine import Engine, Turn
+from iris.controller.logs.hub import LogHub
+from iris.controller.workers.orders import Outbox
+from iris.core.rules.contact import ContactRules, Contacts
+from iris.core.rules.reconcile import reconcile
+from iris.domain.constraints import AHEAD_ATTRIBUTE
+from iris.domain.effects import Effect, ForgetAttempt, StartAttempt, StopAttempt
+from iris.domain.entities import JobSpec
+from iris.domain.events import (
+    AttemptObserved,
+    Begun,
+    WorkerConnected,
+    WorkerDisconnected,
+    WorkerHeard,
+    WorkerLost,
+    WorkerResized,
+    WorkerTroubled,
+)
+from iris.domain.ids import AttemptId, WorkerId, parse_attempt_id, parse_task_id
+from iris.domain.resources import Resources
+from iris.domain.states import TaskState
+from rigging.errors import Unavailable
+
+logger = logging.getLogger(__name__)
+
+_FOR_WORKERS: Final = (StartAttempt, StopAttempt, ForgetAttempt)
+
+STOP_REASON_UNKNOWN: Final = "the controller does not know this attempt"
+_LOOKS: Final = 8
+"""So often in the time after which a worker is late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One observation as it came: the event, and how long the attempt's log is in the end (0 while it runs)."""
+
+    event: AttemptObserved
+    log_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """Who a worker says it is, what it offers and what it has."""
+
+    worker_id: WorkerId
+    instance_id: str
+    capacity: Resources
+    attributes: Mapping[str, str]
+    inventory: tuple[Report, ...]
+    leaving: bool = False
+
+
+class WorkerSession:
+    """One open stream of one worker."""
+
+    def __init__(self, worker_id: WorkerId, instance_id: str) -> None:
+        self.worker_id = worker_id
+        self.instance_id = instance_id
+        self.outbox = Outbox()
+        self.superseded = False
+        self.is_leaving = False
+        self.revision = 0
+        # Ends of attempts whose log is not here completely yet: whoever sees the end can read all of the log.
+        self.held: dict[AttemptId, tuple[Report, asyncio.TimerHandle]] = {}
+
+
+class Sessions:
+    """All sessions. Sends effects to workers, takes in what they report, and declares silent workers lost.
+
+    Args:
+        rules: What silence of a worker means; after a start of the controller it counts from then.
+        log_wait_s: How long an end is held back for the rest of its log.
+        on_worker: Called with the id of each worker that connects, once that is committed.
+        confirm: Awaited before a new session is told anything: what is committed must be off the machine, too.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        hub: LogHub,
+        rules: ContactRules,
+        log_wait_s: float,
+        on_worker: Callable[[WorkerId], None],
+        confirm: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._hub = hub
+        self._log_wait_s = log_wait_s
+        self._on_worker = on_worker
+        self._confirm = confirm
+        self._loop = asyncio.get_running_loop()
+        self._open: dict[WorkerId, WorkerSession] = {}
+        self._contacts = Contacts(rules, self._now_ms())
+        self._look_every_s = rules.late_after_ms / 1000 / _LOOKS
+        self._look_timer: asyncio.TimerHandle | None = None
+        self._leaving = ""
+        self._all_closed = asyncio.Event()
+        self._all_closed.set()
+
+    def start(self) -> None:
+        """Give the workers of the last run of the controller their time to come back."""
+        for worker_id in self._engine.view.workers:
+            self._contacts.begin(worker_id, self._now_ms())
+        self._look()
+
+    def present(self, worker_id: WorkerId) -> bool:
+        """Whether a worker is connected, or may still come back before it is lost."""
+        return self._contacts.is_present(worker_id)
+
+    def silent_ms(self, worker_id: WorkerId) -> int:
+        """For how long a worker was not heard."""
+        return self._contacts.silent_ms(worker_id, self._now_ms())
+
+    def fenced_in_ms(self, worker_id: WorkerId, spec: JobSpec) -> int:
+        """When an exclusive attempt on a silent worker is known to have ended, from now."""
+        return self._contacts.fenced_in_ms(worker_id, spec, self._now_ms())
+
+    # ---- a session's life ----
+
+    async def open(self, greeting: Greeting) -> WorkerSession:
+        """Begin a session: it takes the place of an older one of the same worker. Returns once that is committed.
+
+        Raises Unavailable when the controller is on its way out.
+        """
+        if self._leaving:
+            raise Unavailable(f"the controller is leaving: {self._leaving}")
+        worker_id = greeting.worker_id
+        session = WorkerSession(worker_id, greeting.instance_id)
+        older = self._open.get(worker_id)
+        if older is not None:
+            older.superseded = True
+            older.outbox.close()
+            self._release_held(older)
+        self._open[worker_id] = session
+        self._all_closed.clear()
+        self._contacts.begin(worker_id, self._now_ms())
+        try:
+            await self._engine.decide(lambda turn: self._connect(turn, greeting, session))
+            if self._confirm is not None:
+                await self._confirm()
+        except BaseException:
+            self.close(session)
+            raise
+        self._on_worker(worker_id)
+        return session
+
+    def close(self, session: WorkerSession) -> None:
+        """The stream is over; the worker is lost unless it comes back in time."""
+        session.outbox.close()
+        self._release_held(session)
+        if self._open.get(session.worker_id) is not session:
+            return
+        del self._open[session.worker_id]
+        if not self._open:
+            self._all_closed.set()
+        self._engine.post(WorkerDisconnected(session.worker_id, session.instance_id))
+
+    def heard(self, session: WorkerSession, beat: int = 0) -> None:
+        """Any message is a sign of life; a beat (0: none) is acknowledged at once."""
+        if self._open.get(session.worker_id) is not session:
+            return
+        if self._contacts.heard(session.worker_id, self._now_ms()):
+            self._engine.post(WorkerHeard(session.worker_id))
+        if beat:
+            session.outbox.acknowledge_beat(beat)
+
+    def resize(self, session: WorkerSession, capacity: Resources) -> None:
+        """The worker offers something else than it did."""
+        if self._open.get(session.worker_id) is session:
+            self._engine.post(WorkerResized(session.worker_id, session.instance_id, capacity))
+
+    def note_trouble(self, session: WorkerSession, trouble: str) -> None:
+        """The worker cannot start anything at present, and why; "": it can again."""
+        if self._open.get(session.worker_id) is session:
+            self._engine.post(WorkerTroubled(session.worker_id, session.instance_id, trouble))
+
+    def begin_leaving(self, session: WorkerSession) -> None:
+        """The worker ends its attempts and goes: it reports their ends, and gets nothing new."""
+        if not session.is_leaving and self._open.get(session.worker_id) is session:
+            session.is_leaving = True
+            self._engine.post(WorkerDisconnected(session.worker_id, session.instance_id))
+
+    async def say_goodbye(self, reason: str, exit: bool, timeout_s: float) -> None:
+        """End all sessions; with `exit` the workers stop and exit. Returns when all are over, or after the timeout."""
+        self._leaving = reason
+        for session in list(self._open.values()):
+            session.outbox.goodbye(reason, exit)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._all_closed.wait()
+        except TimeoutError:
+            logger.warning("%d workers did not end their session in %g s", len(self._open), timeout_s)
+
+    def stop_timers(self) -> None:
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+        for session in self._open.values():
+            self._release_held(session)
+
+    # ---- down: effects ----
+
+    def on_effects(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if not isinstance(effect, _FOR_WORKERS):
+                continue
+            session = self._open.get(effect.worker_id)
+            if session is None:
+                continue  # reconciled when the worker comes back
+            if isinstance(effect, StartAttempt):
+                self._send_start(session, effect.attempt_id, effect.ahead)
+            elif isinstance(effect, StopAttempt):
+                session.outbox.stop(effect.attempt_id, effect.reason)
+            else:
+                session.outbox.forget(effect.attempt_id)
+
+    # ---- up: observations and logs ----
+
+    def report(self, session: WorkerSession, report: Report) -> None:
+        """Take in what a worker saw of an attempt; its end counts once its whole log is here."""
+        if session.superseded:
+            return
+        if self._lacks_log(report):
+            attempt = report.event.attempt_id
+            self._hold(session, report)
+            logger.debug("the end of %s waits for its log", attempt)
+        else:
+            self._engine.post(report.event)
+
+    def append_log(self, session: WorkerSession, attempt: AttemptId, offset: int, data: bytes) -> None:
+        """Store bytes of an attempt's log and acknowledge what is held then."""
+        size = self._hub.append(attempt, offset, data)
+        session.outbox.acknowledge_log(attempt, size)
+        held = session.held.get(attempt)
+        if held is not None and size >= held[0].log_size:
+            self._pass_on(session, attempt)
+
+    def _connect(self, turn: Turn, greeting: Greeting, session: WorkerSession) -> None:
+        worker_id = greeting.worker_id
+        known = turn.view.workers.get(worker_id)
+        new_instance = known is not None and known.instance_id != greeting.instance_id
+        turn.apply(WorkerConnected(worker_id, greeting.instance_id, greeting.capacity, dict(greeting.attributes)))
+        inventory = []
+        for report in greeting.inventory:
+            if self._lacks_log(report):
+                self._hold(session, report)
+                # Its end will be reported again below, with the log; until then it counts as running.
+                inventory.append(replace(report.event, state=TaskState.RUNNING))
+            else:
+                inventory.append(report.event)
+        found = reconcile(turn.view, worker_id, new_instance, inventory)
+        for event in found.events:
+            turn.apply(event)
+        for attempt in found.to_start:
+            self._start_again(turn, session, attempt)
+        for attempt in found.to_stop:
+            session.outbox.stop(attempt, STOP_REASON_UNKNOWN)
+        for attempt in found.to_forget:
+            session.outbox.forget(attempt)
+        if greeting.leaving:
+            session.is_leaving = True
+            turn.apply(WorkerDisconnected(worker_id, greeting.instance_id))
+
+    def _start_again(self, turn: Turn, session: WorkerSession, attempt: AttemptId) -> None:
+        view = turn.view
+        booking, worker = view.bookings[attempt], view.workers[session.worker_id]
+        has_room = view.loads[session.worker_id].has_room(booking.resources, worker.capacity)
+        if booking.ahead and (has_room or AHEAD_ATTRIBUTE not in worker.attributes):
+            turn.apply(Begun(attempt))
+        else:
+            self._send_start(session, attempt, booking.ahead)
+
+    def _send_start(self, session: WorkerSession, attempt: AttemptId, ahead: bool) -> None:
+        task_id, number = parse_attempt_id(attempt)
+        job_id, index = parse_task_id(task_id)
+        session.outbox.start(job_id, index, number, ahead)
+
+    def _lacks_log(self, report: Report) -> bool:
+        event = report.event
+        if not event.state.is_terminal or not report.log_size:
+            return False
+        task, number = self._engine.view.find_attempt(event.attempt_id)
+        wanted = task is not None and task.attempt == number and event.attempt_id in self._engine.view.bookings
+        return wanted and self._hub.attempt_size(event.attempt_id) < report.log_size
+
+    def _hold(self, session: WorkerSession, report: Report) -> None:
+        attempt = report.event.attempt_id
+        if attempt in session.held:
+            return
+        timer = self._loop.call_later(self._log_wait_s, self._give_up_log, session, attempt)
+        session.held[attempt] = (report, timer)
+
+    def _give_up_log(self, session: WorkerSession, attempt: AttemptId) -> None:
+        report, _ = session.held[attempt]
+        have = self._hub.attempt_size(attempt)
+        logger.warning("%s ended with %d of %d bytes of its log here", attempt, have, report.log_size)
+        self._pass_on(session, attempt)
+
+    def _pass_on(self, session: WorkerSession, attempt: AttemptId) -> None:
+        report, timer = session.held.pop(attempt)
+        timer.cancel()
+        self._engine.post(report.event)
+
+    def _release_held(self, session: WorkerSession) -> None:
+        # Not passed on: the worker tells them again, with the missing part of the log, when it comes back.
+        for _, timer in session.held.values():
+            timer.cancel()
+        session.held.clear()
+
+    # ---- silence ----
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def _look(self) -> None:
+        self._look_timer = self._loop.call_later(self._look_every_s, self._look)
+        if self._engine.stalled:
+            return  # nobody can be let in: time in which it is not looked counts as nobody's silence
+        for event in self._contacts.look(self._engine.view, self._now_ms()):
+            if isinstance(event, WorkerLost):
+                logger.warning("%s: it is lost", event.reason)
+                session = self._open.get(event.worker_id)
+                if session is not None:
+                    self.close(session)
+            self._engine.post(event)

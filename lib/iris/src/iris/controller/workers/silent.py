@@ -1,0 +1,44 @@
+"""Attempts that may live on workers which are out of reach: what nobody can be told of as stopped."""
+
+from collections.abc import Iterator
+
+from iris.controller.workers.sessions import Sessions
+from iris.core.state.load import Booking
+from iris.core.state.view import ClusterView
+from iris.domain.ids import JobId
+from iris.domain.silence import SilentAttempt
+from iris.domain.states import TaskState
+
+
+def silent_attempts(view: ClusterView, sessions: Sessions, job_id: JobId) -> Iterator[SilentAttempt]:
+    """Those of one job, in the order of its tasks; of what was given up only what may live."""
+    job = view.jobs[job_id]
+    ending = view.stopping_counts.get(job_id, 0)
+    if ending or not job.state.is_terminal:
+        for task in view.tasks[job_id]:
+            if task.state is TaskState.PENDING or task.worker_id is None:
+                continue
+            booking = view.bookings.get(task.attempt_id)
+            if booking is not None:
+                ending -= booking.stopping
+                yield from _if_silent(view, sessions, booking, is_wanted=not booking.stopping)
+    if ending:
+        current = {task.attempt_id for task in view.tasks[job_id] if task.state is not TaskState.PENDING}
+        for booking in list(view.bookings.values()):
+            if booking.stopping and booking.job_id == job_id and booking.attempt_id not in current:
+                yield from _if_silent(view, sessions, booking, is_wanted=False)
+    for name in view.lost_of(job_id) if view.lost else ():
+        worker_id = view.lost[name].worker_id
+        yield SilentAttempt(name, worker_id, sessions.silent_ms(worker_id), False, 0)
+
+
+def _if_silent(view: ClusterView, sessions: Sessions, booking: Booking, is_wanted: bool) -> Iterator[SilentAttempt]:
+    worker_id = booking.worker_id
+    worker = view.workers[worker_id]
+    is_heard = worker.connected and not worker.is_late
+    if is_heard and not worker.trouble:
+        return
+    spec = view.jobs[booking.job_id].spec
+    fenced_in_ms = sessions.fenced_in_ms(worker_id, spec) if spec.exclusive else 0
+    silent_ms, trouble = sessions.silent_ms(worker_id), worker.trouble if is_heard else ""
+    yield SilentAttempt(booking.attempt_id, worker_id, silent_ms, is_wanted, fenced_in_ms, trouble)

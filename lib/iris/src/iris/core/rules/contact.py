@@ -1,0 +1,130 @@
+"""When each worker was heard last, and what follows from silence: late, lost, and fences that have ended attempts.
+
+All times here are milliseconds of one clock that is never set, e.g. CLOCK_MONOTONIC, given as `now_ms`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from iris.core.state.view import ClusterView
+from iris.domain.entities import JobSpec
+from iris.domain.events import AttemptFenced, Event, WorkerLate, WorkerLost
+from iris.domain.ids import WorkerId
+
+_CLOCK_ERROR: Final = 1000
+"""Two hosts' clocks may run apart by one part in so many."""
+
+
+class Silence(IntEnum):
+    """How long a worker was not heard, in steps."""
+
+    NONE = 0
+    LATE = 1
+    LOST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ContactRules:
+    """What silence means.
+
+    Args:
+        late_after_ms: Nothing new is assigned to a worker that was not heard for so long.
+        lost_after_ms: Its attempts are given up, but for those that wait for their host.
+        fence_margin_ms: Beyond an attempt's fence, for its host to kill it.
+    """
+
+    late_after_ms: int
+    lost_after_ms: int
+    fence_margin_ms: int
+
+    def fenced_after_ms(self, spec: JobSpec) -> int:
+        """After so long a silence no attempt of an exclusive job lives on its host."""
+        return spec.fence_after_ms + spec.fence_after_ms // _CLOCK_ERROR + self.fence_margin_ms
+
+
+@dataclass(slots=True)
+class _Contact:
+    heard_ms: int
+    silence: Silence = Silence.NONE
+
+
+class Contacts:
+    """The last receipt from every worker. To be looked at several times in `late_after_ms`."""
+
+    def __init__(self, rules: ContactRules, now_ms: int) -> None:
+        self._rules = rules
+        self._looked_ms = now_ms
+        self._known: dict[WorkerId, _Contact] = {}
+
+    def begin(self, worker_id: WorkerId, now_ms: int) -> None:
+        """A session begins; or the controller does, for which all that it knows count as heard."""
+        self._known[worker_id] = _Contact(now_ms)
+
+    def heard(self, worker_id: WorkerId, now_ms: int) -> bool:
+        """A message came; whether the worker was late until now."""
+        contact = self._known.get(worker_id)
+        if contact is None:
+            self.begin(worker_id, now_ms)
+            return False
+        contact.heard_ms = now_ms
+        if contact.silence is Silence.NONE:
+            return False
+        contact.silence = Silence.NONE
+        return True
+
+    def is_present(self, worker_id: WorkerId) -> bool:
+        """Whether the worker is heard, or may still come back before it is lost."""
+        contact = self._known.get(worker_id)
+        return contact is not None and contact.silence is not Silence.LOST
+
+    def silent_ms(self, worker_id: WorkerId, now_ms: int) -> int:
+        """For how long the worker was not heard; at least so long when it is not known."""
+        contact = self._known.get(worker_id)
+        return now_ms - contact.heard_ms if contact is not None else 0
+
+    def fenced_in_ms(self, worker_id: WorkerId, spec: JobSpec, now_ms: int) -> int:
+        """When an exclusive attempt on a silent worker is known to have ended, from now; at least 1."""
+        return max(self._rules.fenced_after_ms(spec) - self.silent_ms(worker_id, now_ms), 1)
+
+    def look(self, view: ClusterView, now_ms: int) -> list[Event]:
+        """What is due now; each step of a worker's silence once.
+
+        When the controller itself was held up (stopped, suspended), what workers said meanwhile has not been read
+        yet: everybody then counts as heard now.
+        """
+        if now_ms - self._looked_ms > self._rules.late_after_ms:
+            for contact in self._known.values():
+                contact.heard_ms = now_ms
+        self._looked_ms = now_ms
+        events: list[Event] = []
+        for worker_id, contact in list(self._known.items()):
+            silent_ms = now_ms - contact.heard_ms
+            if silent_ms >= self._rules.late_after_ms:
+                events += self._steps(view, worker_id, contact, silent_ms)
+        return events
+
+    def _steps(self, view: ClusterView, worker_id: WorkerId, contact: _Contact, silent_ms: int) -> Iterator[Event]:
+        worker = view.workers.get(worker_id)
+        if worker is None:
+            if silent_ms >= self._rules.lost_after_ms:
+                del self._known[worker_id]
+            return
+        # Of a worker that went long ago there is nothing to say.
+        matters = worker.connected or any(view.attempts_on(worker_id))
+        if contact.silence is Silence.NONE:
+            contact.silence = Silence.LATE
+            if matters:
+                yield WorkerLate(worker_id, silent_ms)
+        if contact.silence is Silence.LATE and silent_ms >= self._rules.lost_after_ms:
+            contact.silence = Silence.LOST
+            if matters:
+                yield WorkerLost(
+                    worker_id, f"worker {worker_id} was not heard for {self._rules.lost_after_ms / 1000:g} s"
+                )
+        for booking in view.attempts_on(worker_id):
+            spec = view.jobs[booking.job_id].spec
+            if spec.exclusive and silent_ms >= self._rules.fenced_after_ms(spec):
+                reason = f"its host had no contact for {round(silent_ms / 1000, 1):g} s and has ended it by now"
+                yield AttemptFenced(booking.attempt_id, reason)

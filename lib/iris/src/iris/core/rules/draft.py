@@ -1,0 +1,210 @@
+"""The workbench of one reduction: reads through to the view, collects what is to change, and never touches the view."""
+
+from collections.abc import Iterator
+
+from iris.core.state.changes import Changes, Outcome
+from iris.core.state.view import ClusterView
+from iris.domain.effects import Effect, EndpointChanged, JobSettled, StopAttempt
+from iris.domain.entities import Job, LostAttempt, Stopping, Task, Worker, waits_for_host
+from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.states import LIVE_TASK_STATES, TASK_TRANSITIONS, JobState, TaskState, check_task_transition
+
+
+class Draft:
+    """What follows from one event so far, on top of a view.
+
+    Attributes:
+        view: The truth before the event. now_ms: Unix ms of the event. effects: Actions so far, in order.
+    """
+
+    __slots__ = ("_changes", "_counts", "_unsettled", "effects", "now_ms", "view")
+
+    def __init__(self, view: ClusterView, now_ms: int) -> None:
+        self.view = view
+        self.now_ms = now_ms
+        self.effects: list[Effect] = []
+        self._changes = Changes(at_ms=now_ms)
+        self._counts: dict[JobId, list[int]] = {}
+        self._unsettled: dict[JobId, None] = {}
+
+    @property
+    def changes(self) -> Changes:
+        """The records to replace so far; job counts are filled in by `finish`."""
+        return self._changes
+
+    def job(self, job_id: JobId) -> Job:
+        """The job as it stands now; its `task_counts` may lag behind, `counts` does not."""
+        job = self._changes.jobs.get(job_id)
+        return self.view.jobs[job_id] if job is None else job
+
+    def put_job(self, job: Job) -> None:
+        """Replace a job's record (its counts are kept by this draft)."""
+        self._changes.jobs[job.spec.job_id] = job
+
+    def counts(self, job_id: JobId) -> list[int]:
+        """Tasks of the job in each state, indexed by the state's number; kept current as tasks are put."""
+        counts = self._counts.get(job_id)
+        if counts is None:
+            counts = self._counts[job_id] = list(self.job(job_id).task_counts)
+        return counts
+
+    def task(self, job_id: JobId, index: int) -> Task:
+        """The task as it stands now."""
+        task = self.view.tasks[job_id][index]
+        return self._changes.tasks.get(task.task_id, task)
+
+    def tasks_of(self, job_id: JobId) -> Iterator[Task]:
+        """All tasks of the job as they stand now, in order of index."""
+        put = self._changes.tasks
+        for task in self.view.tasks[job_id]:
+            yield put.get(task.task_id, task) if put else task
+
+    def put_task(self, old: Task, new: Task) -> None:
+        """Replace a task's record and keep its job's counts.
+
+        Raises:
+            IllegalTransition: The table does not allow the change of state.
+        """
+        before, after = old.state, new.state
+        if after not in TASK_TRANSITIONS[before]:
+            check_task_transition(old.task_id, before, after, old.causes)
+        counts = self.counts(old.job_id)
+        counts[before] -= 1
+        counts[after] += 1
+        self._changes.tasks[new.task_id] = new
+        if (
+            self.view.endpoints
+            and before in LIVE_TASK_STATES
+            and (after not in LIVE_TASK_STATES or old.attempt != new.attempt)
+        ):
+            # An endpoint is gone with its attempt, however that ended.
+            for endpoint_id in self.view.endpoints.of_attempt(old.attempt_id):
+                self._changes.endpoints[endpoint_id] = None
+
+    def stop_attempt(self, task: Task, reason: str) -> None:
+        """Ask the worker to end a live task's attempt, which holds its resources until that is reported.
+
+        One that a late worker never acknowledged holds nothing until that worker is heard: its successor need not wait.
+        """
+        worker_id, name = task.worker_id, task.attempt_id
+        assert worker_id is not None, f"{name} is {task.state.word} on no worker"
+        spec = self.job(task.job_id).spec
+        if task.state is TaskState.ASSIGNED and self.worker(worker_id).is_late and not waits_for_host(spec):
+            self.give_up(name, LostAttempt(task.job_id, worker_id, spec.resources))
+        else:
+            booking = self.view.bookings.get(name)
+            held = spec.resources if booking is None else booking.held
+            self._changes.stopping[name] = Stopping(task.job_id, worker_id, held)
+        self._unsettled[task.job_id] = None
+        self.effects.append(StopAttempt(name, worker_id, reason))
+
+    def worker(self, worker_id: WorkerId) -> Worker:
+        """The worker as it stands now."""
+        worker = self._changes.workers.get(worker_id)
+        return self.view.workers[worker_id] if worker is None else worker
+
+    def give_up(self, name: AttemptId, lost: LostAttempt) -> None:
+        """Remember an attempt that may still run where nobody can be asked."""
+        self._changes.lost[name] = lost
+
+    def forget_lost(self, worker_id: WorkerId) -> None:
+        """What was given up on that worker is gone."""
+        self._changes.lost.update(dict.fromkeys(self.view.lost_on(worker_id)))
+
+    def book_found(self, name: AttemptId, job_id: JobId, worker_id: WorkerId) -> None:
+        """Account for an attempt that runs, or may run, although it was thought gone."""
+        lost = self.view.lost.get(name)
+        if lost is not None:
+            self._changes.lost[name] = None
+        resources = self.job(job_id).spec.resources if lost is None else lost.resources
+        self._changes.stopping[name] = Stopping(job_id, worker_id, resources, found=True)
+        self._unsettled[job_id] = None
+
+    def release(self, name: AttemptId, job_id: JobId) -> None:
+        """A stopping attempt has ended, or its worker is gone."""
+        self._changes.stopping[name] = None
+        self._unsettled[job_id] = None
+
+    def release_worker(self, worker_id: WorkerId, is_gone: bool) -> None:
+        """Nothing on that worker is waited for any more: release what was stopping there, also what this draft stops.
+
+        Args:
+            is_gone: Nothing runs there. Else it may: what waits for its host stays, the rest is given up.
+        """
+        ending = {
+            booking.attempt_id: LostAttempt(booking.job_id, worker_id, booking.resources)
+            for booking in self.view.attempts_on(worker_id)
+            if booking.stopping
+        }
+        for name, stopping in self._changes.stopping.items():
+            if stopping is not None and stopping.worker_id == worker_id:
+                ending[name] = LostAttempt(stopping.job_id, worker_id, stopping.resources)
+        for name, lost in ending.items():
+            if is_gone:
+                self.release(name, lost.job_id)
+            elif not waits_for_host(self.job(lost.job_id).spec):
+                self.release(name, lost.job_id)
+                self.give_up(name, lost)
+        self.effects = [
+            effect for effect in self.effects if not (isinstance(effect, StopAttempt) and effect.worker_id == worker_id)
+        ]
+
+    def check_settled(self, job_id: JobId) -> None:
+        """Have `finish` tell when the ended job has no attempt left."""
+        self._unsettled[job_id] = None
+
+    def finish(self) -> Outcome:
+        """The outcome, with the jobs' counts filled in."""
+        for job_id, counts in self._counts.items():
+            job = self.job(job_id)
+            fresh = tuple(counts)
+            if fresh != job.task_counts:
+                self._changes.jobs[job_id] = with_counts(job, fresh)
+        for job_id in self._unsettled:
+            if self.job(job_id).state.is_terminal and not self._stopping_of(job_id):
+                self.effects.append(JobSettled(job_id))
+        self.effects += map(EndpointChanged, self._changes.endpoints)
+        return Outcome(self._changes, tuple(self.effects))
+
+    def _stopping_of(self, job_id: JobId) -> int:
+        count = self.view.stopping_counts.get(job_id, 0)
+        for name, stopping in self._changes.stopping.items():
+            booking = self.view.bookings.get(name)
+            before = booking is not None and booking.stopping and booking.job_id == job_id
+            count += int(stopping is not None and stopping.job_id == job_id) - int(before)
+        return count
+
+
+def with_state(job: Job, state: JobState, started_at_ms: int, finished_at_ms: int = 0, error: str = "") -> Job:
+    """A live job in another state. Spelled out, as `with_counts`: each job takes two such steps."""
+    return Job(
+        job.spec,
+        state,
+        job.submitted_at_ms,
+        started_at_ms,
+        finished_at_ms,
+        error,
+        sequence=job.sequence,
+        idempotency_key=job.idempotency_key,
+        task_counts=job.task_counts,
+        first_attempt=job.first_attempt,
+    )
+
+
+def with_counts(job: Job, counts: tuple[int, ...]) -> Job:
+    """The job with other counts. Spelled out because it runs for every step of every task."""
+    return Job(
+        job.spec,
+        job.state,
+        job.submitted_at_ms,
+        job.started_at_ms,
+        job.finished_at_ms,
+        job.error,
+        job.exit_code,
+        job.exit_signal,
+        job.deciding_task_id,
+        job.sequence,
+        job.idempotency_key,
+        counts,
+        job.first_attempt,
+    )

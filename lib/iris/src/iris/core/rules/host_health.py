@@ -1,0 +1,38 @@
+"""Hosts that ruin attempts again and again are kept from new ones."""
+
+from dataclasses import replace
+from typing import Final
+
+from iris.core.rules.draft import Draft
+from iris.domain.events import AttemptObserved
+from iris.domain.states import FailureKind, TaskState
+
+MAX_STRIKES: Final = 3
+
+# A command that is not there (START) speaks against its author: three typing errors must not close a host.
+_SUSPICIOUS: Final = frozenset({FailureKind.DEVICE, FailureKind.WORKER})
+
+
+def judge_host(draft: Draft, event: AttemptObserved, was_running: bool) -> None:
+    """Count an attempt's end against its host, or in its favour; cordon it after MAX_STRIKES in a row.
+
+    Against it speak device errors, and starts that failed by the worker's own account.
+
+    Args:
+        was_running: The attempt got as far as running: whatever ended it then, the host can start commands.
+    """
+    worker = draft.view.workers.get(event.worker_id)
+    if worker is None:
+        return
+    worker = draft.changes.workers.get(event.worker_id, worker)
+    if event.failure_kind in _SUSPICIOUS and event.state is not TaskState.SUCCEEDED:
+        if event.failure_kind is not FailureKind.DEVICE and was_running:
+            return
+        strikes = worker.strikes + 1
+        reason = worker.cordon_reason
+        if strikes >= MAX_STRIKES and not reason:
+            error = event.error or event.failure_kind.name.lower()
+            reason = f"{strikes} attempts in a row failed by the host: {event.attempt_id}: {error}"
+        draft.changes.workers[event.worker_id] = replace(worker, strikes=strikes, cordon_reason=reason)
+    elif worker.strikes and (was_running or event.state is TaskState.SUCCEEDED):
+        draft.changes.workers[event.worker_id] = replace(worker, strikes=0)

@@ -1,0 +1,230 @@
+"""What follows for a job, and for the jobs below it, from a user's wish or from what its tasks do."""
+
+from dataclasses import replace
+
+from iris.core.rules import gang_rules
+from iris.core.rules.draft import Draft, with_state
+from iris.core.rules.task_rules import Verdict, kill
+from iris.core.state.view import ClusterView
+from iris.domain.constraints import PLACE_KEYS
+from iris.domain.effects import JobChanged, JobEnded
+from iris.domain.entities import NO_TASKS, Job, JobSpec, Task, is_gang
+from iris.domain.events import JobSubmitted, StopRequested, TimedOut
+from iris.domain.ids import JobId, parent_of, task_id, user_of
+from iris.domain.states import TERMINAL_TASK_STATES, JobState, TaskState, TimeoutKind
+from rigging.errors import AlreadyExists, Conflict, Denied, NotFound
+
+
+def submit(draft: Draft, event: JobSubmitted) -> None:
+    """Create the job and its tasks. A key that is known already changes nothing: `view.job_of_key` has the job.
+
+    Raises:
+        AlreadyExists: A live job has that name. NotFound: The parent does not exist. Conflict: The parent has ended.
+        Denied: The user may not use that band.
+    """
+    view, spec = draft.view, event.spec
+    if event.idempotency_key and event.idempotency_key in view.job_of_key:
+        return
+    known = view.jobs.get(spec.job_id)
+    if known is not None and not known.state.is_terminal:
+        raise AlreadyExists(
+            f"job {spec.job_id} exists and is {known.state.word}; stop it, adopt it, or choose another name"
+        )
+    check_parent(view, spec)
+    check_band(view, spec)
+    last_attempt = -1
+    if known is not None:
+        # Attempt numbers fence reports of the ended job of that name: no number is ever used twice.
+        last_attempt = max(task.attempt for task in view.tasks[spec.job_id])
+        last_attempt = max(last_attempt, known.first_attempt - 1)
+        draft.changes.replaced.add(spec.job_id)
+    spec = _with_place_of_parent(draft, spec)
+    counts = list(NO_TASKS)
+    counts[TaskState.PENDING] = spec.replicas
+    draft.put_job(
+        Job(
+            spec,
+            JobState.PENDING,
+            draft.now_ms,
+            sequence=view.next_sequence,
+            idempotency_key=event.idempotency_key,
+            task_counts=tuple(counts),
+            first_attempt=last_attempt + 1,
+        )
+    )
+    tasks = draft.changes.tasks
+    for index in range(spec.replicas):
+        name = task_id(spec.job_id, index)
+        tasks[name] = Task(name, spec.job_id, index, TaskState.PENDING, last_attempt)
+    draft.effects.append(JobChanged(spec.job_id))
+
+
+def _with_place_of_parent(draft: Draft, spec: JobSpec) -> JobSpec:
+    """The spec with its parent's region and zone, where it names none of its own: data and peers are there."""
+    parent_id = parent_of(spec.job_id)
+    if parent_id is None:
+        return spec
+    named = {constraint.key for constraint in spec.constraints if not constraint.soft}
+    inherited = tuple(
+        constraint
+        for constraint in draft.view.jobs[parent_id].spec.constraints
+        if constraint.key in PLACE_KEYS and constraint.key not in named and not constraint.soft
+    )
+    return replace(spec, constraints=spec.constraints + inherited) if inherited else spec
+
+
+def check_band(view: ClusterView, spec: JobSpec) -> None:
+    """Raise Denied when the user may not submit in the job's band."""
+    user = user_of(spec.job_id)
+    budget = view.budgets.get(user)
+    if budget is not None and spec.band < budget.max_band:
+        allowed = f"the most urgent allowed is {budget.max_band.word}"
+        raise Denied(f"user {user} may not submit in the {spec.band.word} band; {allowed}")
+
+
+def check_parent(view: ClusterView, spec: JobSpec) -> None:
+    """Raise NotFound when the job's parent does not exist, Conflict when it has ended."""
+    parent_id = parent_of(spec.job_id)
+    if parent_id is None:
+        return
+    parent = view.jobs.get(parent_id)
+    why = f"job {spec.job_id} cannot be submitted: its parent {parent_id}"
+    if parent is None:
+        raise NotFound(f"{why} does not exist")
+    if parent.state.is_terminal:
+        raise Conflict(f"{why} has ended ({parent.state.word})")
+
+
+def stop(draft: Draft, event: StopRequested) -> None:
+    """End the job and all below it; one that has ended already stays as it is.
+
+    Raises:
+        NotFound: No such job.
+    """
+    job = draft.view.job(event.job_id)
+    if not job.state.is_terminal:
+        end_job(draft, job, JobState.KILLED, event.reason or "stopped", keep_children=event.keep_children)
+
+
+def time_out(draft: Draft, event: TimedOut) -> None:
+    """End the job whose limit ran out, unless that was overtaken by events."""
+    job = draft.view.jobs.get(event.job_id)
+    if job is None or job.state.is_terminal:
+        return
+    spec = job.spec
+    if event.what is TimeoutKind.RUN:
+        end_job(draft, job, JobState.FAILED, f"timed out: it ran longer than {spec.timeout_ms / 1000:g} s")
+        return
+    if job.state is JobState.PENDING and all(task.attempt < job.first_attempt for task in draft.tasks_of(job.job_id)):
+        reason = f"not scheduled within {spec.scheduling_timeout_ms / 1000:g} s"
+        end_job(draft, job, JobState.UNSCHEDULABLE, reason)
+
+
+def follow_task(draft: Draft, task: Task, verdict: Verdict) -> None:
+    """Bring the job in line with what one of its tasks has just done."""
+    if verdict is Verdict.NOTHING:
+        return
+    job = draft.job(task.job_id)
+    if verdict is Verdict.FINAL and not _is_tolerated(draft, job, task):
+        _end_for_task(draft, job, task)
+        return
+    if verdict is Verdict.RETRY and is_gang(job.spec):
+        gang_rules.restart_with(draft, task)
+    counts = draft.counts(task.job_id)
+    if counts[TaskState.SUCCEEDED] + counts[TaskState.FAILED] == job.spec.replicas:
+        end_job(draft, job, JobState.SUCCEEDED, "")
+        return
+    state = _live_state(job, counts)
+    if state is not job.state:
+        began = max(task.started_at_ms or draft.now_ms, job.submitted_at_ms)
+        started = job.started_at_ms or (began if state is JobState.RUNNING else 0)
+        draft.put_job(with_state(job, state, started))
+        draft.effects.append(JobChanged(task.job_id))
+
+
+def _live_state(job: Job, counts: list[int]) -> JobState:
+    if counts[TaskState.RUNNING] or counts[TaskState.SUCCEEDED] or counts[TaskState.FAILED]:
+        return JobState.RUNNING
+    if counts[TaskState.ASSIGNED] or counts[TaskState.BUILDING]:
+        return JobState.RUNNING if job.state is JobState.RUNNING else JobState.BUILDING
+    return JobState.PENDING
+
+
+def _is_tolerated(draft: Draft, job: Job, task: Task) -> bool:
+    """Whether the job goes on without a task that failed for good; a gang cannot."""
+    spec = job.spec
+    if task.state is not TaskState.FAILED or is_gang(spec):
+        return False
+    return draft.counts(task.job_id)[TaskState.FAILED] <= spec.max_task_failures
+
+
+def _end_for_task(draft: Draft, job: Job, task: Task) -> None:
+    if task.state is TaskState.WORKER_FAILED:
+        times = f" {task.preemptions} times (max_retries_preemption={job.spec.max_retries_preemption})"
+        error = f"task {task.index} lost its worker{times if task.preemptions > 1 else ''}: {task.error}"
+        end_job(draft, job, JobState.WORKER_FAILED, error, task)
+        return
+    if task.state is TaskState.PREEMPTED:
+        times = f" {task.preemptions} times" if task.preemptions > 1 else ""
+        limit = f"max_retries_preemption={job.spec.max_retries_preemption}"
+        error = f"task {task.index} was preempted{times} ({limit}): {task.error}"
+        end_job(draft, job, JobState.WORKER_FAILED, error, task)
+        return
+    tries = f" (the last of {task.failures} failed attempts)" if task.failures > 1 else ""
+    error = f"task {task.index} failed: {task.error}{tries}"
+    failed = draft.counts(task.job_id)[TaskState.FAILED]
+    if failed > 1:
+        error = f"{failed} tasks failed for good (max_task_failures={job.spec.max_task_failures}); the last: {error}"
+    end_job(draft, job, JobState.FAILED, error, task)
+
+
+def end_job(
+    draft: Draft, job: Job, state: JobState, error: str, decider: Task | None = None, keep_children: bool = False
+) -> None:
+    """Put a live job into a terminal state, end its other tasks, and kill the live jobs below it.
+
+    Args:
+        decider: The task whose end decided the job's, if one did.
+        keep_children: The jobs below it go on.
+    """
+    ending = [(job, state, error, decider)]
+    while ending:
+        job, state, error, decider = ending.pop()
+        job_id = job.spec.job_id
+        if state is not JobState.SUCCEEDED:
+            _end_tasks(draft, job_id, state, error if decider is None else f"job ended: {error}")
+        started, finished = _times(draft, job, state, decider)
+        ended = with_state(job, state, started, finished, error)
+        if decider is not None:
+            code, number = decider.exit_code, decider.exit_signal
+            ended = replace(ended, exit_code=code, exit_signal=number, deciding_task_id=decider.task_id)
+        draft.put_job(ended)
+        draft.check_settled(job_id)
+        draft.effects += (JobChanged(job_id), JobEnded(job_id))
+        if keep_children:
+            continue
+        why = f"its parent {job_id} ended ({state.word}{': ' + error if error else ''})"
+        for child_id in draft.view.children.get(job_id, ()):
+            child = draft.job(child_id)
+            if not child.state.is_terminal:
+                ending.append((child, JobState.KILLED, why, None))
+
+
+def _times(draft: Draft, job: Job, state: JobState, decider: Task | None) -> tuple[int, int]:
+    """When a job that ends now has begun (0: never) and ended: as its tasks did, which may be told of it late.
+
+    What decides from outside (a stop, a limit) decides now.
+    """
+    tasks = list(draft.tasks_of(job.job_id)) if state is JobState.SUCCEEDED else [] if decider is None else [decider]
+    began = job.started_at_ms or min((task.started_at_ms for task in tasks if task.started_at_ms), default=0)
+    ended = max((task.finished_at_ms for task in tasks), default=0) or draft.now_ms
+    # A worker that does not say how its clock stands may be off.
+    began = max(began, job.submitted_at_ms) if began else 0
+    return began, max(ended, began, job.submitted_at_ms)
+
+
+def _end_tasks(draft: Draft, job_id: JobId, state: JobState, reason: str) -> None:
+    end = TaskState.UNSCHEDULABLE if state is JobState.UNSCHEDULABLE else TaskState.KILLED
+    for task in list(draft.tasks_of(job_id)):
+        if task.state not in TERMINAL_TASK_STATES:
+            kill(draft, task, end, reason)

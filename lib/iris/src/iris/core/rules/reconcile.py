@@ -1,0 +1,81 @@
+"""Bring the truth and what a worker really has together after it (re)connects."""
+
+from dataclasses import dataclass, field
+
+from iris.core.state.view import ClusterView
+from iris.domain.events import AttemptMissing, AttemptObserved, Event
+from iris.domain.ids import AttemptId, WorkerId
+from iris.domain.states import TaskState
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """What to do after a worker's inventory was compared with the truth.
+
+    Args:
+        events: To be reduced and applied in this order, before anything is assigned.
+        to_start: Attempts of the worker that it never got, or need not hold back any more. to_stop: Attempts to end.
+        to_forget: Ends nobody waits for.
+    """
+
+    events: list[Event] = field(default_factory=list)
+    to_start: list[AttemptId] = field(default_factory=list)
+    to_stop: list[AttemptId] = field(default_factory=list)
+    to_forget: list[AttemptId] = field(default_factory=list)
+
+
+def reconcile(
+    view: ClusterView, worker_id: WorkerId, new_instance: bool, inventory: list[AttemptObserved]
+) -> Reconciliation:
+    """Compare a worker's inventory with what the view has on it. Reduce WorkerConnected first.
+
+    Args:
+        new_instance: The worker's process is another than the one that was last connected: what an attempt did before
+            is unknown, so one that is missing is retried under a new number, even if its start was never confirmed.
+        inventory: The last observation of every attempt that the worker knows.
+    """
+    result = Reconciliation()
+    there = {observation.attempt_id for observation in inventory}
+    for booking in view.attempts_on(worker_id):
+        name = booking.attempt_id
+        if name in there:
+            continue
+        task, _ = view.find_attempt(name)
+        never_started = task is not None and task.state is TaskState.ASSIGNED and not booking.stopping
+        if never_started and not new_instance:
+            result.to_start.append(name)
+            continue
+        reason = "its worker restarted" if new_instance else "its worker does not have it any more"
+        result.events.append(AttemptMissing(name, reason))
+    for name in view.lost_on(worker_id):
+        if name not in there:
+            result.events.append(AttemptMissing(name, "its worker does not have it any more"))
+    for observation in inventory:
+        _compare(view, worker_id, observation, result)
+        if not new_instance and _need_not_wait(view, observation):
+            result.to_start.append(observation.attempt_id)
+    return result
+
+
+def _need_not_wait(view: ClusterView, observation: AttemptObserved) -> bool:
+    """Whether an attempt waits there for its turn although that has come: the worker did not hear of it."""
+    booking = view.bookings.get(observation.attempt_id)
+    if observation.state is not TaskState.ASSIGNED or booking is None or booking.ahead or booking.stopping:
+        return False
+    task, _ = view.find_attempt(observation.attempt_id)
+    return task is not None and task.state is TaskState.ASSIGNED
+
+
+def _compare(view: ClusterView, worker_id: WorkerId, observation: AttemptObserved, result: Reconciliation) -> None:
+    name = observation.attempt_id
+    booking = view.bookings.get(name)
+    # A booked or lost attempt may be of a task that is no more: its job's name was used again, for fewer tasks.
+    if booking is not None or name in view.lost or view.find_attempt(name)[0] is not None:
+        result.events.append(observation)  # the reducer tells stale from live and says what to stop or forget
+        told_before = booking is not None and booking.stopping and booking.worker_id == worker_id
+        if told_before and not observation.state.is_terminal:
+            result.to_stop.append(name)
+    elif observation.state.is_terminal or observation.state is TaskState.PENDING:
+        result.to_forget.append(name)
+    else:
+        result.to_stop.append(name)

@@ -1,0 +1,99 @@
+"""The one door through which anything happens: an event and the truth before it give the changes and effects."""
+
+from typing import assert_never
+
+from iris.core.rules import endpoint_rules, job_rules, silence_rules, task_rules, worker_rules
+from iris.core.rules.draft import Draft
+from iris.core.state.changes import Changes, Outcome
+from iris.core.state.view import ClusterView
+from iris.domain.events import (
+    Assigned,
+    AttemptFenced,
+    AttemptMissing,
+    AttemptObserved,
+    Begun,
+    BudgetSet,
+    EndpointRegistered,
+    EndpointRemoved,
+    Event,
+    JobSubmitted,
+    LendCpu,
+    Preempted,
+    StopRequested,
+    TimedOut,
+    WorkerConnected,
+    WorkerCordoned,
+    WorkerDisconnected,
+    WorkerGone,
+    WorkerHeard,
+    WorkerLate,
+    WorkerLost,
+    WorkerResized,
+    WorkerTroubled,
+    WorkerUncordoned,
+)
+
+__all__ = ["Changes", "Outcome", "reduce"]
+
+
+def reduce(view: ClusterView, event: Event, now_ms: int) -> Outcome:
+    """Say what follows from `event` at `now_ms` (Unix ms); the view is read, never changed.
+
+    Apply the outcome to the view before reducing the next event; carry out its effects after the commit.
+
+    Raises:
+        MarinError: The event is refused and changes nothing: AlreadyExists, NotFound, Conflict or InvalidRequest.
+    """
+    draft = Draft(view, now_ms)
+    match event:
+        case AttemptObserved():
+            task, verdict = task_rules.observe(draft, event)
+            if task is not None:
+                job_rules.follow_task(draft, task, verdict)
+        case Assigned():
+            job_rules.follow_task(draft, task_rules.assign(draft, event), task_rules.Verdict.MOVED)
+        case Begun():
+            task_rules.begin(draft, event)
+        case JobSubmitted():
+            job_rules.submit(draft, event)
+        case StopRequested():
+            job_rules.stop(draft, event)
+        case TimedOut():
+            job_rules.time_out(draft, event)
+        case AttemptMissing():
+            worker_rules.miss(draft, event)
+        case LendCpu():
+            worker_rules.lend(draft, event)
+        case WorkerConnected():
+            worker_rules.connect(draft, event)
+        case WorkerResized():
+            worker_rules.resize(draft, event)
+        case WorkerTroubled():
+            worker_rules.be_troubled(draft, event)
+        case WorkerDisconnected():
+            worker_rules.disconnect(draft, event)
+        case WorkerLate():
+            silence_rules.be_late(draft, event)
+        case WorkerHeard():
+            silence_rules.be_heard(draft, event)
+        case WorkerLost():
+            silence_rules.lose_worker(draft, event)
+        case WorkerGone():
+            silence_rules.be_gone(draft, event)
+        case AttemptFenced():
+            silence_rules.fence(draft, event)
+        case Preempted():
+            worker_rules.preempt(draft, event)
+        case WorkerCordoned():
+            worker_rules.cordon(draft, event)
+        case WorkerUncordoned():
+            worker_rules.uncordon(draft, event)
+        case BudgetSet():
+            draft.changes.budgets[event.budget.user] = event.budget
+        case EndpointRegistered():
+            endpoint_rules.register(draft, event)
+        case EndpointRemoved():
+            endpoint_rules.remove(draft, event)
+        case _:
+            assert_never(event)
+    return draft.finish()

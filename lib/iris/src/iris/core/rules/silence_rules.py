@@ -1,0 +1,113 @@
+"""What follows from workers that are not heard: late, lost, or known to be gone."""
+
+from dataclasses import replace
+
+from iris.core.rules import job_rules
+from iris.core.rules.draft import Draft
+from iris.core.rules.task_rules import evict
+from iris.core.rules.worker_rules import lose_attempt
+from iris.domain.effects import StopAttempt
+from iris.domain.entities import LostAttempt, Worker, waits_for_host
+from iris.domain.events import AttemptFenced, WorkerGone, WorkerHeard, WorkerLate, WorkerLost
+from iris.domain.ids import WorkerId
+from iris.domain.states import TaskState
+from rigging.errors import Conflict, NotFound
+
+
+def be_late(draft: Draft, event: WorkerLate) -> None:
+    """Assign nothing more to the worker; what it never acknowledged goes elsewhere, at no charge.
+
+    What waits for its host stays: the start may have arrived.
+    """
+    worker = draft.view.workers.get(event.worker_id)
+    if worker is None or worker.is_late:
+        return
+    seen = draft.now_ms - event.silent_ms if worker.connected else worker.last_seen_at_ms
+    draft.changes.workers[event.worker_id] = replace(worker, is_late=True, last_seen_at_ms=seen)
+    silence = f"{round(event.silent_ms / 1000, 1):g} s"
+    reason = f"never acknowledged by its worker, which was not heard for {silence}"
+    for booking in list(draft.view.attempts_on(event.worker_id)):
+        found, number = draft.view.find_attempt(booking.attempt_id)
+        if booking.stopping or found is None or waits_for_host(draft.job(booking.job_id).spec):
+            continue
+        task = draft.task(found.job_id, found.index)
+        if task.attempt == number and task.state is TaskState.ASSIGNED:
+            task, verdict = evict(draft, task, reason, is_charged=False)
+            job_rules.follow_task(draft, task, verdict)
+
+
+def be_heard(draft: Draft, event: WorkerHeard) -> None:
+    """The worker is used again; starts that it never acknowledged hold their resources until it says they are gone.
+
+    In the open session it finds each such start, if any, before its stop, and answers every stop: what is assigned now
+    must not begin beside them. Without a session there is nothing to wait for: `reconcile` asks when it comes.
+    """
+    worker = draft.view.workers.get(event.worker_id)
+    if worker is None or not worker.is_late:
+        return
+    draft.changes.workers[event.worker_id] = replace(worker, is_late=False, last_seen_at_ms=draft.now_ms)
+    if worker.connected:
+        for name in draft.view.lost_on(event.worker_id):
+            draft.book_found(name, draft.view.lost[name].job_id, event.worker_id)
+
+
+def lose_worker(draft: Draft, event: WorkerLost) -> None:
+    """Give up the worker's attempts: live ones are retried or end, stopping ones are waited for no more.
+
+    What waits for its host stays as it is. What is given up may still run, and is remembered.
+
+    Raises:
+        NotFound: No such worker.
+    """
+    _disconnect(draft, _known(draft, event.worker_id))
+    for booking in list(draft.view.attempts_on(event.worker_id)):
+        if not booking.stopping and not waits_for_host(draft.job(booking.job_id).spec):
+            lost = LostAttempt(booking.job_id, event.worker_id, booking.resources)
+            draft.give_up(booking.attempt_id, lost)
+            lose_attempt(draft, booking.attempt_id, event.reason)
+    draft.release_worker(event.worker_id, is_gone=False)
+
+
+def be_gone(draft: Draft, event: WorkerGone) -> None:
+    """Every attempt on the worker is gone, also those that were given up or wait for their host.
+
+    Raises:
+        NotFound: No such worker. Conflict: It is connected.
+    """
+    worker = _known(draft, event.worker_id)
+    if worker.connected:
+        known = "is connected, though late" if worker.is_late else "is connected"
+        raise Conflict(f"worker {event.worker_id} {known}, so its host is not gone: drain it, or stop it first")
+    for booking in list(draft.view.attempts_on(event.worker_id)):
+        if not booking.stopping:
+            lose_attempt(draft, booking.attempt_id, event.reason)
+    draft.release_worker(event.worker_id, is_gone=True)
+    draft.forget_lost(event.worker_id)
+
+
+def fence(draft: Draft, event: AttemptFenced) -> None:
+    """The attempt has been ended by its host; one that has ended by now is left alone.
+
+    A worker that is only frozen may have its start still to carry out: it must find the stop before it is heard again.
+    """
+    booking = draft.view.bookings.get(event.attempt_id)
+    if booking is None:
+        return
+    draft.effects.append(StopAttempt(event.attempt_id, booking.worker_id, event.reason))
+    if booking.stopping:
+        draft.release(event.attempt_id, booking.job_id)
+    else:
+        lose_attempt(draft, event.attempt_id, event.reason)
+
+
+def _disconnect(draft: Draft, worker: Worker) -> None:
+    if worker.connected or worker.is_late:
+        seen = draft.now_ms if worker.connected and not worker.is_late else worker.last_seen_at_ms
+        draft.changes.workers[worker.worker_id] = replace(worker, connected=False, is_late=False, last_seen_at_ms=seen)
+
+
+def _known(draft: Draft, worker_id: WorkerId) -> Worker:
+    worker = draft.view.workers.get(worker_id)
+    if worker is None:
+        raise NotFound(f"worker {worker_id} does not exist")
+    return worker

@@ -1,0 +1,334 @@
+"""What follows for one task from a report about, or the loss of, one of its attempts."""
+
+from dataclasses import replace
+from enum import Enum
+from signal import Signals
+
+from iris.core.rules.draft import Draft
+from iris.core.rules.host_health import judge_host
+from iris.core.state.load import WorkerLoad
+from iris.domain.constraints import AHEAD_ATTRIBUTE
+from iris.domain.effects import ForgetAttempt, StartAttempt, StopAttempt
+from iris.domain.entities import JobSpec, Stopping, Task, Worker, is_gang, may_be_ahead
+from iris.domain.events import Assigned, AttemptObserved, Begun
+from iris.domain.resources import NOTHING
+from iris.domain.states import LIVE_TASK_STATES, TERMINAL_TASK_STATES, FailureKind, TaskState
+from rigging.errors import Conflict, InvalidRequest, NotFound
+
+_MAX_CAUSES = 100
+_FIRST_CAUSES = 20
+
+
+# Ends that are charged to the host, never to the user.
+HOST_FAULTS = frozenset({FailureKind.WORKER, FailureKind.DEVICE, FailureKind.PREEMPTED})
+
+
+class Verdict(Enum):
+    """What the end of an attempt means for the task's job."""
+
+    NOTHING = "nothing"  # the report is stale or repeated
+    MOVED = "moved"  # the task is in another live state, or succeeded
+    RETRY = "retry"  # the task waits for its next attempt
+    FINAL = "final"  # the task failed for good
+
+
+def assign(draft: Draft, event: Assigned) -> Task:
+    """Give a pending task its next attempt on a worker, and have it started.
+
+    Raises:
+        NotFound: No such task or worker. Conflict: The worker is not connected or has not enough free.
+        IllegalTransition: The task is not pending.
+    """
+    view = draft.view
+    task = view.task(event.task_id)
+    worker = view.workers.get(event.worker_id)
+    if worker is None:
+        raise NotFound(f"worker {event.worker_id} does not exist")
+    if not worker.connected:
+        raise Conflict(f"worker {event.worker_id} is not connected; {event.task_id} cannot be assigned to it")
+    if worker.is_late:
+        raise Conflict(f"worker {event.worker_id} was not heard for two heartbeats; nothing can be assigned to it")
+    if worker.trouble:
+        raise Conflict(f"nothing can be assigned to worker {event.worker_id} at present: {worker.trouble}")
+    if worker.cordon_reason:
+        raise Conflict(f"worker {event.worker_id} is cordoned ({worker.cordon_reason}); nothing can be assigned to it")
+    load, spec = view.loads[event.worker_id], view.jobs[task.job_id].spec
+    if event.ahead:
+        _check_ahead(event, spec, worker, load)
+    if load.gang_attempts and is_gang(spec) and load.gang_attempts.keys() != {task.job_id}:
+        raise Conflict(f"worker {event.worker_id} has a gang; {event.task_id} of another gang cannot share it")
+    if not event.ahead and not load.has_room(spec.resources, worker.capacity):
+        raise Conflict(f"task {event.task_id} does not fit on worker {event.worker_id} any more")
+    if task.job_id in view.held_counts:
+        raise Conflict(f"task {event.task_id} cannot start while earlier attempts of its job are being stopped")
+    new = Task(
+        task.task_id,
+        task.job_id,
+        task.index,
+        TaskState.ASSIGNED,
+        task.attempt + 1,
+        event.worker_id,
+        task.failures,
+        task.preemptions,
+        causes=task.causes,
+    )
+    draft.put_task(task, new)
+    name = new.attempt_id
+    if event.ahead:
+        draft.changes.ahead[name] = True
+    draft.effects.append(StartAttempt(name, event.worker_id, event.ahead))
+    return new
+
+
+def _check_ahead(event: Assigned, spec: JobSpec, worker: Worker, load: WorkerLoad) -> None:
+    why = ""
+    if AHEAD_ATTRIBUTE not in worker.attributes:
+        why = "the worker does not know of that"
+    elif not may_be_ahead(spec):
+        why = f"{spec.job_id} is no job of plain tasks"
+    elif load.lenders:
+        why = "an attempt there lends its cpu"
+    if why:
+        raise Conflict(f"task {event.task_id} cannot be assigned ahead to worker {event.worker_id}: {why}")
+
+
+def begin(draft: Draft, event: Begun) -> None:
+    """Have an attempt started that was assigned ahead; one that has begun, or that has ended, is left alone."""
+    booking = draft.view.bookings.get(event.attempt_id)
+    if booking is not None and booking.ahead and not booking.stopping:
+        draft.changes.ahead[event.attempt_id] = False
+        draft.effects.append(StartAttempt(event.attempt_id, booking.worker_id))
+
+
+def observe(draft: Draft, event: AttemptObserved) -> tuple[Task | None, Verdict]:
+    """Take in a worker's report. Stale, repeated and out-of-order reports change nothing.
+
+    Raises:
+        InvalidRequest: The reported state is not one that a worker can see.
+    """
+    task, number = draft.view.find_attempt(event.attempt_id)
+    current = (
+        task is not None
+        and task.attempt == number
+        and task.worker_id == event.worker_id
+        and task.state in LIVE_TASK_STATES
+    )
+    if task is None or not current:
+        _observe_stale(draft, event, task)
+        return task, Verdict.NOTHING
+    state = event.state
+    if state is TaskState.BUILDING or state is TaskState.RUNNING:
+        return _advance(draft, task, event)
+    if state is TaskState.ASSIGNED:
+        return task, Verdict.NOTHING  # it waits there for its turn
+    if state is TaskState.PENDING:
+        draft.effects.append(ForgetAttempt(event.attempt_id, event.worker_id))
+        return lose(draft, task, event.error or "handed back by its worker, not begun", is_charged=False)
+    if state not in TERMINAL_TASK_STATES or state is TaskState.UNSCHEDULABLE:
+        raise InvalidRequest(
+            f"worker {event.worker_id} reports {event.attempt_id} as {state.word}, which it cannot see"
+        )
+    draft.effects.append(ForgetAttempt(event.attempt_id, event.worker_id))
+    judge_host(draft, event, task.state is TaskState.RUNNING)
+    if state is TaskState.SUCCEEDED:
+        return _succeed(draft, task, event), Verdict.MOVED
+    if state is TaskState.FAILED and event.failure_kind not in HOST_FAULTS:
+        return fail(draft, task, event)
+    # KILLED without having been asked to is the worker's doing, like PREEMPTED and WORKER_FAILED.
+    is_told = event.error or event.failure_kind in _WORDS
+    return lose(draft, task, describe_end(event) if is_told else f"{state.word} by its worker")
+
+
+def _observe_stale(draft: Draft, event: AttemptObserved, task: Task | None) -> None:
+    name, worker_id = event.attempt_id, event.worker_id
+    booking = draft.view.bookings.get(name)
+    if event.state in TERMINAL_TASK_STATES or event.state is TaskState.PENDING:
+        draft.effects.append(ForgetAttempt(name, worker_id))
+        if name in draft.view.lost:
+            draft.changes.lost[name] = None
+        if booking is not None and booking.stopping and booking.worker_id == worker_id:
+            draft.release(name, booking.job_id)
+        return
+    if booking is not None and booking.stopping and booking.worker_id == worker_id:
+        # It was told to stop; a lost message is repeated when the worker reconnects.
+        if booking.held == NOTHING and event.state is not TaskState.ASSIGNED:
+            whole = draft.job(booking.job_id).spec.resources  # it had begun before it heard
+            draft.changes.stopping[name] = Stopping(booking.job_id, worker_id, whole, booking.found)
+        return
+    draft.effects.append(StopAttempt(name, worker_id, "this attempt is over: another took its place or its job ended"))
+    worker = draft.view.workers.get(worker_id)
+    if booking is None and worker is not None and worker.connected:
+        known = draft.view.lost.get(name) or task
+        if known is not None:
+            draft.book_found(name, known.job_id, worker_id)
+
+
+def _advance(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdict]:
+    if event.state is task.state or task.state is TaskState.RUNNING:
+        return task, Verdict.NOTHING
+    started = _past(event.started_at_ms or event.at_ms, draft.now_ms) if event.state is TaskState.RUNNING else 0
+    new = Task(
+        task.task_id,
+        task.job_id,
+        task.index,
+        event.state,
+        task.attempt,
+        task.worker_id,
+        task.failures,
+        task.preemptions,
+        started_at_ms=started,
+        causes=task.causes,
+    )
+    draft.put_task(task, new)
+    return new, Verdict.MOVED
+
+
+def _past(at_ms: int, now_ms: int) -> int:
+    """The time of something that has happened; now when it is not known (0), or would be still to come."""
+    return min(at_ms or now_ms, now_ms)
+
+
+def _succeed(draft: Draft, task: Task, event: AttemptObserved) -> Task:
+    finished = max(_past(event.at_ms, draft.now_ms), task.started_at_ms)
+    new = Task(
+        task.task_id,
+        task.job_id,
+        task.index,
+        TaskState.SUCCEEDED,
+        task.attempt,
+        task.worker_id,
+        task.failures,
+        task.preemptions,
+        event.exit_code,
+        event.exit_signal,
+        event.error,  # nothing, or how much of its output is not in its log
+        task.started_at_ms or min(event.started_at_ms or finished, finished),
+        finished,
+        task.causes,
+    )
+    draft.put_task(task, new)
+    return new
+
+
+def fail(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdict]:
+    """The attempt ended by the user's side: retry while `max_retries_failure` allows."""
+    error = describe_end(event)
+    failures = task.failures + 1
+    causes = _with_cause(task, error)
+    if failures <= draft.job(task.job_id).spec.max_retries_failure:
+        return _retry(draft, task, failures, task.preemptions, causes), Verdict.RETRY
+    finished = max(_past(event.at_ms, draft.now_ms), task.started_at_ms)
+    new = replace(
+        task,
+        state=TaskState.FAILED,
+        failures=failures,
+        exit_code=event.exit_code,
+        exit_signal=event.exit_signal,
+        error=error,
+        started_at_ms=task.started_at_ms or min(event.started_at_ms or finished, finished),
+        finished_at_ms=finished,
+        causes=causes,
+    )
+    draft.put_task(task, new)
+    return new, Verdict.FINAL
+
+
+def lose(draft: Draft, task: Task, reason: str, is_charged: bool = True) -> tuple[Task, Verdict]:
+    """The attempt was lost with or by its worker: retry while `max_retries_preemption` allows.
+
+    Args:
+        is_charged: False: it is not known to have begun, so that the loss costs no retry.
+    """
+    preemptions = task.preemptions + is_charged
+    causes = _with_cause(task, reason)
+    if preemptions <= draft.job(task.job_id).spec.max_retries_preemption:
+        return _retry(draft, task, task.failures, preemptions, causes), Verdict.RETRY
+    new = replace(
+        task,
+        state=TaskState.WORKER_FAILED,
+        preemptions=preemptions,
+        error=f"worker {task.worker_id}: {reason}",
+        finished_at_ms=max(draft.now_ms, task.started_at_ms),
+        causes=causes,
+    )
+    draft.put_task(task, new)
+    return new, Verdict.FINAL
+
+
+def evict(draft: Draft, task: Task, reason: str, is_charged: bool) -> tuple[Task, Verdict]:
+    """Take a live attempt's place: it is told to stop; the task is retried while `max_retries_preemption` allows."""
+    preemptions = task.preemptions + is_charged
+    causes = _with_cause(task, reason)
+    draft.stop_attempt(task, reason)
+    if preemptions <= draft.job(task.job_id).spec.max_retries_preemption:
+        return _retry(draft, task, task.failures, preemptions, causes), Verdict.RETRY
+    finished = max(draft.now_ms, task.started_at_ms)
+    new = replace(
+        task, state=TaskState.PREEMPTED, preemptions=preemptions, error=reason, finished_at_ms=finished, causes=causes
+    )
+    draft.put_task(task, new)
+    return new, Verdict.FINAL
+
+
+def kill(draft: Draft, task: Task, state: TaskState, reason: str) -> None:
+    """End a task that has not ended: at once in state; its attempt, if any, is told to stop."""
+    causes = task.causes
+    if task.state in LIVE_TASK_STATES:
+        causes = _with_cause(task, f"stopped: {reason}")
+        draft.stop_attempt(task, reason)
+        state = TaskState.KILLED
+    finished = max(draft.now_ms, task.started_at_ms)
+    draft.put_task(task, replace(task, state=state, error=reason, finished_at_ms=finished, causes=causes))
+
+
+def requeue(draft: Draft, task: Task, reason: str) -> None:
+    """Send a member of a gang back to the start without charging it; a live attempt is told to stop."""
+    if task.state in LIVE_TASK_STATES:
+        draft.stop_attempt(task, reason)
+    _retry(draft, task, task.failures, task.preemptions, _with_cause(task, reason))
+
+
+def _retry(draft: Draft, task: Task, failures: int, preemptions: int, causes: tuple[str, ...]) -> Task:
+    new = Task(
+        task.task_id,
+        task.job_id,
+        task.index,
+        TaskState.PENDING,
+        task.attempt,
+        None,
+        failures,
+        preemptions,
+        causes=causes,
+    )
+    draft.put_task(task, new)
+    return new
+
+
+def _with_cause(task: Task, what: str) -> tuple[str, ...]:
+    causes = task.causes
+    if len(causes) >= _MAX_CAUSES:  # the numbers in the lines show the gap
+        causes = causes[:_FIRST_CAUSES] + causes[_FIRST_CAUSES + 1 :]
+    return (*causes, f"attempt {task.attempt} on {task.worker_id}: {what}")
+
+
+_WORDS = {
+    FailureKind.OOM: "out of memory",
+    FailureKind.ENVIRONMENT: "the environment could not be built",
+    FailureKind.START: "the command could not be started",
+    FailureKind.DEVICE: "device error",
+    FailureKind.PREEMPTED: "the platform took the host away",
+}
+
+
+def describe_end(event: AttemptObserved) -> str:
+    """Why an attempt ended, in the worker's words or from its exit code and signal."""
+    if event.error:
+        return event.error
+    if event.failure_kind in _WORDS:
+        return _WORDS[event.failure_kind]
+    if event.exit_signal:
+        try:
+            return f"killed by {Signals(event.exit_signal).name}"
+        except ValueError:
+            return f"killed by signal {event.exit_signal}"
+    return f"exit code {event.exit_code}"

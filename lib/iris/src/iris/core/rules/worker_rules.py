@@ -1,0 +1,156 @@
+"""What follows from workers that come, go silent, and are lost."""
+
+from dataclasses import replace
+
+from iris.core.rules import job_rules
+from iris.core.rules.draft import Draft
+from iris.core.rules.task_rules import evict, lose
+from iris.domain.entities import Worker
+from iris.domain.events import (
+    AttemptMissing,
+    LendCpu,
+    Preempted,
+    WorkerConnected,
+    WorkerCordoned,
+    WorkerDisconnected,
+    WorkerResized,
+    WorkerTroubled,
+    WorkerUncordoned,
+)
+from iris.domain.ids import AttemptId, WorkerId
+from iris.domain.states import LIVE_TASK_STATES
+from rigging.errors import InvalidRequest, NotFound
+
+
+def connect(draft: Draft, event: WorkerConnected) -> None:
+    """Know the worker as connected; its attempts are looked at by `reconcile`."""
+    known = draft.view.workers.get(event.worker_id)
+    draft.changes.workers[event.worker_id] = Worker(
+        event.worker_id,
+        event.instance_id,
+        event.capacity,
+        event.attributes,
+        True,
+        draft.now_ms,
+        "" if known is None else known.cordon_reason,
+        0 if known is None else known.strikes,
+    )
+
+
+def resize(draft: Draft, event: WorkerResized) -> None:
+    """Offer from now on what the worker says; what runs there stays. An older instance's word changes nothing."""
+    worker = draft.view.workers.get(event.worker_id)
+    if worker is not None and worker.instance_id == event.instance_id and worker.capacity != event.capacity:
+        draft.changes.workers[event.worker_id] = replace(worker, capacity=event.capacity)
+
+
+def be_troubled(draft: Draft, event: WorkerTroubled) -> None:
+    """Assign nothing to the worker while it is in trouble; what is there stays. As `resize` for an older instance."""
+    worker = draft.view.workers.get(event.worker_id)
+    if worker is not None and worker.instance_id == event.instance_id and worker.trouble != event.trouble:
+        draft.changes.workers[event.worker_id] = replace(worker, trouble=event.trouble)
+
+
+def disconnect(draft: Draft, event: WorkerDisconnected) -> None:
+    """Nothing new goes there; what runs is left alone. An older instance's farewell changes nothing."""
+    worker = draft.view.workers.get(event.worker_id)
+    if worker is not None and worker.connected and worker.instance_id == event.instance_id:
+        seen = worker.last_seen_at_ms if worker.is_late else draft.now_ms
+        gone = replace(worker, connected=False, last_seen_at_ms=seen)
+        draft.changes.workers[event.worker_id] = gone
+
+
+def miss(draft: Draft, event: AttemptMissing) -> None:
+    """An attempt that should be on its worker is not there."""
+    booking = draft.view.bookings.get(event.attempt_id)
+    if event.attempt_id in draft.view.lost:
+        draft.changes.lost[event.attempt_id] = None
+    if booking is None:
+        return
+    if booking.stopping:
+        draft.release(event.attempt_id, booking.job_id)
+    else:
+        lose_attempt(draft, event.attempt_id, event.reason)
+
+
+def lose_attempt(draft: Draft, name: AttemptId, reason: str) -> None:
+    """Charge the loss of a live attempt to the worker; one that this very event has ended already is left alone.
+
+    One that was assigned ahead and is not known to have begun is retried at no charge.
+    """
+    found, number = draft.view.find_attempt(name)
+    booking = draft.view.bookings.get(name)
+    if found is None:
+        return
+    task = draft.task(found.job_id, found.index)
+    if task.attempt == number and task.state in LIVE_TASK_STATES:
+        task, verdict = lose(draft, task, reason, is_charged=booking is None or not booking.ahead)
+        job_rules.follow_task(draft, task, verdict)
+
+
+def preempt(draft: Draft, event: Preempted) -> None:
+    """Send a live attempt, and its gang, back to wait; it is told to stop and holds its resources until it has.
+
+    One that has ended by now is left alone: what was wanted of it is free already.
+    """
+    _send_away(draft, event.attempt_id, event.reason, is_charged=True)
+
+
+def cordon(draft: Draft, event: WorkerCordoned) -> None:
+    """Assign nothing more to the worker. Draining sends its live attempts elsewhere, at no charge.
+
+    What was assigned ahead and is not known to have begun is sent elsewhere in any case.
+
+    Raises:
+        NotFound: No such worker. InvalidRequest: No reason.
+    """
+    if not event.reason:
+        raise InvalidRequest(f"worker {event.worker_id} cannot be cordoned without a reason")
+    draft.changes.workers[event.worker_id] = replace(_known(draft, event.worker_id), cordon_reason=event.reason)
+    what = "drained" if event.drain else "cordoned"
+    for booking in list(draft.view.attempts_on(event.worker_id)):
+        if event.drain or booking.ahead:
+            why = f"worker {event.worker_id} is {what}: {event.reason}"
+            _send_away(draft, booking.attempt_id, why, is_charged=False)
+
+
+def uncordon(draft: Draft, event: WorkerUncordoned) -> None:
+    """Use the worker again, with a clean record.
+
+    Raises:
+        NotFound: No such worker.
+    """
+    worker = replace(_known(draft, event.worker_id), cordon_reason="", strikes=0)
+    draft.changes.workers[event.worker_id] = worker
+
+
+def _known(draft: Draft, worker_id: WorkerId) -> Worker:
+    worker = draft.view.workers.get(worker_id)
+    if worker is None:
+        known = sorted(draft.view.workers)
+        there = f"known are {', '.join(known[:5])}{', ...' if len(known) > 5 else ''}" if known else "none is known"
+        raise NotFound(f"worker {worker_id} does not exist; {there}")
+    return worker
+
+
+def _send_away(draft: Draft, name: AttemptId, reason: str, is_charged: bool) -> None:
+    booking = draft.view.bookings.get(name)
+    found, number = draft.view.find_attempt(name)
+    if booking is None or booking.stopping or found is None:
+        return
+    task = draft.task(found.job_id, found.index)
+    if task.attempt == number and task.state in LIVE_TASK_STATES:
+        task, verdict = evict(draft, task, reason, is_charged)
+        job_rules.follow_task(draft, task, verdict)
+
+
+def lend(draft: Draft, event: LendCpu) -> None:
+    """Count the waits during which a live attempt lends its cpu; several may be open at once."""
+    booking = draft.view.bookings.get(event.attempt_id)
+    if booking is None or booking.stopping:
+        return
+    if booking.ahead and event.on:
+        draft.changes.ahead[event.attempt_id] = False  # who waits has begun
+    waits = max(booking.waits + (1 if event.on else -1), 0)
+    if waits != booking.waits:
+        draft.changes.lending[event.attempt_id] = waits

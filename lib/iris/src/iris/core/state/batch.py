@@ -1,0 +1,48 @@
+"""Many outcomes as one: a single commit, then all effects in order."""
+
+from iris.core.state.changes import Changes, Outcome
+from iris.domain.effects import Effect
+
+
+class Batch:
+    """Merges outcomes that were reduced and applied one after another; the last record of an entity wins.
+
+    Merged `changes` are for the store: the view has already applied each outcome by itself.
+    """
+
+    __slots__ = ("changes", "effects")
+
+    def __init__(self) -> None:
+        self.changes = Changes()
+        self.effects: list[Effect] = []
+
+    def add(self, outcome: Outcome) -> None:
+        """Take in the next outcome."""
+        new = outcome.changes
+        if new.replaced:
+            self._drop_tasks_of_replaced(new)
+        self.changes.jobs.update(new.jobs)
+        self.changes.tasks.update(new.tasks)
+        if new.workers:
+            self.changes.workers.update(new.workers)
+        if new.budgets:
+            self.changes.budgets.update(new.budgets)
+        if new.endpoints:
+            self.changes.endpoints.update(new.endpoints)
+        if new.stopping:
+            self.changes.stopping.update(new.stopping)
+        if new.lost:
+            self.changes.lost.update(new.lost)
+        if new.lending:
+            self.changes.lending.update(new.lending)
+        self.effects.extend(outcome.effects)
+
+    def _drop_tasks_of_replaced(self, new: Changes) -> None:
+        # The earlier job of that name may have had more tasks; they must not be written after the deletion.
+        tasks = self.changes.tasks
+        for name in [name for name, task in tasks.items() if task.job_id in new.replaced]:
+            del tasks[name]
+        self.changes.replaced |= new.replaced
+
+    def __bool__(self) -> bool:
+        return bool(self.effects) or bool(self.changes)

@@ -1,0 +1,82 @@
+"""Every booking, and the sums that follow from them: loads of workers, attempts on their way out, use of users."""
+
+from typing import TypeVar
+
+from iris.core.state.load import Booking, WorkerLoad
+from iris.core.state.usage import UsageLedger
+from iris.domain.ids import AttemptId, JobId, WorkerId
+
+Key = TypeVar("Key")
+
+
+class BookingTable(dict[AttemptId, Booking]):
+    """What each live or stopping attempt holds, by attempt.
+
+    Attributes:
+        loads: The same summed, by worker. ahead_on: Workers that have attempts assigned ahead that have not begun.
+        stopping_counts, held_counts: See ClusterView.
+    """
+
+    __slots__ = ("_usage", "ahead_on", "held_counts", "loads", "stopping_counts")
+
+    def __init__(self, usage: UsageLedger) -> None:
+        super().__init__()
+        self._usage = usage
+        self.loads: dict[WorkerId, WorkerLoad] = {}
+        self.ahead_on: dict[WorkerId, None] = {}
+        self.stopping_counts: dict[JobId, int] = {}
+        self.held_counts: dict[JobId, int] = {}
+
+    def hold(self, booking: Booking, at_ms: int) -> Booking:
+        """Book an attempt."""
+        self[booking.attempt_id] = booking
+        self.loads[booking.worker_id].add(booking)
+        if booking.ahead:
+            self.ahead_on[booking.worker_id] = None
+        else:
+            self._usage.shift(booking.user, booking.weight, at_ms)
+        return booking
+
+    def begin(self, booking: Booking, at_ms: int) -> None:
+        """The attempt has begun; nothing happens when that was known."""
+        if booking.ahead:
+            load = self.loads[booking.worker_id]
+            load.begin(booking)
+            self._look_ahead(booking.worker_id, load)
+            self._usage.shift(booking.user, booking.weight, at_ms)
+
+    def release(self, name: AttemptId, at_ms: int) -> None:
+        """Give back what an attempt holds."""
+        booking = self.pop(name)
+        load = self.loads[booking.worker_id]
+        load.remove(booking)
+        if booking.ahead:
+            self._look_ahead(booking.worker_id, load)
+        else:
+            self._usage.shift(booking.user, -booking.weight, at_ms)
+        if booking.stopping:
+            self._count_stopping(booking, -1)
+
+    def mark_stopping(self, booking: Booking, found: bool) -> None:
+        """The attempt is on its way out; nothing happens when that was known."""
+        if not booking.stopping:
+            self.loads[booking.worker_id].mark_stopping(booking, found)
+            self._count_stopping(booking, 1)
+
+    def _look_ahead(self, worker_id: WorkerId, load: WorkerLoad) -> None:
+        if not load.ahead:
+            del self.ahead_on[worker_id]
+
+    def _count_stopping(self, booking: Booking, step: int) -> None:
+        count(self.stopping_counts, booking.job_id, step)
+        if not booking.found:
+            count(self.held_counts, booking.job_id, step)
+
+
+def count(counts: dict[Key, int], key: Key, step: int) -> None:
+    """Change a count that is absent at 0."""
+    number = counts.get(key, 0) + step
+    if number:
+        counts[key] = number
+    else:
+        del counts[key]

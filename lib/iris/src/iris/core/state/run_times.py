@@ -1,0 +1,52 @@
+"""How long attempts have run lately, by user and demand: what is known to be short may be assigned ahead."""
+
+from typing import Final
+
+from iris.core.state.load import Booking, Kind
+from iris.domain.entities import Task
+from iris.domain.states import TaskState
+
+_KINDS_KEPT: Final = 1000
+_SLOW_MS: Final = 1000.0
+"""What the next one is expected to take after one had to be handed back: a dozen short ends make up for it."""
+_UP: Final = 0.5
+_DOWN: Final = 0.1
+
+
+class RunTimes:
+    """The expected run time of each kind of attempt, from recent ends; rises at once and falls slowly. Not stored."""
+
+    __slots__ = ("_expected",)
+
+    def __init__(self) -> None:
+        self._expected: dict[Kind, float] = {}
+
+    def note(self, task: Task, booking: Booking) -> None:
+        """An attempt has ended; `task` as it is by now. Only ends of its own say how long attempts run."""
+        if booking.kind is None:
+            return
+        if task.state is TaskState.SUCCEEDED or task.state is TaskState.FAILED:
+            self.note_end(booking.kind, task.finished_at_ms - task.started_at_ms)
+        elif booking.ahead:
+            self.note_slow(booking.kind)
+
+    def note_end(self, kind: Kind, ran_ms: int) -> None:
+        """An attempt of the kind came to its own end."""
+        known = self._expected.get(kind)
+        if known is None:
+            self._keep(kind, float(ran_ms))
+        else:
+            self._expected[kind] = known + (ran_ms - known) * (_UP if ran_ms > known else _DOWN)
+
+    def note_slow(self, kind: Kind) -> None:
+        """An attempt that was assigned ahead did not begin in time: those before it took longer than expected."""
+        self._keep(kind, max(_SLOW_MS, self._expected.get(kind, 0.0)))
+
+    def expected_ms(self, kind: Kind) -> float | None:
+        """How long an attempt of the kind will run, by what is known; None: none has ended lately."""
+        return self._expected.get(kind)
+
+    def _keep(self, kind: Kind, expected_ms: float) -> None:
+        if kind not in self._expected and len(self._expected) >= _KINDS_KEPT:
+            del self._expected[next(iter(self._expected))]
+        self._expected[kind] = expected_ms

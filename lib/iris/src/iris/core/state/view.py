@@ -1,0 +1,379 @@
+"""The in-memory truth of the cluster and the indexes that keep every decision cheap."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from typing import Self
+from weakref import WeakValueDictionary
+
+from iris.core.state.bookings import BookingTable, count
+from iris.core.state.changes import Changes
+from iris.core.state.deadlines import Deadlines
+from iris.core.state.demand import Demand
+from iris.core.state.endpoint_table import EndpointTable
+from iris.core.state.load import Booking, WorkerLoad
+from iris.core.state.run_times import RunTimes
+from iris.core.state.task_table import Archive, TaskTable
+from iris.core.state.usage import UsageLedger
+from iris.domain.constraints import Constraint
+from iris.domain.endpoints import Endpoint
+from iris.domain.entities import Job, JobSpec, LostAttempt, Stopping, Task, UserBudget, Worker, is_gang, may_be_ahead
+from iris.domain.ids import (
+    AttemptId,
+    JobId,
+    TaskId,
+    WorkerId,
+    attempt_id,
+    parent_of,
+    parse_attempt_id,
+    parse_task_id,
+    user_of,
+)
+from iris.domain.resources import NOTHING, Resources, weight
+from iris.domain.states import LIVE_TASK_STATES, TaskState
+from rigging.errors import NotFound
+
+
+class ClusterView:
+    """Jobs, tasks and workers as immutable records, with indexes. Only `apply` and `load` change it.
+
+    Attributes are for reading:
+        jobs, workers: Records by id. tasks: Each job's tasks, in order of index; see TaskTable for ended jobs.
+        live_jobs: Jobs that have not ended, oldest first. children: Live children of each job that has any.
+        job_of_key: Job of each idempotency key.
+        queue: (band, sequence, job id) of every job with pending tasks, in the order in which they are served.
+        pending: Of each job in `queue`, its pending tasks as negated indexes in ascending order: the last is next.
+        waiting_gangs: Jobs in `queue` that are gangs.
+        waiting_demands, waiting_users: How many jobs in `queue` ask for each demand, and belong to each user.
+        bookings: What each live or stopping attempt holds. loads: The same summed, by worker.
+        stopping_counts: How many attempts of a job are on their way out, for jobs that have any.
+        held_counts: The same without attempts that were thought gone; no task of such a job may start until they are.
+        deadlines: Limits of jobs that will run out.
+        ahead_on: Workers that have attempts which were assigned ahead and are not known to have begun.
+        run_times: How long attempts have run lately.
+        lost: Attempts that were given up and may still run. endpoints: Where live attempts answer.
+        usage: What each user has had lately. budgets: What each user may have; not all users have one.
+    """
+
+    def __init__(self, archive: Archive | None = None) -> None:
+        self.jobs: dict[JobId, Job] = {}
+        self.tasks = TaskTable(self.jobs, archive)
+        self.workers: dict[WorkerId, Worker] = {}
+        self.live_jobs: dict[JobId, None] = {}
+        self.children: dict[JobId, dict[JobId, None]] = {}
+        self.job_of_key: dict[str, JobId] = {}
+        self.queue: list[tuple[int, int, JobId]] = []
+        self.pending: dict[JobId, list[int]] = {}
+        self.waiting_gangs: dict[JobId, None] = {}
+        self.waiting_demands: dict[Demand, int] = {}
+        self.waiting_users: dict[str, int] = {}
+        self.demands: dict[JobId, Demand] = {}
+        self.deadlines = Deadlines()
+        self.next_sequence = 1
+        self.usage = UsageLedger()
+        self.bookings = BookingTable(self.usage)
+        self.loads = self.bookings.loads
+        self.stopping_counts = self.bookings.stopping_counts
+        self.held_counts = self.bookings.held_counts
+        self.ahead_on = self.bookings.ahead_on
+        self.budgets: dict[str, UserBudget] = {}
+        self.lost: dict[AttemptId, LostAttempt] = {}
+        self.endpoints = EndpointTable()
+        self.run_times = RunTimes()
+        self._now_ms = 0
+        self._interned: WeakValueDictionary[tuple[Resources, tuple[Constraint, ...]], Demand] = WeakValueDictionary()
+
+    # ---- reading ----
+
+    def job(self, job_id: JobId) -> Job:
+        """The job of that id.
+
+        Raises:
+            NotFound: There is none.
+        """
+        job = self.jobs.get(job_id)
+        if job is None:
+            raise NotFound(f"job {job_id} does not exist")
+        return job
+
+    def task(self, task_id: TaskId) -> Task:
+        """The task of that id.
+
+        Raises:
+            NotFound: There is none. InvalidRequest: It is no task id.
+        """
+        job_id, index = parse_task_id(task_id)
+        tasks: list[Task] | None = self.tasks.get(job_id)
+        if tasks is None:
+            raise NotFound(f"task {task_id} does not exist: there is no job {job_id}")
+        if index >= len(tasks):
+            raise NotFound(f"task {task_id} does not exist: job {job_id} has tasks 0 to {len(tasks) - 1}")
+        return tasks[index]
+
+    def find_attempt(self, name: str) -> tuple[Task | None, int]:
+        """The task and number of an attempt id; the task is None when there is none or the id is malformed."""
+        task_name, _, number = name.rpartition(":")
+        job_id, _, index = task_name.rpartition("/")
+        tasks: list[Task] | None = self.tasks.get(JobId(job_id))
+        if tasks is None or not (number.isascii() and number.isdigit() and index.isascii() and index.isdigit()):
+            return None, -1
+        position = int(index)
+        return (tasks[position] if position < len(tasks) else None), int(number)
+
+    def committed(self, worker_id: WorkerId) -> Resources:
+        """What live and stopping attempts hold on a worker, without lent cpu."""
+        return self.loads[worker_id].committed(self.workers[worker_id].capacity)
+
+    def free(self, worker_id: WorkerId) -> Resources:
+        """What is left on a worker; its cpu may be negative while lent cpu is taken back."""
+        return self.workers[worker_id].capacity.sub(self.committed(worker_id))
+
+    def attempts_on(self, worker_id: WorkerId) -> Iterator[Booking]:
+        """The live and stopping attempts booked on a worker."""
+        load = self.loads.get(worker_id)
+        return iter(()) if load is None else iter(load.bookings.values())
+
+    def is_settled(self, job_id: JobId) -> bool:
+        """Whether the job has ended and no attempt of it is left on any worker."""
+        return self.jobs[job_id].state.is_terminal and job_id not in self.stopping_counts
+
+    # ---- changing ----
+
+    @classmethod
+    def load(
+        cls,
+        jobs: Iterable[Job],
+        tasks: Iterable[Task],
+        workers: Iterable[Worker],
+        archive: Archive | None = None,
+        budgets: Iterable[UserBudget] = (),
+        endpoints: Iterable[Endpoint] = (),
+        stopping: Iterable[tuple[AttemptId, Stopping]] = (),
+        lost: Iterable[tuple[AttemptId, LostAttempt]] = (),
+    ) -> Self:
+        """Build the view from stored records, in any order. What was lending is learnt from its tasks.
+
+        Args:
+            tasks: Of all jobs, or, with an archive, of those that have not ended.
+            archive: Has the tasks of ended jobs.
+        """
+        view = cls(archive)
+        jobs = sorted(jobs, key=lambda job: job.sequence)
+        tasks = sorted(tasks, key=lambda task: task.index)
+        changes = Changes.of(jobs, tasks, workers, budgets, endpoints, stopping, lost)
+        # Which of these have room is learnt from their workers.
+        assigned = [task for task in tasks if task.state is TaskState.ASSIGNED]
+        changes.ahead = {task.attempt_id: True for task in assigned if may_be_ahead(changes.jobs[task.job_id].spec)}
+        view.apply(changes)
+        for booking in view.bookings.values():
+            view.loads[booking.worker_id].note_lent(booking)  # nobody knows any more: its cpu may be in other hands
+        return view
+
+    def apply(self, changes: Changes) -> None:
+        """Make the changes of one outcome true. They must come from a reduction of this very view."""
+        self._now_ms = changes.at_ms
+        self.budgets.update(changes.budgets)
+        if changes.endpoints:
+            self.endpoints.apply(changes.endpoints)
+        for worker in changes.workers.values():
+            self.workers[worker.worker_id] = worker
+            if worker.worker_id not in self.loads:
+                self.loads[worker.worker_id] = WorkerLoad()
+        fresh: dict[JobId, list[Task]] = {}
+        for job_id, job in changes.jobs.items():
+            known = self.jobs.get(job_id)
+            if known is None or known.sequence != job.sequence:
+                fresh[job_id] = self._open_job(known, job)
+        for task in changes.tasks.values():
+            if task.job_id in fresh:
+                fresh[task.job_id].append(task)
+            else:
+                self._move_task(task, changes)
+        for job_id, tasks in fresh.items():
+            # A job that was loaded without its tasks has ended: they stay where they are.
+            if tasks or not changes.jobs[job_id].state.is_terminal:
+                self._fill_job(changes.jobs[job_id], tasks, changes)
+        for job in changes.jobs.values():
+            self._move_job(job, fresh)
+        for name, stopping in changes.stopping.items():
+            self._set_stopping(name, stopping)
+        for name, given_up in changes.lost.items():
+            if given_up is None:
+                self.lost.pop(name, None)
+            else:
+                self.lost[name] = given_up
+        for name, waits in changes.lending.items():
+            booking = self.bookings.get(name)
+            if booking is not None:
+                self.loads[booking.worker_id].set_waits(booking, waits)
+        for name, is_ahead in changes.ahead.items():
+            if not is_ahead:
+                self.bookings.begin(self.bookings[name], changes.at_ms)
+
+    def forget_job(self, job_id: JobId) -> None:
+        """Know nothing more of a job that has settled; those below it are to be forgotten first."""
+        for name in self.lost_of(job_id):
+            del self.lost[name]
+        job = self.jobs.pop(job_id)
+        if dict.__contains__(self.tasks, job_id):
+            del self.tasks[job_id]
+        self.demands.pop(job_id, None)
+        if self.job_of_key.get(job.idempotency_key) == job_id:
+            del self.job_of_key[job.idempotency_key]
+
+    def forget_worker(self, worker_id: WorkerId) -> None:
+        """Know nothing more of a worker on which nothing is booked."""
+        for name in self.lost_on(worker_id):
+            del self.lost[name]
+        del self.workers[worker_id]
+        del self.loads[worker_id]
+
+    def lost_on(self, worker_id: WorkerId) -> list[AttemptId]:
+        """Attempts that were given up on a worker."""
+        return [name for name, lost in self.lost.items() if lost.worker_id == worker_id]
+
+    def lost_of(self, job_id: JobId) -> list[AttemptId]:
+        """Attempts of a job that were given up."""
+        return [name for name, lost in self.lost.items() if lost.job_id == job_id]
+
+    def _open_job(self, known: Job | None, job: Job) -> list[Task]:
+        if known is not None:
+            self.job_of_key.pop(known.idempotency_key, None)
+        if job.idempotency_key:
+            self.job_of_key[job.idempotency_key] = job.spec.job_id
+        self.next_sequence = max(self.next_sequence, job.sequence + 1)
+        self.demands[job.spec.job_id] = self._intern(job.spec)
+        return []
+
+    def _intern(self, spec: JobSpec) -> Demand:
+        key = (spec.resources, spec.constraints)
+        demand = self._interned.get(key)
+        if demand is None:
+            demand = self._interned[key] = Demand(spec.resources, spec.constraints)
+        return demand
+
+    def _fill_job(self, job: Job, tasks: list[Task], changes: Changes) -> None:
+        job_id = job.spec.job_id
+        self.tasks[job_id] = tasks
+        waiting = [-task.index for task in reversed(tasks) if task.state is TaskState.PENDING]
+        if waiting:
+            self.pending[job_id] = waiting
+            self._queue_job(job)
+            if is_gang(job.spec):
+                self.waiting_gangs[job_id] = None
+        for task in tasks:
+            if task.state in LIVE_TASK_STATES:
+                self._book(task, job, changes)
+
+    def _move_job(self, job: Job, fresh: dict[JobId, list[Task]]) -> None:
+        job_id = job.spec.job_id
+        known = self.jobs.get(job_id)
+        self.jobs[job_id] = job
+        was_assigned = job_id in fresh and any(task.attempt >= job.first_attempt for task in fresh[job_id])
+        if job.spec.timeout_ms or job.spec.scheduling_timeout_ms or job_id in fresh:
+            self.deadlines.track(known, job, was_assigned)
+        if job.state.is_terminal:
+            self.live_jobs.pop(job_id, None)
+            self._set_child(job_id, False)
+        elif job_id in fresh:
+            self.live_jobs[job_id] = None
+            self._set_child(job_id, True)
+
+    def _set_child(self, job_id: JobId, live: bool) -> None:
+        parent = parent_of(job_id)
+        if parent is None:
+            return
+        if live:
+            self.children.setdefault(parent, {})[job_id] = None
+            return
+        siblings = self.children.get(parent)
+        if siblings is not None:
+            siblings.pop(job_id, None)
+            if not siblings:
+                del self.children[parent]
+
+    def _move_task(self, new: Task, changes: Changes) -> None:
+        tasks = self.tasks[new.job_id]
+        old = tasks[new.index]
+        tasks[new.index] = new
+        was, now = old.state, new.state
+        if was is TaskState.PENDING:
+            if now is not TaskState.PENDING:
+                self._remove_pending(new)
+        elif was in LIVE_TASK_STATES and (now not in LIVE_TASK_STATES or old.attempt != new.attempt):
+            name = attempt_id(old.task_id, old.attempt)
+            self.run_times.note(new, self.bookings[name])
+            if changes.stopping.get(name) is None:
+                self.bookings.release(name, self._now_ms)
+        if now is TaskState.PENDING:
+            if was is not TaskState.PENDING:
+                self._add_pending(new)
+        elif now is TaskState.ASSIGNED and (was is not TaskState.ASSIGNED or old.attempt != new.attempt):
+            self._book(new, self.jobs[new.job_id], changes)
+        elif was is TaskState.ASSIGNED and now in LIVE_TASK_STATES:
+            self.bookings.begin(self.bookings[attempt_id(new.task_id, new.attempt)], self._now_ms)
+
+    def _book(self, task: Task, job: Job, changes: Changes) -> None:
+        worker_id = task.worker_id
+        if worker_id is None:
+            raise NotFound(f"task {task.task_id} is {task.state.word} on no worker")
+        name = attempt_id(task.task_id, task.attempt)
+        booking = self._booking(name, job, worker_id, job.spec.resources, changes.ahead.get(name, False))
+        self.bookings.hold(booking, self._now_ms)
+
+    def _booking(self, name: AttemptId, job: Job, worker_id: WorkerId, held: Resources, ahead: bool = False) -> Booking:
+        job_id = job.spec.job_id
+        demand = self.demands[job_id]
+        held_weight = demand.weight if held == demand.resources else weight(held)
+        kind = (user_of(job_id), demand)
+        return Booking(name, job_id, worker_id, held, is_gang(job.spec), held_weight, kind, ahead)
+
+    def _queue_job(self, job: Job) -> None:
+        job_id = job.spec.job_id
+        insort(self.queue, (job.spec.band, job.sequence, job_id))
+        count(self.waiting_demands, self.demands[job_id], 1)
+        count(self.waiting_users, user_of(job_id), 1)
+
+    def _add_pending(self, task: Task) -> None:
+        waiting = self.pending.get(task.job_id)
+        if waiting is None:
+            job = self.jobs[task.job_id]
+            self.pending[task.job_id] = [-task.index]
+            self._queue_job(job)
+            if is_gang(job.spec):
+                self.waiting_gangs[task.job_id] = None
+        else:
+            insort(waiting, -task.index)
+
+    def _remove_pending(self, task: Task) -> None:
+        waiting = self.pending[task.job_id]
+        if waiting[-1] == -task.index:
+            waiting.pop()
+        else:
+            del waiting[bisect_left(waiting, -task.index)]
+        if not waiting:
+            del self.pending[task.job_id]
+            self.waiting_gangs.pop(task.job_id, None)
+            job = self.jobs[task.job_id]
+            del self.queue[bisect_left(self.queue, (job.spec.band, job.sequence, task.job_id))]
+            count(self.waiting_demands, self.demands[task.job_id], -1)
+            count(self.waiting_users, user_of(task.job_id), -1)
+
+    def _set_stopping(self, name: AttemptId, stopping: Stopping | None) -> None:
+        bookings, now_ms = self.bookings, self._now_ms
+        booking = bookings.get(name)
+        if stopping is None:
+            if booking is not None and booking.stopping:
+                bookings.release(name, now_ms)
+            return
+        if booking is not None and booking.stopping and not booking.ahead and booking.resources != stopping.resources:
+            bookings.release(name, now_ms)  # it had begun after all
+            booking = None
+        if booking is None:
+            job = self.jobs[stopping.job_id]
+            booking = self._booking(name, job, stopping.worker_id, stopping.resources)
+            # Of an earlier job of the name nobody knows any more.
+            booking.is_gang = booking.is_gang and parse_attempt_id(name)[1] >= job.first_attempt
+            bookings.hold(booking, now_ms)
+        elif booking.ahead and stopping.resources != NOTHING:
+            bookings.begin(booking, now_ms)
+        bookings.mark_stopping(booking, stopping.found)

@@ -1,0 +1,481 @@
+"""All calls of a process to one actor: which are made again, which fail and why; connection and places are played."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from iris.actor.client import caller as caller_module
+from iris.actor.client.caller import Caller
+from iris.actor.client.pending import PendingCall, Reply
+from iris.actor.client.places import Place, Target, Whereabouts
+from iris.actor.transport.payload import dump, dump_arguments
+from iris.rpc import actor_pb2 as pb
+from rigging.errors import Conflict, Denied, MarinError, Unavailable
+
+FIRST, SECOND = Place("h:1", "life 1", "counter"), Place("h:2", "life 2", "counter")
+KNOWN = pb.ActorWelcome(resumed=True)
+NEW = pb.ActorWelcome(resumed=False)
+
+
+class Where:
+    """Says where the actor is as the test wants it."""
+
+    label = "counter"
+
+    def __init__(self) -> None:
+        self.now = Whereabouts(FIRST)
+        self.opened = self.closed = 0
+        self._on_change: Callable[[], object] = lambda: None
+
+    def open(self, on_change: Callable[[], object]) -> None:
+        self.opened += 1
+        self._on_change = on_change
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def move(self, place: Place | None, ended: str = "", error: MarinError | None = None) -> None:
+        self.now = Whereabouts(place, ended, error)
+        self._on_change()
+
+
+class Link:
+    """One connection, which the test welcomes and breaks."""
+
+    def __init__(self, place: Place, session: str, calls: Caller, key: bytes) -> None:
+        assert key == b"key"
+        self.place, self.session, self.calls = place, session, calls
+        self.last_word = 0.0
+        self.outstanding: list[int] = []
+        self.sent: list[str] = []
+        self.cancelled: list[str] = []
+        self.finished: list[bool] = []
+        self.closed = False
+        self.has_it_all = True
+        self.answer: asyncio.Future[pb.ActorWelcome] = asyncio.get_running_loop().create_future()
+        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def open(self, whoami: str, outstanding: list[int]) -> pb.ActorWelcome:
+        assert whoami == "a test"
+        self.outstanding = outstanding
+        return await self.answer
+
+    def send(self, call: PendingCall) -> None:
+        call.sent = True
+        self.sent.append(call.method)
+
+    def cancel(self, call: PendingCall) -> None:
+        self.cancelled.append(call.method)
+
+    async def finish(self, forget: bool) -> bool:
+        self.finished.append(forget)
+        return self.has_it_all
+
+    async def run(self, over: Coroutine[Any, Any, None]) -> None:
+        ending = asyncio.ensure_future(over)
+        await asyncio.wait([ending, self.broken], return_when=asyncio.FIRST_COMPLETED)
+        ending.cancel()
+        if self.broken.done():
+            self.broken.result()
+        else:
+            self.calls.leaving()
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Bench:
+    """A caller, and what becomes of its calls."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop = asyncio.get_running_loop()
+        real_time, self._ahead_s = loop.time, 0.0
+        monkeypatch.setattr(loop, "time", lambda: real_time() + self._ahead_s)
+        self.where = Where()
+        self.links: list[Link] = []
+        monkeypatch.setattr(caller_module, "Link", self._link)
+        target = cast(Target, self.where)
+        self.caller = Caller(loop, target, b"key", "a test", reconnect_timeout=5.0)
+
+    def _link(self, *arguments: Any) -> Link:
+        self.links.append(Link(*arguments))
+        return self.links[-1]
+
+    def call(self, method: str, retries: int = 0) -> PendingCall:
+        made = PendingCall(method, dump_arguments((), {}), None, retries, lambda: None)
+        self.caller.submit(made)
+        return made
+
+    async def advance(self, seconds: float) -> None:
+        """Let the loop's clock be so much later, and everything happen that is due then."""
+        self._ahead_s += seconds
+        await turns()
+
+    async def link(self, number: int = 1) -> Link:
+        """The connection of that number, when it is tried."""
+        await until(lambda: len(self.links) >= number)
+        await asyncio.sleep(0)
+        return self.links[number - 1]
+
+    async def connected(self, number: int = 1, welcome: pb.ActorWelcome = NEW) -> Link:
+        link = await self.link(number)
+        link.answer.set_result(welcome)
+        await turns()
+        return link
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():  # noqa: ASYNC110 - what is waited for has no event
+        await asyncio.sleep(0.001)
+
+
+async def turns() -> None:
+    """Let everything happen that can happen now."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def error_of(call: PendingCall) -> str:
+    """The kind and text of the error that a call ends with."""
+    await until(lambda: call.outcome.ended)
+    with pytest.raises(MarinError) as failed:
+        call.outcome.get()
+    return f"{type(failed.value).__name__}: {failed.value}"
+
+
+Play = Callable[[Callable[[Bench], Coroutine[Any, Any, None]]], None]
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Play:
+    def run(scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+        async def whole() -> None:
+            bench = Bench(monkeypatch)
+            try:
+                await asyncio.wait_for(scenario(bench), 30)
+            finally:
+                await bench.caller.close()
+
+        asyncio.run(whole())
+
+    return run
+
+
+def settle(link: Link, call: PendingCall) -> None:
+    link.calls.settled(call, Reply(pb.CallEnd(call=call.number), dump(call.method).whole))
+
+
+def test_calls_wait_for_the_connection_and_go_in_their_order(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        assert bench.caller.label == "counter"
+        calls = [bench.call(name) for name in "ab"]
+        link = await bench.connected()
+        assert (link.place, link.outstanding, link.sent) == (FIRST, [], ["a", "b"])
+        calls.append(bench.call("c"))
+        await turns()
+        assert link.sent == ["a", "b", "c"]
+        assert [call.number for call in calls] == [1, 2, 3]
+        for call in calls:
+            assert link.calls.find(call.number) is call
+            settle(link, call)
+            assert link.calls.find(call.number) is None
+            assert call.outcome.get().value() == call.method
+        assert (bench.where.opened, len(bench.links)) == (1, 1)
+
+    play(scenario)
+
+
+def test_after_a_break_what_the_server_does_not_know_is_said_again(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        calls = [bench.call(name) for name in "abc"]
+        first = await bench.connected()
+        settle(first, calls[0])
+        first.broken.set_exception(Unavailable("broken"))
+        second = await bench.link(2)
+        assert first.closed
+        calls.append(bench.call("d"))
+        second.answer.set_result(pb.ActorWelcome(resumed=True, known=[2]))
+        await turns()
+        assert second.session == first.session
+        assert (second.outstanding, second.sent) == ([2, 3], ["c", "d"])
+        assert not any(call.outcome.ended for call in calls[1:])
+
+    play(scenario)
+
+
+def test_what_may_have_begun_in_an_earlier_life_fails_unless_it_may_be_made_again(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        once, twice, always = bench.call("once"), bench.call("twice", 1), bench.call("always", -1)
+        (await bench.connected()).broken.set_exception(Unavailable("broken"))
+        second = await bench.connected(2, NEW)
+        why = "the actor was started again before it answered; whether the method ran is not known"
+        assert await error_of(once) == f"ActorDied: 'once' of actor counter: {why}"
+        assert second.sent == ["twice", "always"]
+        second.broken.set_exception(Unavailable("broken"))
+        third = await bench.connected(3, NEW)
+        assert (await error_of(twice)).startswith("ActorDied: ")
+        assert third.sent == ["always"]
+        assert not always.outcome.ended
+
+    play(scenario)
+
+
+def test_an_actor_without_a_place_is_waited_for_until_it_has_ended(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        began = bench.call("began")
+        link = await bench.connected()
+        bench.where.move(None)
+        link.broken.set_exception(Unavailable("broken"))
+        assert await error_of(began) == (
+            "ActorDied: 'began' of actor counter: the actor died before it answered; whether the method ran is not "
+            "known"
+        )
+        waits = bench.call("waits")
+        await turns()
+        assert not waits.outcome.ended
+        bench.where.move(SECOND)
+        again = await bench.connected(2)
+        assert (again.place, again.sent) == (SECOND, ["waits"])
+        again.broken.set_exception(Unavailable("broken"))
+        bench.where.move(None, "its job failed")
+        assert await error_of(waits) == "ActorDied: 'waits' of actor counter: the actor has ended: its job failed"
+
+    play(scenario)
+
+
+def test_a_connection_is_given_up_when_the_actor_lives_elsewhere(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        call = bench.call("call", 1)
+        first = await bench.connected()
+        bench.where.move(FIRST)
+        await turns()
+        assert not first.closed, "nothing has changed"
+        bench.where.move(SECOND)
+        second = await bench.connected(2)
+        assert (first.closed, second.place, second.sent) == (True, SECOND, ["call"])
+        settle(second, call)
+
+    play(scenario)
+
+
+def test_a_refusal_fails_all_calls_each_with_an_error_of_its_own(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        calls = [bench.call("a"), bench.call("b")]
+        (await bench.link()).answer.set_exception(Denied("not one of this user's jobs"))
+        assert [await error_of(call) for call in calls] == ["Denied: not one of this user's jobs"] * 2
+        with pytest.raises(Denied) as first:
+            calls[0].outcome.get()
+        with pytest.raises(Denied) as second:
+            calls[1].outcome.get()
+        assert first.value is not second.value
+        bench.where.move(None, error=Denied("no such user"))
+        late = bench.call("late")
+        assert await error_of(late) == "Denied: no such user"
+
+    play(scenario)
+
+
+def test_an_address_that_does_not_answer_for_long_is_given_up(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(caller_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    async def scenario(bench: Bench) -> None:
+        call = bench.call("call")
+        for number, at in enumerate((100.0, 104.0, 105.0), 1):
+            now[0] = at
+            (await bench.link(number)).answer.set_exception(Unavailable("refused"))
+            await turns()
+            assert not call.outcome.ended
+        now[0] = 105.1
+        (await bench.link(4)).answer.set_exception(Unavailable("refused"))
+        assert await error_of(call) == (
+            "ActorDied: 'call' of actor counter: h:1 did not answer for 5 s: refused"
+        )  # fmt: skip
+        # A connection that was made counts anew.
+        again = bench.call("again")
+        now[0] = 120.0
+        (await bench.connected(5)).broken.set_exception(Unavailable("broken"))
+        now[0] = 140.0
+        (await bench.link(6)).answer.set_exception(Unavailable("refused"))
+        await turns()
+        assert not again.outcome.ended
+
+    play(scenario)
+
+
+def test_a_life_that_ended_while_it_could_not_be_reached_loses_what_it_may_have_begun(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        call = bench.call("call")
+        (await bench.connected()).broken.set_exception(Unavailable("broken"))
+        second = await bench.link(2)
+        bench.where.move(SECOND)
+        second.answer.set_exception(Unavailable("refused"))
+        assert (await error_of(call)).startswith(
+            "ActorDied: 'call' of actor counter: the actor died and was started again before it answered"
+        )
+
+    play(scenario)
+
+
+def test_a_call_that_is_taken_back_or_late_is_said_to_the_server(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        back = bench.call("back")
+        link = await bench.connected()
+        late = PendingCall("late", dump_arguments((), {}), 0.0, 0, lambda: None)  # long ago
+        bench.caller.submit(late)
+        text = "DeadlineExceeded: 'late' of actor counter: no result before its deadline"
+        assert await error_of(late) == text
+        bench.caller.cancel(back)
+        bench.caller.cancel(back)
+        await turns()
+        assert link.cancelled == ["late", "back"]
+        assert link.calls.find(back.number) is None
+        gone = PendingCall("gone", dump_arguments((), {}), None, 0, lambda: None)
+        gone.fail(Conflict("taken back at once"))
+        bench.caller.submit(gone)
+        await turns()
+        assert "gone" not in link.sent
+
+    play(scenario)
+
+
+def test_one_that_was_closed_fails_its_calls_and_those_that_come(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        calls = [bench.call("a")]
+        link = await bench.connected()
+        await bench.caller.close()
+        calls.append(bench.call("b"))
+        for call in calls:
+            assert await error_of(call) == f"Conflict: {call.method!r} of actor counter: the client was closed"
+        assert (link.closed, bench.where.closed) == (True, 1)
+
+    play(scenario)
+
+
+def test_a_fault_of_ours_fails_the_calls_and_the_next_one_begins_anew(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        call = bench.call("call")
+        (await bench.link()).answer.set_exception(ValueError("a defect"))
+        assert await error_of(call) == (
+            "MarinError: 'call' of actor counter: its client failed; whether the method ran is not known: "
+            "ValueError: a defect"
+        )
+        await turns()
+        assert bench.where.closed == 1
+        bench.call("next")
+        assert (await bench.connected(2)).sent == ["next"]
+        assert bench.where.opened == 2
+
+    play(scenario)
+
+
+def test_who_wants_nothing_for_long_lets_go_and_begins_anew(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caller_module, "IDLE_S", 1.0)
+
+    async def scenario(bench: Bench) -> None:
+        call = bench.call("call")
+        link = await bench.connected()
+        for _ in range(3):
+            await bench.advance(1.1)
+        assert not link.closed, "somebody waits for a result"
+        settle(link, call)
+        await bench.advance(1.1)
+        assert link.closed
+        for _ in range(2):  # the pause after every connection, and the time in which a call may come
+            await bench.advance(1.1)
+        assert bench.where.closed == 1
+        bench.call("next")
+        assert (await bench.connected(2)).sent == ["next"]
+        assert bench.where.opened == 2
+
+    play(scenario)
+
+
+def test_a_connection_is_left_for_good_only_when_nothing_is_asked_for(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        calls = [bench.call("a")]
+        link = await bench.connected()
+        assert not bench.caller.leaving()
+        calls.append(bench.call("b"))
+        await turns()
+        assert link.sent == ["a", "b"], "it is used on"
+        for call in calls:
+            settle(link, call)
+        assert bench.caller.leaving()
+        bench.call("c")
+        await turns()
+        assert link.sent == ["a", "b"], "what is called from here on needs a new one"
+
+    play(scenario)
+
+
+def test_a_connection_on_which_the_server_speaks_is_kept(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caller_module, "IDLE_S", 1.0)
+
+    async def scenario(bench: Bench) -> None:
+        call = bench.call("call")
+        link = await bench.link()
+        link.last_word = float("inf")
+        link = await bench.connected()
+        settle(link, call)
+        for _ in range(3):
+            await bench.advance(1.1)
+        assert not link.closed
+        link.last_word = 0.0
+        await bench.advance(1.1)
+        assert link.closed
+
+    play(scenario)
+
+
+def test_a_connection_to_an_actor_that_has_ended_is_kept_as_long_as_something_may_come(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        call = bench.call("call")
+        link = await bench.connected()
+        bench.where.move(None, "its job has ended")
+        await turns()
+        assert not link.closed, "the result may be on its way"
+        settle(link, call)
+        bench.where.move(None, "its job has ended since")
+        await until(lambda: link.closed)
+        assert call.outcome.get().value() == "call"
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("has_it_all", [True, False])
+def test_at_the_end_of_a_process_what_was_called_is_handed_over(play: Play, has_it_all: bool) -> None:
+    async def scenario(bench: Bench) -> None:
+        call = bench.call("call")
+        flushing = asyncio.create_task(bench.caller.flush())
+        link = await bench.link()
+        await turns()
+        assert not flushing.done(), "there is no connection yet"
+        link.has_it_all = has_it_all
+        link.answer.set_result(NEW)
+        if not has_it_all:
+            await until(lambda: link.finished)
+            assert not flushing.done()
+            link.broken.set_exception(Unavailable("broken"))
+            await bench.connected(2, KNOWN)
+        await flushing
+        assert bench.links[-1].finished == [False]
+        assert not call.outcome.ended
+
+    play(scenario)
+
+
+def test_at_the_end_of_a_process_without_calls_the_server_may_forget_it(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.caller.flush()
+        call = bench.call("call")
+        link = await bench.connected()
+        settle(link, call)
+        await bench.caller.flush()
+        await bench.caller.flush()
+        assert link.finished == [True]
+
+    play(scenario)

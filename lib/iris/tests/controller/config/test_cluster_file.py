@@ -1,0 +1,226 @@
+"""A cluster's config file: what it gives a controller, and how a mistake in it is told."""
+
+from pathlib import Path
+
+import pytest
+
+from iris.controller.config.cluster_file import ClusterConfig, parse_cluster_config, read_cluster_config
+from iris.controller.config.controller_config import Address, ControllerConfig, Durability
+from iris.controller.config.options import Given, controller_config
+from iris.core.rules.contact import ContactRules
+from iris.domain.resources import Device, Resources
+from iris.domain.scale_groups import ScaleGroup
+from rigging.errors import InvalidRequest
+
+GOOD = """
+controller: {port: 7077, state_dir: /var/iris}
+storage:
+  remote_state_dir: gs://bucket/iris
+  durability: remote
+scale_groups:
+  - name: v5p-64-b
+    accelerator: {type: tpu, variant: v5p-64}
+    cpu: 208
+    memory: 448GB
+    disk: 100GB
+    zone: us-east5-b
+    preemptible: true
+    max_slices: 4
+  - {name: cpu, cpu: 8, memory: 32GB, disk: 100GB, max_slices: 10, attributes: {pool: small}}
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_everything_a_controller_needs_is_read(tmp_path: Path) -> None:
+    config = read_cluster_config(written(tmp_path, GOOD))
+    assert (config.port, config.state_dir) == (7077, "/var/iris")
+    assert (config.remote_state_dir, config.durability) == ("gs://bucket/iris", Durability.REMOTE)
+    tpu, cpu = config.scale_groups
+    assert tpu.host.device == Device("tpu", "v5p-64", 4)
+    assert (tpu.hosts_per_slice, tpu.max_slices, tpu.region) == (8, 4, "us-east5")
+    assert cpu.host_attributes == {"preemptible": "false", "pool": "small"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("storage: {remote_state_dri: x}", "storage.remote_state_dri is unknown; did you mean 'remote_state_dir'?"),
+        ("storage: {durability: eventual}", "storage.durability is 'eventual'; it must be 'local' or 'remote'"),
+        ("storage: {durability: remote}", "it must be 'local', as there is no storage.remote_state_dir"),
+        ("storage: [1]", "storage is [1]; it must be a mapping of remote_state_dir, durability"),
+        ("storag: {}", "storag is unknown; did you mean 'storage'?"),
+        ("- 1", "the file is [1]; it must be a mapping"),
+        ("controller: {port: 99999}", "controller.port is 99999; it must be a whole number from 0 to 65535"),
+        ("scale_groups: [{name: a, cpu: -1}]", "scale_groups[0].cpu is -1; it must be a number of cores above 0"),
+        ("scale_groups: [{name: a, cpu: 1, memory: lots}]", "scale_groups[0].memory"),
+        (
+            "scale_groups: [{name: a, cpu: 1, memory: 1GB, disk: 1GB, accelerator: {type: npu}}]",
+            "scale_groups[0].accelerator.type is 'npu'; it must be 'tpu' or 'gpu'",
+        ),
+        (
+            "scale_groups: [{name: a, cpu: 1, memory: 1GB, disk: 1GB, accelerator: {type: tpu, variant: v5p-7}}]",
+            "scale_groups[0].accelerator.variant",
+        ),
+        (
+            "scale_groups: [{name: a, cpu: 1, memory: 1GB, disk: 1GB, hosts_per_slice: 3,"
+            " accelerator: {type: tpu, variant: v5p-64}}]",
+            "scale_groups[0].hosts_per_slice is 3; it must be 8, as a slice of v5p-64 has",
+        ),
+        (
+            "scale_groups: [{name: a, cpu: 1, memory: 1GB, disk: 1GB, min_slices: 3, max_slices: 2}]",
+            "scale_groups[0].max_slices is 2; it must be 3 (min_slices) or more",
+        ),
+        (
+            "scale_groups: [{name: a, cpu: 1, memory: 1GB, disk: 1GB}, {name: a, cpu: 1, memory: 1GB, disk: 1GB}]",
+            "scale_groups is 'a'; it must be a name that no other scale group has",
+        ),
+        ("a: [", "cannot read the cluster config"),
+    ],
+)
+def test_a_mistake_is_told_with_file_key_value_and_what_is_allowed(tmp_path: Path, text: str, message: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(InvalidRequest) as caught:
+        read_cluster_config(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD)
+    config = controller_config(path, Given(tmp_path / "s", 0, remote_state_dir="s3://other", durability="local"))
+    assert (config.state_dir, config.port) == (tmp_path / "s", 0)
+    assert (config.remote_state_dir, config.durability) == ("s3://other", Durability.LOCAL)
+    assert len(config.scale_groups) == 2
+    with pytest.raises(InvalidRequest, match="--state-dir"):
+        controller_config(None, Given())
+
+
+def test_limits_of_logs_and_the_disks_reserve() -> None:
+    path = Path("c.yaml")
+    found = parse_cluster_config({"controller": {"log_limit": "8MB"}, "storage": {"disk_reserve": 0}}, path)
+    assert (found.log_limit_bytes, found.disk_reserve_bytes) == (8 * 2**20, 0)
+    default = parse_cluster_config({}, path)
+    assert (default.log_limit_bytes, default.disk_reserve_bytes) == (2**30, 64 * 2**20)
+    with pytest.raises(InvalidRequest, match=r"c.yaml: controller.log_limit is 10; it must be 1MB or more"):
+        parse_cluster_config({"controller": {"log_limit": 10}}, path)
+
+
+GROUP = {"name": "g", "cpu": 1, "memory": "1GB", "disk": "1GB"}
+TPU = {"type": "tpu", "variant": "v5p-64"}
+
+
+def group(**fields: object) -> ScaleGroup:
+    [found] = parse_cluster_config({"scale_groups": [{**GROUP, **fields}]}, Path("c.yaml")).scale_groups
+    return found
+
+
+def test_what_a_scale_group_does_not_say() -> None:
+    found = group()
+    assert found == ScaleGroup("g", Resources(1000, 2**30, 2**30), hosts_per_slice=1, min_slices=0, max_slices=1)
+    assert group(min_slices=3).max_slices == 3
+    assert group(max_slices=0).max_slices == 0
+    assert group(zone="us-east5-b").region == "us-east5"
+    assert group(zone="us-east5-b", region="elsewhere").region == "elsewhere"
+    assert group(preemptible=True).preemptible
+    assert group(cpu=0.5).host.cpu_millis == 500
+    assert group(cpu=1e6).host.cpu_millis == 10**9
+    assert group(memory=4096).host.memory_bytes == 4096
+    assert group(hosts_per_slice=7).hosts_per_slice == 7
+    assert group(attributes={"pool": "x"}).attributes == (("pool", "x"),)
+    gpu = group(accelerator={"type": "gpu", "variant": "H100"})
+    assert (gpu.host.device, gpu.hosts_per_slice) == (Device("gpu", "H100", 1), 1)
+    assert group(accelerator={"type": "gpu", "variant": "H100", "count": 8}).host.device == Device("gpu", "H100", 8)
+    assert group(accelerator={**TPU, "count": 2}, hosts_per_slice=8).host.device == Device("tpu", "v5p-64", 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"name": ""}, "name is ''; it must be the name of the scale group"),
+        ({"name": 5}, "name is 5; it must be text"),
+        ({"cpu": 0}, "cpu is 0; it must be a number of cores above 0"),
+        ({"cpu": True}, "cpu is True; it must be a number"),
+        ({"cpu": 1e6 + 1}, "cpu is 1000001.0; it must be a number"),
+        ({"cpu": "4"}, "cpu is '4'; it must be a number"),
+        ({"memory": True}, "memory is True; it must be a size"),
+        ({"memory": 1.5}, "memory is 1.5; it must be a size"),
+        ({"disk": None}, "disk is None; it must be a size"),
+        ({"hosts_per_slice": 0}, "hosts_per_slice is 0; it must be a whole number from 1 to 100000"),
+        ({"min_slices": True}, "min_slices is True; it must be a whole number from 0"),
+        ({"max_slices": 100_001}, "max_slices is 100001; it must be a whole number"),
+        ({"max_slices": 1.0}, "max_slices is 1.0; it must be a whole number"),
+        ({"preemptible": "yes"}, "preemptible is 'yes'; it must be true or false"),
+        ({"attributes": {"a": 1}}, "it must be a mapping of texts to texts"),
+        ({"attributes": ["a"]}, "it must be a mapping of texts to texts"),
+        ({"accelerator": {"type": "gpu"}}, "variant is ''; it must be a type such as"),
+        ({"accelerator": {**TPU, "count": 5}}, "count is 5; it must be a whole number from 1 to 4"),
+        ({"accelerator": {**TPU, "count": 0}}, "count is 0; it must be"),
+        ({"accelerator": {"type": "gpu", "variant": "H100", "count": 0}}, "count is 0; it must be"),
+        ({"accelerator": 3}, "accelerator is 3; it must be a mapping of type, variant, count"),
+        ({"colour": "red"}, "colour is unknown; known are name, accelerator"),
+    ],
+)
+def test_what_a_scale_group_cannot_be(fields: dict[str, object], reason: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        group(**fields)
+    assert reason in str(refused.value)
+    assert str(refused.value).startswith("c.yaml: scale_groups[0].")
+
+
+def test_a_list_is_no_mapping_and_a_mapping_no_list() -> None:
+    path = Path("c.yaml")
+    with pytest.raises(InvalidRequest, match=r"scale_groups is .*; it must be a list"):
+        parse_cluster_config({"scale_groups": {"name": "a"}}, path)
+    assert parse_cluster_config(None, path) == parse_cluster_config({"scale_groups": None, "storage": None}, path)
+    assert parse_cluster_config({}, path) == ClusterConfig(path), "a file that says nothing is as none"
+    assert (parse_cluster_config({}, path).port, parse_cluster_config({}, path).state_dir) == (0, ""), "any free port"
+    assert parse_cluster_config({"controller": {"state_dir": "~/x"}}, path).state_dir == str(Path.home() / "x")
+    exact = parse_cluster_config({"controller": {"log_limit": 2**20, "port": 65_535}}, path)
+    assert (exact.log_limit_bytes, exact.port) == (2**20, 65_535)
+    with pytest.raises(InvalidRequest, match="port is True"):
+        parse_cluster_config({"controller": {"port": True}}, path)
+    with pytest.raises(InvalidRequest, match=r"c.yaml: storage.disk_reserve: "):
+        parse_cluster_config({"storage": {"disk_reserve": "lots"}}, path)
+
+
+def test_a_durability_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="durability is 'eventual'; it must be 'local' or 'remote'"):
+        controller_config(None, Given(tmp_path, durability="eventual"))
+    with pytest.raises(InvalidRequest, match="durability is 'remote', but remote_state_dir is empty"):
+        controller_config(None, Given(tmp_path, durability="remote"))
+    config = controller_config(None, Given(tmp_path, 7, 9.5, "gs://b", "remote"))
+    assert (config.state_dir, config.port, config.idle_exit_s) == (tmp_path, 7, 9.5)
+    assert (config.remote_state_dir, config.durability) == ("gs://b", Durability.REMOTE)
+    path = written(tmp_path, GOOD)
+    assert controller_config(path, Given()).state_dir == Path("/var/iris")
+    assert controller_config(path, Given()).port == 7077
+
+
+def test_an_address_of_ipv6_stands_in_brackets() -> None:
+    assert str(Address("::1", 7)) == "[::1]:7"
+    assert str(Address("127.0.0.1", 7)) == "127.0.0.1:7"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"heartbeat_interval_s": 0}, r"worker_timeout_s \(60\) must be longer than heartbeat_interval_s \(0\)"),
+        ({"heartbeat_interval_s": 5, "worker_timeout_s": 5}, "must be longer"),
+        ({"fence_margin_s": -0.1}, "fence_margin_s is -0.1; it must be 0 or more"),
+    ],
+)
+def test_times_that_cannot_be(fields: dict[str, float], reason: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=reason):
+        ControllerConfig(tmp_path, **fields)
+
+
+def test_a_worker_is_late_after_two_heartbeats_and_lost_after_its_time(tmp_path: Path) -> None:
+    config = ControllerConfig(tmp_path, heartbeat_interval_s=5, worker_timeout_s=60, fence_margin_s=0)
+    assert config.contact_rules == ContactRules(late_after_ms=10_000, lost_after_ms=60_000, fence_margin_ms=0)
+    short = ControllerConfig(tmp_path, heartbeat_interval_s=5, worker_timeout_s=6)
+    assert (short.contact_rules.late_after_ms, short.contact_rules.lost_after_ms) == (6000, 6000)

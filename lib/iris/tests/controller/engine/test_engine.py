@@ -1,0 +1,461 @@
+"""The engine alone: one commit a batch, nothing seen before it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from iris.controller.engine.engine import Engine, Turn
+from iris.core.state.changes import Changes
+from iris.core.state.task_table import TaskTable
+from iris.core.state.view import ClusterView
+from iris.domain.effects import Effect, StartAttempt
+from iris.domain.entities import CommandEntrypoint, JobSpec
+from iris.domain.errors import StorageUnavailable
+from iris.domain.events import JobSubmitted, StopRequested, WorkerConnected
+from iris.domain.ids import JobId, TaskId, WorkerId
+from iris.domain.resources import Resources
+from iris.sched.plan import Plan, plan_round
+from rigging.errors import NotFound, Unavailable
+
+
+class RecordingStore:
+    def __init__(self, story: list[str]) -> None:
+        self.commits: list[tuple[int, int, int]] = []
+        self.story = story
+        self.fails = False
+        self.refusals = 0
+
+    def commit(self, changes: Changes) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise StorageUnavailable("database or disk is full")
+        if self.fails:
+            raise OSError(28, "No space left on device")
+        self.commits.append((len(changes.jobs), len(changes.tasks), len(changes.workers)))
+        self.story.append("commit")
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.story: list[str] = []
+        self.effects: list[Effect] = []
+        self.fatal: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self.store = RecordingStore(self.story)
+        self.now_ms = 1000
+        self.room = [False]
+        self.engine = Engine(
+            ClusterView(), self.store, lambda: self.now_ms, self.fatal.set_result, lambda: self.room.pop(0)
+        )
+        self.engine.listen(self._listen)
+
+    def _listen(self, effects: Sequence[Effect]) -> None:
+        self.story.append("effects")
+        self.effects += effects
+
+
+def with_rig(test: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        await test(Rig())
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
+def submitted(name: str) -> JobSubmitted:
+    return JobSubmitted(JobSpec(JobId(name), CommandEntrypoint(("true",)), Resources(cpu_millis=1000)))
+
+
+WORKER = WorkerConnected(WorkerId("w1"), "one", Resources(cpu_millis=8000), {})
+
+
+def test_what_arrives_together_is_one_commit_and_is_scheduled_in_it() -> None:
+    async def test(rig: Rig) -> None:
+        events = [WORKER, *(submitted(f"/ann/{name}") for name in "abc")]
+        await asyncio.gather(*map(rig.engine.submit, events))
+        assert rig.store.commits == [(3, 3, 1)]
+        assert rig.story == ["commit", "effects"]
+        starts = [effect.attempt_id for effect in rig.effects if isinstance(effect, StartAttempt)]
+        assert starts == ["/ann/a/0:0", "/ann/b/0:0", "/ann/c/0:0"]
+
+    with_rig(test)
+
+
+def test_a_refused_event_leaves_the_rest_of_its_batch_whole(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(rig: Rig) -> None:
+        good = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
+        bad = asyncio.ensure_future(rig.engine.submit(StopRequested(JobId("/ann/none"))))
+        rig.engine.post(StopRequested(JobId("/ann/nobody asks")))
+        await good
+        with pytest.raises(NotFound, match="job /ann/none does not exist"):
+            await bad
+        assert rig.store.commits == [(1, 1, 0)]
+        dropped = [record.getMessage() for record in caplog.records if "dropped" in record.getMessage()]
+        assert len(dropped) == 1, "who asked is told; what nobody asked for is in the log"
+        assert "nobody asks" in dropped[0]
+
+    with_rig(test)
+
+
+def test_a_broken_round_costs_nobody_an_answer_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(rig: Rig) -> None:
+        reports: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report["message"]))
+
+        def broken(view: ClusterView, now_ms: int) -> Plan:
+            raise ZeroDivisionError
+
+        with monkeypatch.context() as patch:
+            patch.setattr("iris.controller.engine.engine.plan_round", broken)
+            await asyncio.gather(rig.engine.submit(WORKER), rig.engine.submit(submitted("/ann/a")))
+        assert rig.store.commits == [(1, 1, 1)]
+        assert reports == ["scheduler: the scheduling round failed"]
+        rig.engine.kick()
+        await rig.engine.submit(submitted("/ann/b"))
+        assert [effect.attempt_id for effect in rig.effects if isinstance(effect, StartAttempt)] == [
+            "/ann/a/0:0",
+            "/ann/b/0:0",
+        ]
+
+    with_rig(test)
+
+
+def test_a_decision_of_the_round_that_is_refused_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(rig: Rig) -> None:
+        reports: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report["message"]))
+
+        def too_much(view: ClusterView, now_ms: int) -> Plan:
+            plan = plan_round(view, now_ms)
+            return replace(plan, assignments=[(TaskId("/ann/none/0"), WorkerId("w1")), *plan.assignments])
+
+        monkeypatch.setattr("iris.controller.engine.engine.plan_round", too_much)
+        await asyncio.gather(rig.engine.submit(WORKER), rig.engine.submit(submitted("/ann/a")))
+        assert [effect.attempt_id for effect in rig.effects if isinstance(effect, StartAttempt)] == ["/ann/a/0:0"]
+        assert len(reports) == 1
+        assert "/ann/none/0" in reports[0]
+
+    with_rig(test)
+
+
+def test_where_many_jobs_wait_rounds_are_apart_and_none_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(rig: Rig) -> None:
+        rounds: list[int] = []
+
+        def counted(view: ClusterView, now_ms: int) -> Plan:
+            rounds.append(now_ms)
+            return plan_round(view, now_ms)
+
+        monkeypatch.setattr("iris.controller.engine.engine.plan_round", counted)
+
+        def submit_many(turn: Turn) -> None:
+            for index in range(1000):
+                turn.apply(submitted(f"/ann/many-{index}"))
+
+        await rig.engine.decide(submit_many)
+        assert rounds == [1000]
+        # 4 ms are kept between rounds: what comes sooner is stored and answered, and scheduled when they are over.
+        rig.now_ms = 1003
+        await rig.engine.submit(WorkerConnected(WorkerId("w"), "i", Resources(cpu_millis=1000), {}))
+        assert rounds == [1000]
+        assert not any(isinstance(effect, StartAttempt) for effect in rig.effects)
+        started = asyncio.Event()
+        rig.engine.listen(lambda effects: started.set())
+        rig.now_ms = 1004
+        await started.wait()
+        assert any(isinstance(effect, StartAttempt) for effect in rig.effects)
+        assert rounds == [1000, 1004]
+        # A clock that is set back holds up nothing.
+        rig.now_ms = 500
+        await rig.engine.submit(submitted("/ann/late"))
+        assert rounds == [1000, 1004, 500]
+
+    with_rig(test)
+
+
+def test_when_a_commit_fails_nobody_is_answered_and_nothing_is_done() -> None:
+    async def test(rig: Rig) -> None:
+        rig.store.fails = True
+        answer = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
+        assert "No space left on device" in str(await rig.fatal)
+        assert not answer.done()
+        assert rig.effects == []
+        with pytest.raises(Unavailable, match="shutting down"):  # and nothing more is taken
+            await rig.engine.submit(submitted("/ann/b"))
+        answer.cancel()
+
+    with_rig(test)
+
+
+async def stalled(rig: Rig) -> None:
+    """Return when a commit was refused."""
+    while not rig.engine.stalled:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.001)
+
+
+def test_what_the_disk_refuses_is_kept_and_tried_again_and_nobody_is_answered_before() -> None:
+    async def test(rig: Rig) -> None:
+        rig.store.refusals, rig.room = 3, [False] * 3
+        first = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
+        await stalled(rig)
+        assert not first.done()
+        assert rig.story == []
+        rig.now_ms = 8000
+        for refused in (rig.engine.submit(submitted("/ann/b")), rig.engine.settled()):
+            with pytest.raises(Unavailable, match=r"cannot write its database since 7 s .database or disk is full"):
+                await refused
+        rig.engine.post(WORKER)  # what workers say waits
+        await first
+        assert rig.store.commits[0] == (1, 1, 0)
+        await rig.engine.submit(submitted("/ann/c"))
+        assert rig.story[:2] == ["commit", "effects"]
+        starts = [effect.attempt_id for effect in rig.effects if isinstance(effect, StartAttempt)]
+        assert starts == ["/ann/a/0:0", "/ann/c/0:0"]
+        assert "/ann/b" not in rig.engine.view.jobs
+        assert not rig.fatal.done()
+
+    with_rig(test)
+
+
+def test_where_room_can_be_made_a_refused_commit_is_repeated_at_once() -> None:
+    async def test(rig: Rig) -> None:
+        rig.store.refusals, rig.room = 1, [True]
+        await rig.engine.submit(submitted("/ann/a"))
+        assert rig.story == ["commit", "effects"]
+        assert rig.engine.stalled == ""
+
+    with_rig(test)
+
+
+def test_at_the_end_a_refused_batch_is_tried_once_more_and_then_told_lost() -> None:
+    async def test(rig: Rig) -> None:
+        rig.store.refusals, rig.room = 2, [False] * 2
+        waiting = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
+        await stalled(rig)
+        rig.engine.close()
+        with pytest.raises(Unavailable, match="it could not be stored: database or disk is full"):
+            await waiting
+
+    with_rig(test)
+
+
+def test_a_decision_sees_what_it_has_applied() -> None:
+    async def test(rig: Rig) -> None:
+        def decide(turn: Turn) -> int:
+            turn.apply(submitted("/ann/a"))
+            return turn.view.job(JobId("/ann/a")).sequence
+
+        assert await rig.engine.decide(decide) == 1
+        assert rig.story == ["commit", "effects"]
+
+    with_rig(test)
+
+
+def test_nothing_to_store_is_no_commit() -> None:
+    async def test(rig: Rig) -> None:
+        assert await rig.engine.decide(lambda turn: turn.now_ms) == 1000
+        assert rig.story == []
+
+    with_rig(test)
+
+
+def test_one_timer_runs_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each batch would leave one, and wake the controller for nothing when it runs out."""
+
+    async def test(rig: Rig) -> None:
+        loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+        call_later = loop.call_later
+
+        def note(delay: float, work: Callable[..., Any], *rest: Any) -> asyncio.TimerHandle:
+            timers.append(call_later(delay, work, *rest))
+            return timers[-1]
+
+        monkeypatch.setattr(loop, "call_later", note)
+        for name in "abc":
+            event = submitted(f"/ann/{name}")
+            await rig.engine.submit(replace(event, spec=replace(event.spec, scheduling_timeout_ms=60_000)))
+        waiting = [timer for timer in timers if not timer.cancelled()]
+        assert (len(timers), len(waiting)) == (3, 1)
+        rig.engine.close()
+
+    with_rig(test)
+
+
+def test_after_close_events_are_refused() -> None:
+    async def test(rig: Rig) -> None:
+        waiting = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
+        await asyncio.sleep(0)  # queued, not yet at work
+        rig.engine.close()
+        with pytest.raises(Unavailable, match="shutting down"):
+            await waiting
+        await asyncio.sleep(0.001)  # the turn that was to work on it has come
+        assert rig.store.commits == []
+        assert not rig.engine.view.jobs
+
+    with_rig(test)
+
+
+def test_what_nobody_waits_for_shares_the_next_commit_and_is_not_seen_before() -> None:
+    async def test(rig: Rig) -> None:
+        rig.engine.post(submitted("/ann/a"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert rig.story == []
+        await rig.engine.submit(submitted("/ann/b"))
+        assert rig.store.commits == [(2, 2, 0)]
+        assert rig.story == ["commit", "effects"]
+        rig.engine.post(submitted("/ann/c"))
+        await asyncio.sleep(0)
+        await rig.engine.settled()
+        assert rig.store.commits[1:] == [(1, 1, 0)]
+        rig.engine.post(submitted("/ann/d"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(rig.store.commits) == 2, "each is kept open anew"
+
+    with_rig(test)
+
+
+def test_what_starts_or_stops_something_is_not_kept_open() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.engine.submit(WORKER)
+        rig.engine.post(submitted("/ann/a"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert rig.store.commits[1:] == [(1, 1, 0)], "its worker waits for it"
+        assert rig.effects
+
+    with_rig(test)
+
+
+def test_a_batch_that_is_kept_open_is_urgent_by_what_comes_and_one_timer_is_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(rig: Rig) -> None:
+        loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+        call_later = loop.call_later
+
+        def note(delay: float, work: Callable[..., Any], *rest: Any) -> asyncio.TimerHandle:
+            timers.append(call_later(3600, work, *rest))
+            return timers[-1]
+
+        monkeypatch.setattr(loop, "call_later", note)
+        asked: list[str] = []
+        rig.engine.watch(lambda job_id: asked.append(job_id) is not None)
+        rig.engine.watch(lambda job_id: job_id == "/ann/b")
+        for name in ("/ann/a", "/ann/c"):
+            rig.engine.post(submitted(name))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert (rig.story, len(timers)) == ([], 1)
+        assert asked == ["/ann/a", "/ann/c"], "each is asked for once, when it is news"
+        rig.engine.post(submitted("/ann/b"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert rig.store.commits == [(3, 3, 0)]
+        assert timers[0].cancelled(), "else it would end the next batch too early"
+
+    with_rig(test)
+
+
+def test_who_reads_as_a_commit_is_refused_or_the_end_comes_is_told() -> None:
+    async def test(rig: Rig) -> None:
+        rig.engine.post(submitted("/ann/a"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        rig.store.refusals, rig.room = 1, [False] * 3
+        reading = asyncio.ensure_future(rig.engine.settled())
+        with pytest.raises(Unavailable, match="database or disk is full"):
+            await reading
+        rig.engine.close()
+        assert rig.store.commits == [(1, 1, 0)], "tried once more"
+        rig.engine.close()
+        assert len(rig.store.commits) == 1
+
+    with_rig(test)
+
+
+def test_the_reason_told_is_that_of_the_last_try() -> None:
+    async def test(rig: Rig) -> None:
+        errors = ["database or disk is full", "disk I/O error", "attempt to write a readonly database"]
+
+        def commit(changes: Changes) -> None:
+            if errors:
+                raise StorageUnavailable(errors.pop(0))
+
+        rig.store.commit, rig.room = commit, [False] * 3  # type: ignore[method-assign]
+        answer = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
+        told: list[str] = []
+        while not answer.done():
+            if rig.engine.stalled and rig.engine.stalled not in told:
+                told.append(rig.engine.stalled)
+            await asyncio.sleep(0.001)
+        assert [reason.partition("(")[2].partition(")")[0] for reason in told] == [
+            "database or disk is full", "disk I/O error", "attempt to write a readonly database",
+        ]  # fmt: skip
+        assert rig.engine.stalled == ""
+
+    with_rig(test)
+
+
+def test_a_broken_decision_is_told_to_who_asked_and_costs_nobody_else_anything() -> None:
+    async def test(rig: Rig) -> None:
+        def broken(turn: Turn) -> None:
+            raise ZeroDivisionError
+
+        good = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
+        gone = asyncio.ensure_future(rig.engine.decide(broken))
+        gone.cancel()
+        with pytest.raises(ZeroDivisionError):
+            await rig.engine.decide(broken)
+        await good
+        assert rig.store.commits == [(1, 1, 0)]
+
+    with_rig(test)
+
+
+def test_it_waits_only_a_moment_and_not_when_somebody_watches() -> None:
+    async def test(rig: Rig) -> None:
+        committed = asyncio.Event()
+        rig.engine.listen(lambda effects: committed.set())
+        rig.engine.post(submitted("/ann/a"))
+        await committed.wait()
+        rig.engine.watch(lambda job_id: job_id == "/ann/b")
+        rig.engine.post(submitted("/ann/b"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert rig.store.commits == [(1, 1, 0), (1, 1, 0)]
+
+    with_rig(test)
+
+
+def test_an_open_batch_is_committed_at_the_end() -> None:
+    async def test(rig: Rig) -> None:
+        rig.engine.post(submitted("/ann/a"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        rig.engine.close()
+        assert rig.store.commits == [(1, 1, 0)]
+
+    with_rig(test)
+
+
+def test_tasks_leave_the_memory_only_once_their_end_is_committed() -> None:
+    async def test(rig: Rig) -> None:
+        view = rig.engine.view
+        view.tasks = TaskTable(view.jobs, lambda job_id: rig.story.append(f"fetch {job_id}") or [], shelf_tasks=0)
+        await rig.engine.submit(submitted("/ann/a"))
+        job_id = JobId("/ann/a")
+
+        def stop(turn: Turn) -> bool:
+            turn.apply(StopRequested(job_id))
+            return job_id in view.tasks
+
+        assert await rig.engine.decide(stop)
+        assert job_id not in view.tasks
+        assert rig.story == ["commit", "effects"] * 2
+        assert view.tasks[job_id] == []
+        assert rig.story[-1] == "fetch /ann/a"
+
+    with_rig(test)

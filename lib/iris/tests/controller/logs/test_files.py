@@ -1,0 +1,269 @@
+"""Caps, full disks and damage in the controller's log files: what is gone is counted, what is there is read."""
+
+import errno
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from iris.controller.logs.files import LogFiles, LogLimits, exception_file_name, file_name, parse_file_name, shed
+from iris.controller.logs.store import LogStore
+from iris.rpc.logformat import RECORD_OVERHEAD, Record, decode_all, encode
+
+T = 1_790_000_000_000
+KEY = ("/ann/a", 0, 0)
+LINE = encode(False, T, b"x")
+ROOM = LogLimits(2**30, lambda count: True)
+
+
+def written(store: LogStore, log: bytes, rng: random.Random) -> list[Record]:
+    """Append in pieces that cut records anywhere, following all the while; returns what the follower saw."""
+    seen: list[Record] = []
+    position = 0
+    while position < len(log):
+        piece = log[position : position + rng.randrange(1, 60_000)]
+        position += len(piece)
+        assert store.append(KEY, position - len(piece), piece) == position, "all of it counts as taken"
+        if rng.random() < 0.2:
+            seen += store.read(KEY, seen[-1].end if seen else 0)
+    return seen + list(store.read(KEY, seen[-1].end if seen else 0))
+
+
+def output(rng: random.Random, lines: int) -> bytes:
+    return b"".join(encode(i % 3 == 0, T + i, b"line %06d " % i + b"x" * rng.randrange(200)) for i in range(lines))
+
+
+def append_all(store: LogStore, log: bytes) -> None:
+    begin = store.size(KEY)
+    for position in range(0, len(log), 50_000):
+        store.append(KEY, begin + position, log[position : position + 50_000])
+
+
+def accounted(records: list[Record]) -> int:
+    return sum(record.hole or len(record.data) + RECORD_OVERHEAD for record in records)
+
+
+def sometimes(rng: random.Random) -> Callable[[int], bool]:
+    return lambda count: rng.random() < 0.5
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_byte_is_either_read_or_counted_as_lost(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    limit, has_room = (2**20, lambda count: True) if seed % 2 else (2**30, sometimes(rng))
+    log = output(rng, 12_000)
+    whole = {record.data for record in decode_all(log)}
+    store = LogStore(tmp_path, limit, has_room)
+    assert accounted(written(store, log, rng)) == len(log)
+    for reopened in (store, LogStore(tmp_path, limit, has_room)):
+        records = list(reopened.read(KEY, 0))
+        assert accounted(records) == len(log) == reopened.size(KEY)
+        assert all(record.data in whole for record in records if not record.note)
+        assert [record.at_ms for record in records] == sorted(record.at_ms for record in records)
+        for count in (1, 50, 100_000):
+            tail = [record.data for record in reopened.tail(KEY, count) if not record.note]
+            intact = [record.data for record in records if not record.note]
+            assert tail == intact[len(intact) - len(tail) :]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_follower_misses_is_lost_and_not_damaged(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    limit, has_room = (2**20, lambda count: True) if seed % 2 else (2**30, sometimes(rng))
+    log = output(rng, 12_000)
+    records = written(LogStore(tmp_path, limit, has_room), log, rng)
+    assert [record.data for record in records if record.hole and b" bytes of the log lost: " not in record.data] == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_dropped_under_a_reader_is_lost_and_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr("iris.rpc.logformat._READ_BYTES", 20_000)
+    rng = random.Random(seed)
+    store = LogStore(tmp_path, 2**20)
+    log, more = output(rng, 6000), output(rng, 9000)
+    append_all(store, log)
+    size = store.size(KEY)
+    reading = store.read(KEY, 0)
+    records = [next(reading) for _ in range(rng.randrange(1, 3000))]
+    append_all(store, more)
+    records += reading
+    holes = [record for record in records if record.hole]
+    assert holes
+    assert all(b" bytes of the log lost: " in record.data for record in holes)
+    assert accounted(records) == size
+
+
+def test_the_beginning_and_the_newest_are_kept(tmp_path: Path) -> None:
+    store = LogStore(tmp_path, 2**20)
+    written(store, output(random.Random(1), 20_000), random.Random(2))
+    records = list(store.read(KEY, 0))
+    assert records[0].data.startswith(b"line 000000 ")
+    assert records[-1].data.startswith(b"line 019999 ")
+    (note,) = [record for record in records if record.note]
+    assert note.data == f"{note.hole:,} bytes of the log lost: ".encode() + note.data.partition(b": ")[2]
+    assert sum(path.stat().st_size for path in tmp_path.rglob("~*")) <= 2**20
+    store.remove("/ann/a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_space_is_no_error_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LogStore(tmp_path)
+    first, second, third = (encode(False, T + i, b"line") for i in range(3))
+    store.append(KEY, 0, first)
+
+    def full(*args: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.write", full)
+        assert store.append(KEY, len(first), second) == 2 * len(first)
+    store.append(KEY, 2 * len(first), third)
+    for reader in (store, LogStore(tmp_path)):
+        assert [record.hole or record.at_ms for record in reader.read(KEY, 0)] == [T, len(second), T + 2]
+
+
+def test_a_damaged_file_hides_no_other_record(tmp_path: Path) -> None:
+    store = LogStore(tmp_path)
+    log = output(random.Random(3), 1000)
+    store.append(KEY, 0, log)
+    (path,) = tmp_path.rglob("~*")
+    content = bytearray(path.read_bytes())
+    content[20_000:24_096] = bytes(4096)
+    path.write_bytes(content)
+    records = list(LogStore(tmp_path).read(KEY, 0))
+    assert [record.note for record in records].count(True) == 1
+    assert accounted(records) == len(log)
+    assert len(LogStore(tmp_path).tail(KEY, 100)) == 100
+
+
+def test_what_is_shed_is_counted(tmp_path: Path) -> None:
+    store = LogStore(tmp_path)
+    store.append(KEY, 0, output(random.Random(4), 1000))
+    store.append(("/ann/b", 0, 0), 0, encode(False, T, b"short"))
+    size = store.size(KEY)
+    assert shed(tmp_path, 1) == size
+    again = LogStore(tmp_path)
+    assert again.size(KEY) == size
+    assert [record.hole for record in again.read(KEY, 0)] == [size]
+    assert [record.data for record in again.read(("/ann/b", 0, 0), 0)] == [b"short"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "file_bytes"),
+    [(1, 65_536), (2**20, 65_536), (2**20 + 16, 65_537), (2**24 - 16, 2**20 - 1), (2**24, 2**20), (2**40, 2**20)],
+)
+def test_a_log_is_a_few_files_neither_tiny_nor_huge(limit: int, file_bytes: int) -> None:
+    assert LogLimits(limit, lambda count: True).file_bytes == file_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("~3.1.log", (3, 1, 0)),
+        ("~3.1.77.log", (3, 1, 77)),
+        ("~3.log", None),
+        ("~3.1.7.7.log", None),
+        ("~3.x.log", None),
+        ("~3.-1.log", None),
+        ("3.1.log", None),
+        ("~3.1.exception", None),
+    ],
+)
+def test_the_name_of_a_file_says_whose_it_is_and_where_it_begins(name: str, found: tuple[int, ...] | None) -> None:
+    assert parse_file_name(name) == found
+    if found is not None:
+        assert file_name(*found) == name
+
+
+class TestPieces:
+    """A log whose middle was dropped: three lines, a hole as long as one, and two lines."""
+
+    @pytest.fixture
+    def log(self, tmp_path: Path) -> LogFiles:
+        log = LogFiles(tmp_path / "logs", 0, 0)
+        for number in (1, 2, 3, None, 5, 6):
+            if number is None:
+                log.drop(len(LINE))
+            else:
+                log.append(memoryview(encode(False, T + number, b"x")), ROOM)
+        return log
+
+    def test_what_is_told_from_anywhere_on(self, log: LogFiles) -> None:
+        assert (log.size, log.stored, log.complete_size()) == (6 * len(LINE), 5 * len(LINE), 6 * len(LINE))
+        for reader in (log, LogFiles.found(log.directory, 0, 0, [0, 4 * len(LINE)])):
+            told = [
+                [record.hole or record.at_ms - T for record in reader.read(begin * len(LINE), 0)] for begin in range(7)
+            ]
+            gap = len(LINE)
+            assert told[:4] == [[1, 2, 3, gap, 5, 6], [2, 3, gap, 5, 6], [3, gap, 5, 6], [gap, 5, 6]]
+            assert told[4:] == [[5, 6], [6], []]
+
+    def test_the_hole_is_told_to_those_who_ask_for_what_came_after_it(self, log: LogFiles) -> None:
+        def told(since: int) -> list[int]:
+            return [record.hole or record.at_ms - T for record in log.read(0, T + since)]
+
+        assert told(3) == [3, len(LINE), 5, 6]
+        assert told(4) == [len(LINE), 5, 6]
+        assert told(5) == [len(LINE), 5, 6]
+        assert told(6) == [6]
+        assert [record.at_ms - T for record in log.read(0, T + 4)] == [4, 5, 6], "it is no older than was asked for"
+
+    def test_the_end_of_it(self, log: LogFiles) -> None:
+        def told(lines: int, since: int = 0) -> list[int]:
+            return [record.hole or record.at_ms - T for record in log.tail(lines, T + since)]
+
+        assert told(1) == [6]
+        assert told(2) == [5, 6]
+        assert told(3) == [len(LINE), 5, 6]
+        assert told(4) == [3, len(LINE), 5, 6]
+        assert told(0) == [1, 2, 3, len(LINE), 5, 6]
+        assert told(0, 6) == [6]
+
+    def test_an_empty_file_says_how_long_it_is_until_the_log_goes_on(self, log: LogFiles) -> None:
+        log.drop(10)
+        log.drop(20)
+        names = {path.name for path in log.directory.iterdir()}
+        end = 6 * len(LINE) + 30
+        assert names == {"~0.0.log", f"~0.0.{4 * len(LINE)}.log", f"~0.0.{end}.log"}, "one for both"
+        assert LogFiles.found(log.directory, 0, 0, [end, 0, 4 * len(LINE)]).size == end
+        log.append(memoryview(LINE), ROOM)
+        assert (log.directory / f"~0.0.{end}.log").read_bytes() == LINE
+        assert [record.hole for record in log.read(6 * len(LINE), 0)] == [30, 0]
+
+    def test_nothing_of_it_stays_open(self, log: LogFiles) -> None:
+        before = len(os.listdir("/proc/self/fd"))
+        log.append(memoryview(LINE), ROOM)
+        log.drop(10)
+        assert len(list(log.read(0, 0))) == 8
+        assert len(log.tail(100, 0)) == 8
+        assert log.complete_size() == log.size
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    def test_all_of_it_goes(self, log: LogFiles) -> None:
+        (log.directory / exception_file_name(0, 0)).touch()
+        (log.directory / "~0.1.log").touch()
+        log.remove()
+        assert [path.name for path in log.directory.iterdir()] == ["~0.1.log"]
+        log.remove()
+        assert log.files == []
+
+    def test_on_a_full_disk_the_newest_takes_the_place_of_older_files_but_the_first(self, log: LogFiles) -> None:
+        log.drop(5)
+        log.append(memoryview(LINE), ROOM)
+        log.append(memoryview(LINE), LogLimits(2**30, lambda count: False))
+        assert [size // len(LINE) for _, size in log.files] == [3, 2], "what was in the middle made room"
+        assert not (log.directory / f"~0.0.{4 * len(LINE)}.log").exists()
+        assert log.stored == 5 * len(LINE)
+        log.append(memoryview(LINE), LogLimits(2**30, lambda count: False))
+        assert (log.stored, log.size) == (5 * len(LINE), 9 * len(LINE) + 5), "now it is the new that is dropped"
+
+    @pytest.mark.parametrize(("is_note", "kept"), [(True, True), (False, False)])
+    def test_a_note_is_worth_a_few_bytes_of_the_reserve(self, log: LogFiles, is_note: bool, kept: bool) -> None:
+        asked: list[bool] = []
+        data = encode(False, T, b"lost", note=True) if is_note else LINE
+        log.append(memoryview(data), LogLimits(2**30, lambda count: False, lambda: asked.append(True) is None))
+        assert (log.stored > 5 * len(LINE), bool(asked)) == (kept, kept)

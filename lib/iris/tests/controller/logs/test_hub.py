@@ -1,0 +1,170 @@
+"""Which jobs' logs a reader hears of, and which attempts' bytes are taken."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from iris.controller.logs.hub import LogHub
+from iris.controller.logs.store import LogStore
+from iris.core.state.view import ClusterView
+from iris.domain.effects import JobChanged, JobForgotten, JobSettled
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
+from iris.domain.states import JobState
+from iris.rpc.logformat import encode
+
+TOP, CHILD, OTHER = JobId("/ann/a"), JobId("/ann/a/b"), JobId("/ann/ab")
+LINE = encode(False, 1, b"x")
+
+
+class View:
+    """Three jobs, each with two tasks in attempt 1; attempts below 1 are of an ended job of that name."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[JobId, Any] = {
+            name: SimpleNamespace(job_id=name, first_attempt=1, state=JobState.RUNNING) for name in (TOP, CHILD, OTHER)
+        }
+        self.stopping_counts: dict[JobId, int] = {}
+        self.children: dict[JobId, Any] = {TOP: {CHILD: None}}
+        self.settled: set[JobId] = set()
+        self.bookings: dict[AttemptId, Any] = {}
+
+    def find_attempt(self, attempt: AttemptId) -> tuple[Any, int]:
+        task, _, number = attempt.rpartition(":")
+        job_id, _, index = task.rpartition("/")
+        if JobId(job_id) not in self.jobs or int(index) > 1:
+            return None, 0
+        return SimpleNamespace(job_id=JobId(job_id), index=int(index), attempt=1), int(number)
+
+    def task(self, task_id: TaskId) -> Any:
+        return self.find_attempt(AttemptId(f"{task_id}:1"))[0]
+
+    def is_settled(self, job_id: JobId) -> bool:
+        return job_id in self.settled
+
+
+@pytest.fixture
+def view() -> View:
+    return View()
+
+
+@pytest.fixture
+def hub(view: View, tmp_path: Path) -> LogHub:
+    return LogHub(cast(ClusterView, view), LogStore(tmp_path))
+
+
+def attempt(job_id: JobId, index: int = 0, number: int = 1) -> AttemptId:
+    return AttemptId(f"{job_id}/{index}:{number}")
+
+
+def test_bytes_of_attempts_that_nobody_knows_count_as_taken_and_are_dropped(hub: LogHub, tmp_path: Path) -> None:
+    for unknown in (attempt(JobId("/ann/x")), attempt(TOP, 2), attempt(TOP, 0, 2), attempt(TOP, 0, 0)):
+        assert hub.append(unknown, 5, LINE) == 5 + len(LINE)
+        assert hub.attempt_size(unknown) == 0
+    assert list(tmp_path.iterdir()) == []
+    assert hub.append(attempt(TOP), 0, LINE) == len(LINE)
+    assert hub.attempt_size(attempt(TOP)) == len(LINE)
+    assert hub.keys(TOP) == [(TOP, 0, 1)]
+
+
+def test_an_exception_is_kept_of_the_worker_that_has_the_attempt_and_up_to_64_kilobytes(
+    hub: LogHub, view: View
+) -> None:
+    mine, other = WorkerId("w"), WorkerId("v")
+    attempt = AttemptId("/ann/a/0:1")
+    view.bookings[attempt] = SimpleNamespace(worker_id=mine)
+    hub.keep_exception(attempt, other, b"false")
+    hub.keep_exception(attempt, mine, b"x" * (64 * 1024 + 1))
+    hub.keep_exception(AttemptId("/ann/a/1:1"), mine, b"not there")
+    assert hub.exception(TaskId("/ann/a/0")) == b""
+    hub.keep_exception(attempt, mine, b"x" * 64 * 1024)
+    assert hub.exception(TaskId("/ann/a/0")) == b"x" * 64 * 1024
+
+
+def test_logs_of_an_ended_job_of_that_name_are_not_the_present_ones(hub: LogHub, view: View) -> None:
+    hub.store.append((TOP, 0, 0), 0, LINE)
+    hub.append(attempt(TOP, 1), 0, LINE)
+    assert hub.keys(TOP) == [(TOP, 1, 1)]
+    assert hub.keys(TOP, 0) == []
+    assert hub.keys(TOP, 1) == [(TOP, 1, 1)]
+    del view.jobs[TOP]
+    assert hub.keys(TOP) == [(TOP, 0, 0), (TOP, 1, 1)]
+
+
+def test_a_reader_hears_of_its_job_and_with_children_of_those_below(hub: LogHub) -> None:
+    async def test() -> None:
+        alone, tree = hub.subscribe(TOP, False), hub.subscribe(TOP, True)
+        for job_id in (TOP, CHILD, OTHER):
+            hub.append(attempt(job_id), 0, LINE)
+        assert (alone.take(), tree.take()) == ({TOP}, {TOP, CHILD})
+        assert (alone.take(), tree.take()) == (set(), set())
+        hub.append(attempt(TOP), 0, LINE)
+        assert tree.take() == set(), "nothing of it was new"
+        waiting = asyncio.create_task(tree.wait())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        hub.on_effects([JobSettled(CHILD)])
+        await waiting
+        assert tree.take() == {CHILD}
+        hub.unsubscribe(tree)
+        hub.unsubscribe(tree)
+        hub.on_effects([JobChanged(TOP), JobChanged(CHILD)])
+        assert (alone.take(), tree.take()) == ({TOP}, set())
+
+    asyncio.run(test())
+
+
+def test_whether_anybody_reads_on(hub: LogHub) -> None:
+    async def test() -> None:
+        assert not hub.is_followed(CHILD)
+        found = hub.subscribe(TOP, True)
+        assert hub.is_followed(TOP)
+        assert hub.is_followed(CHILD)
+        assert not hub.is_followed(OTHER)
+        hub.unsubscribe(found)
+        assert not hub.is_followed(TOP)
+
+    asyncio.run(test())
+
+
+def test_when_nothing_can_be_added_any_more(hub: LogHub, view: View) -> None:
+    assert not hub.is_complete(TOP, False)
+    assert hub.is_complete(JobId("/ann/gone"), True)
+    view.settled = {TOP}
+    assert hub.is_complete(TOP, False)
+    assert not hub.is_complete(TOP, True), "a child lives"
+    view.children = {}
+    assert hub.is_complete(TOP, True)
+    view.stopping_counts = {CHILD: 1}
+    assert not hub.is_complete(TOP, True)
+    view.stopping_counts = {OTHER: 1, TOP: 1}
+    assert hub.is_complete(TOP, True)
+
+
+def test_those_below_are_found_where_their_logs_are(hub: LogHub, view: View) -> None:
+    for job_id in (TOP, CHILD, OTHER):
+        hub.append(attempt(job_id), 0, LINE)
+    assert hub.descendants(TOP) == [CHILD]
+    del view.jobs[CHILD]
+    assert hub.descendants(TOP) == []
+
+
+def test_logs_go_with_their_job_and_older_ones_when_its_name_is_used_again(
+    hub: LogHub, view: View, tmp_path: Path
+) -> None:
+    hub.store.append((TOP, 0, 0), 0, LINE)
+    hub.append(attempt(TOP), 0, LINE)
+    hub.on_effects([JobChanged(TOP)])
+    assert len(list(tmp_path.rglob("~*"))) == 2
+    view.jobs[TOP].state = JobState.PENDING
+    hub.on_effects([JobChanged(TOP)])
+    assert [path.name for path in tmp_path.rglob("~*")] == ["~0.1.log"]
+    view.jobs[OTHER].first_attempt = 0
+    view.jobs[OTHER].state = JobState.PENDING
+    hub.store.append((OTHER, 0, 0), 0, LINE)
+    hub.on_effects([JobChanged(OTHER)])
+    assert hub.store.size((OTHER, 0, 0)) == len(LINE)
+    hub.on_effects([JobForgotten(TOP), JobForgotten(OTHER)])
+    assert list(tmp_path.rglob("~*")) == []

@@ -1,0 +1,200 @@
+"""Reading logs without a controller: batches, merging by time, limits, and what following gives when."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from iris.controller.logs import reader as log_reader
+from iris.controller.logs.hub import LogHub
+from iris.controller.logs.reader import LogQuery, read_logs
+from iris.controller.logs.store import LogKey, LogStore
+from iris.domain.ids import JobId
+from iris.rpc.logformat import encode
+
+T = 1_790_000_000_000
+TOP, CHILD = JobId("/ann/a"), JobId("/ann/a/b")
+
+
+class Hub:
+    """A job and its child; what is new of them is taken from `dirty`, and `complete` says when all is there."""
+
+    def __init__(self, store: LogStore) -> None:
+        self.store = store
+        self.view = SimpleNamespace(jobs={TOP: SimpleNamespace(sequence=1)})
+        self.complete = True
+        self.subscriptions = 0
+        self.dirty: set[JobId] = set()
+        self.wake = asyncio.Event()
+
+    def subscribe(self, job_id: JobId, include_children: bool) -> "Hub":
+        self.subscriptions += 1
+        return self
+
+    def unsubscribe(self, subscription: object) -> None:
+        self.subscriptions -= 1
+
+    async def wait(self) -> None:
+        await self.wake.wait()
+        self.wake.clear()
+
+    def take(self) -> set[JobId]:
+        taken, self.dirty = self.dirty, set()
+        return taken
+
+    def is_complete(self, job_id: JobId, include_children: bool) -> bool:
+        return self.complete
+
+    def keys(self, job_id: JobId, index: int | None = None) -> list[LogKey]:
+        return self.store.keys(job_id, index)
+
+    def descendants(self, job_id: JobId) -> list[JobId]:
+        return [CHILD]
+
+    def add(self, job_id: JobId, index: int, *at: int, size: int = 1) -> None:
+        key = (job_id, index, 0)
+        for at_ms in at:
+            self.store.append(key, self.store.size(key), encode(False, T + at_ms, b"x" * size))
+        self.dirty.add(job_id)
+        self.wake.set()
+
+
+def run(tmp_path: Path, test: Callable[[Hub], Awaitable[None]]) -> None:
+    async def main() -> None:
+        hub = Hub(LogStore(tmp_path))
+        await test(hub)
+        assert hub.subscriptions == 0
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def read(hub: Hub, **query: Any) -> Any:
+    return read_logs(cast(LogHub, hub), LogQuery(TOP, **query))
+
+
+async def whole(hub: Hub, **query: Any) -> list[list[tuple[str, int, int]]]:
+    return [shown(batch) async for batch in read(hub, **query)]
+
+
+def shown(batch: Sequence[Any]) -> list[tuple[str, int, int]]:
+    return [(key[0], key[1], record.at_ms - T) for key, record in batch]
+
+
+def test_lines_of_several_tasks_are_merged_by_time(tmp_path: Path) -> None:
+    async def test(hub: Hub) -> None:
+        hub.add(TOP, 0, 1, 4, 5)
+        hub.add(TOP, 1, 2, 3, 6)
+        hub.add(CHILD, 0, 0, 7)
+        own = [(TOP, 0, 1), (TOP, 1, 2), (TOP, 1, 3), (TOP, 0, 4), (TOP, 0, 5), (TOP, 1, 6)]
+        assert await whole(hub) == [own]
+        assert await whole(hub, include_children=True) == [[(CHILD, 0, 0), *own, (CHILD, 0, 7)]]
+        assert await whole(hub, index=1) == [[(TOP, 1, 2), (TOP, 1, 3), (TOP, 1, 6)]]
+        assert await whole(hub, since_ms=T + 4) == [own[3:]]
+        assert await whole(hub, max_lines=2) == [own[-2:]]
+        assert await whole(hub, max_lines=2, from_start=True) == [own[:2]]
+        assert await whole(hub, max_lines=2, since_ms=T + 6) == [own[-1:]]
+        assert await whole(hub, max_lines=99) == [own]
+        assert await whole(hub, since_ms=T + 99) == []
+
+    run(tmp_path, test)
+
+
+def test_very_many_logs_come_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_reader, "_MAX_MERGED", 2)
+
+    async def test(hub: Hub) -> None:
+        hub.add(TOP, 0, 1, 4)
+        hub.add(TOP, 1, 2, 3)
+        assert await whole(hub) == [[(TOP, 0, 1), (TOP, 1, 2), (TOP, 1, 3), (TOP, 0, 4)]]
+        hub.add(TOP, 2, 0)
+        assert await whole(hub) == [[(TOP, 0, 1), (TOP, 0, 4), (TOP, 1, 2), (TOP, 1, 3), (TOP, 2, 0)]]
+
+    run(tmp_path, test)
+
+
+def test_a_batch_is_bounded_by_lines_and_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_reader, "_BATCH_LINES", 3)
+    monkeypatch.setattr(log_reader, "_BATCH_BYTES", 100)
+
+    async def test(hub: Hub) -> None:
+        hub.add(TOP, 0, *range(7))
+        assert [len(batch) for batch in await whole(hub)] == [3, 3, 1]
+        assert [len(batch) for batch in await whole(hub, max_lines=4, from_start=True)] == [3, 1]
+        assert [len(batch) for batch in await whole(hub, max_lines=4)] == [3, 1]
+        hub.store.remove(TOP)
+        hub.add(TOP, 0, *range(6), size=50)
+        assert [len(batch) for batch in await whole(hub)] == [2, 2, 2]
+        hub.store.remove(TOP)
+        hub.add(TOP, 0, *range(2), size=200)
+        assert [len(batch) for batch in await whole(hub)] == [1, 1]
+
+    run(tmp_path, test)
+
+
+def test_following_gives_what_is_new_of_what_has_changed_until_all_is_there(tmp_path: Path) -> None:
+    async def test(hub: Hub) -> None:
+        hub.complete = False
+        hub.add(TOP, 0, 1)
+        hub.take()
+        hub.wake.clear()
+        lines = read(hub, follow=True)
+        assert shown(await anext(lines)) == [(TOP, 0, 1)]
+        telling = asyncio.create_task(anext(lines))
+        await asyncio.sleep(0)
+        hub.add(TOP, 0, 2)
+        hub.add(TOP, 1, 3)
+        assert shown(await telling) == [(TOP, 0, 2), (TOP, 1, 3)]
+        hub.add(TOP, 1, 4)
+        hub.complete = True
+        assert shown(await anext(lines)) == [(TOP, 1, 4)]
+        with pytest.raises(StopAsyncIteration):
+            await anext(lines)
+
+    run(tmp_path, test)
+
+
+def test_following_a_tail_begins_with_it_and_repeats_nothing(tmp_path: Path) -> None:
+    async def test(hub: Hub) -> None:
+        hub.complete = False
+        hub.add(TOP, 0, 1, 2, 3)
+        hub.take()
+        hub.wake.clear()
+        lines = read(hub, follow=True, max_lines=1)
+        assert shown(await anext(lines)) == [(TOP, 0, 3)]
+        hub.add(TOP, 0, 4)
+        hub.complete = True
+        assert shown(await anext(lines)) == [(TOP, 0, 4)]
+        assert [batch async for batch in lines] == []
+
+    run(tmp_path, test)
+
+
+def test_the_first_lines_end_when_they_are_there_also_while_following(tmp_path: Path) -> None:
+    async def test(hub: Hub) -> None:
+        hub.complete = False
+        hub.add(TOP, 0, 1)
+        hub.take()
+        hub.wake.clear()
+        lines = read(hub, follow=True, max_lines=3, from_start=True)
+        assert shown(await anext(lines)) == [(TOP, 0, 1)]
+        hub.add(TOP, 0, 2, 3, 4, 5)
+        assert shown(await anext(lines)) == [(TOP, 0, 2), (TOP, 0, 3)]
+        assert [batch async for batch in lines] == []
+
+    run(tmp_path, test)
+
+
+def test_another_job_that_took_the_name_is_not_followed(tmp_path: Path) -> None:
+    async def test(hub: Hub) -> None:
+        hub.complete = False
+        hub.add(TOP, 0, 1)
+        lines = read(hub, follow=True)
+        await anext(lines)
+        hub.view.jobs[TOP] = SimpleNamespace(sequence=2)
+        hub.add(TOP, 0, 2)
+        assert [batch async for batch in lines] == []
+
+    run(tmp_path, test)

@@ -1,0 +1,264 @@
+"""The log store by itself: names of files, limits, what is kept in memory, and what goes."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from iris.controller.logs.files import DROPPED, LogFiles, LogLimits, file_name, parse_file_name, shed
+from iris.controller.logs.store import LogStore
+from iris.rpc.logformat import Record, encode, lost_log
+from rigging.errors import InvalidRequest
+
+T = 1_790_000_000_000
+KEY = ("/ann/a", 0, 0)
+KIB = 1024
+
+
+def line(number: int, size: int = 10, *, note: bool = False) -> bytes:
+    return encode(False, T + number, b"%d" % (number % 10) * size, note=note)
+
+
+@pytest.mark.parametrize("numbers", [(0, 0, 0), (3, 2, 0), (3, 2, 17)])
+def test_a_log_file_says_whose_it_is_and_where_it_begins(numbers: tuple[int, int, int]) -> None:
+    assert parse_file_name(file_name(*numbers)) == numbers
+
+
+@pytest.mark.parametrize(
+    "name", ["", "~", "~.log", "~1.log", "~1.2.3.4.log", "1.2.log", "~1.2.txt", "~a.2.log", "~1.-2.log", "~1..log"]
+)
+def test_any_other_file_is_none(name: str) -> None:
+    assert parse_file_name(name) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "file"),
+    [(0, 64 * KIB), (KIB * KIB, 64 * KIB), (2 * KIB * KIB, 128 * KIB), (16 * KIB * KIB, KIB * KIB), (2**30, KIB * KIB)],
+)
+def test_a_log_is_in_files_of_a_sixteenth_within_bounds(limit: int, file: int) -> None:
+    assert LogLimits(limit, lambda count: True).file_bytes == file
+    assert not LogLimits(limit, lambda count: True).spare()
+
+
+def files(root: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in root.rglob("~*")}
+
+
+def test_files_are_begun_when_one_is_full_and_dropped_from_the_middle(tmp_path: Path) -> None:
+    store = LogStore(tmp_path, 256 * KIB)
+    piece = line(1, 32 * KIB - 17)
+    assert len(piece) == 32 * KIB
+    for number in range(8):
+        assert store.append(KEY, number * len(piece), piece) == (number + 1) * len(piece)
+    whole = {"~0.0.log": 64 * KIB, **{f"~0.0.{64 * KIB * n}.log": 64 * KIB for n in (1, 2, 3)}}
+    assert files(tmp_path) == whole
+    store.append(KEY, 8 * len(piece), piece)
+    del whole[f"~0.0.{64 * KIB}.log"]
+    assert files(tmp_path) == {**whole, f"~0.0.{256 * KIB}.log": 32 * KIB}
+    records = list(store.read(KEY, 0))
+    assert [record.hole for record in records] == [0, 0, 64 * KIB, 0, 0, 0, 0, 0]
+    assert records[2].data == lost_log(64 * KIB, DROPPED)
+    assert records[2].at_ms == T + 1
+    assert [record.hole for record in LogStore(tmp_path).tail(KEY, 6)] == [64 * KIB, 0, 0, 0, 0, 0]
+    assert [record.hole for record in LogStore(tmp_path).tail(KEY, 5)] == [0] * 5
+    assert [record.hole for record in store.read(KEY, 64 * KIB)] == [64 * KIB, 0, 0, 0, 0, 0]
+    assert [record.end for record in store.read(KEY, 192 * KIB)] == [224 * KIB, 256 * KIB, 288 * KIB]
+
+
+def test_bytes_that_came_before_are_skipped_and_a_gap_is_told(tmp_path: Path) -> None:
+    store = LogStore(tmp_path)
+    one, two = line(1), line(2)
+    assert store.append(KEY, 5, one) == 0, "it begins too late"
+    assert store.append(KEY, 0, one + two[:4]) == len(one) + 4
+    assert store.append(KEY, len(one), two) == len(one) + len(two)
+    assert store.append(KEY, 0, one) == len(one) + len(two)
+    assert store.append(KEY, len(one) + len(two), b"") == len(one) + len(two)
+    assert [record.data for record in store.read(KEY, 0)] == [b"1" * 10, b"2" * 10]
+    assert store.complete_size(KEY) == store.size(KEY) == len(one) + len(two)
+
+
+def test_a_cut_record_is_not_read_before_it_is_whole(tmp_path: Path) -> None:
+    store = LogStore(tmp_path)
+    one, two = line(1), line(2)
+    store.append(KEY, 0, one + two[:-1])
+    for reader in (store, LogStore(tmp_path)):
+        assert reader.complete_size(KEY) == len(one)
+        assert len(list(reader.read(KEY, 0))) == len(reader.tail(KEY, 5)) == 1
+    store.append(KEY, len(one + two) - 1, two[-1:])
+    assert store.complete_size(KEY) == len(one + two)
+    assert [record.at_ms for record in store.read(KEY, len(one))] == [T + 2]
+
+
+@pytest.mark.parametrize(
+    ("lines", "since", "found"),
+    [(0, 0, [1, 2, 3]), (-1, 2, [2, 3]), (2, 0, [2, 3]), (3, 2, [2, 3]), (9, 4, []), (1, 3, [3])],
+)
+def test_the_last_lines_since_a_time(tmp_path: Path, lines: int, since: int, found: list[int]) -> None:
+    store = LogStore(tmp_path)
+    store.append(KEY, 0, line(1) + line(2) + line(3))
+    assert [record.at_ms - T for record in store.tail(KEY, lines, T + since if since else 0)] == found
+
+
+def test_a_jobs_logs_are_listed_in_order_and_go_together(tmp_path: Path) -> None:
+    store = LogStore(tmp_path)
+    for key in (("/ann/a", 1, 0), ("/ann/a", 0, 2), ("/ann/a", 0, 1), ("/ann/a/b", 0, 0), ("/ann/ab", 0, 0)):
+        store.append(key, 0, line(1))
+    (tmp_path / "ann/a/notes.txt").write_text("not ours")
+    for found in (store, LogStore(tmp_path)):
+        assert found.keys("/ann/a") == [("/ann/a", 0, 1), ("/ann/a", 0, 2), ("/ann/a", 1, 0)]
+        assert found.keys("/ann/a", 0) == [("/ann/a", 0, 1), ("/ann/a", 0, 2)]
+        assert found.attempts("/ann/x") == set()
+        assert sorted(found.stored_jobs()) == ["/ann/a", "/ann/a/b", "/ann/ab"]
+        assert sorted(found.stored_jobs("/ann/a")) == ["/ann/a", "/ann/a/b"]
+    (tmp_path / "ann/a/notes.txt").unlink()
+    store.remove_below("/ann/a", 2)
+    assert store.keys("/ann/a") == [("/ann/a", 0, 2)]
+    assert store.size(("/ann/a", 0, 1)) == 0
+    store.remove("/ann/a")
+    assert LogStore(tmp_path).keys("/ann/a") == []
+    assert (tmp_path / "ann/a/b").is_dir(), "its child has a log"
+    store.remove("/ann/a/b")
+    assert [path.name for path in (tmp_path / "ann").iterdir()] == ["ab"]
+    store.remove("/ann/ab")
+    assert list(tmp_path.iterdir()) == []
+    assert tmp_path.is_dir()
+
+
+def test_an_exception_is_kept_and_goes_with_its_log(tmp_path: Path) -> None:
+    store = LogStore(tmp_path)
+    assert store.exception(KEY) == b""
+    store.keep_exception(KEY, b"first")
+    store.keep_exception(KEY, b"again")
+    later = ("/ann/a", 0, 1)
+    store.append(later, 0, line(1))
+    store.keep_exception(later, b"later")
+    store.append(later, len(line(1)), line(2))
+    for reader in (store, LogStore(tmp_path)):
+        assert [reader.exception(key) for key in (KEY, later)] == [b"again", b"later"]
+        assert list(reader.read(KEY, 0)) == []
+        assert len(list(reader.read(later, 0))) == 2
+    LogStore(tmp_path).remove_below("/ann/a", 1)
+    assert sorted(files(tmp_path)) == ["~0.1.exception", "~0.1.log"]
+    LogStore(tmp_path).remove("/ann/a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_room_no_exception_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    LogStore(tmp_path, has_room=lambda count: False).keep_exception(KEY, b"x")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "ann").write_text("no directory")
+    with caplog.at_level(logging.WARNING):
+        LogStore(tmp_path).keep_exception(KEY, b"x")
+    assert "the exception of /ann/a/0 is not kept" in caplog.text
+
+
+def test_what_was_released_is_read_again(tmp_path: Path) -> None:
+    store = LogStore(tmp_path)
+    store.append(KEY, 0, line(1))
+    LogStore(tmp_path).append(KEY, len(line(1)), line(2))
+    assert store.size(KEY) == len(line(1))
+    store.release("/ann/a")
+    assert store.size(KEY) == 2 * len(line(1))
+    store.release("/ann/unknown")
+
+
+@pytest.mark.parametrize("name", ["", "/", "ann", "/ann/../x", "/ann//x", "/./a"])
+def test_what_is_no_job_has_no_directory(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidRequest, match="not a job id"):
+        LogStore(tmp_path).append((name, 0, 0), 0, line(1))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_on_a_full_disk_the_newest_takes_the_place_of_older(tmp_path: Path) -> None:
+    room = [True]
+    store = LogStore(tmp_path, 2**30, lambda count: room[0])
+    piece = line(1, 512 * KIB - 17)
+    for number in range(6):
+        store.append(KEY, number * len(piece), piece)
+    room[0] = False
+    size = 6 * len(piece)
+    assert store.append(KEY, size, piece) == size + len(piece)
+    assert f"~0.0.{2 * len(piece)}.log" not in files(tmp_path)
+    records = list(store.read(KEY, 0))
+    assert [record.hole for record in records] == [0, 0, 2 * len(piece), 0, 0, 0]
+
+
+def test_without_room_what_comes_is_dropped_and_counted_and_a_note_spared(tmp_path: Path) -> None:
+    spared: list[bool] = []
+
+    def spare() -> bool:
+        spared.append(True)
+        return True
+
+    store = LogStore(tmp_path, 2**30, lambda count: False, spare)
+    lost, note = line(1), line(2, 30, note=True)
+    assert store.append(KEY, 0, lost) == len(lost)
+    assert spared == []
+    store.append(KEY, len(lost), note)
+    assert spared == [True]
+    store.append(KEY, len(lost + note), lost)
+    assert store.size(KEY) == len(lost + note + lost)
+    for reader in (store, LogStore(tmp_path)):
+        assert [(record.hole, record.data) for record in reader.read(KEY, 0)] == [
+            (len(lost), lost_log(len(lost), DROPPED)),
+            (0, b"2" * 30),
+            (len(lost), lost_log(len(lost), DROPPED)),
+        ]
+        assert reader.size(KEY) == len(lost + note + lost)
+    long = line(3, 2000, note=True)
+    store.append(KEY, store.size(KEY), long)
+    assert len(spared) == 1, "a note is short"
+    for other in (note + lost, note + b"x", b"\xff" * 60, b""):
+        store.append(KEY, store.size(KEY), other)
+        assert len(spared) == 1, "what is not only notes is output"
+
+
+def test_reading_goes_on_behind_a_hole_and_leaves_out_what_is_old(tmp_path: Path) -> None:
+    log = LogFiles(tmp_path, 0, 0)
+    limits = LogLimits(2**30, lambda count: True)
+    log.append(memoryview(line(1)), limits)
+    log.drop(100)
+    log.append(memoryview(line(5)), limits)
+
+    def shown(records: object) -> list[tuple[int, int]]:
+        return [(record.hole, record.at_ms - T) for record in records if isinstance(record, Record)]
+
+    size = len(line(1))
+    for found in (log, LogFiles.found(tmp_path, 0, 0, [0, size + 100])):
+        assert found.size == 2 * size + 100
+        assert found.stored == 2 * size
+        assert shown(found.read(0, 0)) == [(0, 1), (100, 1), (0, 5)]
+        assert shown(found.read(size, 0)) == [(100, 5), (0, 5)]
+        assert shown(found.read(size + 100, 0)) == [(0, 5)]
+        assert shown(found.read(0, T + 5)) == [(100, 5), (0, 5)]
+        assert shown(found.read(2 * size + 100, 0)) == []
+        assert shown(found.tail(1, 0)) == [(0, 5)]
+        assert shown(found.tail(2, 0)) == [(100, 5), (0, 5)]
+        assert shown(found.tail(3, 0)) == [(0, 1), (100, 5), (0, 5)]
+    log.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_longest_logs_are_shed_first_and_no_more_than_needed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = LogStore(tmp_path)
+    for name, lines in (("/ann/long", 300), ("/ann/middle", 200), ("/ann/short", 1)):
+        store.append((name, 0, 0), 0, b"".join(line(number) for number in range(lines)))
+    (tmp_path / "ann/short/~0.1.log").touch()
+    (tmp_path / "other.log").write_bytes(bytes(10**6))
+    size = len(line(1))
+    with caplog.at_level(logging.ERROR):
+        assert shed(tmp_path, 300 * size + 1) == 500 * size
+    assert len(caplog.records) == 2
+    assert "~0.0.log is dropped, so that the controller can start" in caplog.text
+    again = LogStore(tmp_path)
+    assert [again.size((f"/ann/{name}", 0, 0)) for name in ("long", "middle", "short")] == [
+        300 * size,
+        200 * size,
+        size,
+    ]
+    assert [record.hole for record in again.read(("/ann/middle", 0, 0), 0)] == [200 * size]
+    assert shed(tmp_path, 0) == 0
+    assert shed(tmp_path, 10**6) == size, "an empty file frees nothing"
+    assert shed(tmp_path / "nothing", 5) == 0

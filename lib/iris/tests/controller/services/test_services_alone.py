@@ -1,0 +1,191 @@
+"""What services do in moments that a running controller hardly ever has."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from iris.controller.clients.sessions import ClientSession, ClientSessions, Stopped
+from iris.controller.context import Exit
+from iris.controller.services import clients as services_clients
+from iris.controller.services.clients import ClientService
+from iris.controller.services.cluster import ClusterService
+from iris.controller.services.endpoints import EndpointService
+from iris.domain.ids import JobId
+from iris.domain.states import JobState
+from iris.rpc import endpoints_pb2
+from iris.rpc import iris_pb2 as pb
+from iris.rpc.auth import Principal, PrincipalKind
+from iris.testing.scheduling import InMemoryCluster
+from rigging.errors import InvalidRequest
+
+
+def test_a_shutdown_goes_on_when_who_asked_for_it_has_left() -> None:
+    exits: list[Exit] = []
+    waits: list[Any] = []
+    waited = asyncio.Event()
+
+    async def wait(job_ids: list[JobId], any_of_them: bool, timeout_s: float) -> None:
+        waits.append((job_ids, any_of_them, timeout_s))
+        waited.set()
+        await asyncio.Event().wait()
+
+    def begin_stop(job_id: JobId, reason: str) -> "asyncio.Future[Stopped]":
+        assert reason == "the cluster was shut down"
+        found: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
+        found.set_result(Stopped((job_id,), None))
+        return found
+
+    async def test() -> None:
+        service = ClusterService(
+            SimpleNamespace(
+                view=SimpleNamespace(live_jobs={JobId("/ann/a"): None}),
+                begin_stop=begin_stop,
+                waiters=SimpleNamespace(wait=wait),
+                config=SimpleNamespace(stop_grace_s=1.0),
+                request_exit=exits.append,
+            )
+        )
+        asking = asyncio.create_task(service.Shutdown(pb.ShutdownRequest(stop_jobs=True), None))
+        await asyncio.wait_for(waited.wait(), 10)
+        assert waits == [(["/ann/a"], False, 6.0)]
+        assert exits == [], "what runs is stopped first"
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert exits == [Exit("shut down on request", workers_exit=True)]
+
+    asyncio.run(asyncio.wait_for(test(), 10))
+
+
+@pytest.mark.parametrize("given", [{}, {"name": "s", "prefix": "/ann/"}])
+def test_endpoints_are_asked_for_by_name_or_by_prefix(given: dict[str, str]) -> None:
+    service = EndpointService(SimpleNamespace())
+
+    async def watch() -> None:
+        await anext(aiter(service.Watch(endpoints_pb2.WatchEndpointsRequest(**given), None)))
+
+    async def rest() -> None:
+        name = endpoints_pb2.ResolveEndpointRequest()
+        await (service.Resolve(name, None) if not given else watch())
+
+    for ask in (watch, rest):
+        with pytest.raises(InvalidRequest, match="by name or by prefix, one of the two"):
+            asyncio.run(ask())
+
+
+def test_of_an_end_that_is_no_more_to_be_had_a_client_is_told_so_and_of_a_live_job_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between the end and its telling the history may be removed, or the name be used again."""
+    monkeypatch.setattr(services_clients, "current_principal", lambda: Principal(PrincipalKind.USER, "ann"))
+
+    async def nothing() -> AsyncIterator[pb.ClientMessage]:
+        await asyncio.Event().wait()
+        yield pb.ClientMessage()
+
+    async def test() -> None:
+        cluster, opened = InMemoryCluster(), list[ClientSession]()
+        cluster.submit("/ann/live")
+        clients = ClientSessions(cluster.view)
+        begin = clients.open
+
+        def note() -> ClientSession:
+            opened.append(begin())
+            return opened[-1]
+
+        monkeypatch.setattr(clients, "open", note)
+        news = ClientService(SimpleNamespace(view=cluster.view, clients=clients)).Session(nothing(), None)
+        telling = asyncio.create_task(anext(news))
+        await asyncio.sleep(0)  # it begins
+        (session,) = opened
+        session.waiting = True
+        session.ended(JobId("/ann/gone"))
+        session.ended(JobId("/ann/live"))
+        told = await telling
+        assert [(item.job_id, item.error.message) for item in told.refused] == [
+            ("/ann/gone", "job /ann/gone has ended, and its history was removed")
+        ]
+        assert not told.ended
+        assert clients.is_watched(JobId("/ann/live")), "its own end is still to come"
+        await news.aclose()
+        assert len(clients) == 0
+
+    asyncio.run(asyncio.wait_for(test(), 10))
+
+
+class Clients:
+    """A service of clients' sessions, with one session that is open."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(services_clients, "current_principal", lambda: Principal(PrincipalKind.USER, "ann"))
+        self.cluster = InMemoryCluster()
+        self.clients = ClientSessions(self.cluster.view)
+        self.session = self.clients.open()
+        monkeypatch.setattr(self.clients, "open", lambda: self.session)
+        self.session.waiting = True
+
+    def talk(self, *messages: pb.ClientMessage, **controller: Any) -> AsyncGenerator[pb.ClientNews, None]:
+        async def said() -> AsyncIterator[pb.ClientMessage]:
+            for message in messages:
+                yield message
+            await asyncio.Event().wait()
+
+        parts = SimpleNamespace(view=self.cluster.view, clients=self.clients, **controller)
+        return ClientService(parts).Session(said(), None)
+
+
+def test_a_call_is_answered_when_what_it_did_is_as_durable_as_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer before that could be about a job which a new controller on another machine does not know."""
+
+    async def test() -> None:
+        bench, asked, durable = Clients(monkeypatch), asyncio.Event(), asyncio.Event()
+
+        async def confirm() -> None:
+            asked.set()
+            await durable.wait()
+
+        def begin_stop(job_id: JobId, reason: str, keep_children: bool) -> "asyncio.Future[Stopped]":
+            found: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
+            found.set_result(Stopped((job_id,), JobState.KILLED))
+            return found
+
+        async def settled() -> None:
+            return
+
+        stop = pb.ClientCall(call_id=7, stop=pb.StopJobRequest(job_id="/ann/a"))
+        engine = SimpleNamespace(settled=settled)
+        message = pb.ClientMessage(calls=[stop], waiting=True)
+        news = bench.talk(message, confirm=confirm, begin_stop=begin_stop, engine=engine)
+        telling = asyncio.create_task(anext(news))
+        first, _ = await asyncio.wait(
+            {telling, asyncio.create_task(asked.wait())}, timeout=10, return_when=asyncio.FIRST_COMPLETED
+        )
+        assert telling not in first
+        durable.set()
+        assert [reply.call_id for reply in (await telling).replies] == [7]
+        await news.aclose()
+
+    asyncio.run(asyncio.wait_for(test(), 20))
+
+
+def test_ends_with_long_errors_are_told_in_several_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One would be larger than a client takes."""
+
+    async def test() -> None:
+        bench = Clients(monkeypatch)
+        for name in ("/ann/a", "/ann/b", "/ann/c"):
+            bench.cluster.submit(name)
+            bench.cluster.stop(name)
+            job = bench.cluster.job(name)
+            bench.cluster.view.jobs[job.job_id] = replace(job, error="x" * 3_000_000)
+            bench.session.ended(job.job_id)
+        news = bench.talk()
+        told = [[status.job_id for status in (await anext(news)).ended] for _ in range(2)]
+        assert told == [["/ann/a", "/ann/b"], ["/ann/c"]]
+        await news.aclose()
+
+    asyncio.run(asyncio.wait_for(test(), 10))

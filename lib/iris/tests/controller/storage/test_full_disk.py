@@ -1,0 +1,178 @@
+"""A controller whose disk is full: it lives, refuses with the reason, loses nothing acknowledged, and starts again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from iris.controller.config.controller_config import Address
+from iris.rpc import iris_pb2 as pb
+from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
+from iris.rpc.logformat import RECORD_OVERHEAD, encode
+from iris.rpc.protocol import call_metadata
+from iris.testing.controller import Stubs
+from iris.testing.controller_process import ControllerProcess, fixed_port
+from iris.testing.small_disk import SmallDisk, small_disk
+from iris.testing.users import User
+from iris.testing.worker import ScriptedWorker
+from rigging.testing.waiting import eventually
+
+T = 1_790_000_000_000
+A = "/ann/a/0:0"
+CHUNK = b"".join(encode(False, T, b"x" * 1000) for _ in range(250))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path / "disk") as found:
+        if found is None:
+            pytest.skip("no tmpfs can be mounted here (root is needed): what a full disk does is NOT tested")
+        yield found
+
+
+class Cluster:
+    """A controller's process on the small disk, started again on the same port."""
+
+    def __init__(self, disk: SmallDisk) -> None:
+        self.state = disk.root / "state"
+        self._port = fixed_port()
+        self.start()
+
+    def start(self) -> None:
+        self.process = ControllerProcess(self.state, self._port)
+
+    @property
+    def address(self) -> Address:
+        return self.process.address
+
+    def token(self, kind: PrincipalKind, name: str) -> str:
+        return make_token(load_or_create_secret(self.state / "secret"), kind, name)
+
+    def worker(self, instance: str = "first", **given: Any) -> ScriptedWorker:
+        return ScriptedWorker(self.address, self.token(PrincipalKind.WORKER, "w1"), "w1", instance_id=instance, **given)
+
+
+@pytest.fixture
+def cluster(disk: SmallDisk) -> Iterator[Cluster]:
+    found = Cluster(disk)
+    try:
+        yield found
+    finally:
+        found.process.kill()
+
+
+@pytest.fixture
+def connect(cluster: Cluster) -> Iterator[Any]:
+    opened: list[Stubs] = []
+
+    def open_client() -> User:
+        opened.append(Stubs(cluster.address, call_metadata(cluster.token(PrincipalKind.USER, "ann"))))
+        return User(opened[-1])
+
+    yield open_client
+    for stubs in opened:
+        stubs.close()
+
+
+def entries(user: User, name: str, **query: Any) -> list[pb.LogEntry]:
+    batches = user.jobs.FetchLogs(pb.FetchLogsRequest(id=name, **query), timeout=30)
+    return [entry for batch in batches for entry in batch.entries]
+
+
+def test_more_output_than_the_disk_holds_ends_nothing(disk: SmallDisk, cluster: Cluster, connect: Any) -> None:
+    user = connect()
+    with cluster.worker() as worker:
+        user.submit("/ann/a")
+        worker.wait_for_start(A)
+        total = 0
+        for _ in range(32 * 2**20 // len(CHUNK)):
+            worker.append_log(A, total, CHUNK)
+            total += len(CHUNK)
+            worker.wait_for_log_ack(A, total)
+        worker.observe(A, pb.TASK_STATE_SUCCEEDED, log_size=total)
+        assert user.wait_one("/ann/a").state == pb.JOB_STATE_SUCCEEDED
+    assert disk.free > 2 * 2**20, "the database has room left"
+    found = entries(user, "/ann/a")
+    notes = [entry.data.decode() for entry in found if entry.note]
+    kept = sum(len(entry.data) + RECORD_OVERHEAD for entry in found if not entry.note)
+    assert [note.partition(" bytes of the log lost: ")[0] for note in notes] == [f"{total - kept:,}"]
+    assert kept > 8 * 2**20
+    assert not found[-1].note, "the newest output is what is kept"
+    user.submit("/ann/next")
+
+
+def test_a_full_disk_refuses_jobs_and_lets_the_others_end(disk: SmallDisk, cluster: Cluster, connect: Any) -> None:
+    user = connect()
+    with cluster.worker() as worker:
+        user.submit("/ann/a")
+        worker.wait_for_start(A)
+        disk.fill()
+        with pytest.raises(grpc.RpcError, match=r"new jobs cannot be taken now.*disk is nearly full") as refused:
+            user.submit("/ann/b")
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "is nearly full" in user.cluster.Status(pb.ClusterStatusRequest()).disk_warning
+        # The end of what runs is written all the same: into what was reserved.
+        worker.observe(A, pb.TASK_STATE_SUCCEEDED)
+        assert user.wait_one("/ann/a").state == pb.JOB_STATE_SUCCEEDED
+        disk.fill()
+        cluster.process.kill()
+        cluster.start()
+        user = connect()
+        assert user.get("/ann/a").state == pb.JOB_STATE_SUCCEEDED
+        disk.empty()
+        with cluster.worker("second") as again:
+            user.submit("/ann/b")
+            again.wait_for_start("/ann/b/0:0")
+
+
+def test_a_start_without_a_byte_free_and_without_a_reserve(disk: SmallDisk, cluster: Cluster, connect: Any) -> None:
+    user = connect()
+    with cluster.worker() as worker:
+        user.submit("/ann/a")
+        worker.wait_for_start(A)
+        worker.observe(A, pb.TASK_STATE_RUNNING)
+        for number in range(8):
+            worker.append_log(A, number * len(CHUNK), CHUNK)
+        worker.wait_for_log_ack(A, 8 * len(CHUNK))
+        eventually(lambda: user.get("/ann/a").state == pb.JOB_STATE_RUNNING, "the job runs")
+    cluster.process.kill()
+    (cluster.state / "reserve").unlink()
+    disk.fill()
+    assert disk.free == 0
+    cluster.start()
+    user = connect()
+    assert user.get("/ann/a").state == pb.JOB_STATE_RUNNING
+    lost = [entry.data.decode() for entry in entries(user, "/ann/a")]
+    assert " bytes of the log lost: " in lost[0]
+
+
+def test_while_nothing_can_be_written_callers_hear_why_and_then_it_goes_on(
+    disk: SmallDisk, cluster: Cluster, connect: Any
+) -> None:
+    user = connect()
+    with cluster.worker() as worker:
+        user.submit("/ann/a")
+        worker.wait_for_start(A)
+        disk.fill()
+        (cluster.state / "reserve").unlink()
+        disk.fill()
+        worker.observe(
+            A, pb.TASK_STATE_SUCCEEDED, error="e" * 100_000
+        )  # more than the log of the database has room for
+
+        def refusal() -> str:
+            try:
+                user.get("/ann/a")
+            except grpc.RpcError as error:
+                return f"{error.code().name}: {error.details()}"
+            return ""
+
+        reason = eventually(refusal, "the controller tells that it cannot write")
+        assert reason.startswith("UNAVAILABLE: ")
+        assert "cannot write its database" in reason
+        assert "database or disk is full" in reason
+        disk.empty()
+        eventually(lambda: not refusal(), "it writes again")
+        assert user.wait_one("/ann/a").state == pb.JOB_STATE_SUCCEEDED

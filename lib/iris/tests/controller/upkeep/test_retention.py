@@ -1,0 +1,255 @@
+"""What is forgotten: by age and by count, never what is in use, with the logs and blobs that belong to it."""
+
+import asyncio
+import hashlib
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import grpc
+import pytest
+
+from iris.controller.config.controller_config import ControllerConfig
+from iris.controller.engine.engine import Engine
+from iris.controller.logs.store import LogStore
+from iris.controller.storage.blobs import BlobStore
+from iris.controller.upkeep import retention
+from iris.controller.upkeep.retention import Retention, forgettable, with_descendants
+from iris.core.state.changes import Changes
+from iris.core.state.view import ClusterView
+from iris.domain.entities import CommandEntrypoint, Job, JobSpec
+from iris.domain.events import JobSubmitted, StopRequested
+from iris.domain.ids import JobId
+from iris.domain.states import JobState
+from iris.rpc import iris_pb2 as pb
+from iris.store.store import Store
+from iris.testing.controller import running_controller
+from iris.testing.scheduling import InMemoryCluster
+from iris.testing.worker import ScriptedWorker, succeed_at_once
+from rigging.testing import eventually
+
+DAY_MS = 86_400_000
+NOW = 100 * DAY_MS
+CONFIG = ControllerConfig(state_dir=Path("unused"), history_max_age_s=30 * 86_400, history_max_jobs=3)
+
+
+def job(name: str, ended_days_ago: float, state: JobState = JobState.SUCCEEDED) -> Job:
+    at_ms = round(NOW - ended_days_ago * DAY_MS) if state.is_terminal else 0
+    return Job(JobSpec(JobId(name), CommandEntrypoint(("true",))), state, 1, finished_at_ms=at_ms)
+
+
+def test_jobs_are_forgotten_by_age_oldest_first_and_live_ones_never() -> None:
+    jobs = [job("/ann/b", 31), job("/ann/a", 40), job("/ann/c", 29), job("/ann/live", 0, JobState.RUNNING)]
+    assert forgettable(jobs, CONFIG, NOW) == ["/ann/a", "/ann/b"]
+
+
+def test_of_each_user_the_latest_are_kept_and_what_just_ended_is_kept_too() -> None:
+    jobs = [job(f"/ann/{days}-days", days) for days in (1, 2, 3, 4, 5)]
+    jobs += [job(f"/bob/{minutes}-minutes", minutes / 1440) for minutes in (1, 2, 3, 4, 5)]
+    assert forgettable(jobs, CONFIG, NOW) == ["/ann/5-days", "/ann/4-days"]
+
+
+def test_those_below_a_job_go_before_it_and_each_once() -> None:
+    names = sorted(map(JobId, ["/a/x", "/a/x/y", "/a/x/y/z", "/a/x-1", "/a/xy", "/b/x"]))
+    assert list(with_descendants([JobId("/a/x/y"), JobId("/a/x")], names)) == ["/a/x/y/z", "/a/x/y", "/a/x"]
+
+
+@pytest.mark.parametrize(("ended_at_ms", "forgotten"), [(1_000, 1), (1 << 60, 0)], ids=["chosen", "used again since"])
+def test_a_name_that_is_used_again_while_it_is_chosen_is_not_forgotten(
+    ended_at_ms: int, forgotten: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "forgettable", lambda *_: [JobId("/ann/a")])
+
+    async def test() -> None:
+        store = Store.open(tmp_path)
+        engine = Engine(ClusterView(), store, lambda: ended_at_ms, lambda _: None)
+        await engine.submit(JobSubmitted(JobSpec(JobId("/ann/a"), CommandEntrypoint(("true",)))))
+        await engine.submit(StopRequested(JobId("/ann/a")))
+        rounds = Retention(CONFIG, engine, LogStore(tmp_path / "logs"), BlobStore(tmp_path / "blobs"))
+        assert await rounds.forget_jobs() == forgotten
+        assert len(store.load().jobs) == len(engine.view.jobs) == 1 - forgotten
+        engine.close()
+        store.close()
+
+    asyncio.run(asyncio.wait_for(test(), 10))
+
+
+class Rounds(Retention):
+    """Counts what it does instead of doing it."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    async def forget_jobs(self) -> int:
+        self.done.append("jobs")
+        if self.done.count("jobs") == 3:
+            raise OSError("the disk is full")
+        return 0
+
+    async def forget_workers(self) -> int:
+        self.done.append("workers")
+        return 0
+
+    async def remove_stray_logs(self) -> int:
+        self.done.append("logs")
+        return 0
+
+    async def remove_blobs(self) -> int:
+        self.done.append("blobs")
+        return 0
+
+
+def test_rounds_are_ten_minutes_apart_and_those_that_read_the_disk_six_hours(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = 50_000.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal clock
+        clock += seconds
+        if clock >= 50_000 + 86_400:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(retention, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(retention, "time", SimpleNamespace(monotonic=lambda: clock))
+    rounds = Rounds()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(rounds.run())
+    assert {name: rounds.done.count(name) for name in ("jobs", "workers", "logs", "blobs")} == {
+        "jobs": 144, "workers": 143, "logs": 4, "blobs": 4
+    }  # fmt: skip
+    assert rounds.done[:4] == ["jobs", "workers", "logs", "blobs"], "at once after a start"
+    assert "it is tried again in 600 s" in caplog.text
+
+
+def age_everything(state_dir: Path) -> None:
+    """As if two days had passed since."""
+    store = Store.open(state_dir)
+    stored = store.load()
+    store.commit(
+        Changes.of(
+            [replace(job, finished_at_ms=max(job.finished_at_ms - 2 * DAY_MS, 0)) for job in stored.jobs],
+            workers=[replace(worker, last_seen_at_ms=worker.last_seen_at_ms - 2 * DAY_MS) for worker in stored.workers],
+        )
+    )
+    store.close()
+    before = time.time() - 2 * 86_400
+    for path in (state_dir / "blobs").rglob("*"):
+        os.utime(path, (before, before))
+
+
+def test_a_restart_forgets_old_jobs_with_their_logs_blobs_and_workers(tmp_path: Path, connect: Any) -> None:
+    state_dir = tmp_path / "state"
+    part, stray = b"print('hello')", b"nobody names me"
+    manifest = pb.BundleManifest(format=1)
+    manifest.files.add(path="a.py", size_bytes=len(part)).part_digests.append(digest(part))
+    bundle = manifest.SerializeToString()
+    with running_controller(state_dir) as controller:
+        user = connect(controller)
+        with ScriptedWorker(controller.address, controller.worker_token("w1"), script=succeed_at_once):
+            for name, blobs in (("/ann/old", [stray]), ("/ann/kept", [part, bundle])):
+                user.jobs.SubmitJob(
+                    pb.SubmitJobRequest(spec=spec_of(name, blobs[-1] if len(blobs) > 1 else b""), inline_blobs=blobs)
+                )
+                user.wait_one(name)
+    logs = LogStore(state_dir / "logs")
+    for name in ("/ann/old", "/ann/old/child", "/ann/kept", "/ann/unknown"):
+        logs.append((name, 0, 0), 0, b"x")
+    age_everything(state_dir)
+    store = Store.open(state_dir)
+    (kept,) = (job for job in store.load().jobs if job.job_id == "/ann/kept")
+    store.commit(Changes.of([replace(kept, finished_at_ms=kept.finished_at_ms + 2 * DAY_MS)]))
+    store.close()
+
+    with running_controller(state_dir, history_max_age_s=86_400.0, worker_timeout_s=6.0) as controller:
+        user = connect(controller)
+        blobs = BlobStore(state_dir / "blobs")
+        eventually(lambda: not blobs.path(digest(stray)).exists(), "the unused blob is removed")
+        with pytest.raises(grpc.RpcError, match="job /ann/old does not exist"):
+            user.get("/ann/old")
+        assert user.get("/ann/kept").state == pb.JOB_STATE_SUCCEEDED
+        assert blobs.path(digest(part)).exists()
+        assert blobs.path(digest(bundle)).exists()
+    store = Store.open(state_dir)
+    stored = store.load()
+    store.close()
+    assert [job.job_id for job in stored.jobs] == ["/ann/kept"]
+    assert {task.job_id for task in stored.tasks} == {"/ann/kept"}
+    assert stored.workers == ()
+    assert list(LogStore(state_dir / "logs").stored_jobs()) == ["/ann/kept"]
+
+
+def test_a_forgotten_name_can_be_used_again(tmp_path: Path, connect: Any) -> None:
+    state_dir = tmp_path / "state"
+    with (
+        running_controller(state_dir) as controller,
+        ScriptedWorker(controller.address, controller.worker_token("w1"), script=succeed_at_once),
+    ):
+        user = connect(controller)
+        user.submit("/ann/a", replicas=3, key="one")
+        user.wait_one("/ann/a")
+    age_everything(state_dir)
+    with running_controller(state_dir, history_max_age_s=86_400.0) as controller:
+        user = connect(controller)
+        eventually(lambda: not user.jobs.ListJobs(pb.ListJobsRequest()).jobs, "the job is forgotten")
+        with ScriptedWorker(controller.address, controller.worker_token("w1"), script=succeed_at_once):
+            eventually(lambda: user.cluster.Status(pb.ClusterStatusRequest()).workers, "the worker is back")
+            assert not user.submit("/ann/a", replicas=1, key="one").adopted
+            assert user.wait_one("/ann/a").replicas == 1
+
+
+def test_a_blob_that_was_asked_for_again_stays(tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    name = blobs.put(b"data")
+    old = time.time() - 1000
+    os.utime(blobs.path(name), (old, old))
+    before = time.time() - 500
+    assert list(blobs.unused_since(before)) == [name]
+    assert BlobStore(tmp_path).missing([name]) == []
+    assert list(blobs.unused_since(before)) == []
+    assert not blobs.remove_unused(name, before)
+    assert blobs.remove_unused(name, time.time() + 1)
+    assert blobs.missing([name]) == [name]
+
+
+def test_blobs_that_no_job_names_go_whatever_is_missing_of_others(tmp_path: Path) -> None:
+    cluster, blobs = InMemoryCluster(), BlobStore(tmp_path)
+    bundle = pb.BundleManifest(format=1, files=[pb.BundleFile(path="a", size_bytes=1, part_digests=[digest(b"a")])])
+    kept = [blobs.put(b"a"), blobs.put(bundle.SerializeToString())]
+    gone = [blobs.put(b"b"), blobs.put(b"c")]
+    cluster.submit("/ann/lacks", bundle_digest=digest(b"nowhere"))
+    cluster.submit("/ann/has", bundle_digest=kept[1])
+    for name in (*kept, *gone):
+        os.utime(blobs.path(name), (1000, 1000))
+    rounds = Retention(CONFIG, cast(Engine, cluster), LogStore(tmp_path / "logs"), BlobStore(tmp_path))
+    assert asyncio.run(rounds.remove_blobs()) == 2
+    assert BlobStore(tmp_path).missing([*kept, *gone]) == gone
+
+
+def test_logs_of_a_forgotten_job_go_and_those_of_its_neighbours_stay(tmp_path: Path) -> None:
+    logs = LogStore(tmp_path)
+    for key in (("/ann/a", 0, 0), ("/ann/a", 1, 2), ("/ann/a/child", 0, 0), ("/ann/ab", 0, 0)):
+        logs.append(key, 0, b"x")
+    logs.remove("/ann/a")
+    assert sorted(logs.stored_jobs()) == ["/ann/a/child", "/ann/ab"]
+    assert logs.keys("/ann/a") == []
+    logs.remove("/ann/a/child")
+    assert not (tmp_path / "ann" / "a").exists()
+    assert tmp_path.exists()
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def spec_of(name: str, bundle: bytes) -> pb.JobSpec:
+    return pb.JobSpec(
+        job_id=name,
+        entrypoint=pb.Entrypoint(command=pb.Command(argv=["true"])),
+        resources=pb.Resources(cpu_millis=100, memory_bytes=1),
+        replicas=1,
+        bundle_digest=digest(bundle) if bundle else "",
+    )

@@ -1,0 +1,400 @@
+"""Sessions of workers without a wire: whose word counts, which ends wait for their log, who is late or lost."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from iris.controller.engine.engine import Engine
+from iris.controller.logs.hub import LogHub
+from iris.controller.logs.store import LogStore
+from iris.controller.workers.orders import Farewell, Outgoing
+from iris.controller.workers.sessions import Greeting, Report, Sessions, WorkerSession
+from iris.core.rules.contact import ContactRules
+from iris.core.state.changes import Changes
+from iris.core.state.view import ClusterView
+from iris.domain.entities import CommandEntrypoint, JobSpec
+from iris.domain.errors import StorageUnavailable
+from iris.domain.events import (
+    AttemptObserved,
+    Event,
+    JobSubmitted,
+    StopRequested,
+    WorkerDisconnected,
+    WorkerHeard,
+    WorkerLate,
+    WorkerLost,
+)
+from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.resources import Resources
+from iris.domain.states import TaskState
+from iris.rpc.logformat import encode
+from rigging.errors import Unavailable
+
+W, JOB, ATTEMPT = WorkerId("w1"), JobId("/ann/a"), AttemptId("/ann/a/0:0")
+LINE = encode(False, 1, b"all that it said")
+RULES = ContactRules(late_after_ms=2000, lost_after_ms=10_000, fence_margin_ms=500)
+
+
+class Rig:
+    """A controller's sessions whose time passes only in `advance`; `posted` has the events of which nobody waits."""
+
+    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop = asyncio.get_running_loop()
+        self.now_s = loop.time()
+        monkeypatch.setattr(loop, "time", lambda: self.now_s)
+        self.refused = False
+        self.seen: list[WorkerId] = []
+        self.confirm: Callable[[], Awaitable[None]] = self._confirmed
+        self.view = ClusterView()
+        self.engine = Engine(self.view, self, lambda: round(self.now_s * 1000), lambda error: pytest.fail(str(error)))
+        self.posted: list[Event] = []
+        post = self.engine.post
+        monkeypatch.setattr(self.engine, "post", lambda event: (self.posted.append(event), post(event)))
+        hub = LogHub(self.view, LogStore(place))
+        self.sessions = Sessions(self.engine, hub, RULES, 5.0, self.seen.append, lambda: self.confirm())
+        self.engine.listen(self.sessions.on_effects)
+
+    def commit(self, changes: Changes) -> None:
+        if self.refused:
+            raise StorageUnavailable("database or disk is full")
+
+    async def _confirmed(self) -> None: ...
+
+    async def advance(self, seconds: float) -> None:
+        self.now_s += seconds
+        for _ in range(4):
+            await asyncio.sleep(0)
+
+    async def open(
+        self, name: str = W, instance: str = "one", inventory: tuple[Report, ...] = (), leaving: bool = False
+    ) -> WorkerSession:
+        capacity = Resources(cpu_millis=8000)
+        return await self.sessions.open(Greeting(WorkerId(name), instance, capacity, {}, inventory, leaving))
+
+    async def given(self) -> WorkerSession:
+        """A session whose worker was given the job's one attempt."""
+        session = await self.open()
+        await self.engine.submit(JobSubmitted(JobSpec(JOB, CommandEntrypoint(("true",)), Resources(cpu_millis=1000))))
+        assert (await self.sent(session)).start == {JOB: {(0, 0): False}}
+        return session
+
+    async def sent(self, session: WorkerSession) -> Outgoing:
+        """What is on its way to a worker."""
+        await self.advance(0.02)
+        return await session.outbox.take(0) or Outgoing()
+
+    async def settled(self) -> None:
+        """Return once what was posted has happened and is committed."""
+        await self.advance(0.0)
+        await self.engine.settled()
+
+    def state(self) -> TaskState:
+        return self.view.tasks[JOB][0].state
+
+
+def seen(state: TaskState, log_size: int = 0, attempt: AttemptId = ATTEMPT) -> Report:
+    return Report(AttemptObserved(attempt, W, state), log_size)
+
+
+Play = Callable[[Callable[[Rig], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    def run(test: Callable[[Rig], Awaitable[None]]) -> None:
+        async def main() -> None:
+            problems: list[object] = []
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+            with monkeypatch.context() as patch:
+                rig = Rig(tmp_path, patch)
+                await test(rig)
+                rig.sessions.stop_timers()
+                rig.engine.close()
+            assert problems == []
+
+        asyncio.run(main())
+
+    return run
+
+
+def test_only_the_newest_session_of_a_worker_speaks_for_it(play: Play) -> None:
+    async def test(rig: Rig) -> None:
+        older = await rig.given()
+        newer = await rig.open()
+        assert (older.superseded, older.outbox.closed) == (True, True)
+        assert (newer.superseded, newer.outbox.closed) == (False, False)
+        await rig.advance(1.0)
+        rig.sessions.heard(older, 7)
+        assert rig.sessions.silent_ms(W) == 1000
+        rig.sessions.resize(older, Resources(cpu_millis=1))
+        rig.sessions.note_trouble(older, "no guardian")
+        rig.sessions.begin_leaving(older)
+        rig.sessions.report(older, seen(TaskState.RUNNING))
+        rig.sessions.close(older)
+        assert rig.posted == []
+        assert not older.is_leaving
+        rig.sessions.heard(newer, 8)
+        assert rig.sessions.silent_ms(W) == 0
+        assert (await rig.sent(newer)).beat_ack == 8
+        rig.sessions.resize(newer, Resources(cpu_millis=9000))
+        rig.sessions.note_trouble(newer, "no guardian")
+        rig.sessions.report(newer, seen(TaskState.RUNNING))
+        await rig.settled()
+        worker = rig.view.workers[W]
+        assert (worker.capacity.cpu_millis, worker.trouble, rig.state()) == (9000, "no guardian", TaskState.RUNNING)
+        rig.sessions.close(newer)
+        rig.sessions.close(newer)
+        await rig.settled()
+        assert not rig.view.workers[W].connected
+        assert newer.outbox.closed
+        assert sum(isinstance(event, WorkerDisconnected) for event in rig.posted) == 1
+
+    play(test)
+
+
+def test_one_that_leaves_is_given_nothing_and_says_so_once(play: Play) -> None:
+    async def test(rig: Rig) -> None:
+        session = await rig.open()
+        rig.sessions.begin_leaving(session)
+        rig.sessions.begin_leaving(session)
+        assert rig.posted == [WorkerDisconnected(W, "one")]
+        again = await rig.open(instance="two", leaving=True)
+        assert again.is_leaving
+        assert not rig.view.workers[W].connected
+        assert not (await rig.open(instance="three")).is_leaving
+        assert rig.view.workers[W].connected
+
+    play(test)
+
+
+def test_an_end_waits_for_its_log_and_counts_once(play: Play) -> None:
+    async def test(rig: Rig) -> None:
+        session = await rig.given()
+        rig.sessions.report(session, seen(TaskState.RUNNING, len(LINE)))
+        assert len(rig.posted) == 1, "only ends wait"
+        rig.sessions.report(session, seen(TaskState.SUCCEEDED, len(LINE)))
+        rig.sessions.append_log(session, ATTEMPT, 0, LINE[:5])
+        await rig.advance(4.0)
+        rig.sessions.report(session, seen(TaskState.SUCCEEDED, len(LINE)))  # told again, it gets no more time
+        assert len(rig.posted) == 1
+        assert (await rig.sent(session)).log_acks == {ATTEMPT: 5}
+        rig.sessions.append_log(session, ATTEMPT, 5, LINE[5:])
+        await rig.settled()
+        assert rig.state() is TaskState.SUCCEEDED
+        assert (await rig.sent(session)).log_acks == {ATTEMPT: len(LINE)}
+        await rig.advance(10.0)
+        assert len(rig.posted) == 2
+
+    play(test)
+
+
+def test_what_is_lost_of_a_log_is_waited_for_so_long_and_no_longer(play: Play) -> None:
+    async def test(rig: Rig) -> None:
+        session = await rig.given()
+        rig.sessions.report(session, seen(TaskState.SUCCEEDED, 100))
+        await rig.advance(3.0)
+        rig.sessions.report(session, seen(TaskState.SUCCEEDED, 100))
+        await rig.advance(1.9)
+        assert rig.posted == []
+        await rig.advance(0.2)
+        assert rig.posted == [seen(TaskState.SUCCEEDED).event]
+        await rig.advance(10.0)
+        assert len(rig.posted) == 1
+
+    play(test)
+
+
+def test_nobody_waits_for_the_log_of_an_attempt_that_is_not_known(play: Play) -> None:
+    async def test(rig: Rig) -> None:
+        session = await rig.given()
+        for name in ("/ann/a/0:1", "/ann/a/1:0", "/ann/b/0:0"):
+            rig.sessions.report(session, seen(TaskState.SUCCEEDED, 100, AttemptId(name)))
+        rig.sessions.report(session, seen(TaskState.SUCCEEDED))  # there is no log
+        assert len(rig.posted) == 4
+
+    play(test)
+
+
+@pytest.mark.parametrize("end", ["superseded", "closed", "controller ends"])
+def test_an_end_that_waits_is_told_again_by_the_next_session_and_not_passed_on(play: Play, end: str) -> None:
+    async def test(rig: Rig) -> None:
+        session = await rig.given()
+        rig.sessions.report(session, seen(TaskState.SUCCEEDED, len(LINE)))
+        if end == "superseded":
+            await rig.open(inventory=(seen(TaskState.SUCCEEDED, len(LINE)),))
+            assert rig.state() is TaskState.RUNNING, "until its log is here"
+        elif end == "closed":
+            rig.sessions.close(session)
+        else:
+            rig.sessions.stop_timers()
+        await rig.advance(4.9)
+        assert session.held == {}
+        rig.sessions.append_log(session, ATTEMPT, 0, LINE)
+        assert [event for event in rig.posted if isinstance(event, AttemptObserved)] == []
+
+    play(test)
+
+
+def test_what_a_worker_has_when_it_comes_back_counts_with_its_log(play: Play) -> None:
+    async def test(rig: Rig) -> None:
+        rig.sessions.close(await rig.given())
+        session = await rig.open(inventory=(seen(TaskState.SUCCEEDED, len(LINE)),))
+        assert rig.state() is TaskState.RUNNING
+        rig.sessions.append_log(session, ATTEMPT, 0, LINE)
+        await rig.settled()
+        assert rig.state() is TaskState.SUCCEEDED
+        assert (await rig.sent(session)).forget == {ATTEMPT: None}
+
+    play(test)
+
+
+def test_a_stop_goes_to_the_worker_that_is_connected_and_else_waits_for_it(play: Play) -> None:
+    async def test(rig: Rig) -> None:
+        session = await rig.given()
+        await rig.open("w2")
+        await rig.engine.submit(StopRequested(JOB))
+        assert list((await rig.sent(session)).stop) == [ATTEMPT]
+        rig.sessions.close(session)
+        again = await rig.open(inventory=(seen(TaskState.RUNNING), seen(TaskState.RUNNING, 0, AttemptId("/bob/x/0:0"))))
+        outgoing = await rig.sent(again)
+        assert list(outgoing.stop) == [ATTEMPT, "/bob/x/0:0"]
+        assert outgoing.stop[AttemptId("/bob/x/0:0")] == "the controller does not know this attempt"
+
+    play(test)
+
+
+def test_a_worker_is_told_nothing_before_its_connection_is_kept_and_one_that_cannot_be_is_let_go(play: Play) -> None:
+    async def test(rig: Rig) -> None:
+        async def broken() -> None:
+            raise Unavailable("no storage")
+
+        rig.confirm = broken
+        with pytest.raises(Unavailable, match="no storage"):
+            await rig.open()
+        await rig.settled()
+        assert not rig.view.workers[W].connected
+        assert rig.seen == []
+        kept = asyncio.Event()
+
+        async def later() -> None:
+            await kept.wait()
+
+        rig.confirm = later
+        opening = asyncio.ensure_future(rig.open())
+        await rig.advance(1.0)
+        assert not opening.done()
+        kept.set()
+        await opening
+        assert rig.seen == [W]
+
+    play(test)
+
+
+def test_at_the_end_all_are_told_and_waited_for(play: Play) -> None:
+    async def test(rig: Rig) -> None:
+        await asyncio.wait_for(rig.sessions.say_goodbye("none is there", False, 3600), 3600)
+        assert rig.sessions.present(W) is False
+
+    play(test)
+
+    async def with_workers(rig: Rig) -> None:
+        first, second = await rig.open(), await rig.open("w2")
+        ending = asyncio.ensure_future(rig.sessions.say_goodbye("it is late", True, 30))
+        for session in (first, second):
+            assert (await rig.sent(session)).goodbye == Farewell("it is late", True)
+        with pytest.raises(Unavailable, match="the controller is leaving: it is late"):
+            await rig.open("w3")
+        rig.sessions.close(first)
+        await rig.advance(29.0)
+        assert not ending.done()
+        rig.sessions.close(second)
+        await rig.advance(0.0)
+        assert ending.done()
+
+    play(with_workers)
+
+    async def with_a_deaf_one(rig: Rig) -> None:
+        await rig.open()
+        ending = asyncio.ensure_future(rig.sessions.say_goodbye("it is late", True, 30))
+        await rig.advance(0.0)
+        await rig.advance(30.1)
+        assert ending.done()
+
+    play(with_a_deaf_one)
+
+
+def test_silence_makes_a_worker_late_then_lost_and_a_word_in_between_takes_it_back(play: Play) -> None:
+    async def test(rig: Rig) -> None:
+        async def silent(seconds: float) -> list[type[Event]]:
+            known = len(rig.posted)
+            for _ in range(round(seconds * 4)):
+                await rig.advance(0.25)
+            return [type(event) for event in rig.posted[known:]]
+
+        rig.sessions.start()
+        session = await rig.given()
+        assert await silent(1.5) == []
+        assert await silent(1.0) == [WorkerLate]
+        rig.sessions.heard(session)
+        assert isinstance(rig.posted[-1], WorkerHeard)
+        rig.sessions.heard(session)
+        assert await silent(1.5) == [], "heard twice, told once"
+        assert await silent(7.5) == [WorkerLate]
+        assert rig.sessions.present(W)
+        assert not session.outbox.closed
+        assert await silent(1.5) == [WorkerDisconnected, WorkerLost]
+        assert session.outbox.closed
+        assert not rig.sessions.present(W)
+        assert await silent(5) == []
+
+    play(test)
+
+
+def test_nobody_is_late_while_the_controller_cannot_write(play: Play) -> None:
+    """What workers say then is not read; it is not their silence."""
+
+    async def test(rig: Rig) -> None:
+        rig.sessions.start()
+        session = await rig.open()
+        rig.refused = True
+        rig.sessions.resize(session, Resources(cpu_millis=1))
+        for _ in range(60):
+            await rig.advance(0.25)
+        assert rig.engine.stalled
+        assert len(rig.posted) == 1
+        rig.refused = False
+        for _ in range(30):
+            await rig.advance(0.25)
+            rig.sessions.heard(session)
+        assert rig.engine.stalled == ""
+        assert not any(isinstance(event, WorkerLost) for event in rig.posted)
+
+    play(test)
+
+
+def test_after_a_start_known_workers_have_their_time_to_come_back(play: Play) -> None:
+    async def test(rig: Rig) -> None:
+        session = await rig.given()
+        rig.sessions.report(session, seen(TaskState.RUNNING))
+        rig.sessions.close(session)
+        await rig.advance(60.0)
+        rig.posted.clear()
+        rig.sessions.start()
+        assert rig.sessions.present(W)
+        assert rig.sessions.silent_ms(W) == 0
+        for _ in range(39):
+            await rig.advance(0.25)
+        assert not any(isinstance(event, WorkerLost) for event in rig.posted)
+        for _ in range(3):
+            await rig.advance(0.25)
+        assert sum(isinstance(event, WorkerLost) for event in rig.posted) == 1
+        rig.sessions.stop_timers()
+        rig.posted.clear()
+        await rig.open()
+        for _ in range(20):
+            await rig.advance(0.25)
+        assert rig.posted == [], "nobody looks any more"
+
+    play(test)

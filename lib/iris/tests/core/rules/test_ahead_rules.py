@@ -1,0 +1,241 @@
+"""Attempts that were assigned ahead: they hold nothing until they begin, and never cost a retry if they did not."""
+
+import pytest
+
+from iris.core.state.view import ClusterView
+from iris.domain.constraints import AHEAD_ATTRIBUTE
+from iris.domain.effects import ForgetAttempt, StartAttempt, StopAttempt
+from iris.domain.entities import Stopping
+from iris.domain.events import (
+    Assigned,
+    AttemptMissing,
+    AttemptObserved,
+    Begun,
+    LendCpu,
+    WorkerCordoned,
+    WorkerDisconnected,
+    WorkerLate,
+    WorkerLost,
+)
+from iris.domain.ids import AttemptId, TaskId, WorkerId
+from iris.domain.resources import NOTHING
+from iris.domain.states import TaskState
+from iris.testing.scheduling import InMemoryCluster, resources
+from rigging.errors import Conflict
+
+W = WorkerId("q")
+FIRST, AHEAD = AttemptId("/u/job/0:0"), AttemptId("/u/job/1:0")
+
+
+@pytest.fixture
+def cluster() -> InMemoryCluster:
+    """A worker for one task; one runs there, another is assigned ahead, the third waits."""
+    cluster = InMemoryCluster()
+    cluster.connect("q", resources(1, 4), **{AHEAD_ATTRIBUTE: "true"})
+    cluster.submit(replicas=3, max_retries_preemption=0)
+    cluster.schedule()
+    cluster.observe(FIRST, TaskState.RUNNING)
+    cluster.do(Assigned(TaskId("/u/job/1"), W, ahead=True))
+    return cluster
+
+
+def task_of(cluster: InMemoryCluster, name: AttemptId = AHEAD):
+    return cluster.task(name.rpartition(":")[0])
+
+
+def restarted(cluster: InMemoryCluster) -> ClusterView:
+    """The view that another controller process loads."""
+    view = cluster.view
+    return ClusterView.load(
+        view.jobs.values(),
+        [task for tasks in view.tasks.values() for task in tasks],
+        view.workers.values(),
+        stopping=[
+            (name, Stopping(booking.job_id, booking.worker_id, booking.held, booking.found))
+            for name, booking in view.bookings.items()
+            if booking.stopping
+        ],
+    )
+
+
+def test_it_is_assigned_and_holds_nothing(cluster: InMemoryCluster) -> None:
+    assert cluster.effects[-1] == StartAttempt(AHEAD, W, ahead=True)
+    assert task_of(cluster).state is TaskState.ASSIGNED
+    assert cluster.view.committed(W) == resources(1, 1)
+    assert cluster.view.usage.held("u") == 1
+
+
+def test_it_takes_the_place_of_the_one_that_ended(cluster: InMemoryCluster) -> None:
+    """Told together, whichever comes first: no moment in which the place looks free to the scheduler."""
+    cluster.observe(AHEAD, TaskState.BUILDING)
+    cluster.observe(FIRST, TaskState.SUCCEEDED)
+    assert cluster.schedule().assignments == []
+    assert cluster.view.committed(W) == resources(1, 1)
+    cluster.observe(AHEAD, TaskState.SUCCEEDED, started_at_ms=5, at_ms=9)
+    assert (task_of(cluster).started_at_ms, task_of(cluster).finished_at_ms) == (5, 9)
+    assert cluster.view.committed(W) == NOTHING
+
+
+def test_told_by_its_end_alone_it_has_run_from_its_start(cluster: InMemoryCluster) -> None:
+    cluster.observe(FIRST, TaskState.SUCCEEDED)
+    cluster.observe(AHEAD, TaskState.SUCCEEDED, started_at_ms=1_002, at_ms=1_005)
+    task = task_of(cluster)
+    assert (task.state, task.started_at_ms, task.finished_at_ms) == (TaskState.SUCCEEDED, 1_002, 1_005)
+
+
+def test_handed_back_it_waits_again_and_nobody_is_charged(cluster: InMemoryCluster) -> None:
+    outcome = cluster.observe(AHEAD, TaskState.PENDING, error="handed back, not begun")
+    task = task_of(cluster)
+    assert (task.state, task.preemptions, task.failures) == (TaskState.PENDING, 0, 0)
+    assert task.causes == ("attempt 0 on q: handed back, not begun",)
+    assert ForgetAttempt(AHEAD, W) in outcome.effects
+    cluster.observe(FIRST, TaskState.SUCCEEDED)
+    assert ("/u/job/1", W) in cluster.schedule().assignments
+    assert task_of(cluster).attempt == 1, "what was handed back is never started under its old number"
+
+
+def test_after_a_hand_back_its_kind_counts_as_slow(cluster: InMemoryCluster) -> None:
+    kind = ("u", cluster.view.demands["/u/job"])
+    cluster.view.run_times.note_end(kind, 2)
+    cluster.observe(AHEAD, TaskState.PENDING)
+    expected = cluster.view.run_times.expected_ms(kind)
+    assert expected is not None
+    assert expected >= 1000
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        WorkerLost(W, "not heard"),
+        WorkerLate(W, 1_000),
+        AttemptMissing(AHEAD, "its worker restarted"),
+        WorkerCordoned(W, "bad disk"),
+        WorkerCordoned(W, "bad disk", drain=True),
+    ],
+)
+def test_it_goes_elsewhere_at_no_charge(cluster: InMemoryCluster, event: object) -> None:
+    """With max_retries_preemption=0 a charge would fail the task, and with it the job."""
+    if isinstance(event, WorkerLost):
+        cluster.observe(FIRST, TaskState.SUCCEEDED)
+    cluster.do(event)
+    assert task_of(cluster).state is TaskState.PENDING
+    assert task_of(cluster).preemptions == 0
+
+
+def test_a_cordon_leaves_alone_what_runs(cluster: InMemoryCluster) -> None:
+    outcome = cluster.do(WorkerCordoned(W, "bad disk"))
+    assert [effect.attempt_id for effect in outcome.effects if isinstance(effect, StopAttempt)] == [AHEAD]
+    assert task_of(cluster, FIRST).state is TaskState.RUNNING
+
+
+def test_stopped_before_it_began_it_holds_nothing_meanwhile(cluster: InMemoryCluster) -> None:
+    cluster.stop("/u/job")
+    assert cluster.view.bookings[AHEAD].stopping
+    cluster.observe(FIRST, TaskState.KILLED)
+    assert cluster.view.committed(W) == NOTHING
+    cluster.observe(AHEAD, TaskState.KILLED)
+    assert cluster.view.is_settled("/u/job")
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_one_that_began_before_it_heard_of_its_stop_holds_its_place(
+    cluster: InMemoryCluster, is_restarted: bool
+) -> None:
+    cluster.stop("/u/job")
+    if is_restarted:
+        cluster.view = restarted(cluster)
+    cluster.observe(AHEAD, TaskState.RUNNING)
+    cluster.observe(FIRST, TaskState.KILLED)
+    assert cluster.view.committed(W) == resources(1, 1)
+    assert not cluster.observe(AHEAD, TaskState.RUNNING).changes, "a repeated report changed something"
+    cluster.observe(AHEAD, TaskState.KILLED)
+    assert cluster.view.committed(W) == NOTHING
+
+
+def test_where_there_is_room_it_begins_at_once(cluster: InMemoryCluster) -> None:
+    cluster.do(Assigned(TaskId("/u/job/2"), W, ahead=True))
+    cluster.observe(FIRST, TaskState.SUCCEEDED)
+    plan = cluster.schedule()
+    assert plan.begun == [AHEAD], "the first that was assigned ahead, and no more than there is room for"
+    assert cluster.effects[-1] == StartAttempt(AHEAD, W)
+    assert cluster.view.committed(W) == resources(1, 1)
+    assert cluster.schedule().begun == []
+
+
+def test_what_was_lent_is_not_given_away_while_something_may_begin_in_its_place(cluster: InMemoryCluster) -> None:
+    """The parent may end, and the attempt that was assigned ahead then begins with the cpu of the parent."""
+    cluster.do(LendCpu(FIRST, on=True))
+    plan = cluster.schedule()
+    assert (plan.assignments, plan.begun) == ([], [])
+    cluster.observe(AHEAD, TaskState.PENDING)
+    assert cluster.schedule().assignments == [("/u/job/1", W)]
+
+
+def test_nothing_is_assigned_ahead_where_cpu_was_lent(cluster: InMemoryCluster) -> None:
+    cluster.observe(AHEAD, TaskState.PENDING)
+    cluster.do(LendCpu(FIRST, on=True))
+    cluster.do(LendCpu(FIRST, on=False))
+    with pytest.raises(Conflict, match="lends its cpu"):
+        cluster.do(Assigned(TaskId("/u/job/1"), W, ahead=True))
+
+
+def test_one_that_waits_for_its_children_has_begun(cluster: InMemoryCluster) -> None:
+    cluster.do(LendCpu(AHEAD, on=False))
+    assert cluster.view.bookings[AHEAD].ahead, "the end of a wait that nobody knows of says nothing"
+    cluster.do(LendCpu(AHEAD, on=True))
+    assert not cluster.view.bookings[AHEAD].ahead
+
+
+def test_a_worker_that_does_not_know_of_it_gets_none() -> None:
+    cluster = InMemoryCluster()
+    cluster.connect("w", resources(1, 4))
+    cluster.submit(replicas=2)
+    cluster.schedule()
+    with pytest.raises(Conflict, match="does not know of that"):
+        cluster.do(Assigned(TaskId("/u/job/1"), WorkerId("w"), ahead=True))
+
+
+@pytest.mark.parametrize("spec", [{"ports": ("http",)}, {"exclusive": True}, {"scheduling_timeout_ms": 1000}])
+def test_a_task_that_is_not_plain_is_never_assigned_ahead(spec: dict[str, object]) -> None:
+    cluster = InMemoryCluster()
+    cluster.connect("q", resources(1, 4), **{AHEAD_ATTRIBUTE: "true"})
+    cluster.submit(replicas=2, **spec)
+    cluster.schedule()
+    with pytest.raises(Conflict, match="no job of plain tasks"):
+        cluster.do(Assigned(TaskId("/u/job/1"), W, ahead=True))
+
+
+class TestReconnection:
+    def seen(self, name: AttemptId, state: TaskState) -> AttemptObserved:
+        return AttemptObserved(name, W, state)
+
+    def test_what_waits_there_goes_on_waiting(self, cluster: InMemoryCluster) -> None:
+        cluster.do(WorkerDisconnected(W, "a"))
+        found = cluster.reconnect("q", "a", [self.seen(FIRST, TaskState.RUNNING), self.seen(AHEAD, TaskState.ASSIGNED)])
+        assert (found.to_start, found.to_stop) == ([], [])
+        assert cluster.view.bookings[AHEAD].ahead
+
+    def test_what_need_not_wait_is_sent_again(self, cluster: InMemoryCluster) -> None:
+        cluster.do(Begun(AHEAD))
+        found = cluster.reconnect("q", "a", [self.seen(FIRST, TaskState.RUNNING), self.seen(AHEAD, TaskState.ASSIGNED)])
+        assert found.to_start == [AHEAD]
+
+    def test_what_was_handed_back_meanwhile_waits_for_another_place(self, cluster: InMemoryCluster) -> None:
+        cluster.reconnect("q", "a", [self.seen(FIRST, TaskState.RUNNING), self.seen(AHEAD, TaskState.PENDING)])
+        assert task_of(cluster).state is TaskState.PENDING
+
+    def test_a_hand_back_of_an_attempt_that_nobody_knows_is_forgotten(self, cluster: InMemoryCluster) -> None:
+        strange = AttemptId("/u/strange/0:0")
+        found = cluster.reconnect(
+            "q", "a", [self.seen(FIRST, TaskState.RUNNING), self.seen(strange, TaskState.PENDING)]
+        )
+        assert found.to_forget == [strange]
+
+    def test_after_a_restart_of_the_controller_nothing_counts_as_begun_that_was_not_seen(
+        self, cluster: InMemoryCluster
+    ) -> None:
+        cluster.view = restarted(cluster)
+        assert cluster.view.committed(W) == resources(1, 1)
+        found = cluster.reconnect("q", "a", [self.seen(FIRST, TaskState.RUNNING)])
+        assert found.to_start == [AHEAD], "its start may not have been sent"
+        assert cluster.view.bookings[AHEAD].ahead

@@ -1,0 +1,55 @@
+"""How long tasks of a kind are expected to run."""
+
+import pytest
+
+from iris.core.state.demand import Demand
+from iris.core.state.run_times import RunTimes
+from iris.domain.resources import Resources
+
+KIND = ("ann", Demand(Resources(1000), ()))
+
+
+@pytest.fixture
+def times() -> RunTimes:
+    return RunTimes()
+
+
+def test_of_what_never_ended_nothing_is_known(times: RunTimes) -> None:
+    assert times.expected_ms(KIND) is None
+
+
+def test_the_first_end_counts_whole(times: RunTimes) -> None:
+    times.note_end(KIND, 40)
+    assert times.expected_ms(KIND) == 40
+
+
+def test_it_rises_at_once_and_falls_slowly(times: RunTimes) -> None:
+    times.note_end(KIND, 10)
+    times.note_end(KIND, 110)
+    assert times.expected_ms(KIND) == 60
+    times.note_end(KIND, 10)
+    assert times.expected_ms(KIND) == 55
+
+
+def test_after_a_hand_back_a_dozen_or_two_of_short_ends_make_up_for_it(times: RunTimes) -> None:
+    times.note_end(KIND, 5)
+    times.note_slow(KIND)
+    ends = 0
+    while (times.expected_ms(KIND) or 0) > 100:
+        times.note_end(KIND, 5)
+        ends += 1
+    assert 12 <= ends <= 24
+
+
+def test_a_hand_back_makes_nothing_look_shorter(times: RunTimes) -> None:
+    times.note_end(KIND, 60_000)
+    times.note_slow(KIND)
+    assert times.expected_ms(KIND) == 60_000
+
+
+def test_only_so_many_kinds_are_kept(times: RunTimes) -> None:
+    kinds = [(f"user-{number}", KIND[1]) for number in range(1001)]
+    for kind in kinds:
+        times.note_end(kind, 1)
+    assert times.expected_ms(kinds[0]) is None
+    assert times.expected_ms(kinds[-1]) == 1
