@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from iris.controller.engine.engine import Engine, Turn
+from iris.controller.engine.engine import Engine, Transaction
 from iris.core.state.batch import Batch
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
@@ -78,7 +78,7 @@ def fill(state_dir: Path, task_count: int, tasks_per_job: int) -> None:
     """A database as a busy cluster leaves it."""
     store = Store.open(state_dir)
     turn_workers = ClusterView()
-    turn = Turn(turn_workers, now_ms(), Batch())
+    turn = Transaction(turn_workers, now_ms(), Batch())
     turn.apply(WorkerConnected(WorkerId("w"), "one", HOST))
     store.commit(turn.batch.changes)
     jobs: list[Job] = []

@@ -108,7 +108,7 @@ sys.stdin.read()
 """
 
 
-class Life:
+class ServerProcess:
     """One process with an actor."""
 
     def __init__(self, log: Path, port: int = 0) -> None:
@@ -136,7 +136,7 @@ def test_a_server_that_was_killed_is_told_apart_from_a_lost_connection(
     tmp_path: Path, connect: Callable[..., ActorClient]
 ) -> None:
     log = tmp_path / "log"
-    first = Life(log)
+    first = ServerProcess(log)
     with tcp_proxy(first.address) as proxy:
         client = connect(proxy.address, "mortal")
         again = connect(proxy.address, "mortal", max_retries=1)
@@ -152,7 +152,7 @@ def test_a_server_that_was_killed_is_told_apart_from_a_lost_connection(
         first.kill()
         proxy.release()
         unsent = connect(first.address, "mortal").note.remote("unsent")
-        second = Life(log, int(first.address.rpartition(":")[2]))
+        second = ServerProcess(log, int(first.address.rpartition(":")[2]))
         try:
             with pytest.raises(
                 ActorDied, match=r"'hang' of actor 'mortal' at .* whether the method ran is not known"
@@ -173,7 +173,7 @@ def test_a_server_that_never_comes_back_fails_the_calls(
 ) -> None:
     monkeypatch.setattr("iris.actor.client.client.RECONNECT_TIMEOUT_S", 0.3)
     assert caller_module.RECONNECT_TIMEOUT_S == 60
-    only = Life(tmp_path / "log")
+    only = ServerProcess(tmp_path / "log")
     client = connect(only.address, "mortal")
     client.note("one")
     call = client.hang.remote("lost")

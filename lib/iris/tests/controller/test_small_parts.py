@@ -13,7 +13,7 @@ from iris.controller.engine.stall import Stall
 from iris.controller.upkeep import idle
 from iris.controller.upkeep.idle import IdleWatch
 from iris.controller.upkeep.usage_keeper import UsageKeeper
-from iris.controller.workers.orders import Farewell, Outbox, Outgoing
+from iris.controller.workers.orders import Farewell, Outgoing, WorkerOrders
 from iris.core.state.batch import Batch
 from iris.core.state.usage import UsageLedger
 from iris.core.state.view import ClusterView
@@ -178,20 +178,20 @@ def test_an_outbox_that_has_nothing_says_so() -> None:
 
 def test_the_highest_beat_is_acknowledged_once() -> None:
     async def test() -> None:
-        outbox = Outbox()
+        orders = WorkerOrders()
         for beat in (3, 5, 4):
-            outbox.acknowledge_beat(beat)
-        taken = await outbox.take(10)
+            orders.acknowledge_beat(beat)
+        taken = await orders.take(10)
         assert taken is not None
         assert taken.beat_ack == 5
-        outbox.acknowledge_beat(1)
-        again = await outbox.take(10)
+        orders.acknowledge_beat(1)
+        again = await orders.take(10)
         assert again is not None
         assert again.beat_ack == 1
-        outbox.close()
-        assert outbox.closed
-        assert await outbox.take(10) is None
-        assert await outbox.take(10) is None
+        orders.close()
+        assert orders.closed
+        assert await orders.take(10) is None
+        assert await orders.take(10) is None
 
     asyncio.run(asyncio.wait_for(test(), 10))
 

@@ -46,7 +46,7 @@ from iris.domain.events import (
 from iris.domain.ids import AttemptId, JobId, WorkerId, parent_of
 from iris.domain.resources import Device, Resources
 from iris.domain.states import FailureKind, PriorityBand, TaskState
-from iris.sched.plan import Plan
+from iris.sched.plan import RoundPlan
 from iris.sched.reserve import RESERVE_AFTER_MS
 from iris.testing.scheduling import GB, InMemoryCluster, resources
 from rigging.errors import AlreadyExists, Conflict, MarinError, NotFound
@@ -256,7 +256,7 @@ class Anything(RuleBasedStateMachine):
                 fits = cluster.view.loads[worker.worker_id].has_room(spec.resources, worker.capacity)
                 assert not (willing and fits), f"{job_id} would fit on {worker.worker_id}, but {reason}"
 
-    def check_preemptions(self, found: Plan, bands: dict[AttemptId, PriorityBand]) -> None:
+    def check_preemptions(self, found: RoundPlan, bands: dict[AttemptId, PriorityBand]) -> None:
         """Only downward, never production, and only for somebody who waits for it then."""
         urgent = min((self.cluster.view.jobs[name].spec.band for name in found.reasons), default=PriorityBand.BATCH)
         for event in found.preemptions:

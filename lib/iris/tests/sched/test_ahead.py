@@ -7,7 +7,7 @@ from iris.domain.events import WorkerCordoned
 from iris.domain.ids import WorkerId
 from iris.domain.states import TaskState
 from iris.sched.ahead import MAX_AHEAD
-from iris.sched.plan import Plan
+from iris.sched.plan import RoundPlan
 from iris.testing.scheduling import InMemoryCluster, resources
 
 SHORT_MS = 3
@@ -22,7 +22,7 @@ def connect(cluster: InMemoryCluster, name: str = "w", cores: int = 2) -> None:
     cluster.connect(name, resources(cores, 64), **{AHEAD_ATTRIBUTE: "true"})
 
 
-def fill(cluster: InMemoryCluster, ran_ms: float | None = SHORT_MS, replicas: int = 400, **spec: object) -> Plan:
+def fill(cluster: InMemoryCluster, ran_ms: float | None = SHORT_MS, replicas: int = 400, **spec: object) -> RoundPlan:
     """An array of which as many tasks run as fit; such tasks are known to take `ran_ms`."""
     cluster.submit("/u/array", replicas=replicas, **spec)
     plan = cluster.schedule()
@@ -33,7 +33,7 @@ def fill(cluster: InMemoryCluster, ran_ms: float | None = SHORT_MS, replicas: in
     return cluster.schedule()
 
 
-def counts(plan: Plan) -> dict[str, int]:
+def counts(plan: RoundPlan) -> dict[str, int]:
     workers = [worker for _, worker in plan.ahead]
     return {worker: workers.count(worker) for worker in dict.fromkeys(workers)}
 

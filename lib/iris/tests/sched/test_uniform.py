@@ -7,7 +7,7 @@ import pytest
 
 from iris.domain.states import PriorityBand, TaskState
 from iris.sched import plan as plan_module
-from iris.sched.order import Turn, turns
+from iris.sched.order import JobTurn, turns
 from iris.sched.plan import plan_round
 from iris.sched.reserve import RESERVE_AFTER_MS
 from iris.testing.scheduling import InMemoryCluster, resources
@@ -17,7 +17,7 @@ def looked_at(cluster: InMemoryCluster, now_ms: int, monkeypatch: pytest.MonkeyP
     """How many turns a round takes."""
     seen = 0
 
-    def counting(view: object, at_ms: int) -> Iterator[Turn]:
+    def counting(view: object, at_ms: int) -> Iterator[JobTurn]:
         nonlocal seen
         for turn in turns(view, at_ms):
             seen += 1

@@ -21,7 +21,7 @@ from iris.controller.config.controller_config import Address, ControllerConfig, 
 from iris.controller.context import Controller, Exit
 from iris.controller.engine.engine import Engine
 from iris.controller.engine.load import load_view
-from iris.controller.engine.replication_barrier import RemoteGate
+from iris.controller.engine.replication_barrier import ReplicationBarrier
 from iris.controller.logs.files import shed
 from iris.controller.logs.hub import LogHub
 from iris.controller.logs.store import LogStore
@@ -37,7 +37,7 @@ from iris.domain.ids import WorkerId
 from iris.rpc.auth import load_or_create_secret
 from iris.rpc.convert import SpecReader
 from iris.store.damage import DatabaseDamaged
-from iris.store.replicate.leadership import Reign, begin
+from iris.store.replicate.leadership import Leadership, acquire
 from iris.store.replicate.replicator import Replicator
 from iris.store.store import Store
 from rigging.clock import unix_ms
@@ -48,7 +48,7 @@ __all__ = ["Address", "ControllerConfig", "serve"]
 logger = logging.getLogger(__name__)
 
 COMMIT_FAILED_EXIT_CODE: Final = 70
-DEPOSED_EXIT_CODE: Final = 71
+LOST_LEADERSHIP_EXIT_CODE: Final = 71
 
 _FAREWELL_S: Final = 12.0
 _LAST_ANSWERS_S: Final = 1.0
@@ -79,11 +79,13 @@ async def serve(
     """
     space = DiskSpace(config.state_dir, config.disk_reserve_bytes)
     space.give_way(lambda wanted: shed(config.state_dir / "logs", wanted))
-    reign = None
+    leadership = None
     if config.remote_state_dir:
-        reign = await asyncio.to_thread(begin, config.remote_state_dir, config.state_dir, config.pace.lease_timeout_s)
+        leadership = await asyncio.to_thread(
+            acquire, config.remote_state_dir, config.state_dir, config.pace.lease_timeout_s
+        )
     try:
-        store, replicator = _open(config, reign)
+        store, replicator = _open(config, leadership)
     except DatabaseDamaged as error:
         raise DatabaseDamaged(error.database, error.what, config.remote_state_dir) from None
     try:
@@ -100,19 +102,19 @@ async def serve(
         store.close()
 
 
-def _open(config: ControllerConfig, reign: Reign | None) -> tuple[Store, Replicator | None]:
-    if reign is None:
+def _open(config: ControllerConfig, leadership: Leadership | None) -> tuple[Store, Replicator | None]:
+    if leadership is None:
         return Store.open(config.state_dir), None
     try:
-        store = Store.open(config.state_dir, reign.generation)
+        store = Store.open(config.state_dir, leadership.generation)
     except BaseException:
-        reign.lock.release()
+        leadership.lock.release()
         raise
     assert store.journal is not None  # it has a generation
     secret = config.state_dir / "secret"
     load_or_create_secret(secret)
-    reign.remote.put_secret(secret.read_bytes())
-    return store, Replicator(reign, config.state_dir, store.journal, config.pace, _deposed)
+    leadership.remote.put_secret(secret.read_bytes())
+    return store, Replicator(leadership, config.state_dir, store.journal, config.pace, _lost_leadership)
 
 
 class _Run:
@@ -146,8 +148,8 @@ class _Run:
         self._endpoints = EndpointWatchers(view)
         self._idle = IdleWatch(config.idle_exit_s, self._in_use, self._leave_idle)
         self._clients = ClientSessions(view, self._idle.touch)
-        self._gate = None if remote is None else RemoteGate(remote, self._sessions.on_effects)
-        to_workers = self._sessions.on_effects if self._gate is None else self._gate.on_effects
+        self._barrier = None if remote is None else ReplicationBarrier(remote, self._sessions.on_effects)
+        to_workers = self._sessions.on_effects if self._barrier is None else self._barrier.on_effects
         waiting = (self._waiters.on_effects, self._clients.on_effects, self._endpoints.on_effects)
         for listener in (to_workers, self._hub.on_effects, *waiting):
             self._engine.listen(listener)
@@ -193,7 +195,7 @@ class _Run:
         try:
             self._sessions.start()
             self._idle.start()
-            self._engine.kick()
+            self._engine.wake()
             chores += (asyncio.create_task(self._retention.run()), asyncio.create_task(self._usage.run()))
             logger.info("serving on %s, state in %s", address, self._config.state_dir)
             if on_ready is not None:
@@ -209,8 +211,8 @@ class _Run:
         finally:
             for chore in chores:
                 chore.cancel()
-            if self._gate is not None:
-                self._gate.close()
+            if self._barrier is not None:
+                self._barrier.close()
             self._idle.close()
             self._sessions.stop_timers()
             self._waiters.close()
@@ -267,8 +269,8 @@ def _die(error: Exception) -> NoReturn:
     os._exit(COMMIT_FAILED_EXIT_CODE)
 
 
-def _deposed(reason: str) -> NoReturn:
+def _lost_leadership(reason: str) -> NoReturn:
     """End the process at once: another controller may decide now, and two must not."""
     logger.critical("another controller may have taken over, so this one ends: %s", reason)
     print(f"iris controller: deposed ({reason}); ending", file=sys.stderr, flush=True)
-    os._exit(DEPOSED_EXIT_CODE)
+    os._exit(LOST_LEADERSHIP_EXIT_CODE)

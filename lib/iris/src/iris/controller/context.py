@@ -11,7 +11,7 @@ from iris.controller.clients.endpoint_watchers import EndpointWatchers
 from iris.controller.clients.sessions import Answer, ClientSessions, Stopped, Submitted
 from iris.controller.clients.waiters import JobWaiters
 from iris.controller.config.controller_config import ControllerConfig, Durability
-from iris.controller.engine.engine import Engine, Turn
+from iris.controller.engine.engine import Engine, Transaction
 from iris.controller.logs.hub import LogHub
 from iris.controller.storage.blobs import BlobStore
 from iris.controller.storage.disk_space import DiskSpace
@@ -94,7 +94,7 @@ class Controller:
         self.admission.check(spec)
         if not self.uploads.is_known(spec):
             await self.uploads.check(spec)
-        return self.engine.begin(lambda turn: self._admit(turn, spec, idempotency_key, existing))
+        return self.engine.begin(lambda transaction: self._admit(transaction, spec, idempotency_key, existing))
 
     async def confirm(self) -> None:
         """Return once all that is committed is as durable as the cluster promises before it answers."""
@@ -106,11 +106,11 @@ class Controller:
 
         The future raises NotFound.
         """
-        return self.engine.begin(lambda turn: _stop(turn, job_id, reason, keep_children))
+        return self.engine.begin(lambda transaction: _stop(transaction, job_id, reason, keep_children))
 
     async def stop_job(self, job_id: JobId, reason: str, keep_children: bool) -> Stopped:
         """End a job and (unless told not to) those below it. Raises NotFound."""
-        return await self.engine.decide(lambda turn: _stop(turn, job_id, reason, keep_children))
+        return await self.engine.decide(lambda transaction: _stop(transaction, job_id, reason, keep_children))
 
     async def cordon(self, worker_id: WorkerId, reason: str, drain: bool) -> list[AttemptId]:
         """Assign nothing more to a worker; with `drain` send away what runs there, and return those attempts.
@@ -118,9 +118,9 @@ class Controller:
         Raises NotFound, InvalidRequest without a reason.
         """
 
-        def decide(turn: Turn) -> list[AttemptId]:
-            before = [booking.attempt_id for booking in turn.view.attempts_on(worker_id) if not booking.stopping]
-            turn.apply(WorkerCordoned(worker_id, reason, drain))
+        def decide(transaction: Transaction) -> list[AttemptId]:
+            before = [booking.attempt_id for booking in transaction.view.attempts_on(worker_id) if not booking.stopping]
+            transaction.apply(WorkerCordoned(worker_id, reason, drain))
             return before if drain else []
 
         return await self.engine.decide(decide)
@@ -128,9 +128,9 @@ class Controller:
     async def uncordon(self, worker_id: WorkerId) -> str:
         """Use a worker again; return why it was not, empty when it was. Raises NotFound."""
 
-        def decide(turn: Turn) -> str:
-            worker = turn.view.workers.get(worker_id)
-            turn.apply(WorkerUncordoned(worker_id))
+        def decide(transaction: Transaction) -> str:
+            worker = transaction.view.workers.get(worker_id)
+            transaction.apply(WorkerUncordoned(worker_id))
             return worker.cordon_reason if worker is not None else ""
 
         return await self.engine.decide(decide)
@@ -141,18 +141,18 @@ class Controller:
         Raises NotFound, InvalidRequest without a reason, Conflict while the worker is connected.
         """
 
-        def decide(turn: Turn) -> list[AttemptId]:
+        def decide(transaction: Transaction) -> list[AttemptId]:
             if not reason:
                 raise InvalidRequest(f"worker {worker_id} cannot be removed without a reason")
-            waited = [booking.attempt_id for booking in turn.view.attempts_on(worker_id)]
-            turn.apply(WorkerGone(worker_id, f"worker {worker_id} was removed: {reason}"))
-            turn.forget_worker(worker_id)
+            waited = [booking.attempt_id for booking in transaction.view.attempts_on(worker_id)]
+            transaction.apply(WorkerGone(worker_id, f"worker {worker_id} was removed: {reason}"))
+            transaction.forget_worker(worker_id)
             return waited
 
         return await self.engine.decide(decide)
 
-    def _admit(self, turn: Turn, spec: JobSpec, key: str, existing: ExistingJobPolicy) -> Answer:
-        view = turn.view
+    def _admit(self, transaction: Transaction, spec: JobSpec, key: str, existing: ExistingJobPolicy) -> Answer:
+        view = transaction.view
         known = view.job_of_key.get(key) if key else None
         if known is not None:
             if known != spec.job_id:
@@ -172,12 +172,12 @@ class Controller:
         offers = [
             (worker.worker_id, worker.capacity, worker.attributes)
             for worker in view.workers.values()
-            if self.sessions.present(worker.worker_id) or turn.now_ms - worker.last_seen_at_ms < _AWAY_MS
+            if self.sessions.present(worker.worker_id) or transaction.now_ms - worker.last_seen_at_ms < _AWAY_MS
         ]
         self.admission.check_place(spec, offers)
         if is_live:
-            turn.apply(StopRequested(spec.job_id, "replaced by a new submission"))
-        turn.apply(JobSubmitted(_on_fencing_hosts(spec), key))
+            transaction.apply(StopRequested(spec.job_id, "replaced by a new submission"))
+        transaction.apply(JobSubmitted(_on_fencing_hosts(spec), key))
         return Submitted(spec.job_id, adopted=False)
 
 
@@ -188,8 +188,8 @@ def _on_fencing_hosts(spec: JobSpec) -> JobSpec:
     return replace(spec, constraints=(*spec.constraints, Constraint(FENCE_ATTRIBUTE, ConstraintOp.EXISTS)))
 
 
-def _stop(turn: Turn, job_id: JobId, reason: str, keep_children: bool) -> Stopped:
-    job = turn.view.job(job_id)
+def _stop(transaction: Transaction, job_id: JobId, reason: str, keep_children: bool) -> Stopped:
+    job = transaction.view.job(job_id)
     if job.state.is_terminal:
         return Stopped((), job.state)
     ending, stopped = [job_id], []
@@ -197,6 +197,6 @@ def _stop(turn: Turn, job_id: JobId, reason: str, keep_children: bool) -> Stoppe
         current = ending.pop()
         stopped.append(current)
         if not keep_children:
-            ending += reversed(turn.view.children.get(current, {}))
-    turn.apply(StopRequested(job_id, reason, keep_children))
+            ending += reversed(transaction.view.children.get(current, {}))
+    transaction.apply(StopRequested(job_id, reason, keep_children))
     return Stopped(tuple(stopped), None)

@@ -3,7 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 
-from iris.core.state.demand import Demand, Wish
+from iris.core.state.demand import Demand, PlacementKey
 from iris.core.state.load import WorkerLoad
 from iris.core.state.view import ClusterView
 from iris.domain.constraints import Constraint, ConstraintOp, evaluate, soft_score
@@ -204,7 +204,7 @@ class Pools:
 
     def __init__(self, hosts: list[Host]) -> None:
         self.hosts = hosts
-        self._of_wish: dict[Wish, Pool] = {}
+        self._by_key: dict[PlacementKey, Pool] = {}
         self._of_demand: dict[Demand, Pool] = {}
         self._by_value: dict[str, dict[str, list[Host]]] = {}
 
@@ -212,9 +212,9 @@ class Pools:
         """The pool of a request."""
         pool = self._of_demand.get(demand)
         if pool is None:
-            pool = self._of_wish.get(demand.wish)
+            pool = self._by_key.get(demand.placement_key)
             if pool is None:
-                pool = self._of_wish[demand.wish] = Pool(demand, self._narrowed(demand.constraints))
+                pool = self._by_key[demand.placement_key] = Pool(demand, self._narrowed(demand.constraints))
             self._of_demand[demand] = pool
         return pool
 

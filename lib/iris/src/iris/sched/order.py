@@ -22,7 +22,7 @@ _ASSUMED_RUN_MS: Final = 3600 * 1000
 _Queued = tuple[int, int, JobId]  # an entry of ClusterView.queue
 
 
-class Turn:
+class JobTurn:
     """A job's turn. The round answers by setting the attributes.
 
     Attributes:
@@ -36,7 +36,7 @@ class Turn:
         self.band = band
         self.limit = limit
 
-    def of(self, job_id: JobId) -> "Turn":
+    def of(self, job_id: JobId) -> "JobTurn":
         """The same turn for a job, unanswered; one object serves a whole band, as there may be many jobs."""
         self.job_id = job_id
         self.placed_weight = 0.0
@@ -44,7 +44,7 @@ class Turn:
         return self
 
 
-def turns(view: ClusterView, now_ms: int) -> Iterator[Turn]:
+def turns(view: ClusterView, now_ms: int) -> Iterator[JobTurn]:
     """Jobs with pending tasks, in the order of service; a job may have several turns.
 
     Who is over budget is served in the batch band. Each turn has to be answered before the next is taken.
@@ -67,7 +67,7 @@ def turns(view: ClusterView, now_ms: int) -> Iterator[Turn]:
             jobs = users[user] = []
         jobs.append(entry)
     for band, users in bands.items():
-        first = Turn(band, _NO_LIMIT)
+        first = JobTurn(band, _NO_LIMIT)
         for job_id, theirs in aged.items():
             if theirs is band:
                 yield first.of(job_id)
@@ -77,7 +77,7 @@ def turns(view: ClusterView, now_ms: int) -> Iterator[Turn]:
             for jobs in users.values():
                 jobs.sort(key=lambda entry: entry[1])
         if len(users) == 1:
-            turn = Turn(band, _NO_LIMIT)
+            turn = JobTurn(band, _NO_LIMIT)
             for jobs in users.values():
                 for entry in jobs:
                     yield turn.of(entry[2])
@@ -85,19 +85,19 @@ def turns(view: ClusterView, now_ms: int) -> Iterator[Turn]:
             yield from _fair(view, band, users, now_ms)
 
 
-def _of_one_user(view: ClusterView) -> Iterator[Turn]:
-    by_number = {int(band): Turn(band, _NO_LIMIT) for band in PriorityBand}
+def _of_one_user(view: ClusterView) -> Iterator[JobTurn]:
+    by_number = {int(band): JobTurn(band, _NO_LIMIT) for band in PriorityBand}
     for band, _, job_id in view.queue:
         yield by_number[band].of(job_id)
 
 
-def _fair(view: ClusterView, band: PriorityBand, users: dict[str, list[_Queued]], now_ms: int) -> Iterator[Turn]:
+def _fair(view: ClusterView, band: PriorityBand, users: dict[str, list[_Queued]], now_ms: int) -> Iterator[JobTurn]:
     heap: list[tuple[float, int, str]] = []
     for user, jobs in users.items():
         heap.append((view.usage.use(user, now_ms), jobs[0][1], user))
         jobs.reverse()
     heapify(heap)
-    turn = Turn(band, _TURN_TASKS)
+    turn = JobTurn(band, _TURN_TASKS)
     while heap:
         use, _, user = heappop(heap)
         jobs = users[user]

@@ -15,7 +15,7 @@ from iris.sched.ahead import AheadShares, with_room
 from iris.sched.explain import explain_gang, explain_task
 from iris.sched.fit import Host, Pools, hosts_of
 from iris.sched.gang import Groups, group_size
-from iris.sched.order import Turn, turns
+from iris.sched.order import JobTurn, turns
 from iris.sched.preempt import Room, Victims
 from iris.sched.reasons import Reason, Reasons
 from iris.sched.reserve import RESERVE_AFTER_MS, Reservations
@@ -26,7 +26,7 @@ _PAUSE_US_PER_JOB: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RoundPlan:
     """What one round decided.
 
     Args:
@@ -53,7 +53,7 @@ class Plan:
             yield Assigned(task, worker_id, ahead=True)
 
 
-def plan_round(view: ClusterView, now_ms: int) -> Plan:
+def plan_round(view: ClusterView, now_ms: int) -> RoundPlan:
     """Choose workers for as many pending tasks as fit, in the order of `iris.sched.order`.
 
     A job that does not fit does not hold up those behind it, unless it has waited long: then what it will need is kept
@@ -95,7 +95,7 @@ class _Round:
     """Free capacity and what has been found not to fit, for one round."""
 
     def __init__(self, view: ClusterView, now_ms: int) -> None:
-        self.plan = Plan()
+        self.plan = RoundPlan()
         self._view = view
         # When no task waits, only what was assigned ahead is looked at.
         self._hosts = hosts_of(view, None if view.queue else view.ahead_on)
@@ -115,7 +115,7 @@ class _Round:
         self._coming = [host for host in self._hosts if host.coming is not None]
         self._coming_seen: dict[Demand, int] = {}
 
-    def place(self, turn: Turn) -> None:
+    def place(self, turn: JobTurn) -> None:
         """Place what fits of the job's pending tasks, or say why not."""
         job = self._view.jobs[turn.job_id]
         held = self._view.held_counts.get(turn.job_id)
@@ -146,7 +146,7 @@ class _Round:
 
     # ---- tasks by themselves ----
 
-    def _place_each(self, job: Job, turn: Turn) -> None:
+    def _place_each(self, job: Job, turn: JobTurn) -> None:
         job_id = turn.job_id
         demand = self._view.demands[job_id]
         need = demand.resources
@@ -190,7 +190,7 @@ class _Round:
             done += count
         return done
 
-    def _is_settled(self, job: Job, demand: Demand, turn: Turn) -> bool:
+    def _is_settled(self, job: Job, demand: Demand, turn: JobTurn) -> bool:
         """Whether this round has found already that no such task can be helped; the job then waits for the same."""
         reason = self._settled.get((demand, turn.band))
         if reason is None or self._reservations.is_due(job, turn.band):
@@ -198,7 +198,7 @@ class _Round:
         self.plan.reasons.put(turn.job_id, reason)
         return True
 
-    def _wait_each(self, job: Job, demand: Demand, turn: Turn, left: int) -> None:
+    def _wait_each(self, job: Job, demand: Demand, turn: JobTurn, left: int) -> None:
         """Nothing is free for a task: wait for what comes free, make room, or keep room."""
         self._ahead.close(demand, self._pools.of(demand).hosts_set)
         expecting: Host | None = None
@@ -262,7 +262,7 @@ class _Round:
 
     # ---- gangs ----
 
-    def _place_gang(self, job: Job, turn: Turn) -> None:
+    def _place_gang(self, job: Job, turn: JobTurn) -> None:
         job_id, spec = turn.job_id, job.spec
         demand = self._view.demands[job_id]
         waiting = self._view.pending[job_id]

@@ -80,7 +80,7 @@ class Faults:
 NO_FAULTS: Final = Faults({})
 
 
-class Life:
+class ControllerLife:
     """One controller process, from its start to its death.
 
     Args:
@@ -167,7 +167,7 @@ class Life:
         iris_pb2_grpc.add_JobServiceServicer_to_server(JobService(controller), registry)
         iris_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(controller), registry)
         self.sessions.start()
-        self.engine.kick()
+        self.engine.wake()
         self._network.server = server
 
     async def _leave(self) -> None:

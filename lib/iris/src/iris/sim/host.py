@@ -39,7 +39,7 @@ _EPOCH_S: Final = 1_700_000_000
 
 
 @dataclass
-class Laboratory:
+class SimContext:
     """What all hosts share.
 
     Args:
@@ -73,30 +73,30 @@ class Process:
         log: str,
         fence_ms: int,
     ) -> None:
-        laboratory = host.laboratory
+        context = host.context
         self.attempt_id = attempt_id
         self.program = program
         self.spec = spec
         self.host = host
-        self.pid = laboratory.physics.starts + 100
+        self.pid = context.physics.starts + 100
         task_id, self.number = parse_attempt_id(attempt_id)
         self.index = parse_task_id(task_id)[1]
-        self.running: Running = laboratory.physics.start(attempt_id, host.name, host.capacity, spec)
+        self.running: Running = context.physics.start(attempt_id, host.name, host.capacity, spec)
         self.listener: tuple[Node, Listener] | None = None
         self._log = LogWriter(log)
         self._fence_ms = fence_ms
         self._is_over = False
         self._timer: Handle | None = None
         self._node: Node | None = None
-        laboratory.world.trace.note(laboratory.world.now, host.name, f"{attempt_id} begins to run")
+        context.world.trace.note(context.world.now, host.name, f"{attempt_id} begins to run")
         host.processes[attempt_id] = self
         if fence_ms:
-            laboratory.world.call_in(_FENCE_TICK_S, self._look_at_fence)
+            context.world.call_in(_FENCE_TICK_S, self._look_at_fence)
         if program.children and self.index == 0:
-            self._node = Node(laboratory.world, f"task {attempt_id}")
-            laboratory.run_children(self, self._node, Path(token_file).read_text())
+            self._node = Node(context.world, f"task {attempt_id}")
+            context.run_children(self, self._node, Path(token_file).read_text())
         else:
-            self._timer = laboratory.world.call_in(program.duration(laboratory.source), self.finish)
+            self._timer = context.world.call_in(program.duration(context.source), self.finish)
 
     def finish(self, children_code: int | None = None) -> None:
         """The command comes to its own end."""
@@ -109,10 +109,10 @@ class Process:
 
     def terminate(self, grace_ms: int, note: Mapping[str, Any] | None = None) -> None:
         del note  # no other agent takes it up
-        laboratory = self.host.laboratory
+        context = self.host.context
         if not self.program.ignores_term:
-            laboratory.world.call_in(laboratory.source.uniform(0, 1), self._end, Exit(0, signal.SIGTERM))
-        laboratory.world.call_in(grace_ms / 1000 + _KILL_TAKES_S, self._end, Exit(0, signal.SIGKILL))
+            context.world.call_in(context.source.uniform(0, 1), self._end, Exit(0, signal.SIGTERM))
+        context.world.call_in(grace_ms / 1000 + _KILL_TAKES_S, self._end, Exit(0, signal.SIGKILL))
 
     def _look_at_fence(self) -> None:
         """What the guardian does, which no agent's death or freeze hinders."""
@@ -121,7 +121,7 @@ class Process:
         if self.host.is_beyond_fence(self._fence_ms):
             self._end(Exit(0, signal.SIGKILL, fenced="there was no contact with the controller"))
         else:
-            self.host.laboratory.world.call_in(_FENCE_TICK_S, self._look_at_fence)
+            self.host.context.world.call_in(_FENCE_TICK_S, self._look_at_fence)
 
     def vanish(self) -> None:
         """The host is gone, or a new agent kills what the former one left."""
@@ -142,10 +142,10 @@ class Process:
             self._timer.cancel()
         if self._node is not None:
             self._node.kill("its process ended")
-        world = self.host.laboratory.world
+        world = self.host.context.world
         world.trace.note(world.now, self.host.name, f"{self.attempt_id} ends: {exit.text()}")
         ending = (-exit.signal or exit.code) if by_itself else None
-        self.host.laboratory.physics.end(self.running, ending)
+        self.host.context.physics.end(self.running, ending)
         del self.host.processes[self.attempt_id]
         self._log.close()
         if self.listener is not None and not self.listener[0].is_dying:
@@ -170,27 +170,27 @@ class _Runtime:
         return len(self.processes)
 
     def start(self, spec: ProcessSpec, listener: Listener) -> "Process | _Refused":
-        laboratory = self._host.laboratory
+        context = self._host.context
         spec = spec.whole()
         attempt_id = AttemptId(spec.owner)
         task_id, number = parse_attempt_id(attempt_id)
         job_id, _ = parse_task_id(task_id)
-        program = laboratory.program_of(job_id, number)
+        program = context.program_of(job_id, number)
         if program.cannot_start:
             return self._refuse(listener, StartFailed(f"command {spec.argv[0]!r} not found", NOT_FOUND))
-        if laboratory.worker_fault():
+        if context.worker_fault():
             return self._refuse(listener, StartFailed("No space left on device", why=StartFailure.HOST))
         if spec.fence_ms and self._host.is_beyond_fence(spec.fence_ms):
             return self._refuse(listener, StartFailed("no contact", why=StartFailure.FENCED))
-        what = laboratory.spec_of(job_id, number)
+        what = context.spec_of(job_id, number)
         token_file = spec.env["IRIS_TOKEN_FILE"]
         process = Process(self._host, attempt_id, program, what, token_file, spec.log, spec.fence_ms)
         process.listener = (self._node, listener)
         self._node.call_soon(listener.on_started, process.pid)
         self.processes[attempt_id] = process
         if self._host.crash_at_start_s is not None:
-            laboratory.world.call_in(self._host.crash_at_start_s, self._host.crash)
-            laboratory.world.call_in(laboratory.source.uniform(0.2, 4), self._host.start)
+            context.world.call_in(self._host.crash_at_start_s, self._host.crash)
+            context.world.call_in(context.source.uniform(0.2, 4), self._host.start)
             self._host.crash_at_start_s = None
         return process
 
@@ -223,15 +223,15 @@ class _Refused:
 class _Preparer:
     """Stands in for BundlePreparer: takes its time, and sometimes fails."""
 
-    def __init__(self, laboratory: Laboratory) -> None:
-        self._laboratory = laboratory
+    def __init__(self, context: SimContext) -> None:
+        self._context = context
 
     def ready(self, launch: Launch) -> Ground | None:
         del launch  # nothing is kept
         return None
 
     async def prepare(self, launch: Launch) -> Ground:
-        program = self._laboratory.program_of(JobId(launch.job_id), -1)
+        program = self._context.program_of(JobId(launch.job_id), -1)
         await asyncio.sleep(program.prepare_s)
         if program.prepare_fails:
             raise PreparationFailed(FailureKind.ENVIRONMENT, "no such package")
@@ -284,9 +284,9 @@ class Host:
     """
 
     def __init__(
-        self, laboratory: Laboratory, name: str, capacity: Resources, attributes: Mapping[str, str], skew_s: float
+        self, context: SimContext, name: str, capacity: Resources, attributes: Mapping[str, str], skew_s: float
     ) -> None:
-        self.laboratory = laboratory
+        self.context = context
         self.name = name
         self.capacity = capacity
         self.attributes = attributes
@@ -310,12 +310,12 @@ class Host:
 
     def clock_ms(self) -> int:
         """What contact is measured by; it is never set."""
-        return int(self.laboratory.world.now * 1000)
+        return int(self.context.world.now * 1000)
 
     def freeze(self, for_s: float) -> None:
         """The agent stands still, as by SIGSTOP; its processes and the fence do not."""
         if self.node is not None:
-            self.node.freeze(self.laboratory.world.now + for_s)
+            self.node.freeze(self.context.world.now + for_s)
 
     def inventory(self) -> list[Observation]:
         """What its worker knows of, if one runs."""
@@ -328,7 +328,7 @@ class Host:
         for process in list(self.processes.values()):
             process.vanish()
         self._lives += 1
-        node = self.node = Node(self.laboratory.world, f"{self.name}#{self._lives}")
+        node = self.node = Node(self.context.world, f"{self.name}#{self._lives}")
         node.run(self._build, node)
 
     def crash(self) -> None:
@@ -362,28 +362,28 @@ class Host:
         node.call_soon(node.kill, "left")
 
     def _build(self, node: Node) -> None:
-        laboratory = self.laboratory
-        paths = WorkPaths(laboratory.root / self.name / str(self._lives))
+        context = self.context
+        paths = WorkPaths(context.root / self.name / str(self._lives))
         paths.make()
-        token = make_token(laboratory.secret, PrincipalKind.WORKER, self.name)
+        token = make_token(context.secret, PrincipalKind.WORKER, self.name)
         attributes = {**self.attributes, FENCE_ATTRIBUTE: "true", AHEAD_ATTRIBUTE: "true"}
         identity = WorkerIdentity(self.name, f"life {self._lives}", self.capacity, attributes)
         self.agent = Agent(
             identity,
             lambda: Connection("controller", token),
             orphan_timeout_s=1e9,
-            backoff=ExponentialBackoff(initial=0.05, maximum=2, factor=1.6, jitter=0.2, source=laboratory.source),
+            backoff=ExponentialBackoff(initial=0.05, maximum=2, factor=1.6, jitter=0.2, source=context.source),
             monotonic=node.time,
-            open_link=lambda address, secret: _Link(laboratory.network, node, self.name, address, secret),
+            open_link=lambda address, secret: _Link(context.network, node, self.name, address, secret),
             contact_clock=self.clock_ms,
         )
         self._runtime = _Runtime(self, node)
         self.supervisor = Supervisor(
             paths,
             self._runtime,
-            _Preparer(laboratory),
+            _Preparer(context),
             TaskEnvironment(paths, self.name, {"PATH": ""}),
             self.agent.address,
-            now=lambda: _EPOCH_S + laboratory.world.now + self._skew_s,
+            now=lambda: _EPOCH_S + context.world.now + self._skew_s,
         )
         node.create_task(self.agent.run(self.supervisor))

@@ -16,8 +16,8 @@ from iris.domain.ids import AttemptId, JobId, TaskId
 from iris.domain.states import JobState, TaskState
 from iris.rpc.auth import load_or_create_secret
 from iris.sim.client import Book, Users, run_children
-from iris.sim.controller import NO_FAULTS, CheckedView, Life
-from iris.sim.host import Host, Laboratory, Process
+from iris.sim.controller import NO_FAULTS, CheckedView, ControllerLife
+from iris.sim.host import Host, Process, SimContext
 from iris.sim.ledger import Ledger
 from iris.sim.network import Network
 from iris.sim.physics import Physics
@@ -102,10 +102,10 @@ class Simulation:
         self._secret = load_or_create_secret(self._config.state_dir / "secret")
         self._lives = 0
         self._checks = 0
-        self.life: Life | None = None
+        self.life: ControllerLife | None = None
         self._is_calm = False
         self._bad_disks: dict[str, float] = {}
-        laboratory = Laboratory(
+        context = SimContext(
             self.world,
             self.network,
             self.physics,
@@ -118,8 +118,7 @@ class Simulation:
             lambda: self._source.random() < 0.5 and max(self._bad_disks.values(), default=0) > self.world.now,
         )
         self.hosts = {
-            plan.name: Host(laboratory, plan.name, plan.capacity, plan.attributes, plan.skew_s)
-            for plan in scenario.hosts
+            plan.name: Host(context, plan.name, plan.capacity, plan.attributes, plan.skew_s) for plan in scenario.hosts
         }
         self._slices = {plan.name: plan.slice for plan in scenario.hosts}
         self._plans = {plan.spec.job_id: plan for plan in _all_plans(scenario.plans)}
@@ -189,7 +188,7 @@ class Simulation:
         self._lives += 1
         lives = self.scenario.lives
         faults = lives[self._lives - 1] if self._lives <= len(lives) and not self._is_calm else NO_FAULTS
-        life = self.life = Life(
+        life = self.life = ControllerLife(
             self.world, self.network, self._config, self._secret, self.ledger, self.physics, faults, self._lives
         )
         life.node.on_death.append(self._plan_next_life)

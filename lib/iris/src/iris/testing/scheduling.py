@@ -5,7 +5,7 @@ from typing import Any
 from iris.core.rules.reconcile import Reconciliation, reconcile
 from iris.core.rules.reduce import reduce
 from iris.core.state import invariants
-from iris.core.state.changes import Outcome
+from iris.core.state.changes import Reduction
 from iris.core.state.view import ClusterView
 from iris.domain.effects import Effect
 from iris.domain.entities import CommandEntrypoint, Job, JobSpec, Task
@@ -19,7 +19,7 @@ from iris.domain.events import (
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
 from iris.domain.resources import Device, Resources
 from iris.domain.states import TaskState
-from iris.sched.plan import Plan, plan_round
+from iris.sched.plan import RoundPlan, plan_round
 
 GB = 1 << 30
 
@@ -41,7 +41,7 @@ class InMemoryCluster:
         self.now_ms = 1_000
         self.effects: list[Effect] = []
 
-    def do(self, event: Event) -> Outcome:
+    def do(self, event: Event) -> Reduction:
         """Reduce and apply one event."""
         outcome = reduce(self.view, event, self.now_ms)
         self.view.apply(outcome.changes)
@@ -72,14 +72,14 @@ class InMemoryCluster:
         self.do(JobSubmitted(request, key))
         return job_id
 
-    def schedule(self) -> Plan:
+    def schedule(self) -> RoundPlan:
         """Run one round and assign what it placed."""
         plan = plan_round(self.view, self.now_ms)
         for event in plan.events():
             self.do(event)
         return plan
 
-    def observe(self, attempt: str, state: TaskState, **fields: Any) -> Outcome:
+    def observe(self, attempt: str, state: TaskState, **fields: Any) -> Reduction:
         """Report an attempt's state from the worker that has or had it (or from `worker_id`)."""
         task, _ = self.view.find_attempt(attempt)
         booking = self.view.bookings.get(AttemptId(attempt))
@@ -87,7 +87,7 @@ class InMemoryCluster:
         worker_id = fields.pop("worker_id", known or WorkerId("w"))
         return self.do(AttemptObserved(AttemptId(attempt), worker_id, state, **fields))
 
-    def stop(self, name: str, reason: str = "") -> Outcome:
+    def stop(self, name: str, reason: str = "") -> Reduction:
         """Stop a job."""
         return self.do(StopRequested(JobId(name), reason))
 

@@ -2,45 +2,45 @@
 
 import threading
 
-from iris.actor.client.call_limiter import Gate
+from iris.actor.client.call_limiter import CallLimiter
 from rigging.testing import eventually
 
 
 def test_all_who_wait_get_in_when_as_many_leave_at_once() -> None:
-    gate = Gate(8)
+    limiter = CallLimiter(8)
     for _ in range(8):
-        gate.enter()
+        limiter.enter()
     inside = []
 
     def go_in() -> None:
-        gate.enter()
+        limiter.enter()
         inside.append(threading.get_ident())
 
     threads = [threading.Thread(target=go_in, daemon=True) for _ in range(8)]
     for thread in threads:
         thread.start()
-    eventually(lambda: gate._waiting == 8, "all wait")
+    eventually(lambda: limiter._waiting == 8, "all wait")
     for _ in range(8):
-        gate.leave()
+        limiter.leave()
     for thread in threads:
         thread.join(20)
     assert len(inside) == 8, "nobody waits where there is room"
 
 
 def test_nobody_gets_in_beyond_the_room() -> None:
-    gate = Gate(3)
+    limiter = CallLimiter(3)
     lock, now, most = threading.Lock(), 0, 0
 
     def go_in_and_out() -> None:
         nonlocal now, most
         for _ in range(300):
-            gate.enter()
+            limiter.enter()
             with lock:
                 now += 1
                 most = max(most, now)
             with lock:
                 now -= 1
-            gate.leave()
+            limiter.leave()
 
     threads = [threading.Thread(target=go_in_and_out) for _ in range(8)]
     for thread in threads:
@@ -52,21 +52,21 @@ def test_nobody_gets_in_beyond_the_room() -> None:
 
 
 def test_one_who_leaves_makes_room_for_one() -> None:
-    gate = Gate(2)
-    gate.enter()
-    gate.enter()
-    gate.leave()
-    gate.enter()
+    limiter = CallLimiter(2)
+    limiter.enter()
+    limiter.enter()
+    limiter.leave()
+    limiter.enter()
     inside = threading.Event()
 
     def go_in() -> None:
-        gate.enter()
+        limiter.enter()
         inside.set()
 
     thread = threading.Thread(target=go_in, daemon=True)
     thread.start()
-    eventually(lambda: gate._waiting == 1, "it waits: two are inside again")
+    eventually(lambda: limiter._waiting == 1, "it waits: two are inside again")
     assert not inside.is_set()
-    gate.leave()
+    limiter.leave()
     assert inside.wait(20)
     thread.join()

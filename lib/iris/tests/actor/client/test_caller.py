@@ -10,7 +10,7 @@ import pytest
 from iris.actor.client import caller as caller_module
 from iris.actor.client.caller import Caller
 from iris.actor.client.pending import PendingCall, Reply
-from iris.actor.client.places import Place, Target, Whereabouts
+from iris.actor.client.places import Location, Place, Target
 from iris.actor.transport.payload import dump, dump_arguments
 from iris.rpc import actor_pb2 as pb
 from rigging.errors import Conflict, Denied, MarinError, Unavailable
@@ -26,7 +26,7 @@ class Where:
     label = "counter"
 
     def __init__(self) -> None:
-        self.now = Whereabouts(FIRST)
+        self.now = Location(FIRST)
         self.opened = self.closed = 0
         self._on_change: Callable[[], object] = lambda: None
 
@@ -38,7 +38,7 @@ class Where:
         self.closed += 1
 
     def move(self, place: Place | None, ended: str = "", error: MarinError | None = None) -> None:
-        self.now = Whereabouts(place, ended, error)
+        self.now = Location(place, ended, error)
         self._on_change()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from iris.actor import ActorClient, ActorServer
-from iris.actor.client.call_limiter import Gate
+from iris.actor.client.call_limiter import CallLimiter
 from iris.actor.client.caller import Caller
 from iris.actor.client.pending import PendingCall
 from iris.actor.client.places import FixedPlace, Place
@@ -56,10 +56,10 @@ def test_a_fault_of_the_client_fails_its_calls_and_the_next_one_begins_anew(
     assert client.echo(1) == 1
     fill = PendingCall.fill
 
-    def fail(call: PendingCall, parcel: Any) -> int:
+    def fail(call: PendingCall, envelope: Any) -> int:
         if call.method == "size":
             raise ValueError("no room for this one")
-        return fill(call, parcel)
+        return fill(call, envelope)
 
     monkeypatch.setattr(PendingCall, "fill", fail)
     behind = client.wait.remote()
@@ -124,7 +124,7 @@ def test_a_callback_may_wait_for_room(
 
 
 def test_nobody_waits_for_the_loop_in_the_loop() -> None:
-    full = Gate(0)
+    full = CallLimiter(0)
     asked: list[str] = []
 
     def key() -> bytes:

@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from iris.actor.client.client import places
+from iris.actor.client import places
 from iris.actor.client.places import EndpointWatch
 from iris.client.connection.connection import Connection, Endpoint
 from iris.client.endpoints import EndpointSet

@@ -14,7 +14,7 @@ from iris.actor.client.pending import PendingCall, Reply
 from iris.actor.client.places import Place
 from iris.actor.transport.handshake import Handshake
 from iris.actor.transport.payload import INLINE_BYTES, WHOLE_BYTES, WINDOW_BYTES, Pickle, dump
-from iris.actor.transport.wire import Parcel
+from iris.actor.transport.wire import Envelope
 from iris.rpc import actor_pb2 as pb
 from iris.rpc.protocol import PROTOCOL_VERSION
 from rigging.errors import Denied, Unavailable
@@ -26,7 +26,7 @@ class Stream:
     """The server's end of the stream."""
 
     def __init__(self) -> None:
-        self.sent: list[Parcel[pb.ClientFrames]] = []
+        self.sent: list[Envelope[pb.ClientFrames]] = []
         self.half_closed = False
         self.is_done = False
         self.cancelled = False
@@ -35,7 +35,7 @@ class Stream:
         self._down: asyncio.Queue[Any] = asyncio.Queue()
 
     def say(self, blobs: Any = (), **frames: Any) -> None:
-        self._down.put_nowait(Parcel(pb.ServerFrames(**frames), blobs))
+        self._down.put_nowait(Envelope(pb.ServerFrames(**frames), blobs))
 
     def end(self, code: grpc.StatusCode, details: str = "") -> None:
         self.is_done, self.ended = True, (code, details)
@@ -44,10 +44,10 @@ class Stream:
     async def read(self) -> Any:
         return await self._down.get()
 
-    async def write(self, parcel: Parcel[pb.ClientFrames]) -> None:
+    async def write(self, envelope: Envelope[pb.ClientFrames]) -> None:
         if self.is_done:
             raise asyncio.InvalidStateError("RPC already finished.")
-        self.sent.append(parcel)
+        self.sent.append(envelope)
         self.changed.set()
 
     async def done_writing(self) -> None:
@@ -118,9 +118,9 @@ class Bench:
     async def sent(self, condition: Callable[[pb.ClientFrames], Any]) -> pb.ClientFrames:
         """The first message that meets the condition."""
         while True:
-            for parcel in self.stream.sent:
-                if condition(parcel.message):
-                    return parcel.message
+            for envelope in self.stream.sent:
+                if condition(envelope.message):
+                    return envelope.message
             self.stream.changed.clear()
             await self.stream.changed.wait()
 
@@ -307,7 +307,7 @@ class TestCalls:
             while not call.sent:
                 await bench.sent(lambda message: message.chunks)
                 await asyncio.sleep(0.001)
-            assert sum(len(parcel.message.chunks) for parcel in bench.stream.sent) == 5
+            assert sum(len(envelope.message.chunks) for envelope in bench.stream.sent) == 5
             bench.over.set()
             await running
 
@@ -383,7 +383,7 @@ class TestTheEnd:
             await asyncio.sleep(0)
             bench.over.set()
             await running
-            assert not any(parcel.message.bye for parcel in bench.stream.sent)
+            assert not any(envelope.message.bye for envelope in bench.stream.sent)
 
         play(scenario)
 
@@ -400,7 +400,7 @@ class TestTheEnd:
             while not bench.stream.half_closed:
                 bench.stream.changed.clear()
                 await bench.stream.changed.wait()
-            assert any(parcel.message.bye for parcel in bench.stream.sent) == forget
+            assert any(envelope.message.bye for envelope in bench.stream.sent) == forget
             assert not finishing.done()
             bench.stream.end(code)
             assert await finishing is has_all

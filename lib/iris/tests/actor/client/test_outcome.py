@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from iris.actor.client.outcome import Outcome, call_apart
+from iris.actor.client.outcome import CallResult, call_apart
 from rigging.errors import Conflict
 
 
 def test_it_ends_once_and_the_first_end_stays() -> None:
-    outcome: Outcome[int] = Outcome()
+    outcome: CallResult[int] = CallResult()
     assert not outcome.ended
     assert not outcome.wait(0)
     assert outcome.succeed(7)
@@ -22,7 +22,7 @@ def test_it_ends_once_and_the_first_end_stays() -> None:
 
 
 def test_an_error_is_raised_to_each_who_asks_and_does_not_grow() -> None:
-    outcome: Outcome[int] = Outcome()
+    outcome: CallResult[int] = CallResult()
     assert outcome.fail(Conflict("no"))
     assert not outcome.succeed(1)
     depths = []
@@ -35,7 +35,7 @@ def test_an_error_is_raised_to_each_who_asks_and_does_not_grow() -> None:
 
 def test_everyone_is_called_once_at_the_end_and_at_once_after_it() -> None:
     told: list[str] = []
-    outcome: Outcome[int] = Outcome(lambda: told.append("first"))
+    outcome: CallResult[int] = CallResult(lambda: told.append("first"))
     outcome.on_end(lambda: told.append("second"))
     assert told == []
     outcome.succeed(1)
@@ -47,7 +47,7 @@ def test_everyone_is_called_once_at_the_end_and_at_once_after_it() -> None:
 
 def test_who_is_told_finds_the_end_there() -> None:
     seen: list[int] = []
-    outcome: Outcome[int] = Outcome()
+    outcome: CallResult[int] = CallResult()
     outcome.on_end(lambda: seen.append(outcome.get()))
     outcome.succeed(7)
     assert seen == [7]
@@ -58,7 +58,7 @@ def test_a_callback_that_raises_is_logged_and_keeps_nobody_from_hearing(caplog: 
         raise SystemExit(3)
 
     told: list[int] = []
-    outcome: Outcome[int] = Outcome(fails, lambda: told.append(1))
+    outcome: CallResult[int] = CallResult(fails, lambda: told.append(1))
     with caplog.at_level(logging.ERROR):
         assert outcome.succeed(1)
     assert told == [1]

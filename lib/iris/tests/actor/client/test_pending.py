@@ -9,7 +9,7 @@ import pytest
 from iris.actor.client.pending import PendingCall, Reply
 from iris.actor.errors import ActorStopped, RemoteError, RemoteTraceback
 from iris.actor.transport.payload import INLINE_BYTES, Pickle, dump, load_error
-from iris.actor.transport.wire import Parcel
+from iris.actor.transport.wire import Envelope
 from iris.rpc import actor_pb2 as pb
 from rigging.errors import DeadlineExceeded, InvalidRequest, NotFound
 
@@ -20,34 +20,34 @@ def call_with(size: int = 10, deadline: float | None = None) -> PendingCall:
     return made
 
 
-def begun(call: PendingCall) -> tuple[Parcel[pb.ClientFrames], int]:
-    parcel = Parcel(pb.ClientFrames())
-    return parcel, call.fill(parcel)
+def begun(call: PendingCall) -> tuple[Envelope[pb.ClientFrames], int]:
+    envelope = Envelope(pb.ClientFrames())
+    return envelope, call.fill(envelope)
 
 
 class TestItsFrame:
     def test_a_small_call_has_its_arguments_in_it(self) -> None:
         call = call_with(INLINE_BYTES)
-        parcel, size = begun(call)
-        (start,) = parcel.message.starts
+        envelope, size = begun(call)
+        (start,) = envelope.message.starts
         assert (start.call, start.actor, start.method, start.inline) == (7, "counter", "add", b"x" * INLINE_BYTES)
         assert (start.size, start.attached, start.deadline_ms) == (0, False, 0)
         assert (call.sent, size) == (True, INLINE_BYTES + 64)
-        assert parcel.pieces == []
+        assert envelope.pieces == []
 
     def test_a_larger_one_goes_along_where_there_is_room(self) -> None:
         call = call_with(INLINE_BYTES + 1)
         call.whole = True
-        parcel, size = begun(call)
-        (start,) = parcel.message.starts
+        envelope, size = begun(call)
+        (start,) = envelope.message.starts
         assert (start.attached, start.inline, start.size) == (True, b"", 0)
-        assert sum(map(len, parcel.pieces[1:])) == INLINE_BYTES + 1
+        assert sum(map(len, envelope.pieces[1:])) == INLINE_BYTES + 1
         assert (call.sent, size) == (True, INLINE_BYTES + 65)
 
     def test_or_says_how_large_it_is_and_is_not_sent_before_its_last_piece(self) -> None:
         call = call_with(INLINE_BYTES + 1)
-        parcel, size = begun(call)
-        (start,) = parcel.message.starts
+        envelope, size = begun(call)
+        (start,) = envelope.message.starts
         assert (start.attached, start.inline, start.size) == (False, b"", INLINE_BYTES + 1)
         assert not call.sent
         assert 0 < size < 1024
@@ -63,8 +63,8 @@ class TestItsFrame:
     def test_one_that_was_taken_back_while_it_waited_is_not_sent(self) -> None:
         call = call_with()
         call.fail(NotFound("taken back"))
-        parcel, size = begun(call)
-        assert (list(parcel.message.starts), size, call.sent) == ([], 0, False)
+        envelope, size = begun(call)
+        assert (list(envelope.message.starts), size, call.sent) == ([], 0, False)
 
 
 class TestItsEnd:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from iris.actor.client.places import ACTOR_KEY, FixedPlace, GroupMember, NamedPlace, Place, Whereabouts, place_of
+from iris.actor.client.places import ACTOR_KEY, FixedPlace, GroupMember, Location, NamedPlace, Place, place_of
 from iris.client.endpoints import Endpoint, EndpointSet
 from rigging.errors import NotFound
 
@@ -31,16 +31,16 @@ def test_a_fixed_place_is_always_there() -> None:
     fixed = FixedPlace("the counter", place(1))
     fixed.open(lambda: None)
     fixed.close()
-    assert (fixed.label, fixed.now) == ("the counter", Whereabouts(place(1)))
+    assert (fixed.label, fixed.now) == ("the counter", Location(place(1)))
 
 
 def test_a_member_of_a_group_is_there_until_it_is_said_to_have_ended() -> None:
     told: list[str] = []
     member = GroupMember(place(1), "counter 1")
     member.open(lambda: told.append("changed"))
-    assert (member.label, member.now) == ("counter 1", Whereabouts(place(1)))
+    assert (member.label, member.now) == ("counter 1", Location(place(1)))
     member.end("its job has ended")
-    assert (member.now, told) == (Whereabouts(None, "its job has ended"), ["changed"])
+    assert (member.now, told) == (Location(None, "its job has ended"), ["changed"])
     member.close()
     member.end("again")
     assert told == ["changed"], "nobody follows any more"
@@ -61,7 +61,7 @@ class Watch:
 
 
 @pytest.fixture
-def named(monkeypatch: pytest.MonkeyPatch) -> tuple[NamedPlace, Watch, list[Whereabouts]]:
+def named(monkeypatch: pytest.MonkeyPatch) -> tuple[NamedPlace, Watch, list[Location]]:
     made: list[Watch] = []
 
     def make(*arguments: Any) -> Watch:
@@ -71,21 +71,21 @@ def named(monkeypatch: pytest.MonkeyPatch) -> tuple[NamedPlace, Watch, list[Wher
     monkeypatch.setattr("iris.actor.client.places.EndpointWatch", make)
     where = NamedPlace(object(), "/u/job/counter")  # type: ignore[arg-type]
     (watch,) = made
-    told: list[Whereabouts] = []
+    told: list[Location] = []
     where.open(lambda: told.append(where.now))
     return where, watch, told
 
 
-Named = tuple[NamedPlace, Watch, list[Whereabouts]]
+Named = tuple[NamedPlace, Watch, list[Location]]
 
 
 def test_a_name_is_looked_for_from_its_opening_to_its_closing(named: Named) -> None:
     where, watch, told = named
     assert (where.label, watch.request.name, watch.running) == ("/u/job/counter", "/u/job/counter", True)
-    assert (where.now, told) == (Whereabouts(), [])
+    assert (where.now, told) == (Location(), [])
     watch.found(answers(1))
     where.close()
-    assert (watch.running, where.now) == (False, Whereabouts())
+    assert (watch.running, where.now) == (False, Location())
 
 
 def test_of_several_the_latest_is_taken_and_kept_while_it_is_there(named: Named) -> None:
@@ -97,16 +97,16 @@ def test_of_several_the_latest_is_taken_and_kept_while_it_is_there(named: Named)
     watch.found(answers(1, 3))
     assert where.now.place == place(3)
     watch.found(answers())
-    assert where.now == Whereabouts()
+    assert where.now == Location()
     assert [now.place for now in told] == [place(2), place(3), None], "told of each change and of nothing else"
 
 
 def test_why_it_will_have_no_place_any_more_is_told(named: Named) -> None:
     where, watch, _ = named
     watch.found(answers(1, reason="not yet"))
-    assert where.now == Whereabouts(place(1))
+    assert where.now == Location(place(1))
     watch.found(answers(ended=True, reason="job /u/job failed"))
-    assert where.now == Whereabouts(None, "job /u/job failed")
+    assert where.now == Location(None, "job /u/job failed")
     error = NotFound("no such job")
     watch.failed(error)
-    assert where.now == Whereabouts(error=error)
+    assert where.now == Location(error=error)

@@ -10,7 +10,7 @@ import pytest
 from iris.actor.client.pending import PendingCall
 from iris.actor.errors import ActorStopped
 from iris.actor.server.hosted import HostedActor, HostedCall
-from iris.actor.server.in_process import InwardCaller
+from iris.actor.server.in_process import InProcessCaller
 from iris.actor.transport.payload import NOTHING, dump_arguments, load
 from rigging.errors import Conflict, InvalidRequest
 from rigging.testing import eventually
@@ -73,7 +73,7 @@ class Bench:
     def _done(self, call: HostedCall) -> None:
         assert call.end is not None, "the end is there before it is told"
         self.ended.append(call)
-        if isinstance(call.owner, InwardCaller):
+        if isinstance(call.owner, InProcessCaller):
             call.owner.finish(call)
 
     def submit(self, method: str, *args: Any, size: int = 0) -> HostedCall:
@@ -209,7 +209,7 @@ class TestFromItsOwnProcess:
         return call.outcome.get().value()
 
     def test_a_call_is_in_the_queue_when_it_is_made(self, bench: Bench) -> None:
-        caller = InwardCaller(bench.actor)
+        caller = InProcessCaller(bench.actor)
         assert caller.label == "'work'"
         calls = [self.call("add", number) for number in range(20)]
         for call in calls:
@@ -222,12 +222,12 @@ class TestFromItsOwnProcess:
 
     def test_what_is_no_method_is_refused_at_once(self, bench: Bench) -> None:
         call = self.call("_hidden")
-        InwardCaller(bench.actor).submit(call)
+        InProcessCaller(bench.actor).submit(call)
         with pytest.raises(InvalidRequest, match="actor 'work' has no method '_hidden'"):
             self.value(call)
 
     def test_a_call_that_is_taken_back_does_not_run(self, bench: Bench) -> None:
-        caller = InwardCaller(bench.actor)
+        caller = InProcessCaller(bench.actor)
         runs, back = self.call("wait", "first"), self.call("wait", "second")
         caller.submit(runs)
         caller.submit(back)
@@ -242,7 +242,7 @@ class TestFromItsOwnProcess:
         assert bench.work.began == ["first"]
 
     def test_a_stop_refuses_what_has_not_begun_and_what_comes_and_lets_the_rest_end(self, bench: Bench) -> None:
-        caller = InwardCaller(bench.actor)
+        caller = InProcessCaller(bench.actor)
         runs, waits, late = (self.call("wait", name) for name in ("runs", "waits", "late"))
         caller.submit(runs)
         eventually(lambda: bench.work.began == ["runs"], "it runs")

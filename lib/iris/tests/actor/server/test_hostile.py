@@ -14,7 +14,7 @@ import pytest
 from iris.actor import ActorClient, ActorServer, RemoteError
 from iris.actor.server.hosted import HostedCall
 from iris.actor.transport.handshake import is_pass, new_nonce, pass_of
-from iris.actor.transport.wire import Parcel, pack, unpack_client
+from iris.actor.transport.wire import Envelope, pack, unpack_client
 from iris.rpc import actor_pb2 as pb
 from iris.rpc.protocol import PROTOCOL_VERSION
 from rigging.errors import DeadlineExceeded, InvalidRequest
@@ -68,9 +68,9 @@ def hello() -> pb.ClientHello:
 
 
 def with_blob() -> bytes:
-    parcel = Parcel(pb.ClientFrames(hello=hello()))
-    parcel.attach(b"x" * 100)
-    return pack(parcel)
+    envelope = Envelope(pb.ClientFrames(hello=hello()))
+    envelope.attach(b"x" * 100)
+    return pack(envelope)
 
 
 def answer_to(address: str, *messages: bytes) -> grpc.RpcError:

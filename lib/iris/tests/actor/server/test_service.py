@@ -45,10 +45,10 @@ class Caller:
         message = await self._said.get()
         return message if message is grpc.aio.EOF else message.SerializeToString()
 
-    async def write(self, parcel: Any) -> None:
-        self.heard.append(parcel.message)
-        if parcel.message.HasField("challenge"):
-            challenge = parcel.message.challenge
+    async def write(self, envelope: Any) -> None:
+        self.heard.append(envelope.message)
+        if envelope.message.HasField("challenge"):
+            challenge = envelope.message.challenge
             handshake = Handshake(self.hello.nonce, challenge.nonce, challenge.instance, self.hello.session)
             assert challenge.proof == handshake.server_proof(KEY)
             self.say(pb.ClientFrames(proof=pb.ClientProof(proof=handshake.client_proof(self._key))))

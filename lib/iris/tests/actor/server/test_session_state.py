@@ -7,10 +7,10 @@ from typing import Any
 
 from iris.actor.client.pending import PendingCall
 from iris.actor.server.hosted import HostedCall
-from iris.actor.server.session import Admission, Session
-from iris.actor.transport.frame_queue import Outbox
+from iris.actor.server.session import Admission, CallerSession
+from iris.actor.transport.frame_queue import FrameQueue
 from iris.actor.transport.payload import Pickle, dump_arguments
-from iris.actor.transport.wire import Parcel, pack, unpack_server
+from iris.actor.transport.wire import Envelope, pack, unpack_server
 from iris.rpc import actor_pb2 as pb
 
 
@@ -37,18 +37,18 @@ class Queue:
 
 def test_an_end_that_is_there_before_the_loop_has_heard_of_it_is_told_once() -> None:
     async def ends() -> tuple[list[int], int]:
-        actor, first, second = Queue(), Outbox(pb.ServerFrames), Outbox(pb.ServerFrames)
-        session = Session("session", "a test", {"bench": actor}, Admission(1))  # type: ignore[dict-item]
+        actor, first, second = Queue(), FrameQueue(pb.ServerFrames), FrameQueue(pb.ServerFrames)
+        session = CallerSession("session", "a test", {"bench": actor}, Admission(1))  # type: ignore[dict-item]
         session.attach(first, [])
-        session.take(Parcel(pb.ClientFrames(starts=[start(7, "make")])))
+        session.take(Envelope(pb.ClientFrames(starts=[start(7, "make")])))
         (call,) = actor.calls
         call.end_data, call.end = Pickle(bytes(3_000_000)), pb.CallEnd(call=7)
         assert session.attach(second, [7]) == [7]
         session.finish(call)
         second.close()
         told, size = [], 0
-        while (parcel := await second.next()) is not None:
-            there = unpack_server(pack(parcel))
+        while (envelope := await second.next()) is not None:
+            there = unpack_server(pack(envelope))
             told += [end.call for end in there.message.ends]
             size += sum(map(len, there.blobs))
         return told, size
@@ -59,23 +59,23 @@ def test_an_end_that_is_there_before_the_loop_has_heard_of_it_is_told_once() -> 
 LARGE = bytes(dump_arguments((bytes(1000),), {}).whole)
 
 
-def take(session: Session, *blobs: bytes, **frames: Any) -> None:
-    session.take(Parcel(pb.ClientFrames(**frames), blobs))
+def take(session: CallerSession, *blobs: bytes, **frames: Any) -> None:
+    session.take(Envelope(pb.ClientFrames(**frames), blobs))
 
 
-def in_session(test: Callable[[Session, Queue, Admission], None], limit: int = 10_000) -> None:
+def in_session(test: Callable[[CallerSession, Queue, Admission], None], limit: int = 10_000) -> None:
     """Run a test with a session that a connection serves; what it says is thrown away."""
 
     async def run() -> None:
         actor, admission = Queue(), Admission(limit)
-        session = Session("session", "a test", {"bench": actor}, admission)  # type: ignore[dict-item]
-        session.attach(Outbox(pb.ServerFrames), [])
+        session = CallerSession("session", "a test", {"bench": actor}, admission)  # type: ignore[dict-item]
+        session.attach(FrameQueue(pb.ServerFrames), [])
         test(session, actor, admission)
 
     asyncio.run(run())
 
 
-def begin(session: Session, *numbers: int) -> None:
+def begin(session: CallerSession, *numbers: int) -> None:
     for number in numbers:
         take(session, starts=[pb.CallStart(call=number, actor="bench", method="size", size=len(LARGE))])
 
@@ -83,7 +83,7 @@ def begin(session: Session, *numbers: int) -> None:
 def test_chunks_of_a_call_that_was_cancelled_are_thrown_away_and_those_of_others_are_not() -> None:
     """They were under way when it was: to take them for a fault would end all calls of the connection."""
 
-    def test(session: Session, actor: Queue, admission: Admission) -> None:
+    def test(session: CallerSession, actor: Queue, admission: Admission) -> None:
         begin(session, 1, 2)
         take(session, LARGE[:500], LARGE[:500], chunks=[pb.Chunk(call=1), pb.Chunk(call=2)])
         take(session, cancels=[1])
@@ -97,7 +97,7 @@ def test_chunks_of_a_call_that_was_cancelled_are_thrown_away_and_those_of_others
 
 
 def test_a_call_waits_for_those_that_its_client_made_before() -> None:
-    def test(session: Session, actor: Queue, admission: Admission) -> None:
+    def test(session: CallerSession, actor: Queue, admission: Admission) -> None:
         begin(session, 1, 2)
         take(session, starts=[start(3, "note", 3)])
         take(session, LARGE, chunks=[pb.Chunk(call=2)])
@@ -109,7 +109,7 @@ def test_a_call_waits_for_those_that_its_client_made_before() -> None:
 
 
 def test_large_arguments_are_let_in_as_there_is_room_in_their_order() -> None:
-    def test(session: Session, actor: Queue, admission: Admission) -> None:
+    def test(session: CallerSession, actor: Queue, admission: Admission) -> None:
         begin(session, 1, 2, 3)
         assert admission.used == 2 * len(LARGE)
         take(session, LARGE, chunks=[pb.Chunk(call=3)])  # not let in yet
@@ -126,12 +126,12 @@ def test_large_arguments_are_let_in_as_there_is_room_in_their_order() -> None:
 
 
 def test_an_argument_larger_than_the_limit_is_let_in_alone() -> None:
-    def test(session: Session, actor: Queue, admission: Admission) -> None:
+    def test(session: CallerSession, actor: Queue, admission: Admission) -> None:
         begin(session, 1, 2)
         assert admission.used == len(LARGE)
         take(session, cancels=[1])
         assert admission.used == len(LARGE), "now the second"
-        session.detach(session.outbox)  # type: ignore[arg-type]
+        session.detach(session.frame_queue)  # type: ignore[arg-type]
         assert admission.used == 0
 
     in_session(test, limit=10)
@@ -140,19 +140,19 @@ def test_an_argument_larger_than_the_limit_is_let_in_alone() -> None:
 def test_what_a_client_does_not_wait_for_any_more_is_forgotten() -> None:
     """It has the result, and its word of that was lost with the connection: to keep it would be for ever."""
 
-    def test(session: Session, actor: Queue, admission: Admission) -> None:
+    def test(session: CallerSession, actor: Queue, admission: Admission) -> None:
         take(session, starts=[start(1, "make"), start(2, "make")])
         for call in actor.calls:
             call.end_data, call.end = Pickle(b"result"), pb.CallEnd(call=call.number)
             session.finish(call)
-        assert session.attach(Outbox(pb.ServerFrames), [2]) == [2]
-        assert session.attach(Outbox(pb.ServerFrames), [1, 2]) == [2]
+        assert session.attach(FrameQueue(pb.ServerFrames), [2]) == [2]
+        assert session.attach(FrameQueue(pb.ServerFrames), [1, 2]) == [2]
 
     in_session(test)
 
 
 def test_a_call_that_did_not_begin_keeps_no_arguments() -> None:
-    def test(session: Session, actor: Queue, admission: Admission) -> None:
+    def test(session: CallerSession, actor: Queue, admission: Admission) -> None:
         begin(session, 1, 2)
         take(session, LARGE, chunks=[pb.Chunk(call=2)])
         waiting = session._calls[2]
@@ -167,13 +167,13 @@ def test_many_calls_are_spread_over_messages() -> None:
     """A message may have 64 MB, and one that holds up the others for long should not be made at all."""
 
     async def sizes() -> list[int]:
-        outbox = Outbox(pb.ClientFrames)
+        frame_queue = FrameQueue(pb.ClientFrames)
         for _ in range(100):
-            outbox.put(PendingCall("note", dump_arguments((os.urandom(15_000),), {}), None, 0, lambda: None))
-        outbox.close()
+            frame_queue.put(PendingCall("note", dump_arguments((os.urandom(15_000),), {}), None, 0, lambda: None))
+        frame_queue.close()
         found = []
-        while (parcel := await outbox.next()) is not None:
-            found.append(len(pack(parcel)))
+        while (envelope := await frame_queue.next()) is not None:
+            found.append(len(pack(envelope)))
         return found
 
     found = asyncio.run(sizes())
@@ -181,25 +181,25 @@ def test_many_calls_are_spread_over_messages() -> None:
     assert max(found) < 300_000
 
 
-def numbers(frames: "list[Parcel[pb.ServerFrames]]") -> tuple[list[int], list[int]]:
+def numbers(frames: "list[Envelope[pb.ServerFrames]]") -> tuple[list[int], list[int]]:
     """The calls whose arguments are asked for, and those that are told to have ended."""
-    goes = [number for parcel in frames for number in parcel.message.goes]
-    return goes, [end.call for parcel in frames for end in parcel.message.ends]
+    goes = [number for envelope in frames for number in envelope.message.goes]
+    return goes, [end.call for envelope in frames for end in envelope.message.ends]
 
 
-async def said(outbox: "Outbox[pb.ServerFrames]") -> "list[Parcel[pb.ServerFrames]]":
+async def said(frame_queue: "FrameQueue[pb.ServerFrames]") -> "list[Envelope[pb.ServerFrames]]":
     """All that waits to be sent; nothing may be said by this connection afterwards."""
-    outbox.close()
+    frame_queue.close()
     found = []
-    while (parcel := await outbox.next()) is not None:
-        found.append(parcel)
+    while (envelope := await frame_queue.next()) is not None:
+        found.append(envelope)
     return found
 
 
 def test_the_newer_connection_ends_the_older_one_and_hears_the_rest() -> None:
     async def run() -> None:
-        actor, first, second = Queue(), Outbox(pb.ServerFrames), Outbox(pb.ServerFrames)
-        session = Session("session", "a test", {"bench": actor}, Admission(1))  # type: ignore[dict-item]
+        actor, first, second = Queue(), FrameQueue(pb.ServerFrames), FrameQueue(pb.ServerFrames)
+        session = CallerSession("session", "a test", {"bench": actor}, Admission(1))  # type: ignore[dict-item]
         session.attach(first, [])
         take(session, starts=[start(1, "make")])
         waiting = asyncio.create_task(first.next())
@@ -207,7 +207,7 @@ def test_the_newer_connection_ends_the_older_one_and_hears_the_rest() -> None:
         session.attach(second, [1])
         assert await asyncio.wait_for(waiting, 10) is None
         session.detach(first)
-        assert session.outbox is second, "the end of the older one is nothing to the newer"
+        assert session.frame_queue is second, "the end of the older one is nothing to the newer"
         (call,) = actor.calls
         call.end_data, call.end = Pickle(b"result"), pb.CallEnd(call=1)
         session.finish(call)
@@ -217,7 +217,7 @@ def test_the_newer_connection_ends_the_older_one_and_hears_the_rest() -> None:
 
 
 def test_a_call_that_is_said_twice_runs_once() -> None:
-    def test(session: Session, actor: Queue, admission: Admission) -> None:
+    def test(session: CallerSession, actor: Queue, admission: Admission) -> None:
         take(session, starts=[start(1, "note"), start(1, "note")])
         begin(session, 2, 2)
         assert [call.number for call in actor.calls] == [1]
@@ -228,15 +228,17 @@ def test_a_call_that_is_said_twice_runs_once() -> None:
 
 def test_what_cannot_run_is_refused_with_the_reason() -> None:
     async def run() -> list[tuple[int, int, str]]:
-        actor, outbox = Queue(), Outbox(pb.ServerFrames)
-        session = Session("session", "a test", {"bench": actor}, Admission(10_000))  # type: ignore[dict-item]
-        session.attach(outbox, [])
+        actor, frame_queue = Queue(), FrameQueue(pb.ServerFrames)
+        session = CallerSession("session", "a test", {"bench": actor}, Admission(10_000))  # type: ignore[dict-item]
+        session.attach(frame_queue, [])
         take(session, starts=[start(1, "note"), pb.CallStart(call=2, actor="none", method="a"), start(3, "")])
         begin(session, 4)
         session.stop()
         take(session, starts=[start(5, "late")])
         assert [call.number for call in actor.calls] == [1], "what has begun is left alone"
-        return [(end.call, end.refusal, end.error) for parcel in await said(outbox) for end in parcel.message.ends]
+        return [
+            (end.call, end.refusal, end.error) for envelope in await said(frame_queue) for end in envelope.message.ends
+        ]
 
     def text(method: str, why: str, actor: str = "bench") -> str:
         return f"{method!r} of actor {actor!r} did not run: {why}"
@@ -255,14 +257,14 @@ def test_a_call_that_waits_for_room_at_its_deadline_is_refused_and_one_that_bega
             self.calls.append(call)
 
     async def run() -> None:
-        actor, outbox = Patient(), Outbox(pb.ServerFrames)
-        session = Session("session", "a test", {"bench": actor}, Admission(10_000))  # type: ignore[dict-item]
-        session.attach(outbox, [])
+        actor, frame_queue = Patient(), FrameQueue(pb.ServerFrames)
+        session = CallerSession("session", "a test", {"bench": actor}, Admission(10_000))  # type: ignore[dict-item]
+        session.attach(frame_queue, [])
         begun, late = start(1, "note"), start(2, "note")
         begun.deadline_ms = late.deadline_ms = 1
         take(session, starts=[begun, late])
         actor.calls[0].begun = True
-        told = await asyncio.wait_for(outbox.next(), 20)
+        told = await asyncio.wait_for(frame_queue.next(), 20)
         assert told is not None
         assert [(end.call, end.refusal) for end in told.message.ends] == [(2, pb.REFUSAL_DEADLINE)]
         assert actor.calls[0].end is None
@@ -271,7 +273,7 @@ def test_a_call_that_waits_for_room_at_its_deadline_is_refused_and_one_that_bega
 
 
 def test_a_result_that_is_taken_back_before_it_is_fetched_is_not_kept() -> None:
-    def test(session: Session, actor: Queue, admission: Admission) -> None:
+    def test(session: CallerSession, actor: Queue, admission: Admission) -> None:
         take(session, starts=[start(1, "make"), start(2, "make")])
         for call in actor.calls:
             call.end_data, call.end = Pickle(bytes(3_000_000)), pb.CallEnd(call=call.number)
@@ -279,7 +281,7 @@ def test_a_result_that_is_taken_back_before_it_is_fetched_is_not_kept() -> None:
         take(session, cancels=[77, 1], acks=[78, 2])  # the first of each are of nothing
         assert [call.end_data.size for call in actor.calls] == [0, 0]
         take(session, cancels=[1], acks=[2])  # said once more
-        assert session.attach(Outbox(pb.ServerFrames), [1, 2]) == []
+        assert session.attach(FrameQueue(pb.ServerFrames), [1, 2]) == []
 
     in_session(test)
 
@@ -288,18 +290,18 @@ def test_long_error_texts_of_calls_with_large_ends_are_spread_over_messages() ->
     """All in one they would be more than a connection takes."""
 
     async def told() -> list[int]:
-        actor, outbox = Queue(), Outbox(pb.ServerFrames)
-        session = Session("session", "a test", {"bench": actor}, Admission(1))  # type: ignore[dict-item]
-        session.attach(outbox, [])
-        session.take(Parcel(pb.ClientFrames(starts=[start(number, "make") for number in range(4)])))
+        actor, frame_queue = Queue(), FrameQueue(pb.ServerFrames)
+        session = CallerSession("session", "a test", {"bench": actor}, Admission(1))  # type: ignore[dict-item]
+        session.attach(frame_queue, [])
+        session.take(Envelope(pb.ClientFrames(starts=[start(number, "make") for number in range(4)])))
         for call in actor.calls:
             call.end_data = Pickle(bytes(3_000_000))
             call.end = pb.CallEnd(call=call.number, failed=True, traceback="x" * 200_000)
             session.finish(call)
-        outbox.close()
+        frame_queue.close()
         found = []
-        while (parcel := await outbox.next()) is not None:
-            found.append(len(parcel.message.ends))
+        while (envelope := await frame_queue.next()) is not None:
+            found.append(len(envelope.message.ends))
         return [count for count in found if count]
 
     assert asyncio.run(told()) == [2, 2]

@@ -101,14 +101,14 @@ class SlowWelcome:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
-    async def write(self, parcel: Any) -> None:
-        if parcel.message.HasField("welcome"):
+    async def write(self, envelope: Any) -> None:
+        if envelope.message.HasField("welcome"):
             self._writing.set()
             if self._go is None:
                 raise ConnectionResetError("the client is gone")
             while not self._go.is_set():  # noqa: ASYNC110 - it is set by another thread
                 await asyncio.sleep(0.001)
-        await self._context.write(parcel)
+        await self._context.write(envelope)
 
 
 def slow_welcomes(monkeypatch: pytest.MonkeyPatch, go: threading.Event | None) -> threading.Event:

@@ -5,12 +5,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from iris.actor.transport.frame_queue import Handoff, Number, Outbox
+from iris.actor.transport.frame_queue import FrameQueue, Handoff, Number
 from iris.actor.transport.payload import CHUNK_BYTES, Chunks, Pickle
-from iris.actor.transport.wire import Parcel
+from iris.actor.transport.wire import Envelope
 from iris.rpc import actor_pb2 as pb
 
-Box = Outbox[pb.ClientFrames]
+Box = FrameQueue[pb.ClientFrames]
 
 
 class Fat:
@@ -20,43 +20,43 @@ class Fat:
         self._number = number
         self._size = size
 
-    def fill(self, parcel: Parcel[Any]) -> int:
-        parcel.message.acks.append(self._number)
+    def fill(self, envelope: Envelope[Any]) -> int:
+        envelope.message.acks.append(self._number)
         return self._size
 
 
-async def emptied(outbox: Box) -> list[Parcel[pb.ClientFrames]]:
-    outbox.close()
+async def emptied(frame_queue: Box) -> list[Envelope[pb.ClientFrames]]:
+    frame_queue.close()
     found = []
-    while (parcel := await outbox.next()) is not None:
-        found.append(parcel)
+    while (envelope := await frame_queue.next()) is not None:
+        found.append(envelope)
     return found
 
 
-def played(fill: Callable[[Box], object]) -> list[Parcel[pb.ClientFrames]]:
-    async def play() -> list[Parcel[pb.ClientFrames]]:
-        outbox: Box = Outbox(pb.ClientFrames)
-        fill(outbox)
-        return await emptied(outbox)
+def played(fill: Callable[[Box], object]) -> list[Envelope[pb.ClientFrames]]:
+    async def play() -> list[Envelope[pb.ClientFrames]]:
+        frame_queue: Box = FrameQueue(pb.ClientFrames)
+        fill(frame_queue)
+        return await emptied(frame_queue)
 
     return asyncio.run(play())
 
 
 def test_small_frames_share_a_message_in_their_order() -> None:
-    def fill(outbox: Box) -> None:
+    def fill(frame_queue: Box) -> None:
         for number in range(1000):
-            outbox.put(Number("acks", number))
+            frame_queue.put(Number("acks", number))
 
-    (parcel,) = played(fill)
-    assert list(parcel.message.acks) == list(range(1000))
+    (envelope,) = played(fill)
+    assert list(envelope.message.acks) == list(range(1000))
 
 
 def test_a_message_is_full_at_256_kib() -> None:
-    def fill(outbox: Box) -> None:
+    def fill(frame_queue: Box) -> None:
         for number, kib in enumerate((255, 1, 256, 300, 1, 1)):
-            outbox.put(Fat(number, kib * 1024))
+            frame_queue.put(Fat(number, kib * 1024))
 
-    assert [list(parcel.message.acks) for parcel in played(fill)] == [[0, 1], [2], [3], [4, 5]]
+    assert [list(envelope.message.acks) for envelope in played(fill)] == [[0, 1], [2], [3], [4, 5]]
 
 
 def pickle_of(letter: bytes, chunks: float) -> Pickle:
@@ -66,59 +66,59 @@ def pickle_of(letter: bytes, chunks: float) -> Pickle:
 def test_large_pickles_take_turns_a_chunk_a_message_and_tell_when_they_are_sent() -> None:
     told: list[str] = []
 
-    def fill(outbox: Box) -> None:
-        outbox.stream(Chunks(1, pickle_of(b"a", 2.5)), lambda: told.append("a"))
-        outbox.stream(Chunks(2, pickle_of(b"b", 1)), lambda: told.append("b"))
-        outbox.stream(Chunks(3, pickle_of(b"c", 1.5)))
-        outbox.put(Number("acks", 9))
+    def fill(frame_queue: Box) -> None:
+        frame_queue.stream(Chunks(1, pickle_of(b"a", 2.5)), lambda: told.append("a"))
+        frame_queue.stream(Chunks(2, pickle_of(b"b", 1)), lambda: told.append("b"))
+        frame_queue.stream(Chunks(3, pickle_of(b"c", 1.5)))
+        frame_queue.put(Number("acks", 9))
 
-    parcels = played(fill)
-    assert [chunk.call for parcel in parcels for chunk in parcel.message.chunks] == [1, 2, 3, 1, 3, 1]
-    assert all(len(parcel.message.chunks) == 1 for parcel in parcels)
-    assert list(parcels[0].message.acks) == [9], "small frames come with the first"
+    envelopes = played(fill)
+    assert [chunk.call for envelope in envelopes for chunk in envelope.message.chunks] == [1, 2, 3, 1, 3, 1]
+    assert all(len(envelope.message.chunks) == 1 for envelope in envelopes)
+    assert list(envelopes[0].message.acks) == [9], "small frames come with the first"
     assert told == ["b", "a"]
-    sizes = [sum(map(len, parcel.pieces[1:])) for parcel in parcels]
+    sizes = [sum(map(len, envelope.pieces[1:])) for envelope in envelopes]
     assert sizes == [CHUNK_BYTES] * 4 + [CHUNK_BYTES // 2] * 2
 
 
 def test_a_full_message_takes_no_chunk() -> None:
-    def fill(outbox: Box) -> None:
-        outbox.stream(Chunks(1, pickle_of(b"a", 1)))
-        outbox.put(Fat(0, 256 * 1024))
+    def fill(frame_queue: Box) -> None:
+        frame_queue.stream(Chunks(1, pickle_of(b"a", 1)))
+        frame_queue.put(Fat(0, 256 * 1024))
 
-    assert [len(parcel.message.chunks) for parcel in played(fill)] == [0, 1]
+    assert [len(envelope.message.chunks) for envelope in played(fill)] == [0, 1]
 
 
 def test_a_pickle_that_is_dropped_is_sent_no_further_and_the_others_are() -> None:
     async def play() -> list[int]:
-        outbox: Box = Outbox(pb.ClientFrames)
+        frame_queue: Box = FrameQueue(pb.ClientFrames)
         for call in (1, 2):
-            outbox.stream(Chunks(call, pickle_of(b"a", 2)))
-        first = await outbox.next()
+            frame_queue.stream(Chunks(call, pickle_of(b"a", 2)))
+        first = await frame_queue.next()
         assert first is not None
-        outbox.drop_stream(1)
-        outbox.drop_stream(7)
-        return [chunk.call for parcel in [first, *await emptied(outbox)] for chunk in parcel.message.chunks]
+        frame_queue.drop_stream(1)
+        frame_queue.drop_stream(7)
+        return [chunk.call for envelope in [first, *await emptied(frame_queue)] for chunk in envelope.message.chunks]
 
     assert asyncio.run(play()) == [1, 2, 2]
 
 
 def test_the_writer_wakes_for_each_thing_to_say_and_for_the_end() -> None:
     async def play() -> None:
-        outbox: Box = Outbox(pb.ClientFrames)
+        frame_queue: Box = FrameQueue(pb.ClientFrames)
         wakers: list[Callable[[], object]] = [
-            lambda: outbox.put(Number("acks", 1)),
-            lambda: outbox.stream(Chunks(1, Pickle(b"x"))),
+            lambda: frame_queue.put(Number("acks", 1)),
+            lambda: frame_queue.stream(Chunks(1, Pickle(b"x"))),
         ]
         for wake in wakers:
-            waiting = asyncio.create_task(outbox.next())
+            waiting = asyncio.create_task(frame_queue.next())
             await asyncio.sleep(0)
             assert not waiting.done()
             wake()
             assert await asyncio.wait_for(waiting, 20) is not None
-        waiting = asyncio.create_task(outbox.next())
+        waiting = asyncio.create_task(frame_queue.next())
         await asyncio.sleep(0)
-        outbox.close()
+        frame_queue.close()
         assert await asyncio.wait_for(waiting, 20) is None
 
     asyncio.run(play())
@@ -126,18 +126,18 @@ def test_the_writer_wakes_for_each_thing_to_say_and_for_the_end() -> None:
 
 def test_a_frame_without_hurry_waits_for_another_one() -> None:
     async def play() -> None:
-        outbox: Box = Outbox(pb.ClientFrames)
-        waiting = asyncio.create_task(outbox.next())
+        frame_queue: Box = FrameQueue(pb.ClientFrames)
+        waiting = asyncio.create_task(frame_queue.next())
         await asyncio.sleep(0)
-        outbox.put(Number("acks", 1), hurry=False)
+        frame_queue.put(Number("acks", 1), hurry=False)
         for _ in range(5):
             await asyncio.sleep(0)
         assert not waiting.done()
-        outbox.put(Number("acks", 2))
-        parcel = await asyncio.wait_for(waiting, 20)
-        assert parcel is not None
-        assert list(parcel.message.acks) == [1, 2]
-        outbox.wake()  # nobody waits: nothing happens
+        frame_queue.put(Number("acks", 2))
+        envelope = await asyncio.wait_for(waiting, 20)
+        assert envelope is not None
+        assert list(envelope.message.acks) == [1, 2]
+        frame_queue.wake()  # nobody waits: nothing happens
 
     asyncio.run(play())
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.actor.transport.wire import Parcel, next_blob, pack, unpack_client, unpack_server
+from iris.actor.transport.wire import Envelope, next_blob, pack, unpack_client, unpack_server
 from iris.rpc import actor_pb2 as pb
 from rigging.errors import Unavailable
 
@@ -12,31 +12,31 @@ SIZES = (0, 1, 127, 128, 16_383, 16_384, 300_000)
 def test_blobs_come_out_in_their_order() -> None:
     blobs = [bytes([size % 251]) * size for size in SIZES]
     message = pb.ClientFrames(acks=[1, 2], starts=[pb.CallStart(call=3, attached=True)], bye=True)
-    parcel = Parcel(message)
+    envelope = Envelope(message)
     for blob in blobs:
-        parcel.attach(blob[:100], memoryview(blob)[100:])
-    there = unpack_client(pack(parcel))
+        envelope.attach(blob[:100], memoryview(blob)[100:])
+    there = unpack_client(pack(envelope))
     assert there.message == message
     assert [bytes(blob) for blob in there.blobs] == blobs
 
 
 def test_protobuf_reads_what_was_packed_and_the_other_way_round() -> None:
     message = pb.ServerFrames(ends=[pb.CallEnd(call=3, attached=True)])
-    parcel = Parcel(message)
-    parcel.attach(b"x" * 300)
-    parcel.attach(memoryview(b"y" * 70_000))
-    plain = pb.ServerFrames.FromString(pack(parcel))
+    envelope = Envelope(message)
+    envelope.attach(b"x" * 300)
+    envelope.attach(memoryview(b"y" * 70_000))
+    plain = pb.ServerFrames.FromString(pack(envelope))
     assert list(plain.blobs) == [b"x" * 300, b"y" * 70_000]
     assert plain.ends == message.ends
-    assert pack(Parcel(message)) == message.SerializeToString()
+    assert pack(Envelope(message)) == message.SerializeToString()
     assert unpack_server(message.SerializeToString()).message == message
     assert not unpack_server(b"").blobs
 
 
 def test_a_message_that_ends_too_early_is_refused() -> None:
-    parcel = Parcel(pb.ClientFrames())
-    parcel.attach(b"x" * 300)
-    whole = pack(parcel)
+    envelope = Envelope(pb.ClientFrames())
+    envelope.attach(b"x" * 300)
+    whole = pack(envelope)
     with pytest.raises(ValueError, match="a blob of 300 bytes where 297 are left"):
         unpack_client(whole[:-3])
     with pytest.raises(IndexError):
@@ -53,9 +53,9 @@ def test_a_size_is_read_as_protobuf_reads_it_and_never_without_end() -> None:
 
 
 def test_a_message_with_fewer_blobs_than_it_speaks_of_ends_the_connection_in_order() -> None:
-    parcel = Parcel(pb.ServerFrames(ends=[pb.CallEnd(call=1, attached=True), pb.CallEnd(call=2, attached=True)]))
-    parcel.attach(b"x" * 300)
-    blobs = iter(unpack_server(pack(parcel)).blobs)
+    envelope = Envelope(pb.ServerFrames(ends=[pb.CallEnd(call=1, attached=True), pb.CallEnd(call=2, attached=True)]))
+    envelope.attach(b"x" * 300)
+    blobs = iter(unpack_server(pack(envelope)).blobs)
     assert bytes(next_blob(blobs)) == b"x" * 300
     with pytest.raises(Unavailable, match="fewer blobs"):
         next_blob(blobs)

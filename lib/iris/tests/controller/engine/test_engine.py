@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from iris.controller.engine.engine import Engine, Turn
+from iris.controller.engine.engine import Engine, Transaction
 from iris.core.state.changes import Changes
 from iris.core.state.task_table import TaskTable
 from iris.core.state.view import ClusterView
@@ -17,7 +17,7 @@ from iris.domain.errors import StorageUnavailable
 from iris.domain.events import JobSubmitted, StopRequested, WorkerConnected
 from iris.domain.ids import JobId, TaskId, WorkerId
 from iris.domain.resources import Resources
-from iris.sched.plan import Plan, plan_round
+from iris.sched.plan import RoundPlan, plan_round
 from rigging.errors import NotFound, Unavailable
 
 
@@ -103,7 +103,7 @@ def test_a_broken_round_costs_nobody_an_answer_and_is_reported(monkeypatch: pyte
         reports: list[str] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report["message"]))
 
-        def broken(view: ClusterView, now_ms: int) -> Plan:
+        def broken(view: ClusterView, now_ms: int) -> RoundPlan:
             raise ZeroDivisionError
 
         with monkeypatch.context() as patch:
@@ -111,7 +111,7 @@ def test_a_broken_round_costs_nobody_an_answer_and_is_reported(monkeypatch: pyte
             await asyncio.gather(rig.engine.submit(WORKER), rig.engine.submit(submitted("/ann/a")))
         assert rig.store.commits == [(1, 1, 1)]
         assert reports == ["scheduler: the scheduling round failed"]
-        rig.engine.kick()
+        rig.engine.wake()
         await rig.engine.submit(submitted("/ann/b"))
         assert [effect.attempt_id for effect in rig.effects if isinstance(effect, StartAttempt)] == [
             "/ann/a/0:0",
@@ -126,7 +126,7 @@ def test_a_decision_of_the_round_that_is_refused_leaves_the_others(monkeypatch: 
         reports: list[str] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report["message"]))
 
-        def too_much(view: ClusterView, now_ms: int) -> Plan:
+        def too_much(view: ClusterView, now_ms: int) -> RoundPlan:
             plan = plan_round(view, now_ms)
             return replace(plan, assignments=[(TaskId("/ann/none/0"), WorkerId("w1")), *plan.assignments])
 
@@ -143,15 +143,15 @@ def test_where_many_jobs_wait_rounds_are_apart_and_none_is_forgotten(monkeypatch
     async def test(rig: Rig) -> None:
         rounds: list[int] = []
 
-        def counted(view: ClusterView, now_ms: int) -> Plan:
+        def counted(view: ClusterView, now_ms: int) -> RoundPlan:
             rounds.append(now_ms)
             return plan_round(view, now_ms)
 
         monkeypatch.setattr("iris.controller.engine.engine.plan_round", counted)
 
-        def submit_many(turn: Turn) -> None:
+        def submit_many(transaction: Transaction) -> None:
             for index in range(1000):
-                turn.apply(submitted(f"/ann/many-{index}"))
+                transaction.apply(submitted(f"/ann/many-{index}"))
 
         await rig.engine.decide(submit_many)
         assert rounds == [1000]
@@ -242,9 +242,9 @@ def test_at_the_end_a_refused_batch_is_tried_once_more_and_then_told_lost() -> N
 
 def test_a_decision_sees_what_it_has_applied() -> None:
     async def test(rig: Rig) -> None:
-        def decide(turn: Turn) -> int:
-            turn.apply(submitted("/ann/a"))
-            return turn.view.job(JobId("/ann/a")).sequence
+        def decide(transaction: Transaction) -> int:
+            transaction.apply(submitted("/ann/a"))
+            return transaction.view.job(JobId("/ann/a")).sequence
 
         assert await rig.engine.decide(decide) == 1
         assert rig.story == ["commit", "effects"]
@@ -254,7 +254,7 @@ def test_a_decision_sees_what_it_has_applied() -> None:
 
 def test_nothing_to_store_is_no_commit() -> None:
     async def test(rig: Rig) -> None:
-        assert await rig.engine.decide(lambda turn: turn.now_ms) == 1000
+        assert await rig.engine.decide(lambda transaction: transaction.now_ms) == 1000
         assert rig.story == []
 
     with_rig(test)
@@ -401,7 +401,7 @@ def test_the_reason_told_is_that_of_the_last_try() -> None:
 
 def test_a_broken_decision_is_told_to_who_asked_and_costs_nobody_else_anything() -> None:
     async def test(rig: Rig) -> None:
-        def broken(turn: Turn) -> None:
+        def broken(transaction: Transaction) -> None:
             raise ZeroDivisionError
 
         good = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
@@ -448,8 +448,8 @@ def test_tasks_leave_the_memory_only_once_their_end_is_committed() -> None:
         await rig.engine.submit(submitted("/ann/a"))
         job_id = JobId("/ann/a")
 
-        def stop(turn: Turn) -> bool:
-            turn.apply(StopRequested(job_id))
+        def stop(transaction: Transaction) -> bool:
+            transaction.apply(StopRequested(job_id))
             return job_id in view.tasks
 
         assert await rig.engine.decide(stop)

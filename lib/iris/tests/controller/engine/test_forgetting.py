@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.controller.engine.engine import Turn
+from iris.controller.engine.engine import Transaction
 from iris.core.state.batch import Batch
 from iris.domain.effects import JobForgotten
 from iris.domain.entities import CommandEntrypoint, JobSpec
@@ -26,8 +26,8 @@ def cluster() -> InMemoryCluster:
     return made
 
 
-def turn(cluster: InMemoryCluster) -> Turn:
-    return Turn(cluster.view, cluster.now_ms, Batch())
+def transaction(cluster: InMemoryCluster) -> Transaction:
+    return Transaction(cluster.view, cluster.now_ms, Batch())
 
 
 def finish(cluster: InMemoryCluster, *job_ids: JobId) -> None:
@@ -37,7 +37,7 @@ def finish(cluster: InMemoryCluster, *job_ids: JobId) -> None:
 
 def test_jobs_that_have_ended_are_forgotten_and_who_keeps_anything_of_them_is_told(cluster: InMemoryCluster) -> None:
     finish(cluster, CHILD)
-    now = turn(cluster)
+    now = transaction(cluster)
     assert now.forget_job(CHILD)
     assert not now.forget_job(PARENT), "it runs"
     finish(cluster, PARENT)
@@ -52,41 +52,41 @@ def test_jobs_that_have_ended_are_forgotten_and_who_keeps_anything_of_them_is_to
 
 
 def test_a_job_is_not_forgotten_while_anything_of_it_runs(cluster: InMemoryCluster) -> None:
-    assert not turn(cluster).forget_job(CHILD)
+    assert not transaction(cluster).forget_job(CHILD)
     cluster.stop(CHILD)
-    assert not turn(cluster).forget_job(CHILD), "its attempt is still on its way out"
+    assert not transaction(cluster).forget_job(CHILD), "its attempt is still on its way out"
     cluster.observe(f"{CHILD}/0:0", TaskState.KILLED)
-    assert turn(cluster).forget_job(CHILD)
+    assert transaction(cluster).forget_job(CHILD)
 
 
 def test_a_job_that_changes_in_this_batch_is_not_forgotten_in_it(cluster: InMemoryCluster) -> None:
     """Its record would be written behind its removal."""
     finish(cluster, CHILD, PARENT)
-    now = turn(cluster)
+    now = transaction(cluster)
     assert now.forget_job(CHILD)
     now.apply(JobSubmitted(JobSpec(PARENT, CommandEntrypoint(("true",)), resources()), ""))
     cluster.stop(PARENT)
     assert not now.forget_job(PARENT)
 
 
-def disconnect(now: Turn) -> None:
+def disconnect(now: Transaction) -> None:
     now.apply(WorkerDisconnected(WORKER, now.view.workers[WORKER].instance_id))
 
 
 def test_a_worker_is_forgotten_when_it_is_away(cluster: InMemoryCluster) -> None:
     finish(cluster, CHILD, PARENT)
-    assert not turn(cluster).forget_worker(WORKER), "it is connected"
-    now = turn(cluster)
+    assert not transaction(cluster).forget_worker(WORKER), "it is connected"
+    now = transaction(cluster)
     disconnect(now)
     assert not now.forget_worker(WORKER), "it changes in this batch"
-    later = turn(cluster)
+    later = transaction(cluster)
     assert later.forget_worker(WORKER)
     assert later.batch.changes.forgotten_workers == {WORKER}
     assert not later.forget_worker(WORKER), "it is gone"
 
 
 def test_a_worker_on_which_attempts_may_live_is_not_forgotten(cluster: InMemoryCluster) -> None:
-    disconnect(turn(cluster))
-    assert not turn(cluster).forget_worker(WORKER)
+    disconnect(transaction(cluster))
+    assert not transaction(cluster).forget_worker(WORKER)
     finish(cluster, CHILD, PARENT)
-    assert turn(cluster).forget_worker(WORKER)
+    assert transaction(cluster).forget_worker(WORKER)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from iris.controller.engine.replication_barrier import RemoteGate
+from iris.controller.engine.replication_barrier import ReplicationBarrier
 from iris.domain.effects import Effect, ForgetAttempt, JobChanged, StartAttempt, StopAttempt
 from iris.domain.ids import AttemptId, JobId, WorkerId
 
@@ -33,15 +33,15 @@ async def turns() -> None:
 def test_effects_for_workers_wait_for_their_commit_and_stay_in_order() -> None:
     async def test() -> None:
         replicator, delivered = Replicator(), list[Sequence[Effect]]()
-        gate = RemoteGate(replicator, delivered.append)
-        gate.on_effects([JobChanged(JobId("/a/b"))])
+        barrier = ReplicationBarrier(replicator, delivered.append)
+        barrier.on_effects([JobChanged(JobId("/a/b"))])
         await turns()
         assert replicator.waits == [], "nobody but workers waits"
         stop, forget = StopAttempt(AttemptId("/a/b/0:0"), W, "x"), ForgetAttempt(AttemptId("/a/b/0:0"), W)
-        gate.on_effects([start(1), JobChanged(JobId("/a/b")), stop, forget])
+        barrier.on_effects([start(1), JobChanged(JobId("/a/b")), stop, forget])
         await turns()
-        gate.on_effects([start(2)])
-        gate.on_effects([start(3)])
+        barrier.on_effects([start(2)])
+        barrier.on_effects([start(3)])
         await turns()
         assert (len(replicator.waits), delivered) == (1, [])
         replicator.waits[0].set_result(None)
@@ -51,7 +51,7 @@ def test_effects_for_workers_wait_for_their_commit_and_stay_in_order() -> None:
         replicator.waits[1].set_result(None)
         await turns()
         assert delivered[1:] == [[start(2), start(3)]]
-        gate.on_effects([start(4)])
+        barrier.on_effects([start(4)])
         await turns()
         replicator.waits[2].set_result(None)
         await turns()
@@ -63,11 +63,11 @@ def test_effects_for_workers_wait_for_their_commit_and_stay_in_order() -> None:
 def test_nothing_is_delivered_after_the_end() -> None:
     async def test() -> None:
         replicator, delivered = Replicator(), list[Sequence[Effect]]()
-        gate = RemoteGate(replicator, delivered.append)
-        gate.close()
-        gate.on_effects([start(1)])
+        barrier = ReplicationBarrier(replicator, delivered.append)
+        barrier.close()
+        barrier.on_effects([start(1)])
         await turns()
-        gate.close()
+        barrier.close()
         await turns()
         assert replicator.waits[0].cancelled()
         assert delivered == []

@@ -83,7 +83,7 @@ class Rig:
     async def sent(self, session: WorkerSession) -> Outgoing:
         """What is on its way to a worker."""
         await self.advance(0.02)
-        return await session.outbox.take(0) or Outgoing()
+        return await session.orders.take(0) or Outgoing()
 
     async def settled(self) -> None:
         """Return once what was posted has happened and is committed."""
@@ -123,8 +123,8 @@ def test_only_the_newest_session_of_a_worker_speaks_for_it(play: Play) -> None:
     async def test(rig: Rig) -> None:
         older = await rig.given()
         newer = await rig.open()
-        assert (older.superseded, older.outbox.closed) == (True, True)
-        assert (newer.superseded, newer.outbox.closed) == (False, False)
+        assert (older.superseded, older.orders.closed) == (True, True)
+        assert (newer.superseded, newer.orders.closed) == (False, False)
         await rig.advance(1.0)
         rig.sessions.heard(older, 7)
         assert rig.sessions.silent_ms(W) == 1000
@@ -148,7 +148,7 @@ def test_only_the_newest_session_of_a_worker_speaks_for_it(play: Play) -> None:
         rig.sessions.close(newer)
         await rig.settled()
         assert not rig.view.workers[W].connected
-        assert newer.outbox.closed
+        assert newer.orders.closed
         assert sum(isinstance(event, WorkerDisconnected) for event in rig.posted) == 1
 
     play(test)
@@ -343,9 +343,9 @@ def test_silence_makes_a_worker_late_then_lost_and_a_word_in_between_takes_it_ba
         assert await silent(1.5) == [], "heard twice, told once"
         assert await silent(7.5) == [WorkerLate]
         assert rig.sessions.present(W)
-        assert not session.outbox.closed
+        assert not session.orders.closed
         assert await silent(1.5) == [WorkerDisconnected, WorkerLost]
-        assert session.outbox.closed
+        assert session.orders.closed
         assert not rig.sessions.present(W)
         assert await silent(5) == []
 

@@ -3,7 +3,7 @@
 import pytest
 
 from iris.core.state.batch import Batch
-from iris.core.state.changes import Changes, Outcome
+from iris.core.state.changes import Changes, Reduction
 from iris.domain.effects import JobEnded
 from iris.domain.endpoints import Endpoint
 from iris.domain.entities import LostAttempt, Stopping, UserBudget
@@ -41,7 +41,7 @@ def test_lending_alone_is_a_change_that_is_not_stored() -> None:
 def test_a_batch_takes_in_each_kind_and_the_last_record_wins(table: str) -> None:
     batch = Batch()
     for changes in (one(table, "a", 1), one(table, "b", 2), one(table, "a", 3)):
-        batch.add(Outcome(changes))
+        batch.add(Reduction(changes))
     assert getattr(batch.changes, table) == {"a": 3, "b": 2}
     assert batch
 
@@ -50,7 +50,7 @@ def test_effects_alone_make_a_batch_and_keep_their_order() -> None:
     batch = Batch()
     ends = [JobEnded(JobId(f"/u/{name}")) for name in "ab"]
     for end in ends:
-        batch.add(Outcome(Changes(), (end,)))
+        batch.add(Reduction(Changes(), (end,)))
     assert batch.effects == ends
     assert batch
 

@@ -48,7 +48,7 @@ def test_trim_drops_the_longest_shelved_and_never_a_job_that_was_not_shelved() -
     for name in names:
         table[name] = tasks(name)
     for name in names[1:]:
-        table.shelve(name)
+        table.evict(name)
     table.trim()
     assert set(table) == {names[0], names[2], names[3]}
     assert archive.asked == []
@@ -60,7 +60,7 @@ def test_trim_drops_the_longest_shelved_and_never_a_job_that_was_not_shelved() -
 def test_a_job_that_takes_the_name_of_a_shelved_one_stays_in_memory() -> None:
     table = TaskTable({OLD: job(OLD)}, Archive(), shelf_tasks=0)
     table[OLD] = tasks(OLD)
-    table.shelve(OLD)
+    table.evict(OLD)
     fresh = tasks(OLD, 3, TaskState.PENDING)
     table[OLD] = fresh
     table.trim()
@@ -70,6 +70,6 @@ def test_a_job_that_takes_the_name_of_a_shelved_one_stays_in_memory() -> None:
 def test_without_an_archive_nothing_is_dropped() -> None:
     table = TaskTable({OLD: job(OLD)}, None, shelf_tasks=0)
     table[OLD] = tasks(OLD)
-    table.shelve(OLD)
+    table.evict(OLD)
     table.trim()
     assert OLD in table

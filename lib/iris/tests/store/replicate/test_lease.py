@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from iris.store.journal import Journal
-from iris.store.replicate.leadership import Reign
+from iris.store.replicate.leadership import Leadership
 from iris.store.replicate.remote import RemoteState
 from iris.store.replicate.replicator import Pace, Replicator
 from iris.store.store import Store
@@ -48,8 +48,8 @@ def run(lease: Lease, tmp_path: Path, until: Callable[[list[str]], object]) -> l
         store = Store.open(tmp_path, generation=1)
         journal = cast(Journal, store.journal)
         remote = RemoteState(str(tmp_path / "remote"))
-        reign = Reign(remote, cast(LeaseLock, lease), 1, needs_snapshot=False)
-        replicator = Replicator(reign, tmp_path, journal, Pace(lease_timeout_s=TIMEOUT_S), told.append)
+        leadership = Leadership(remote, cast(LeaseLock, lease), 1, needs_snapshot=False)
+        replicator = Replicator(leadership, tmp_path, journal, Pace(lease_timeout_s=TIMEOUT_S), told.append)
         replicator.start()
         try:
             await asyncio.to_thread(eventually, lambda: until(told), "what the test waits for")

@@ -18,7 +18,7 @@ from iris.domain.ids import JobId, WorkerId, task_id
 from iris.domain.resources import Resources
 from iris.domain.states import JobState, TaskState
 from iris.store.replicate import replicator as replicator_module
-from iris.store.replicate.leadership import begin
+from iris.store.replicate.leadership import acquire
 from iris.store.replicate.remote import RemoteState
 from iris.store.replicate.replicator import Pace, Replicator
 from iris.store.replicate.restore import restore
@@ -40,16 +40,16 @@ def task(number: int, **fields: Any) -> Task:
     return replace(Task(task_id(job_id, 0), job_id, 0), **fields)
 
 
-class Life:
+class ControllerRun:
     """One controller's hold of a state directory; its commits and snapshots are of `now_ms`."""
 
     def __init__(self, url: str, state_dir: Path, pace: Pace = PACE, now_ms: int = 1_000_000) -> None:
         self.deposed: list[str] = []
         self.now_ms = now_ms
-        self.reign = begin(url, state_dir, pace.lease_timeout_s)
-        self.store = Store.open(state_dir, self.reign.generation, lambda: self.now_ms)
+        self.leadership = acquire(url, state_dir, pace.lease_timeout_s)
+        self.store = Store.open(state_dir, self.leadership.generation, lambda: self.now_ms)
         assert self.store.journal is not None
-        self.replicator = Replicator(self.reign, state_dir, self.store.journal, pace, self.deposed.append)
+        self.replicator = Replicator(self.leadership, state_dir, self.store.journal, pace, self.deposed.append)
         self.replicator.start()
 
     def end(self) -> None:
@@ -68,7 +68,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_what_was_awaited_comes_back_equal_after_the_loss_of_the_disk(url: str, tmp_path: Path) -> None:
     async def test() -> None:
-        life = Life(url, tmp_path / "a")
+        life = ControllerRun(url, tmp_path / "a")
         worker = Worker(WorkerId("w1"), "one", Resources(1, 2, 3), {"zone": "a"})
         life.store.commit(Changes.of([job(1)], [task(1)], [worker]))
         life.store.commit(Changes.of([job(2)], [task(2)]))
@@ -79,9 +79,9 @@ def test_what_was_awaited_comes_back_equal_after_the_loss_of_the_disk(url: str, 
         expected = life.store.load()
         life.end()
         shutil.rmtree(tmp_path / "a")
-        again = Life(url, tmp_path / "b")
+        again = ControllerRun(url, tmp_path / "b")
         assert again.store.load() == expected
-        assert again.reign.generation > life.reign.generation
+        assert again.leadership.generation > life.leadership.generation
         # And it goes on from there.
         again.store.commit(Changes.of([job(9)], [task(9)]))
         await again.replicator.wait()
@@ -99,13 +99,13 @@ def test_commits_that_a_crash_kept_from_the_remote_state_go_there_after_the_rest
     url = str(tmp_path / "remote")
 
     async def test() -> None:
-        life = Life(url, tmp_path / "a")
+        life = ControllerRun(url, tmp_path / "a")
         life.store.commit(Changes.of([job(1)], [task(1)]))
         await life.replicator.wait()
         life.store.journal.on_commit = None  # the process is killed before the next upload
         life.store.commit(Changes.of([job(2)], [task(2)]))
         life.end()
-        restarted = Life(url, tmp_path / "a")
+        restarted = ControllerRun(url, tmp_path / "a")
         restarted.store.commit(Changes.of([job(3)], [task(3)]))
         await restarted.replicator.wait()
         restarted.end()
@@ -121,12 +121,12 @@ def test_a_second_controller_is_refused_while_the_first_renews_its_lease(tmp_pat
     url = str(tmp_path / "remote")
 
     async def test() -> None:
-        life = Life(url, tmp_path / "a")
+        life = ControllerRun(url, tmp_path / "a")
         with pytest.raises(Conflict, match=f"another controller uses the remote state {url}"):
-            await asyncio.to_thread(begin, url, tmp_path / "b", PACE.lease_timeout_s)
+            await asyncio.to_thread(acquire, url, tmp_path / "b", PACE.lease_timeout_s)
         assert not (tmp_path / "b" / "iris.db").exists()
         life.end()
-        Life(url, tmp_path / "b").end()
+        ControllerRun(url, tmp_path / "b").end()
 
     with_loop(test)
 
@@ -135,12 +135,12 @@ def test_a_deposed_controller_is_told_and_what_it_still_writes_is_ignored(tmp_pa
     url = str(tmp_path / "remote")
 
     async def test() -> None:
-        old = Life(url, tmp_path / "a")
+        old = ControllerRun(url, tmp_path / "a")
         old.store.commit(Changes.of([job(1)], [task(1)]))
         await old.replicator.wait()
         # Its lease vanishes, as when it was frozen for long and another took over.
         os.unlink(tmp_path / "remote" / "lease.lock")
-        new = Life(url, tmp_path / "b")
+        new = ControllerRun(url, tmp_path / "b")
         old.store.commit(Changes.of([job(2)], [task(2)]))
         await old.replicator.wait()
         new.store.commit(Changes.of([job(3)], [task(3)]))
@@ -154,7 +154,7 @@ def test_a_deposed_controller_is_told_and_what_it_still_writes_is_ignored(tmp_pa
         assert [item.job_id for item in store.load().jobs] == ["/ann/job-1", "/ann/job-3"]
         store.close()
         # Its machine comes back: its own database is not the truth any more, and is kept aside.
-        back = Life(url, tmp_path / "a")
+        back = ControllerRun(url, tmp_path / "a")
         assert [item.job_id for item in back.store.load().jobs] == ["/ann/job-1", "/ann/job-3"]
         assert len(list((tmp_path / "a").glob("superseded-*/iris.db"))) == 1
         back.end()
@@ -166,7 +166,7 @@ def test_a_moment_can_be_restored(tmp_path: Path) -> None:
     url = str(tmp_path / "remote")
 
     async def test() -> None:
-        life = Life(url, tmp_path / "a", now_ms=999)
+        life = ControllerRun(url, tmp_path / "a", now_ms=999)
         for number in (1, 2, 3):
             life.now_ms = number * 1000
             life.store.commit(Changes.of([job(number)], [task(number)]))
@@ -196,7 +196,7 @@ def test_storage_that_fails_for_a_while_costs_nothing(tmp_path: Path, monkeypatc
     monkeypatch.setattr(RemoteState, "put_segment", put_segment)
 
     async def test() -> None:
-        life = Life(url, tmp_path / "a")
+        life = ControllerRun(url, tmp_path / "a")
         for number in (1, 2, 3):
             life.store.commit(Changes.of([job(number)], [task(number)]))
         await life.replicator.wait()
@@ -214,13 +214,13 @@ def test_a_database_with_another_history_is_refused(tmp_path: Path) -> None:
     url = str(tmp_path / "remote")
 
     async def test() -> None:
-        Life(url, tmp_path / "a").end()
+        ControllerRun(url, tmp_path / "a").end()
         store = Store.open(tmp_path / "b")
         store.commit(Changes.of([job(7)], [task(7)]))
         store.close()
         with pytest.raises(Conflict, match="is no part of the history"):
-            await asyncio.to_thread(begin, url, tmp_path / "b", PACE.lease_timeout_s)
-        Life(url, tmp_path / "a").end()  # the refusal gave the lease back
+            await asyncio.to_thread(acquire, url, tmp_path / "b", PACE.lease_timeout_s)
+        ControllerRun(url, tmp_path / "a").end()  # the refusal gave the lease back
 
     with_loop(test)
 
@@ -255,8 +255,8 @@ def test_an_outage_of_the_storage_fills_the_disk_not_the_memory_and_is_caught_up
     monkeypatch.setattr(replicator_module, "_RETRY_S", (0.01, 0.05))
 
     async def test() -> None:
-        life = Life(url, tmp_path / "a")
-        storage = Storage(life.reign.remote, monkeypatch)
+        life = ControllerRun(url, tmp_path / "a")
+        storage = Storage(life.leadership.remote, monkeypatch)
         storage.is_away = True
         for number in range(1, 301):
             life.store.commit(Changes.of([job(number)], [task(number)]))
@@ -282,7 +282,7 @@ def test_going_back_to_a_time_makes_it_the_latest_state_also_for_a_controller_el
     url = str(tmp_path / "remote")
 
     async def test() -> None:
-        life = Life(url, tmp_path / "a")
+        life = ControllerRun(url, tmp_path / "a")
         life.store.commit(Changes.of([job(1)], [task(1)]))
         await life.replicator.wait()
         at_ms = life.now_ms
@@ -295,13 +295,13 @@ def test_going_back_to_a_time_makes_it_the_latest_state_also_for_a_controller_el
         done = rewind(url, tmp_path / "a", at_ms, PACE.lease_timeout_s)
         assert done.moved_to is not None
         assert (done.moved_to / "iris.db").exists()
-        again = Life(url, tmp_path / "a")
+        again = ControllerRun(url, tmp_path / "a")
         assert [item.job_id for item in again.store.load().jobs] == ["/ann/job-1"]
         again.store.commit(Changes.of([job(3)], [task(3)]))
         again.replicator.snapshot()
         await again.replicator.wait()
         again.end()
-        elsewhere = Life(url, tmp_path / "c")
+        elsewhere = ControllerRun(url, tmp_path / "c")
         assert [item.job_id for item in elsewhere.store.load().jobs] == ["/ann/job-1", "/ann/job-3"]
         elsewhere.end()
 
@@ -312,7 +312,7 @@ def test_what_was_gone_back_behind_does_not_count_even_before_a_controller_start
     url = str(tmp_path / "remote")
 
     async def test() -> None:
-        life = Life(url, tmp_path / "a")
+        life = ControllerRun(url, tmp_path / "a")
         for number in (1, 2):
             life.now_ms += number
             life.store.commit(Changes.of([job(number)], [task(number)]))
@@ -324,7 +324,7 @@ def test_what_was_gone_back_behind_does_not_count_even_before_a_controller_start
         store = Store.open(tmp_path / "b")
         assert [item.job_id for item in store.load().jobs] == ["/ann/job-1"]
         store.close()
-        elsewhere = Life(url, tmp_path / "c")
+        elsewhere = ControllerRun(url, tmp_path / "c")
         assert [item.job_id for item in elsewhere.store.load().jobs] == ["/ann/job-1"]
         elsewhere.end()
 
@@ -336,16 +336,16 @@ def test_a_controller_that_starts_on_what_was_rewound_keeps_it(tmp_path: Path) -
     url = str(tmp_path / "remote")
 
     async def test() -> None:
-        life = Life(url, tmp_path / "a")
+        life = ControllerRun(url, tmp_path / "a")
         for number in (1, 2):
             life.now_ms += number
             life.store.commit(Changes.of([job(number)], [task(number)]))
             await life.replicator.wait()
         life.end()
         done = rewind(url, tmp_path / "a", life.now_ms - 1, PACE.lease_timeout_s)
-        again = Life(url, tmp_path / "a")
+        again = ControllerRun(url, tmp_path / "a")
         assert list((tmp_path / "a").glob("superseded-*")) == [done.moved_to]
-        assert again.reign.generation > life.reign.generation
+        assert again.leadership.generation > life.leadership.generation
         again.end()
 
     with_loop(test)
@@ -355,12 +355,12 @@ def test_going_back_further_than_the_history_is_refused_and_moves_nothing(tmp_pa
     url = str(tmp_path / "remote")
 
     async def test() -> None:
-        life = Life(url, tmp_path / "a")
+        life = ControllerRun(url, tmp_path / "a")
         life.end()
         with pytest.raises(NotFound, match="no snapshot at or before 1000 ms"):
             rewind(url, tmp_path / "a", 1000, PACE.lease_timeout_s)
         assert (tmp_path / "a" / "iris.db").exists()
-        Life(url, tmp_path / "a").end()
+        ControllerRun(url, tmp_path / "a").end()
 
     with_loop(test)
 
@@ -369,15 +369,15 @@ def test_commits_go_on_and_leave_the_machine_while_a_snapshot_is_being_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:
-        life = Life(str(tmp_path / "remote"), tmp_path / "a")
-        put, begun, go_on = life.reign.remote.put_snapshot, threading.Event(), threading.Event()
+        life = ControllerRun(str(tmp_path / "remote"), tmp_path / "a")
+        put, begun, go_on = life.leadership.remote.put_snapshot, threading.Event(), threading.Event()
 
         def slow(*arguments: Any) -> Any:
             begun.set()
             assert go_on.wait(30)
             return put(*arguments)
 
-        monkeypatch.setattr(life.reign.remote, "put_snapshot", slow)
+        monkeypatch.setattr(life.leadership.remote, "put_snapshot", slow)
         snapshot = asyncio.ensure_future(asyncio.to_thread(life.replicator.snapshot))
         await asyncio.to_thread(begun.wait, 30)
         life.store.commit(Changes.of([job(1)], [task(1)]))
@@ -395,7 +395,7 @@ def test_commits_are_gathered_again_once_nobody_waits(tmp_path: Path) -> None:
     url = str(tmp_path / "remote")
 
     async def test() -> None:
-        life = Life(url, tmp_path / "a", replace(PACE, gather_s=30.0))
+        life = ControllerRun(url, tmp_path / "a", replace(PACE, gather_s=30.0))
         life.store.commit(Changes.of([job(1)], [task(1)]))
         await life.replicator.wait()
         before = len(RemoteState(url).listing().segments)

@@ -1,4 +1,4 @@
-"""What is kept in memory, what is written together and what may be removed: the rules of one reign's writer."""
+"""What is kept in memory, what is written together and what may be removed: the rules of one leader's writer."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -11,7 +11,7 @@ from iris.store.db import DATABASE_NAME
 from iris.store.journal import Entry, Journal
 from iris.store.replicate import replicator as replicator_module
 from iris.store.replicate.layout import Listing, Snapshot
-from iris.store.replicate.leadership import Reign
+from iris.store.replicate.leadership import Leadership
 from iris.store.replicate.remote import RemoteState
 from iris.store.replicate.replicator import Pace, Replicator
 from rigging.distributed_lock import LeaseLock
@@ -85,9 +85,9 @@ def play(kept: Kept, tmp_path: Path) -> Callable[..., None]:
         scenario: Callable[[Replicator], Coroutine[Any, Any, None]], needs_snapshot: bool = False, **pace: float
     ) -> None:
         async def whole() -> None:
-            reign = Reign(cast(RemoteState, kept), cast(LeaseLock, kept), 7, needs_snapshot)
+            leadership = Leadership(cast(RemoteState, kept), cast(LeaseLock, kept), 7, needs_snapshot)
             settings = Pace(**{"gather_s": 0.0, **pace})  # type: ignore[arg-type]
-            replicator = Replicator(reign, tmp_path, cast(Journal, kept), settings, lambda why: pytest.fail(why))
+            replicator = Replicator(leadership, tmp_path, cast(Journal, kept), settings, lambda why: pytest.fail(why))
             await asyncio.to_thread(replicator.start)
             try:
                 await scenario(replicator)

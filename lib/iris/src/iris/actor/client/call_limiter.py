@@ -5,7 +5,7 @@ import threading
 from iris.actor.transport.loop import refuse_in_loop
 
 
-class Gate:
+class CallLimiter:
     """`threading.Semaphore` at a third of its price while there is room. Thread-safe.
 
     Args:

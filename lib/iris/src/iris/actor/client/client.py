@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, NoReturn, Protocol
 
-from iris.actor.client.call_limiter import Gate
+from iris.actor.client.call_limiter import CallLimiter
 from iris.actor.client.caller import RECONNECT_TIMEOUT_S, Caller
 from iris.actor.client.keys import actor_key
 from iris.actor.client.outcome import call_apart
@@ -175,7 +175,7 @@ class ActorClient:
         self._timeout = timeout
         self._max_retries = max_retries
         self._caller: AnyCaller | None = None
-        self._in_flight = Gate(MAX_IN_FLIGHT)
+        self._in_flight = CallLimiter(MAX_IN_FLIGHT)
         self._lock = threading.Lock()
         self._closed = False
 

@@ -10,10 +10,10 @@ import grpc.aio
 
 from iris.actor.client.pending import PendingCall, Reply
 from iris.actor.client.places import Place
-from iris.actor.transport.frame_queue import Number, Outbox
+from iris.actor.transport.frame_queue import FrameQueue, Number
 from iris.actor.transport.handshake import Handshake, new_nonce, same
 from iris.actor.transport.payload import INLINE_BYTES, WHOLE_BYTES, WINDOW_BYTES, Assembly, Chunks
-from iris.actor.transport.wire import Buffer, Parcel, next_blob, open_stream
+from iris.actor.transport.wire import Buffer, Envelope, next_blob, open_stream
 from iris.rpc import actor_pb2 as pb
 from iris.rpc.protocol import CHANNEL_OPTIONS, PROTOCOL_VERSION
 from rigging.errors import Denied, Unavailable
@@ -39,8 +39,8 @@ class Calls(Protocol):
 
 
 class _Bye:
-    def fill(self, parcel: Parcel[pb.ClientFrames]) -> int:
-        parcel.message.bye = True
+    def fill(self, envelope: Envelope[pb.ClientFrames]) -> int:
+        envelope.message.bye = True
         return 8
 
 
@@ -62,7 +62,7 @@ class Link:
         self._channel = grpc.aio.insecure_channel(place.address, options=_OPTIONS)
         self._stream = open_stream(self._channel, key)
         self._key = key
-        self._outbox: Outbox[pb.ClientFrames] = Outbox(pb.ClientFrames)
+        self._frame_queue: FrameQueue[pb.ClientFrames] = FrameQueue(pb.ClientFrames)
         self._ack_timer: asyncio.TimerHandle | None = None
         self._goodbye = ""
         self._over = asyncio.Event()
@@ -88,12 +88,12 @@ class Link:
         call.whole = INLINE_BYTES < size <= WHOLE_BYTES and sum(self._unasked.values()) + size <= WINDOW_BYTES
         if call.whole:
             self._unasked[call.number] = size
-        self._outbox.put(call)
+        self._frame_queue.put(call)
 
     def cancel(self, call: PendingCall) -> None:
         self._unasked.pop(call.number, None)
-        self._outbox.drop_stream(call.number)
-        self._outbox.put(Number("cancels", call.number))
+        self._frame_queue.drop_stream(call.number)
+        self._frame_queue.put(Number("cancels", call.number))
 
     async def finish(self, forget: bool) -> bool:
         """Send what is here and no more, and wait until the server ends the connection: whether it has it all.
@@ -102,8 +102,8 @@ class Link:
             forget: Nobody will ask for results.
         """
         if forget:
-            self._outbox.put(_BYE)
-        self._outbox.close()
+            self._frame_queue.put(_BYE)
+        self._frame_queue.close()
         await self._over.wait()
         return self._stream.done() and await self._stream.code() is grpc.StatusCode.OK
 
@@ -117,8 +117,8 @@ class Link:
             try:
                 if not any(part.done() for part in work) and self._calls.leaving():
                     # Before the reader is cancelled: that ends the stream at once, and the server hears nothing more.
-                    self._outbox.put(_BYE)
-                    self._outbox.close()
+                    self._frame_queue.put(_BYE)
+                    self._frame_queue.close()
                     await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED, timeout=_LAST_WORDS_S)
             finally:
                 for task in tasks:
@@ -139,26 +139,26 @@ class Link:
     async def _shake_hands(self, whoami: str, outstanding: list[int]) -> pb.ActorWelcome:
         nonce = new_nonce()
         hello = pb.ClientHello(protocol_version=PROTOCOL_VERSION, nonce=nonce, session=self._session, caller=whoami)
-        await self._send(Parcel(pb.ClientFrames(hello=hello)))
+        await self._send(Envelope(pb.ClientFrames(hello=hello)))
         challenge = (await self._receive()).message.challenge
         handshake = Handshake(nonce, challenge.nonce, challenge.instance, self._session)
         if not same(challenge.proof, handshake.server_proof(self._key)):
             raise Denied(f"the server at {self.place.address} is not one of this user's jobs: nothing was sent to it")
         proof = pb.ClientProof(proof=handshake.client_proof(self._key), outstanding=outstanding)
-        await self._send(Parcel(pb.ClientFrames(proof=proof)))
+        await self._send(Envelope(pb.ClientFrames(proof=proof)))
         return (await self._receive()).message.welcome
 
-    async def _send(self, parcel: Parcel[pb.ClientFrames]) -> None:
+    async def _send(self, envelope: Envelope[pb.ClientFrames]) -> None:
         try:
-            await self._stream.write(parcel)
+            await self._stream.write(envelope)
         except asyncio.InvalidStateError:
             await self._raise_end()
 
-    async def _receive(self) -> Parcel[pb.ServerFrames]:
-        parcel = await self._stream.read()
-        if not isinstance(parcel, Parcel):
+    async def _receive(self) -> Envelope[pb.ServerFrames]:
+        envelope = await self._stream.read()
+        if not isinstance(envelope, Envelope):
             await self._raise_end()
-        return parcel
+        return envelope
 
     async def _raise_end(self) -> NoReturn:
         """Raise what ended the stream."""
@@ -168,15 +168,15 @@ class Link:
         raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
 
     async def _write(self) -> None:
-        while (parcel := await self._outbox.next()) is not None:
-            await self._send(parcel)
+        while (envelope := await self._frame_queue.next()) is not None:
+            await self._send(envelope)
         await self._stream.done_writing()
         await self._loop.create_future()  # the server ends the connection, when it has it all
 
     async def _read(self) -> None:
         while True:
-            parcel = await self._receive()
-            message, blobs = parcel.message, iter(parcel.blobs)
+            envelope = await self._receive()
+            message, blobs = envelope.message, iter(envelope.blobs)
             self.last_word = time.monotonic()
             for number in message.goes:
                 self._send_pickle(number)
@@ -190,7 +190,7 @@ class Link:
     def _send_pickle(self, number: int) -> None:
         call = self._calls.find(number)
         if call is not None:
-            self._outbox.stream(Chunks(number, call.data), call.mark_sent)
+            self._frame_queue.stream(Chunks(number, call.data), call.mark_sent)
 
     def _end(self, end: pb.CallEnd, data: Buffer) -> None:
         self._unasked.pop(end.call, None)
@@ -212,10 +212,10 @@ class Link:
 
     def _acknowledge(self, number: int) -> None:
         # In no hurry: it goes along with the next call, or by itself a little later.
-        self._outbox.put(Number("acks", number), hurry=False)
+        self._frame_queue.put(Number("acks", number), hurry=False)
         if self._ack_timer is None:
             self._ack_timer = self._loop.call_later(_ACK_S, self._flush_acks)
 
     def _flush_acks(self) -> None:
         self._ack_timer = None
-        self._outbox.wake()
+        self._frame_queue.wake()

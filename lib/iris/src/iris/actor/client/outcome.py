@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 
-class Outcome(Generic[Result]):
+class CallResult(Generic[Result]):
     """A result or an error that comes once. Thread-safe."""
 
     __slots__ = ("_callbacks", "_error", "_latch", "_lock", "_result")

@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from iris.actor.client.outcome import Outcome
+from iris.actor.client.outcome import CallResult
 from iris.actor.errors import ActorStopped
 from iris.actor.transport.payload import INLINE_BYTES, Assembly, Pickle, load, load_error
-from iris.actor.transport.wire import Buffer, Parcel
+from iris.actor.transport.wire import Buffer, Envelope
 from iris.rpc import actor_pb2 as pb
 from rigging.errors import DeadlineExceeded, InvalidRequest, MarinError, NotFound
 
@@ -67,7 +67,7 @@ class PendingCall:
         self.data = data
         self.deadline = deadline
         self.retries_left = retries
-        self.outcome: Outcome[Reply] = Outcome(on_end)
+        self.outcome: CallResult[Reply] = CallResult(on_end)
         self.number = 0
         self.actor = ""
         self.sent = False
@@ -76,11 +76,11 @@ class PendingCall:
         self.assembly: Assembly | None = None
         self.timer: asyncio.TimerHandle | None = None
 
-    def fill(self, parcel: Parcel[pb.ClientFrames]) -> int:
+    def fill(self, envelope: Envelope[pb.ClientFrames]) -> int:
         """The frame that begins it (see `frame_queue.Frame`)."""
         if self.outcome.ended:
             return 0  # cancelled while it waited
-        start = parcel.message.starts.add(call=self.number, actor=self.actor, method=self.method)
+        start = envelope.message.starts.add(call=self.number, actor=self.actor, method=self.method)
         if self.deadline is not None:
             left = self.deadline - time.monotonic()
             start.deadline_ms = max(1, round(left * 1000))
@@ -89,7 +89,7 @@ class PendingCall:
             start.inline = bytes(self.data.whole)
         elif self.whole:
             start.attached = True
-            parcel.attach(*self.data.pieces)
+            envelope.attach(*self.data.pieces)
         else:
             start.size = size
             return 256

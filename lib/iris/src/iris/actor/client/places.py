@@ -39,7 +39,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class Location:
     """What is known of an actor's place.
 
     Args:
@@ -59,7 +59,7 @@ class Target(Protocol):
     label: str
 
     @property
-    def now(self) -> Whereabouts: ...
+    def now(self) -> Location: ...
 
     def open(self, on_change: Callable[[], object]) -> None:
         """Begin to look; `on_change` is called whenever `now` is something else."""
@@ -75,10 +75,10 @@ class FixedPlace:
 
     def __init__(self, label: str, place: Place) -> None:
         self.label = label
-        self._now = Whereabouts(place)
+        self._now = Location(place)
 
     @property
-    def now(self) -> Whereabouts:
+    def now(self) -> Location:
         return self._now
 
     def open(self, on_change: Callable[[], object]) -> None:
@@ -94,11 +94,11 @@ class NamedPlace:
     def __init__(self, connection: Connection, name: str) -> None:
         self.label = name
         self._watch = EndpointWatch(connection, pb.WatchEndpointsRequest(name=name), self._found, self._failed)
-        self._now = Whereabouts()
+        self._now = Location()
         self._on_change: Callable[[], object] = _nothing
 
     @property
-    def now(self) -> Whereabouts:
+    def now(self) -> Location:
         return self._now
 
     def open(self, on_change: Callable[[], object]) -> None:
@@ -107,19 +107,19 @@ class NamedPlace:
 
     def close(self) -> None:
         self._watch.stop()
-        self._now = Whereabouts()
+        self._now = Location()
 
     def _found(self, found: EndpointSet) -> None:
         places = [place_of(endpoint) for endpoint in found.endpoints]
         place = self._now.place
         if place not in places:
             place = places[-1] if places else None
-        self._set(Whereabouts(place, found.ended_reason if found.ended else ""))
+        self._set(Location(place, found.ended_reason if found.ended else ""))
 
     def _failed(self, error: MarinError) -> None:
-        self._set(Whereabouts(error=error))
+        self._set(Location(error=error))
 
-    def _set(self, now: Whereabouts) -> None:
+    def _set(self, now: Location) -> None:
         if now != self._now:
             self._now = now
             self._on_change()
@@ -130,11 +130,11 @@ class GroupMember:
 
     def __init__(self, place: Place, label: str) -> None:
         self.label = label
-        self._now = Whereabouts(place)
+        self._now = Location(place)
         self._on_change: Callable[[], object] = _nothing
 
     @property
-    def now(self) -> Whereabouts:
+    def now(self) -> Location:
         return self._now
 
     def open(self, on_change: Callable[[], object]) -> None:
@@ -145,7 +145,7 @@ class GroupMember:
 
     def end(self, reason: str) -> None:
         """It is there no more."""
-        self._now = Whereabouts(None, reason)
+        self._now = Location(None, reason)
         self._on_change()
 
 

@@ -12,7 +12,7 @@ from iris.rpc import actor_pb2 as pb
 from rigging.errors import DeadlineExceeded
 
 
-class InwardCaller:
+class InProcessCaller:
     """Stands in for `Caller` where the actor is in this process."""
 
     def __init__(self, actor: HostedActor) -> None:

@@ -16,7 +16,7 @@ from iris.actor.client.client import ActorClient
 from iris.actor.client.keys import actor_key
 from iris.actor.client.places import ACTOR_KEY
 from iris.actor.server.hosted import HostedActor, HostedCall
-from iris.actor.server.in_process import InwardCaller
+from iris.actor.server.in_process import InProcessCaller
 from iris.actor.server.service import ActorService, ServerLoad
 from iris.actor.transport.loop import run
 from iris.actor.transport.wire import handler_of
@@ -75,7 +75,7 @@ class ActorServer:
         self._session_timeout = session_timeout
         self._actors: dict[str, HostedActor] = {}
         self._endpoints: list[str] = []
-        self._inward: list[InwardCaller] = []
+        self._inward: list[InProcessCaller] = []
         self._service: ActorService | None = None
         self._server: grpc.aio.Server | None = None
         self._address = ""
@@ -153,7 +153,7 @@ class ActorServer:
         actor = self._actors.get(name)
         if actor is None:
             raise NotFound(f"this ActorServer has no actor {name!r}; it has {', '.join(self._actors) or 'none'}")
-        caller = InwardCaller(actor)
+        caller = InProcessCaller(actor)
         self._inward.append(caller)
         return ActorClient.of(caller)
 

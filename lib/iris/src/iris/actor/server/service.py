@@ -11,10 +11,10 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from iris.actor.server.hosted import HostedActor, HostedCall
-from iris.actor.server.session import Admission, Session
-from iris.actor.transport.frame_queue import Handoff, Outbox
+from iris.actor.server.session import Admission, CallerSession
+from iris.actor.transport.frame_queue import FrameQueue, Handoff
 from iris.actor.transport.handshake import PASS_KEY, Handshake, is_pass, new_nonce, same
-from iris.actor.transport.wire import Parcel, unpack_client
+from iris.actor.transport.wire import Envelope, unpack_client
 from iris.rpc import actor_pb2 as pb
 from iris.rpc.protocol import PROTOCOL_VERSION
 
@@ -59,9 +59,9 @@ class ActorService:
         self._key = key
         self._actors = actors
         self._session_timeout_s = session_timeout_s
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, CallerSession] = {}
         self._admission = Admission(memory_bytes)
-        self._outboxes: set[Outbox[pb.ServerFrames]] = set()
+        self._frame_queues: set[FrameQueue[pb.ServerFrames]] = set()
         self._all_closed = asyncio.Event()
         self._all_closed.set()
         self._loop = loop
@@ -78,16 +78,16 @@ class ActorService:
                     hello, proof = await self._shake_hands(context)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no handshake in time")
-        outbox: Outbox[pb.ServerFrames] = Outbox(pb.ServerFrames)
+        frame_queue: FrameQueue[pb.ServerFrames] = FrameQueue(pb.ServerFrames)
         resumed = hello.session in self._sessions
         session = self._open(hello)
-        known = session.attach(outbox, list(proof.outstanding))
+        known = session.attach(frame_queue, list(proof.outstanding))
         visits = session.visits
         try:
-            await context.write(Parcel(pb.ServerFrames(welcome=pb.ActorWelcome(known=known, resumed=resumed))))
-            await self._converse(session, outbox, context)
+            await context.write(Envelope(pb.ServerFrames(welcome=pb.ActorWelcome(known=known, resumed=resumed))))
+            await self._converse(session, frame_queue, context)
         finally:
-            session.detach(outbox)
+            session.detach(frame_queue)
             if self._sessions.get(session.session_id) is session:
                 self._loop.call_later(self._session_timeout_s, self._expire, session, visits)
 
@@ -101,16 +101,18 @@ class ActorService:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "too many callers of whom nothing is known; try again")
         return self._unknown
 
-    async def _converse(self, session: Session, outbox: "Outbox[pb.ServerFrames]", context: Context) -> None:
-        self._outboxes.add(outbox)
+    async def _converse(
+        self, session: CallerSession, frame_queue: "FrameQueue[pb.ServerFrames]", context: Context
+    ) -> None:
+        self._frame_queues.add(frame_queue)
         self._all_closed.clear()
-        reader = asyncio.create_task(self._read(session, outbox, context))
-        writer = asyncio.create_task(_write(outbox, context))
+        reader = asyncio.create_task(self._read(session, frame_queue, context))
+        writer = asyncio.create_task(_write(frame_queue, context))
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._outboxes.discard(outbox)
-            if not self._outboxes:
+            self._frame_queues.discard(frame_queue)
+            if not self._frame_queues:
                 self._all_closed.set()
             for task in (reader, writer):
                 task.cancel()
@@ -131,9 +133,9 @@ class ActorService:
 
     async def say_goodbye(self) -> None:
         """End the connections once they have taken what is done."""
-        for outbox in list(self._outboxes):
-            outbox.put(_Goodbye(self._stopped))
-            outbox.close()
+        for frame_queue in list(self._frame_queues):
+            frame_queue.put(_Goodbye(self._stopped))
+            frame_queue.close()
         await self._all_closed.wait()
 
     async def _shake_hands(self, context: Context) -> tuple[pb.ClientHello, pb.ClientProof]:
@@ -151,7 +153,7 @@ class ActorService:
         challenge = pb.ServerChallenge(
             nonce=handshake.server_nonce, instance=self._instance, proof=handshake.server_proof(self._key)
         )
-        await context.write(Parcel(pb.ServerFrames(challenge=challenge)))
+        await context.write(Envelope(pb.ServerFrames(challenge=challenge)))
         second = await _receive_unproved(context)
         if second is None:
             # It found that this is not the server it looks for.
@@ -164,24 +166,24 @@ class ActorService:
             await context.abort(grpc.StatusCode.UNAVAILABLE, self._stopped)
         return hello, second.proof
 
-    def _open(self, hello: pb.ClientHello) -> Session:
+    def _open(self, hello: pb.ClientHello) -> CallerSession:
         session = self._sessions.get(hello.session)
         if session is None:
-            session = Session(hello.session, hello.caller, self._actors, self._admission)
+            session = CallerSession(hello.session, hello.caller, self._actors, self._admission)
             self._sessions[hello.session] = session
         return session
 
-    async def _read(self, session: Session, outbox: "Outbox[pb.ServerFrames]", context: Context) -> None:
-        while (parcel := await _receive(context)) is not None:
-            if session.outbox is not outbox:
+    async def _read(self, session: CallerSession, frame_queue: "FrameQueue[pb.ServerFrames]", context: Context) -> None:
+        while (envelope := await _receive(context)) is not None:
+            if session.frame_queue is not frame_queue:
                 return  # another connection has come, which said anew what was not here; this came late
-            session.take(parcel)
-            if parcel.message.bye:
+            session.take(envelope)
+            if envelope.message.bye:
                 # What it sent is run; nobody will ask for the results.
                 self._sessions.pop(session.session_id, None)
                 return
 
-    def _expire(self, session: Session, visits: int) -> None:
+    def _expire(self, session: CallerSession, visits: int) -> None:
         if session.visits != visits or self._sessions.get(session.session_id) is not session:
             return  # it came back; if it left again, another timer runs
         logger.warning("forgot the calls of %.200s, which was away for too long", session.caller)
@@ -193,12 +195,12 @@ class _Goodbye:
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
-    def fill(self, parcel: Parcel[pb.ServerFrames]) -> int:
-        parcel.message.goodbye = self._reason
+    def fill(self, envelope: Envelope[pb.ServerFrames]) -> int:
+        envelope.message.goodbye = self._reason
         return 64
 
 
-async def _receive(context: Context) -> Parcel[pb.ClientFrames] | None:
+async def _receive(context: Context) -> Envelope[pb.ClientFrames] | None:
     """The next message; None: the client has no more to say."""
     data = await context.read()
     return unpack_client(data) if isinstance(data, bytes) else None
@@ -222,7 +224,7 @@ async def _receive_unproved(context: Context) -> pb.ClientFrames | None:
     return message
 
 
-async def _write(outbox: "Outbox[pb.ServerFrames]", context: Context) -> None:
+async def _write(frame_queue: "FrameQueue[pb.ServerFrames]", context: Context) -> None:
     with contextlib.suppress(asyncio.CancelledError):
-        while (parcel := await outbox.next()) is not None:
-            await context.write(parcel)
+        while (envelope := await frame_queue.next()) is not None:
+            await context.write(envelope)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from iris.actor.server.hosted import HostedActor, HostedCall
-from iris.actor.transport.frame_queue import Number, Outbox
+from iris.actor.transport.frame_queue import FrameQueue, Number
 from iris.actor.transport.payload import INLINE_BYTES, NOTHING, WHOLE_BYTES, Assembly, Chunks
-from iris.actor.transport.wire import Buffer, Parcel, next_blob
+from iris.actor.transport.wire import Buffer, Envelope, next_blob
 from iris.rpc import actor_pb2 as pb
 
 _WORDS: Final = {
@@ -66,10 +66,10 @@ class _End:
     def __init__(self, call: HostedCall) -> None:
         self._call = call
 
-    def fill(self, parcel: Parcel[pb.ServerFrames]) -> int:
+    def fill(self, envelope: Envelope[pb.ServerFrames]) -> int:
         end, data = self._call.end, self._call.end_data
         assert end is not None
-        told = parcel.message.ends.add()
+        told = envelope.message.ends.add()
         told.CopyFrom(end)
         texts = end.ByteSize() if end.failed or end.refusal else 0
         if data.size > WHOLE_BYTES:
@@ -77,13 +77,13 @@ class _End:
             return 256 + texts
         if data.size > INLINE_BYTES:
             told.attached = True
-            parcel.attach(*data.pieces)
+            envelope.attach(*data.pieces)
         else:
             told.inline = bytes(data.whole)
         return data.size + 64 + texts
 
 
-class Session:
+class CallerSession:
     """One client's calls. Everything here happens in the loop.
 
     Args:
@@ -102,25 +102,25 @@ class Session:
         self._calls: dict[int, HostedCall] = {}
         self._assemblies: dict[int, Assembly] = {}
         self._lines: dict[str, deque[HostedCall]] = {}
-        self._outbox: Outbox[pb.ServerFrames] | None = None
+        self._frame_queue: FrameQueue[pb.ServerFrames] | None = None
         self._stopped = False
         self.visits = 0
 
     @property
-    def outbox(self) -> "Outbox[pb.ServerFrames] | None":
+    def frame_queue(self) -> "FrameQueue[pb.ServerFrames] | None":
         """Of the connection that serves it now."""
-        return self._outbox
+        return self._frame_queue
 
     # ---- connections ----
 
-    def attach(self, outbox: "Outbox[pb.ServerFrames]", outstanding: Iterable[int]) -> list[int]:
+    def attach(self, frame_queue: "FrameQueue[pb.ServerFrames]", outstanding: Iterable[int]) -> list[int]:
         """A connection has come; return which of the calls the client waits for are wholly here.
 
-        What has ended is in the outbox, which is to be sent behind the welcome.
+        What has ended is in the queue of frames, which is to be sent behind the welcome.
         """
-        if self._outbox is not None:
-            self._outbox.close()
-            self._outbox = None
+        if self._frame_queue is not None:
+            self._frame_queue.close()
+            self._frame_queue = None
         self._drop_partial()
         wanted = set(outstanding)
         for call in [call for number, call in self._calls.items() if number not in wanted]:
@@ -128,23 +128,23 @@ class Session:
             self.refuse(call, pb.REFUSAL_CANCELLED)
             if call.end is not None:
                 self._acknowledge(call.number)
-        self._outbox = outbox
+        self._frame_queue = frame_queue
         self.visits += 1
         for call in self._calls.values():
             if call.end is not None:
                 self._send_end(call)
         return [number for number in outstanding if number in self._calls]
 
-    def detach(self, outbox: "Outbox[pb.ServerFrames]") -> None:
+    def detach(self, frame_queue: "FrameQueue[pb.ServerFrames]") -> None:
         """The connection is over; what runs goes on."""
-        if self._outbox is outbox:
-            self._outbox = None
+        if self._frame_queue is frame_queue:
+            self._frame_queue = None
             self._drop_partial()
 
     # ---- what the client says ----
 
-    def take(self, parcel: Parcel[pb.ClientFrames]) -> None:
-        frames, blobs = parcel.message, iter(parcel.blobs)
+    def take(self, envelope: Envelope[pb.ClientFrames]) -> None:
+        frames, blobs = envelope.message, iter(envelope.blobs)
         for number in frames.acks:
             self._acknowledge(number)
         for start in frames.starts:
@@ -190,15 +190,15 @@ class Session:
         call = self._calls.pop(number, None)
         if call is None:
             return
-        # An outbox may know the call for a while yet.
+        # A queue of frames may know the call for a while yet.
         call.end_data = NOTHING
-        if self._outbox is not None:
-            self._outbox.drop_stream(number)
+        if self._frame_queue is not None:
+            self._frame_queue.drop_stream(number)
 
     def _let_in(self, call: HostedCall) -> None:
         self._assemblies[call.number] = Assembly(call.size)
-        if self._outbox is not None:
-            self._outbox.put(Number("goes", call.number))
+        if self._frame_queue is not None:
+            self._frame_queue.put(Number("goes", call.number))
 
     def _add(self, number: int, piece: Buffer) -> None:
         assembly = self._assemblies.get(number)
@@ -252,13 +252,13 @@ class Session:
         self._admission.release(call)
 
     def _send_end(self, call: HostedCall) -> None:
-        outbox = self._outbox
-        if outbox is None or call.announced == self.visits:
+        frame_queue = self._frame_queue
+        if frame_queue is None or call.announced == self.visits:
             return  # the end is known from the moment it is there, so it may have been in time for `attach`
         call.announced = self.visits
-        outbox.put(_End(call))
+        frame_queue.put(_End(call))
         if call.end_data.size > WHOLE_BYTES:
-            outbox.put(_Stream(outbox, call))
+            frame_queue.put(_Stream(frame_queue, call))
 
     def _forget_arguments(self, call: HostedCall) -> None:
         line = self._lines.get(call.actor)
@@ -294,14 +294,14 @@ def _stop_timer(call: HostedCall) -> None:
 class _Stream:
     """Begins to send a large result, behind the frame that announces it."""
 
-    __slots__ = ("_call", "_outbox")
+    __slots__ = ("_call", "_frame_queue")
 
-    def __init__(self, outbox: "Outbox[pb.ServerFrames]", call: HostedCall) -> None:
-        self._outbox = outbox
+    def __init__(self, frame_queue: "FrameQueue[pb.ServerFrames]", call: HostedCall) -> None:
+        self._frame_queue = frame_queue
         self._call = call
 
-    def fill(self, parcel: Parcel[pb.ServerFrames]) -> int:
-        del parcel
+    def fill(self, envelope: Envelope[pb.ServerFrames]) -> int:
+        del envelope
         if self._call.end_data is not NOTHING:  # else it was taken back
-            self._outbox.stream(Chunks(self._call.number, self._call.end_data))
+            self._frame_queue.stream(Chunks(self._call.number, self._call.end_data))
         return 0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
 from iris.actor.transport.payload import Chunks
-from iris.actor.transport.wire import Message, Parcel
+from iris.actor.transport.wire import Envelope, Message
 
 _MESSAGE_BYTES: Final = 256 * 1024
 
@@ -17,8 +17,8 @@ Item = TypeVar("Item")
 class Frame(Protocol[Message]):
     """One thing to be said."""
 
-    def fill(self, parcel: Parcel[Message]) -> int:
-        """Put it into the parcel, as late as possible; return about how many bytes it takes."""
+    def fill(self, envelope: Envelope[Message]) -> int:
+        """Put it into the envelope, as late as possible; return about how many bytes it takes."""
         ...
 
 
@@ -31,12 +31,12 @@ class Number:
         self._field = field
         self._number = number
 
-    def fill(self, parcel: Parcel[Message]) -> int:
-        getattr(parcel.message, self._field).append(self._number)
+    def fill(self, envelope: Envelope[Message]) -> int:
+        getattr(envelope.message, self._field).append(self._number)
         return 8
 
 
-class Outbox(Generic[Message]):
+class FrameQueue(Generic[Message]):
     """Collects frames until the connection's writer takes them; belongs to the loop.
 
     The writer takes the next message when the transport has taken the one before, so memory stays bounded by what the
@@ -77,8 +77,8 @@ class Outbox(Generic[Message]):
         self._closed = True
         self.wake()
 
-    async def next(self) -> Parcel[Message] | None:
-        """The next parcel, as soon as there is something to say; None: closed and empty."""
+    async def next(self) -> Envelope[Message] | None:
+        """The next envelope, as soon as there is something to say; None: closed and empty."""
         while True:
             if self._frames or self._streams:
                 return self._fill()
@@ -88,21 +88,21 @@ class Outbox(Generic[Message]):
             self._writer = asyncio.get_running_loop().create_future()
             await self._writer
 
-    def _fill(self) -> Parcel[Message]:
-        parcel: Parcel[Message] = Parcel(self._new_message())
+    def _fill(self) -> Envelope[Message]:
+        envelope: Envelope[Message] = Envelope(self._new_message())
         size = 0
         frames = self._frames
         while frames and size < _MESSAGE_BYTES:
-            size += frames.popleft().fill(parcel)
+            size += frames.popleft().fill(envelope)
         if self._streams and size < _MESSAGE_BYTES:
             chunks, on_sent = self._streams.popleft()
-            parcel.message.chunks.add(call=chunks.call)
-            parcel.attach(chunks.next())
+            envelope.message.chunks.add(call=chunks.call)
+            envelope.attach(chunks.next())
             if not chunks.done:
                 self._streams.append((chunks, on_sent))
             elif on_sent is not None:
                 on_sent()
-        return parcel
+        return envelope
 
 
 class Handoff(Generic[Item]):

@@ -22,7 +22,7 @@ _SIZE_BYTES: Final = 10
 """So many bytes, seven bits each, are the most that protobuf takes for a number."""
 
 
-class Parcel(Generic[Message]):
+class Envelope(Generic[Message]):
     """A message with the blobs that its frames speak of, in their order.
 
     Attributes:
@@ -41,21 +41,21 @@ class Parcel(Generic[Message]):
         self.pieces += (_prefix(sum(map(len, pieces))), *pieces)
 
 
-Stream: TypeAlias = "grpc.aio.StreamStreamCall[Parcel[pb.ClientFrames], Parcel[pb.ServerFrames]]"
+Stream: TypeAlias = "grpc.aio.StreamStreamCall[Envelope[pb.ClientFrames], Envelope[pb.ServerFrames]]"
 
 
-def pack(parcel: "Parcel[Message]") -> bytes:
-    """The parcel as one protobuf message."""
-    text = parcel.message.SerializeToString()
-    return b"".join((*parcel.pieces, text)) if parcel.pieces else text
+def pack(envelope: "Envelope[Message]") -> bytes:
+    """The envelope as one protobuf message."""
+    text = envelope.message.SerializeToString()
+    return b"".join((*envelope.pieces, text)) if envelope.pieces else text
 
 
-def unpack_client(data: bytes) -> "Parcel[pb.ClientFrames]":
+def unpack_client(data: bytes) -> "Envelope[pb.ClientFrames]":
     """What a client packed. Raises DecodeError, IndexError or ValueError for anything else."""
     return _unpack(data, pb.ClientFrames.FromString)
 
 
-def unpack_server(data: bytes) -> "Parcel[pb.ServerFrames]":
+def unpack_server(data: bytes) -> "Envelope[pb.ServerFrames]":
     """What a server packed. Raises DecodeError, IndexError or ValueError for anything else."""
     return _unpack(data, pb.ServerFrames.FromString)
 
@@ -70,7 +70,7 @@ def next_blob(blobs: Iterator[Buffer]) -> Buffer:
 
 def open_stream(channel: grpc.aio.Channel, key: bytes) -> Stream:
     """Begin a connection, as one who holds a user's key."""
-    method: grpc.aio.StreamStreamMultiCallable[Parcel[pb.ClientFrames], Parcel[pb.ServerFrames]] = (
+    method: grpc.aio.StreamStreamMultiCallable[Envelope[pb.ClientFrames], Envelope[pb.ServerFrames]] = (
         channel.stream_stream(f"/{_SERVICE}/{_METHOD}", request_serializer=pack, response_deserializer=unpack_server)
     )
     return method(metadata=((PASS_KEY, pass_of(key)),))
@@ -82,9 +82,9 @@ def handler_of(connect: Callable[..., Any]) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler})
 
 
-def _unpack(data: bytes, parse: Callable[[bytes], Message]) -> "Parcel[Message]":
+def _unpack(data: bytes, parse: Callable[[bytes], Message]) -> "Envelope[Message]":
     if not data or data[0] != _BLOBS_TAG:
-        return Parcel(parse(data))
+        return Envelope(parse(data))
     view, at = memoryview(data), 0
     blobs: list[Buffer] = []
     while at < len(data) and data[at] == _BLOBS_TAG:
@@ -93,7 +93,7 @@ def _unpack(data: bytes, parse: Callable[[bytes], Message]) -> "Parcel[Message]"
         if at > len(data):
             raise ValueError(f"a blob of {size} bytes where {len(data) - begin} are left")
         blobs.append(view[begin:at])
-    return Parcel(parse(bytes(view[at:])), blobs)
+    return Envelope(parse(bytes(view[at:])), blobs)
 
 
 def _prefix(size: int) -> bytes:

@@ -64,7 +64,7 @@ class Committer(Protocol):
     def commit(self, changes: Changes) -> None: ...
 
 
-class Turn:
+class Transaction:
     """One batch at work: applies events to the view and collects what is to be committed and done."""
 
     def __init__(self, view: ClusterView, now_ms: int, batch: Batch) -> None:
@@ -103,7 +103,7 @@ class Turn:
         return True
 
 
-Decision = Callable[[Turn], Result]
+Decision = Callable[[Transaction], Result]
 _Item = tuple[Event | Decision[object], "asyncio.Future[object] | None"]
 
 
@@ -192,7 +192,7 @@ class Engine:
         self._enqueue(decision, future)  # type: ignore[arg-type]  # a future of Result is used as one of object
         return future
 
-    def kick(self) -> None:
+    def wake(self) -> None:
         """Run a batch even if nothing happened: schedule what is pending, arm the timer."""
         if not self._scheduled and not self._closed:
             self._scheduled = True
@@ -224,18 +224,18 @@ class Engine:
             future.set_exception(Unavailable(self.stalled))
             return
         self._queue.append((work, future))
-        self.kick()
+        self.wake()
 
     def _run(self) -> None:
         self._scheduled = False
         if self._closed or self._stall is not None:
             return
         queue, self._queue = self._queue, []
-        turn = Turn(self.view, self._clock_ms(), self._open_batch)
-        known = len(turn.batch.effects)
-        answers = [answer for item in queue if (answer := _work_off(turn, *item)) is not None]
-        self._arm_timer(turn.now_ms, self._schedule(turn))
-        if turn.batch and not (answers or self._flush_due or self._is_urgent(turn.batch.effects[known:])):
+        transaction = Transaction(self.view, self._clock_ms(), self._open_batch)
+        known = len(transaction.batch.effects)
+        answers = [answer for item in queue if (answer := _process(transaction, *item)) is not None]
+        self._arm_timer(transaction.now_ms, self._schedule(transaction))
+        if transaction.batch and not (answers or self._flush_due or self._is_urgent(transaction.batch.effects[known:])):
             if self._flush_timer is None:
                 self._flush_timer = self._loop.call_later(_SHARE_COMMIT_S, self._flush)
             return
@@ -243,7 +243,7 @@ class Engine:
 
     def _flush(self) -> None:
         self._flush_due = True
-        self.kick()
+        self.wake()
 
     def _is_urgent(self, effects: Sequence[Effect]) -> bool:
         jobs: dict[JobId, None] = {}  # an end has three effects
@@ -301,7 +301,7 @@ class Engine:
         if batch.effects:
             for listener in self._listeners:
                 listener(batch.effects)
-            self._shelve(batch.effects)
+            self._evict(batch.effects)
         self._answer_readers("")
         for future, result in answers:
             if not future.done():
@@ -325,36 +325,36 @@ class Engine:
         if is_written:
             logger.warning("commits are written again, after %.1f s", (self._clock_ms() - stall.since_ms) / 1000)
             self._finish(stall.batch, stall.answers)
-            self.kick()
+            self.wake()
 
-    def _shelve(self, effects: Sequence[Effect]) -> None:
+    def _evict(self, effects: Sequence[Effect]) -> None:
         # After the commit: only what the store has may leave the memory.
         tasks = self.view.tasks
         for effect in effects:
             # The name may have been used again in the same batch.
             if isinstance(effect, JobSettled) and self.view.is_settled(effect.job_id):
-                tasks.shelve(effect.job_id)
+                tasks.evict(effect.job_id)
         tasks.trim()
 
-    def _schedule(self, turn: Turn) -> int | None:
+    def _schedule(self, transaction: Transaction) -> int | None:
         """Plan a round and carry it out; or put it off, and return when it is due (Unix ms)."""
         if not (self.view.queue or self.view.ahead_on):
             self.reasons = {}
             return None
         pause = pause_ms(self.view)
         # A clock that was set back holds up nothing.
-        if 0 <= turn.now_ms - self._last_round_ms < pause:
+        if 0 <= transaction.now_ms - self._last_round_ms < pause:
             return self._last_round_ms + pause
-        self._last_round_ms = turn.now_ms
+        self._last_round_ms = transaction.now_ms
         try:
-            plan = plan_round(self.view, turn.now_ms)
+            plan = plan_round(self.view, transaction.now_ms)
         except Exception as error:  # a mistake of ours must not take along the answers that this turn owes
             self._report("the scheduling round failed", error)
             return None
         self.reasons = plan.reasons
         for event in plan.events():
             try:
-                turn.apply(event)
+                transaction.apply(event)
             except Exception as error:  # refused or broken, it changed nothing: the others stand
                 self._report(f"{event}, decided by the scheduler, was refused", error)
         return None
@@ -372,20 +372,20 @@ class Engine:
             self._timer = self._loop.call_later(delay, self._enqueue, _apply_expired, None)
 
 
-def _apply_expired(turn: Turn) -> None:
-    for event in expired(turn.view, turn.now_ms):
-        turn.apply(event)
+def _apply_expired(transaction: Transaction) -> None:
+    for event in expired(transaction.view, transaction.now_ms):
+        transaction.apply(event)
 
 
-def _work_off(
-    turn: Turn, work: Event | Decision[object], future: "asyncio.Future[object] | None"
+def _process(
+    transaction: Transaction, work: Event | Decision[object], future: "asyncio.Future[object] | None"
 ) -> "tuple[asyncio.Future[object], object] | None":
     result: object = None
     try:
         if callable(work):
-            result = work(turn)
+            result = work(transaction)
         else:
-            turn.apply(work)
+            transaction.apply(work)
     except Exception as error:
         # A reduction never changes the view by itself, so one refused or broken event leaves the others whole.
         if future is not None and not future.done():

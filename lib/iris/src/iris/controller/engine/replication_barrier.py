@@ -7,7 +7,7 @@ from iris.domain.effects import Effect, ForgetAttempt, StartAttempt, StopAttempt
 from iris.store.replicate.replicator import Replicator
 
 
-class RemoteGate:
+class ReplicationBarrier:
     """Passes the effects for workers on in order, each after its commit is remote. Nothing else waits for them."""
 
     def __init__(self, replicator: Replicator, deliver: Callable[[Sequence[Effect]], None]) -> None:

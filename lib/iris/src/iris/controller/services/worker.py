@@ -55,17 +55,17 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
         session = await sessions.open(greeting)
         reader = asyncio.create_task(self._read(session, request_iterator))
         # Nothing is left to say when the worker has closed its half.
-        reader.add_done_callback(lambda _: session.outbox.close())
+        reader.add_done_callback(lambda _: session.orders.close())
         try:
             yield self._welcome(greeting)
             while True:
-                outgoing = await session.outbox.take(self._controller.config.heartbeat_interval_s)
+                outgoing = await session.orders.take(self._controller.config.heartbeat_interval_s)
                 if outgoing is not None:
                     yield self._message(session, outgoing)
                     if outgoing.goodbye is not None:
                         await asyncio.wait([reader], timeout=_FAREWELL_S if outgoing.goodbye.exit else 0)
                         return
-                elif session.outbox.closed:
+                elif session.orders.closed:
                     break
                 else:
                     yield pb.ControllerMessage()

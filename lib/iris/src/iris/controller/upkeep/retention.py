@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from iris.controller.config.controller_config import ControllerConfig
-from iris.controller.engine.engine import Engine, Turn
+from iris.controller.engine.engine import Engine, Transaction
 from iris.controller.logs.store import LogStore
 from iris.controller.storage.blobs import BlobStore
 from iris.core.state.view import ClusterView
@@ -119,7 +119,7 @@ class Retention:
             for worker in self._engine.view.workers.values()
             if not worker.connected and worker.last_seen_at_ms < before
         ]
-        return await self._engine.decide(lambda turn: sum(map(turn.forget_worker, gone))) if gone else 0
+        return await self._engine.decide(lambda transaction: sum(map(transaction.forget_worker, gone))) if gone else 0
 
     async def remove_stray_logs(self) -> int:
         """Remove logs of jobs that are not known, which a crash may have left; returns of how many jobs."""
@@ -160,11 +160,11 @@ def _choose(jobs: Sequence[Job], config: ControllerConfig, now_ms: int) -> list[
     return list(with_descendants(forgettable(jobs, config, now_ms), (job.job_id for job in jobs)))
 
 
-def _forget_jobs(job_ids: Sequence[JobId], chosen_at_ms: int, turn: Turn) -> int:
-    jobs = turn.view.jobs
+def _forget_jobs(job_ids: Sequence[JobId], chosen_at_ms: int, transaction: Transaction) -> int:
+    jobs = transaction.view.jobs
     # A name may have been used again since it was chosen, for a job that has ended already.
     old = (name for name in job_ids if name in jobs and jobs[name].finished_at_ms < chosen_at_ms)
-    return sum(map(turn.forget_job, old))
+    return sum(map(transaction.forget_job, old))
 
 
 def _named_by(view: ClusterView) -> tuple[set[str], set[str]]:

@@ -43,7 +43,7 @@ class Outgoing:
         return not (self.has_desired or self.log_acks or self.goodbye or self.beat_ack)
 
 
-class Outbox:
+class WorkerOrders:
     """Merges what the engine wants of one worker until the writer of its session takes it."""
 
     def __init__(self) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from iris.controller.engine.engine import Engine, Turn
+from iris.controller.engine.engine import Engine, Transaction
 from iris.controller.logs.hub import LogHub
-from iris.controller.workers.orders import Outbox
+from iris.controller.workers.orders import WorkerOrders
 from iris.core.rules.contact import ContactRules, Contacts
 from iris.core.rules.reconcile import reconcile
 from iris.domain.constraints import AHEAD_ATTRIBUTE
@@ -64,7 +64,7 @@ class WorkerSession:
     def __init__(self, worker_id: WorkerId, instance_id: str) -> None:
         self.worker_id = worker_id
         self.instance_id = instance_id
-        self.outbox = Outbox()
+        self.orders = WorkerOrders()
         self.superseded = False
         self.is_leaving = False
         self.revision = 0
@@ -137,13 +137,13 @@ class Sessions:
         older = self._open.get(worker_id)
         if older is not None:
             older.superseded = True
-            older.outbox.close()
+            older.orders.close()
             self._release_held(older)
         self._open[worker_id] = session
         self._all_closed.clear()
         self._contacts.begin(worker_id, self._now_ms())
         try:
-            await self._engine.decide(lambda turn: self._connect(turn, greeting, session))
+            await self._engine.decide(lambda transaction: self._connect(transaction, greeting, session))
             if self._confirm is not None:
                 await self._confirm()
         except BaseException:
@@ -154,7 +154,7 @@ class Sessions:
 
     def close(self, session: WorkerSession) -> None:
         """The stream is over; the worker is lost unless it comes back in time."""
-        session.outbox.close()
+        session.orders.close()
         self._release_held(session)
         if self._open.get(session.worker_id) is not session:
             return
@@ -170,7 +170,7 @@ class Sessions:
         if self._contacts.heard(session.worker_id, self._now_ms()):
             self._engine.post(WorkerHeard(session.worker_id))
         if beat:
-            session.outbox.acknowledge_beat(beat)
+            session.orders.acknowledge_beat(beat)
 
     def resize(self, session: WorkerSession, capacity: Resources) -> None:
         """The worker offers something else than it did."""
@@ -192,7 +192,7 @@ class Sessions:
         """End all sessions; with `exit` the workers stop and exit. Returns when all are over, or after the timeout."""
         self._leaving = reason
         for session in list(self._open.values()):
-            session.outbox.goodbye(reason, exit)
+            session.orders.goodbye(reason, exit)
         try:
             async with asyncio.timeout(timeout_s):
                 await self._all_closed.wait()
@@ -217,9 +217,9 @@ class Sessions:
             if isinstance(effect, StartAttempt):
                 self._send_start(session, effect.attempt_id, effect.ahead)
             elif isinstance(effect, StopAttempt):
-                session.outbox.stop(effect.attempt_id, effect.reason)
+                session.orders.stop(effect.attempt_id, effect.reason)
             else:
-                session.outbox.forget(effect.attempt_id)
+                session.orders.forget(effect.attempt_id)
 
     # ---- up: observations and logs ----
 
@@ -237,16 +237,18 @@ class Sessions:
     def append_log(self, session: WorkerSession, attempt: AttemptId, offset: int, data: bytes) -> None:
         """Store bytes of an attempt's log and acknowledge what is held then."""
         size = self._hub.append(attempt, offset, data)
-        session.outbox.acknowledge_log(attempt, size)
+        session.orders.acknowledge_log(attempt, size)
         held = session.held.get(attempt)
         if held is not None and size >= held[0].log_size:
             self._pass_on(session, attempt)
 
-    def _connect(self, turn: Turn, greeting: Greeting, session: WorkerSession) -> None:
+    def _connect(self, transaction: Transaction, greeting: Greeting, session: WorkerSession) -> None:
         worker_id = greeting.worker_id
-        known = turn.view.workers.get(worker_id)
+        known = transaction.view.workers.get(worker_id)
         new_instance = known is not None and known.instance_id != greeting.instance_id
-        turn.apply(WorkerConnected(worker_id, greeting.instance_id, greeting.capacity, dict(greeting.attributes)))
+        transaction.apply(
+            WorkerConnected(worker_id, greeting.instance_id, greeting.capacity, dict(greeting.attributes))
+        )
         inventory = []
         for report in greeting.inventory:
             if self._lacks_log(report):
@@ -255,32 +257,32 @@ class Sessions:
                 inventory.append(replace(report.event, state=TaskState.RUNNING))
             else:
                 inventory.append(report.event)
-        found = reconcile(turn.view, worker_id, new_instance, inventory)
+        found = reconcile(transaction.view, worker_id, new_instance, inventory)
         for event in found.events:
-            turn.apply(event)
+            transaction.apply(event)
         for attempt in found.to_start:
-            self._start_again(turn, session, attempt)
+            self._start_again(transaction, session, attempt)
         for attempt in found.to_stop:
-            session.outbox.stop(attempt, STOP_REASON_UNKNOWN)
+            session.orders.stop(attempt, STOP_REASON_UNKNOWN)
         for attempt in found.to_forget:
-            session.outbox.forget(attempt)
+            session.orders.forget(attempt)
         if greeting.leaving:
             session.is_leaving = True
-            turn.apply(WorkerDisconnected(worker_id, greeting.instance_id))
+            transaction.apply(WorkerDisconnected(worker_id, greeting.instance_id))
 
-    def _start_again(self, turn: Turn, session: WorkerSession, attempt: AttemptId) -> None:
-        view = turn.view
+    def _start_again(self, transaction: Transaction, session: WorkerSession, attempt: AttemptId) -> None:
+        view = transaction.view
         booking, worker = view.bookings[attempt], view.workers[session.worker_id]
         has_room = view.loads[session.worker_id].has_room(booking.resources, worker.capacity)
         if booking.ahead and (has_room or AHEAD_ATTRIBUTE not in worker.attributes):
-            turn.apply(Begun(attempt))
+            transaction.apply(Begun(attempt))
         else:
             self._send_start(session, attempt, booking.ahead)
 
     def _send_start(self, session: WorkerSession, attempt: AttemptId, ahead: bool) -> None:
         task_id, number = parse_attempt_id(attempt)
         job_id, index = parse_task_id(task_id)
-        session.outbox.start(job_id, index, number, ahead)
+        session.orders.start(job_id, index, number, ahead)
 
     def _lacks_log(self, report: Report) -> bool:
         event = report.event

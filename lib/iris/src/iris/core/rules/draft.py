@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from iris.core.state.changes import Changes, Outcome
+from iris.core.state.changes import Changes, Reduction
 from iris.core.state.view import ClusterView
 from iris.domain.effects import Effect, EndpointChanged, JobSettled, StopAttempt
 from iris.domain.entities import Job, LostAttempt, Stopping, Task, Worker, waits_for_host
@@ -111,7 +111,7 @@ class Draft:
         """What was given up on that worker is gone."""
         self._changes.lost.update(dict.fromkeys(self.view.lost_on(worker_id)))
 
-    def book_found(self, name: AttemptId, job_id: JobId, worker_id: WorkerId) -> None:
+    def track_stray(self, name: AttemptId, job_id: JobId, worker_id: WorkerId) -> None:
         """Account for an attempt that runs, or may run, although it was thought gone."""
         lost = self.view.lost.get(name)
         if lost is not None:
@@ -153,7 +153,7 @@ class Draft:
         """Have `finish` tell when the ended job has no attempt left."""
         self._unsettled[job_id] = None
 
-    def finish(self) -> Outcome:
+    def finish(self) -> Reduction:
         """The outcome, with the jobs' counts filled in."""
         for job_id, counts in self._counts.items():
             job = self.job(job_id)
@@ -164,7 +164,7 @@ class Draft:
             if self.job(job_id).state.is_terminal and not self._stopping_of(job_id):
                 self.effects.append(JobSettled(job_id))
         self.effects += map(EndpointChanged, self._changes.endpoints)
-        return Outcome(self._changes, tuple(self.effects))
+        return Reduction(self._changes, tuple(self.effects))
 
     def _stopping_of(self, job_id: JobId) -> int:
         count = self.view.stopping_counts.get(job_id, 0)

@@ -4,7 +4,7 @@ from typing import assert_never
 
 from iris.core.rules import endpoint_rules, job_rules, silence_rules, task_rules, worker_rules
 from iris.core.rules.draft import Draft
-from iris.core.state.changes import Changes, Outcome
+from iris.core.state.changes import Changes, Reduction
 from iris.core.state.view import ClusterView
 from iris.domain.events import (
     Assigned,
@@ -33,10 +33,10 @@ from iris.domain.events import (
     WorkerUncordoned,
 )
 
-__all__ = ["Changes", "Outcome", "reduce"]
+__all__ = ["Changes", "Reduction", "reduce"]
 
 
-def reduce(view: ClusterView, event: Event, now_ms: int) -> Outcome:
+def reduce(view: ClusterView, event: Event, now_ms: int) -> Reduction:
     """Say what follows from `event` at `now_ms` (Unix ms); the view is read, never changed.
 
     Apply the outcome to the view before reducing the next event; carry out its effects after the commit.

@@ -48,7 +48,7 @@ def be_heard(draft: Draft, event: WorkerHeard) -> None:
     draft.changes.workers[event.worker_id] = replace(worker, is_late=False, last_seen_at_ms=draft.now_ms)
     if worker.connected:
         for name in draft.view.lost_on(event.worker_id):
-            draft.book_found(name, draft.view.lost[name].job_id, event.worker_id)
+            draft.track_stray(name, draft.view.lost[name].job_id, event.worker_id)
 
 
 def lose_worker(draft: Draft, event: WorkerLost) -> None:

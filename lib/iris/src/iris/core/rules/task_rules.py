@@ -160,7 +160,7 @@ def _observe_stale(draft: Draft, event: AttemptObserved, task: Task | None) -> N
     if booking is None and worker is not None and worker.connected:
         known = draft.view.lost.get(name) or task
         if known is not None:
-            draft.book_found(name, known.job_id, worker_id)
+            draft.track_stray(name, known.job_id, worker_id)
 
 
 def _advance(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdict]:

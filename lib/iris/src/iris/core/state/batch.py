@@ -1,6 +1,6 @@
 """Many outcomes as one: a single commit, then all effects in order."""
 
-from iris.core.state.changes import Changes, Outcome
+from iris.core.state.changes import Changes, Reduction
 from iris.domain.effects import Effect
 
 
@@ -16,7 +16,7 @@ class Batch:
         self.changes = Changes()
         self.effects: list[Effect] = []
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: Reduction) -> None:
         """Take in the next outcome."""
         new = outcome.changes
         if new.replaced:

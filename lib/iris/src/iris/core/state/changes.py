@@ -82,7 +82,7 @@ class Changes:
 
 
 @dataclass(slots=True)
-class Outcome:
+class Reduction:
     """What follows from one event. Effects are due only after the changes are applied and committed."""
 
     changes: Changes

@@ -3,7 +3,7 @@
 from iris.domain.constraints import Constraint
 from iris.domain.resources import Resources, weight
 
-Wish = tuple[tuple[Constraint, ...], tuple[str, ...] | None]
+PlacementKey = tuple[tuple[Constraint, ...], tuple[str, ...] | None]
 
 
 class Demand:
@@ -14,7 +14,7 @@ class Demand:
         weight: See `iris.domain.resources.weight`.
     """
 
-    __slots__ = ("__weakref__", "constraints", "resources", "weight", "wish")
+    __slots__ = ("__weakref__", "constraints", "placement_key", "resources", "weight")
 
     def __init__(self, resources: Resources, constraints: tuple[Constraint, ...]) -> None:
         self.resources = resources
@@ -22,4 +22,4 @@ class Demand:
         self.weight = weight(resources)
         device = resources.accelerator
         names = None if device is None else (device.kind, device.variant, *device.alternatives)
-        self.wish: Wish = (constraints, names)
+        self.placement_key: PlacementKey = (constraints, names)

@@ -57,7 +57,7 @@ class TaskTable(dict[JobId, list[Task]]):
         except KeyError:
             return default
 
-    def shelve(self, job_id: JobId) -> None:
+    def evict(self, job_id: JobId) -> None:
         """Let `trim` drop the tasks of a job: it has ended, and nothing of it is left on any worker."""
         if self._archive is not None and job_id in self and job_id not in self._shelf:
             self._put_on_shelf(job_id, len(self[job_id]))

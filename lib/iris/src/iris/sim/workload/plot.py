@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from iris.domain.states import PriorityBand
-from iris.sim.workload.simulate import Outcome
+from iris.sim.workload.simulate import SimulationResult
 from rigging.errors import InvalidRequest
 
 
-def plot(outcome: Outcome, path: Path) -> None:
+def plot(outcome: SimulationResult, path: Path) -> None:
     """Write a picture: use of the fleet and waiting tasks over time, and how long tasks of each band waited.
 
     Raises InvalidRequest when matplotlib is missing or cannot write such a file.

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from iris.domain.states import PriorityBand
-from iris.sim.workload.simulate import Outcome, Sample, Wait
+from iris.sim.workload.simulate import Sample, SimulationResult, Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Figures:
         return asdict(self)
 
 
-def figures_of(outcome: Outcome) -> Figures:
+def figures_of(outcome: SimulationResult) -> Figures:
     """Sum an outcome up."""
     end_s = outcome.end_s
     bands = {band.word: [wait for wait in outcome.waits if wait.band is band] for band in PriorityBand}
@@ -96,7 +96,7 @@ def _share(samples: Sequence[Sample], name: str, whole: float, end_s: float) -> 
 # ---- the table ----
 
 
-def table(figures: Figures, outcome: Outcome) -> str:
+def table(figures: Figures, outcome: SimulationResult) -> str:
     """The figures as lines for people."""
     lines = [
         f"simulated        {figures.hours:.2f} h, {figures.jobs} jobs, {figures.tasks} tasks, "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from iris.core.rules.reduce import reduce
-from iris.core.state.demand import Wish
+from iris.core.state.demand import PlacementKey
 from iris.core.state.view import ClusterView
 from iris.domain.effects import Effect, StartAttempt, StopAttempt
 from iris.domain.entities import JobSpec
@@ -50,7 +50,7 @@ class Sample:
 
 
 @dataclass
-class Outcome:
+class SimulationResult:
     """All that happened.
 
     Args:
@@ -86,7 +86,7 @@ def simulate(
     stop_s: float = 5.0,
     until_s: float | None = None,
     progress: Callable[[str], None] | None = None,
-) -> Outcome:
+) -> SimulationResult:
     """Let the workload arrive and run to its end.
 
     Args:
@@ -128,13 +128,13 @@ class _Simulation:
         self._durations: dict[JobId, int] = {}
         self._first_start: dict[JobId, set[int]] = {}
         self._used = [0, 0]  # millicores, devices
-        self._willing: dict[Wish, list[WorkerId]] = {}
-        self._outcome = Outcome(
+        self._willing: dict[PlacementKey, list[WorkerId]] = {}
+        self._outcome = SimulationResult(
             sum(machine.capacity.cpu_millis for machine in machines) / 1000,
             sum(device.count for machine in machines if (device := machine.capacity.accelerator)),
         )
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationResult:
         for machine in self._machines:
             self._apply(WorkerConnected(machine.name, "one", machine.capacity, machine.attributes))
         for arrival in self._arrivals:
@@ -261,10 +261,10 @@ class _Simulation:
 
     def _willing_hosts(self, job_id: JobId) -> list[WorkerId]:
         demand = self._view.demands[job_id]
-        found = self._willing.get(demand.wish)
+        found = self._willing.get(demand.placement_key)
         if found is None:
             workers = self._view.workers.values()
-            found = self._willing[demand.wish] = [w.worker_id for w in workers if may_run_on(demand, w)]
+            found = self._willing[demand.placement_key] = [w.worker_id for w in workers if may_run_on(demand, w)]
         return found
 
     def _finish(self) -> None:

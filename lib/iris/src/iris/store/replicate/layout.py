@@ -1,6 +1,6 @@
 """Names of what lies in the remote state directory, and which of it makes up the state at a given moment. Pure.
 
-    generations/<generation>-<base>           one controller's reign: its commits come after `base`
+    generations/<generation>-<base>           one controller's term: its commits come after `base`
     snapshots/<generation>-<sequence>-<at_ms>.db.gz     the database with all commits up to `sequence`
     journal/<generation>-<first>-<last>-<at_ms>.gz      the commits first..last, the last made at `at_ms`
 
@@ -72,7 +72,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RestorePlan:
     """A snapshot and the segments to carry out after it, in order; `head` is the last commit they hold."""
 
     snapshot: Snapshot
@@ -99,7 +99,7 @@ def listing_of(names: Iterable[str]) -> Listing:
     return Listing(sorted(generations), sorted(snapshots), sorted(segments))
 
 
-def plan_restore(listing: Listing, at_ms: int | None = None) -> Plan:
+def plan_restore(listing: Listing, at_ms: int | None = None) -> RestorePlan:
     """The latest state, or the one at `at_ms` (Unix ms).
 
     Raises:
@@ -127,7 +127,7 @@ def plan_restore(listing: Listing, at_ms: int | None = None) -> Plan:
             break
         chosen.append(segment)
         head = segment.last
-    return Plan(snapshot, chosen, head)
+    return RestorePlan(snapshot, chosen, head)
 
 
 def superfluous(listing: Listing, before_ms: int) -> list[str]:

@@ -20,7 +20,7 @@ _POLL_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Reign:
+class Leadership:
     """The right to write the remote state: the lease, and the generation under which it is written.
 
     Args:
@@ -33,7 +33,7 @@ class Reign:
     needs_snapshot: bool
 
 
-def begin(url: str, state_dir: Path, lease_timeout_s: float = LEASE_TIMEOUT_S) -> Reign:
+def acquire(url: str, state_dir: Path, lease_timeout_s: float = LEASE_TIMEOUT_S) -> Leadership:
     """Take the lease and make the local state the newest there is; blocks.
 
     Raises:
@@ -45,7 +45,7 @@ def begin(url: str, state_dir: Path, lease_timeout_s: float = LEASE_TIMEOUT_S) -
         raise DatabaseDamaged(state_dir / DATABASE_NAME, damage, url)
     remote = RemoteState(url)
     lock = create_lock(remote.lease_url, heartbeat_timeout=lease_timeout_s, must_renew=True)
-    acquire(lock, url, lease_timeout_s)
+    acquire_lease(lock, url, lease_timeout_s)
     try:
         listing = remote.listing()
         generation = max(lock.fencing_token, listing.newest_generation + 1)
@@ -53,13 +53,13 @@ def begin(url: str, state_dir: Path, lease_timeout_s: float = LEASE_TIMEOUT_S) -
         database = state_dir / DATABASE_NAME
         base = position(database)[1] if database.exists() else 0
         remote.put_generation(Generation(generation, base))
-        return Reign(remote, lock, generation, needs_snapshot)
+        return Leadership(remote, lock, generation, needs_snapshot)
     except BaseException:
         lock.release()
         raise
 
 
-def acquire(lock: LeaseLock, url: str, timeout_s: float) -> None:
+def acquire_lease(lock: LeaseLock, url: str, timeout_s: float) -> None:
     """Take the lease of a remote state, waiting while a dead holder's runs out.
 
     Raises:

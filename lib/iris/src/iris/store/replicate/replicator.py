@@ -20,7 +20,7 @@ from typing import Final
 from iris.store.db import DATABASE_NAME
 from iris.store.journal import Entry, Journal
 from iris.store.replicate.layout import Snapshot, superfluous
-from iris.store.replicate.leadership import LEASE_TIMEOUT_S, Reign
+from iris.store.replicate.leadership import LEASE_TIMEOUT_S, Leadership
 from iris.store.replicate.remote import read_waiting
 from rigging.distributed_lock import LeaseLostError
 
@@ -51,20 +51,25 @@ class Pace:
 
 
 class Replicator:
-    """Writes one reign's commits to the remote state.
+    """Writes one leader's commits to the remote state.
 
     Args:
-        on_deposed: Called once, in some thread, when the lease is lost: nothing may be acknowledged any more.
+        on_lost_leadership: Called once, in some thread, when the lease is lost: nothing may be acknowledged any more.
     """
 
     def __init__(
-        self, reign: Reign, state_dir: Path, journal: Journal, pace: Pace, on_deposed: Callable[[str], None]
+        self,
+        leadership: Leadership,
+        state_dir: Path,
+        journal: Journal,
+        pace: Pace,
+        on_lost_leadership: Callable[[str], None],
     ) -> None:
-        self._reign = reign
+        self._leadership = leadership
         self._state_dir = state_dir
         self._journal = journal
         self._pace = pace
-        self._on_deposed = on_deposed
+        self._on_lost_leadership = on_lost_leadership
         self._changed = threading.Condition()
         # The first commits that wait, without a gap; what comes after them, if anything, is in the journal only.
         self._recent: deque[Entry] = deque()
@@ -83,7 +88,7 @@ class Replicator:
 
     def start(self) -> None:
         """Begin; with a new remote directory this blocks until the first snapshot is there."""
-        if self._reign.needs_snapshot:
+        if self._leadership.needs_snapshot:
             self.snapshot()
         self._journal.on_commit = self._offer
         for name, target in (("upload", self._upload), ("snapshot", self._snapshots), ("lease", self._renew)):
@@ -104,7 +109,7 @@ class Replicator:
         if self._uploaded < self._committed:
             waiting = self._committed - self._uploaded
             logger.warning("%d commits are not off the machine; they are in the database", waiting)
-        self._reign.lock.release()
+        self._leadership.lock.release()
 
     @property
     def waiting_commits(self) -> int:
@@ -119,7 +124,7 @@ class Replicator:
     @property
     def generation(self) -> int:
         """Of the lease under which commits are written."""
-        return self._reign.generation
+        return self._leadership.generation
 
     async def wait(self) -> None:
         """Return when all that is committed now is off the machine."""
@@ -140,12 +145,12 @@ class Replicator:
     def snapshot(self) -> Snapshot:
         """Write a snapshot now and remove what no restore needs any more; blocks, but not the controller."""
         with self._snapshot_lock:
-            remote = self._reign.remote
+            remote = self._leadership.remote
             now_ms = self._journal.clock_ms()
             scratch = self._state_dir / "iris.db.snapshot"
             with self._changed:
                 self._bytes_since_snapshot = 0
-            done = remote.put_snapshot(self._reign.generation, self._state_dir / DATABASE_NAME, scratch, now_ms)
+            done = remote.put_snapshot(self._leadership.generation, self._state_dir / DATABASE_NAME, scratch, now_ms)
             remote.remove(superfluous(remote.listing(), now_ms - round(self._pace.history_s * 1000)))
             self._last_snapshot_at_ms = now_ms
             logger.info("snapshot of commit %d is in %s", done.sequence, remote.url)
@@ -178,11 +183,13 @@ class Replicator:
                 part = self._next_part()
             try:
                 part = part or read_waiting(self._state_dir / DATABASE_NAME, self._uploaded, _SEGMENT_BYTES)
-                self._reign.remote.put_segment(self._reign.generation, part)
+                self._leadership.remote.put_segment(self._leadership.generation, part)
             except Exception as error:  # every filesystem has errors of its own; the remedy is the same
                 if self._closing:
                     return
-                logger.warning("the journal cannot be written to %s (%s); trying again", self._reign.remote.url, error)
+                logger.warning(
+                    "the journal cannot be written to %s (%s); trying again", self._leadership.remote.url, error
+                )
                 self._stop.wait(retry_s)
                 retry_s = min(2 * retry_s, _RETRY_S[1])
                 continue
@@ -237,15 +244,17 @@ class Replicator:
         while not self._stop.wait(self._pace.lease_timeout_s / 3):
             begun = time.monotonic()
             try:
-                self._reign.lock.refresh()
+                self._leadership.lock.refresh()
             except LeaseLostError as error:
-                self._on_deposed(str(error))
+                self._on_lost_leadership(str(error))
                 return
             except Exception as error:  # the storage does not answer; the lease holds until its time is over
                 if time.monotonic() - renewed > self._pace.lease_timeout_s:
-                    self._on_deposed(f"the lease could not be renewed for {self._pace.lease_timeout_s:g} s ({error})")
+                    self._on_lost_leadership(
+                        f"the lease could not be renewed for {self._pace.lease_timeout_s:g} s ({error})"
+                    )
                     return
-                logger.warning("the lease of %s cannot be renewed now (%s)", self._reign.remote.url, error)
+                logger.warning("the lease of %s cannot be renewed now (%s)", self._leadership.remote.url, error)
             else:
                 renewed = begun
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from iris.store.db import DATABASE_NAME, lock, migrate_to, schema_version
 from iris.store.ops import execute, ops_of_json
-from iris.store.replicate.layout import Plan, plan_restore
+from iris.store.replicate.layout import RestorePlan, plan_restore
 from iris.store.replicate.remote import RemoteState
 from rigging.errors import Conflict
 from rigging.filesystem.atomic import sync_names
@@ -52,7 +52,7 @@ def restore(remote: RemoteState, state_dir: Path, at_ms: int | None = None) -> i
         os.close(descriptor)
 
 
-def _replay(remote: RemoteState, plan: Plan, database: Path) -> int:
+def _replay(remote: RemoteState, plan: RestorePlan, database: Path) -> int:
     connection = sqlite3.connect(database, isolation_level=None)
     try:
         # A copy in the making: a crash throws it away, so it need not be safe at every step.

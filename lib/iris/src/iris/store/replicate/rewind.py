@@ -10,7 +10,7 @@ from pathlib import Path
 from iris.store.damage import DATABASE_NAME, database_damage
 from iris.store.db import lock
 from iris.store.replicate.layout import Generation, plan_restore
-from iris.store.replicate.leadership import LEASE_TIMEOUT_S, acquire
+from iris.store.replicate.leadership import LEASE_TIMEOUT_S, acquire_lease
 from iris.store.replicate.remote import RemoteState, position
 from iris.store.replicate.restore import restore, set_aside
 from rigging.distributed_lock import create_lock
@@ -33,7 +33,7 @@ def rewind(url: str, state_dir: Path, at_ms: int | None, lease_timeout_s: float 
     """
     remote = RemoteState(url)
     lease = create_lock(remote.lease_url, heartbeat_timeout=lease_timeout_s, must_renew=True)
-    acquire(lease, url, lease_timeout_s)
+    acquire_lease(lease, url, lease_timeout_s)
     try:
         listing = remote.listing()
         plan_restore(listing, at_ms)  # refused before anything is moved

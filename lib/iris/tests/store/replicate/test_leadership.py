@@ -14,7 +14,7 @@ from iris.domain.states import JobState
 from iris.store.damage import DatabaseDamaged
 from iris.store.db import DATABASE_NAME
 from iris.store.replicate.layout import Generation
-from iris.store.replicate.leadership import acquire, begin
+from iris.store.replicate.leadership import acquire, acquire_lease
 from iris.store.replicate.remote import RemoteState, position, read_waiting
 from iris.store.replicate.rewind import rewind
 from iris.store.store import Store
@@ -55,9 +55,9 @@ def forget(state_dir: Path, until: int) -> None:
 
 
 def needs_snapshot(url: str, state_dir: Path) -> bool:
-    reign = begin(url, state_dir)
-    reign.lock.release()
-    return reign.needs_snapshot
+    leadership = acquire(url, state_dir)
+    leadership.lock.release()
+    return leadership.needs_snapshot
 
 
 def test_a_new_remote_directory_needs_a_snapshot_first(url: str, tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_an_empty_directory_gets_the_remote_state(url: str, state: Path, tmp_pat
 
 def test_each_reign_has_a_generation_of_its_own_that_says_where_it_begins(url: str, state: Path) -> None:
     RemoteState(url).put_generation(Generation(41, 3))
-    first = begin(url, state)
+    first = acquire(url, state)
     first.lock.release()
-    second = begin(url, state)
+    second = acquire(url, state)
     second.lock.release()
     assert (first.generation, second.generation) == (42, 43)
     assert RemoteState(url).listing().generations[-1] == Generation(43, position(state / DATABASE_NAME)[1])
@@ -117,12 +117,12 @@ def test_each_reign_has_a_generation_of_its_own_that_says_where_it_begins(url: s
 def test_a_refusal_gives_the_lease_back_at_once(url: str, state: Path, tmp_path: Path) -> None:
     commit(tmp_path / "foreign", 1, generation=0)
     with pytest.raises(Conflict, match="is no part of the history"):
-        begin(url, tmp_path / "foreign", 100.0)
+        acquire(url, tmp_path / "foreign", 100.0)
     assert not needs_snapshot(url, state)
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / DATABASE_NAME).write_bytes(b"no database" * 1000)
     with pytest.raises(DatabaseDamaged, match="is damaged: its beginning is not that of a database") as refused:
-        begin(url, tmp_path / "damaged", 100.0)
+        acquire(url, tmp_path / "damaged", 100.0)
     assert url in str(refused.value), "the command that gets it back"
     assert not needs_snapshot(url, state)
 
@@ -153,7 +153,7 @@ def test_a_dead_holder_is_waited_for_and_a_living_one_is_not(
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + sum(pauses))
     lease = Held(renews)
     with pytest.raises(Conflict, match=r"another controller uses the remote state x: .* by another"):
-        acquire(cast(LeaseLock, lease), "x", 2.0)
+        acquire_lease(cast(LeaseLock, lease), "x", 2.0)
     assert waited <= sum(pauses) <= waited + 0.5
     assert lease.tries == len(pauses) + 1
 
