@@ -1,6 +1,13 @@
 """For all tests of the workspace."""
 
+import functools
+import os
 import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from fray.testing.ray_harness import RayHarness
 
@@ -13,3 +20,44 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Any test may be the first to import ray, in the process where others start a cluster.
 RayHarness.prepare()
+
+_ROOT = Path(__file__).parent
+_MAX_PROCESSES = 8
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return how many processes run the whole fast tier; a part of it, or another tier, runs in this one: 0."""
+    is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and config.getoption("-m") == "not slow"
+    # Not every run has the plugin that knows "--last-failed".
+    is_watched = config.getoption("-s") == "no" or config.getoption("lf", False)
+    if not is_whole or config.getoption("-k") or is_watched:
+        return 0
+    # Many tests wait for processes and clocks, so there may be one more than there are processors.
+    return min((os.cpu_count() or 1) + 1, _MAX_PROCESSES)
+
+
+class FileScheduler(LoadScopeScheduling):
+    """Each file's tests run in one process; those of all files with tests on Ray in the same, which shares clusters."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return "ray" if _rank(_ROOT / path) == 0 else path
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduler:
+    return FileScheduler(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where processes share the tests, the longest come first: those on Ray, then those with processes of their own."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: _rank(item.path))
+
+
+@functools.cache
+def _rank(path: Path) -> int:
+    text = path.read_text()
+    return 0 if "mark.ray" in text else 1 if "mark.e2e" in text else 2

@@ -259,8 +259,9 @@ def test_a_pool_takes_turns_and_follows_its_members(cluster: Cluster) -> None:
             pool.wait_for_size(1, WAIT_S)
 
 
-def test_who_waits_for_actors_is_told_that_the_pool_was_closed(cluster: Any) -> None:
-    pool = ActorPool("/ann/none/bench", client=cluster.client())
+def test_who_waits_for_actors_is_told_that_the_pool_was_closed(cluster: Cluster) -> None:
+    cluster.start("/ann/quiet")
+    pool = ActorPool("/ann/quiet/bench", client=cluster.client())
     told: list[BaseException] = []
 
     def wait() -> None:

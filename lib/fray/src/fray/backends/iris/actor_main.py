@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fray.actor import ActorContext, enter_actor
-from fray.backends.common.actors import RefHandle
-from fray.backends.iris.actor_handle import IrisActorRef, reach_within
+from fray.backends.iris.actor_handle import ActorRef, handle_of, reach_within
 from iris.actor import ActorServer
 from iris.client import iris_ctx
 from rigging.calls import call_to_end
@@ -22,7 +21,7 @@ _GRACE_S: Final = 4.0
 
 
 def serve_actor(
-    ref: IrisActorRef, cls: type[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], max_concurrency: int
+    ref: ActorRef, cls: type[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], max_concurrency: int
 ) -> None:
     """Make the actor of this task and answer its calls until the task is told to end.
 
@@ -40,14 +39,14 @@ def serve_actor(
 
 
 def _serve(
-    ref: IrisActorRef,
+    ref: ActorRef,
     cls: type[Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     max_concurrency: int,
     told_to_end: threading.Event,
 ) -> None:
-    enter_actor(ActorContext(RefHandle(ref), ref.index, ref.group))
+    enter_actor(ActorContext(handle_of(ref), ref.index, ref.group))
     server = ActorServer()
     server.start()
     instance = call_to_end(cls, *args, **kwargs)
