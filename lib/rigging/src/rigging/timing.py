@@ -395,6 +395,7 @@ def retry_with_backoff(
     *,
     retryable: Callable[[Exception], bool] | type[Exception] = Exception,
     max_attempts: int = 10,
+    min_attempts: int = 1,
     max_elapsed: Duration | float | None = None,
     backoff: ExponentialBackoff | None = None,
     on_retry: Callable[[Exception, int], object] | None = None,
@@ -407,6 +408,7 @@ def retry_with_backoff(
         retryable: Says of an error whether trying again may help; an exception class means its instances. By default
             every error is retried.
         max_attempts: Most calls of `fn`.
+        min_attempts: So many calls are made even when `max_elapsed` is over: time alone may mean that all stood still.
         max_elapsed: Give up rather than start an attempt later than this (seconds or Duration) after the first.
         backoff: Pauses; it is copied, and its clock is used. By default from 0.5 s, doubled up to 10 s.
         on_retry: Called before each pause with the error and the number of the attempt that failed, from 0.
@@ -424,7 +426,8 @@ def retry_with_backoff(
         except Exception as error:
             again = isinstance(error, retryable) if isinstance(retryable, type) else retryable(error)
             pause = pauses.next_interval()
-            if not again or attempt >= max_attempts or pause >= deadline.remaining_seconds():
+            is_late = attempt >= min_attempts and pause >= deadline.remaining_seconds()
+            if not again or attempt >= max_attempts or is_late:
                 raise
             name = operation or getattr(fn, "__qualname__", repr(fn))
             logger.info("%s: attempt %d of %d failed, next in %.2f s: %r", name, attempt, max_attempts, pause, error)

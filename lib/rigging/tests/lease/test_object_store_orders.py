@@ -10,7 +10,8 @@ import pytest
 from rigging.distributed_lock import HEARTBEAT_TIMEOUT, Lease, LeaseLock
 from rigging.errors import Denied
 from rigging.lease.base import StoredLease
-from rigging.lease.object_store import ObjectLeaseStore, StoreTrouble
+from rigging.lease.object_store import ObjectLeaseStore
+from rigging.lease.objects import StoreTrouble
 from rigging.testing import FakeClock, SkewedClock
 
 

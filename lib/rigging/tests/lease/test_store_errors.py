@@ -8,7 +8,7 @@ import pytest
 
 from rigging.errors import Denied, InvalidRequest, MarinError, NotFound, Unavailable
 from rigging.lease import gcs, s3
-from rigging.lease.object_store import StoreTrouble
+from rigging.lease.objects import StoreTrouble
 from rigging.lease.record import Lease, StoredLease, age_by, holder_of
 
 GCS = [(401, Denied), (403, Denied), (404, NotFound), (400, InvalidRequest), (409, Unavailable), (501, Unavailable)]

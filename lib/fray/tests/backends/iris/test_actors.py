@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fray.backends.iris.actor_handle import ActorRef
+from fray.backends.iris.actor_handle import IrisActorRef
 from fray.backends.iris.actors import IrisActorGroup
 from iris.client import IrisClient, IrisContext
 from iris.client.job_env import JobEnv
@@ -78,7 +78,7 @@ def test_only_the_groups_own_actors_count(controller: RunningController, tasks: 
     tasks.register(f"{JOB}/actor-y", 0, "actor-1")
     tasks.register(JOB, 0, "actor-cache")
     tasks.register(JOB, 0, "actor-7")
-    ref = ActorRef(str(controller.address), "", "", "ann", "x", 0, "C", frozenset(), True, 0)
+    ref = IrisActorRef(str(controller.address), "", "", "ann", "x", 0, "C", frozenset(), True, 0)
     group = IrisActorGroup(tasks.client(), JOB, ref, 2)
     try:
         assert group.ready_count == 1

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from marin.execution.lease.keeper import LeaseKeeper
-from marin.execution.lease.patient_objects import PatientObjects
 from marin.execution.lease.status_words import STATUS_FAILED, STATUS_SUCCESS
 from marin.execution.lease.step_lease import LeaseTerms, StepLease, end_failed
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import InvalidRequest, Unavailable
-from rigging.lease.object_store import StoreTrouble
+from rigging.lease.objects import PatientObjects, StoreTrouble
 from rigging.lease.record import StoredLease
 
 TERMS = LeaseTerms(renew_seconds=0.02, timeout_seconds=30)

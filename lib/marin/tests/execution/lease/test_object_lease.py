@@ -8,12 +8,12 @@ import pytest
 
 from marin.execution.lease.fencing import ObjectFence
 from marin.execution.lease.object_lease import ObjectStepLease
-from marin.execution.lease.patient_objects import PatientObjects
 from marin.execution.lease.status_file import StepAlreadyDone
 from marin.execution.lease.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.lease.step_lease import LeaseTerms
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import Unavailable
+from rigging.lease.objects import PatientObjects
 from rigging.lease.record import StoredLease
 
 STATUS, LOCK, INFO = "out/.executor_status", "out/.executor_status.lock", "out/.info"

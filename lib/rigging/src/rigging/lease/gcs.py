@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from rigging.errors import Denied, InvalidRequest, MarinError, NotFound, Unavailable
-from rigging.lease.object_store import StoreTrouble
+from rigging.lease.objects import StoreTrouble
 from rigging.lease.record import StoredLease, age_by
 
 if TYPE_CHECKING:

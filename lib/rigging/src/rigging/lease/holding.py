@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from rigging.clock import SYSTEM_CLOCK, Clock
 from rigging.errors import Conflict, InvalidRequest
-from rigging.filesystem.location import Url, local_path, url_scheme
+from rigging.filesystem.location import Url, local_path
 from rigging.lease.base import LeaseLock, LeaseLostError, LeaseStore
 from rigging.lease.best_effort import BestEffortLeaseStore
 from rigging.lease.local import LocalLeaseStore
@@ -16,8 +16,6 @@ from rigging.lease.record import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, SKEW_ALL
 
 logger = logging.getLogger(__name__)
 
-_GCS = frozenset({"gs", "gcs"})
-_S3 = frozenset({"s3", "s3a"})
 _POLL_START_SECONDS = 0.02
 _POLL_LIMIT_SECONDS = 1.0
 
@@ -61,19 +59,16 @@ def store_of(path: Url) -> LeaseStore:
     local = local_path(path)
     if local is not None:
         return LocalLeaseStore(local)
-    url = os.fspath(path)
-    bucket, _, key = url.partition("://")[2].partition("/")
-    scheme = url_scheme(url)
-    if scheme not in _GCS and scheme not in _S3:
-        return BestEffortLeaseStore(url)
-    if not bucket or not key or key.endswith("/"):
-        raise InvalidRequest(f"lease {url!r}: must name an object, {scheme}://bucket/key")
     # Imported here: most leases are local files, and imports of this package are to be quick.
-    from rigging.lease.gcs import GcsObjects
+    from rigging.lease.buckets import bucket_objects
     from rigging.lease.object_store import ObjectLeaseStore
-    from rigging.lease.s3 import S3Objects
 
-    return ObjectLeaseStore(url, key, GcsObjects(bucket) if scheme in _GCS else S3Objects(bucket))
+    url = os.fspath(path)
+    found = bucket_objects(url)
+    if found is None:
+        return BestEffortLeaseStore(url)
+    objects, key = found
+    return ObjectLeaseStore(url, key, objects)
 
 
 class HeldLease:

@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from rigging.errors import Denied, InvalidRequest, MarinError, NotFound, Unavailable
-from rigging.lease.object_store import StoreTrouble
+from rigging.lease.objects import StoreTrouble
 from rigging.lease.record import StoredLease, age_by
 
 #: Seconds to connect, and again to read.
@@ -92,7 +92,7 @@ def _client(process: int) -> Any:
     }
     options.update({name: value for name, value in credentials.items() if value is not None})
     settings = Config(**configured.get("config_kwargs", {})).merge(
-        # The repeating is done by the lease, which knows what may be repeated.
+        # PatientObjects does the repeating: it knows what may be repeated.
         Config(
             retries={"total_max_attempts": 1},
             connect_timeout=REQUEST_TIMEOUT,

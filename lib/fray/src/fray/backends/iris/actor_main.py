@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fray.actor import ActorContext, enter_actor
-from fray.backends.iris.actor_handle import ActorRef, handle_of, reach_within
+from fray.backends.common.actors import RefHandle
+from fray.backends.iris.actor_handle import IrisActorRef, reach_within
 from iris.actor import ActorServer
 from iris.client import iris_ctx
 from rigging.calls import call_to_end
@@ -21,7 +22,7 @@ _GRACE_S: Final = 4.0
 
 
 def serve_actor(
-    ref: ActorRef, cls: type[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], max_concurrency: int
+    ref: IrisActorRef, cls: type[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], max_concurrency: int
 ) -> None:
     """Make the actor of this task and answer its calls until the task is told to end.
 
@@ -39,14 +40,14 @@ def serve_actor(
 
 
 def _serve(
-    ref: ActorRef,
+    ref: IrisActorRef,
     cls: type[Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     max_concurrency: int,
     told_to_end: threading.Event,
 ) -> None:
-    enter_actor(ActorContext(handle_of(ref), ref.index, ref.group))
+    enter_actor(ActorContext(RefHandle(ref), ref.index, ref.group))
     server = ActorServer()
     server.start()
     instance = call_to_end(cls, *args, **kwargs)

@@ -2,12 +2,12 @@
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
-from fray.actor import ActorGroup, ActorHandle
+from fray.actor import ActorHandle
+from fray.backends.common.actors import ActorRequest
+from fray.backends.common.client import BaseClient
 from fray.backends.iris.actor_main import serve_actor
 from fray.backends.iris.actors import ACTOR_JOB_PREFIX, IrisActorGroup, IrisActors
 from fray.backends.iris.convert import to_fray_status, to_iris_request
@@ -15,20 +15,17 @@ from fray.backends.iris.output import NewLines
 from fray.backends.iris.watch import JobWatcher
 from fray.capabilities import BackendCapabilities
 from fray.errors import JobAlreadyExists, JobFailed
-from fray.process_owner import ProcessOwner
 from fray.protocols import Client, JobHandle
-from fray.types import ActorConfig, Entrypoint, JobRequest, JobStatus, ResourceConfig, create_environment
+from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig, create_environment
 from iris.client import IrisClient, Job, error_with_source, find_workspace, use_grpc
 from iris.client import JobAlreadyExists as IrisJobAlreadyExists
 from iris.cluster.types import JobState
-from rigging.errors import Conflict, InvalidRequest, Unavailable
+from rigging.errors import Conflict, Unavailable
 
 _POLL_SECONDS = 30.0
 
 DEFAULT_ACTOR_RESOURCES = ResourceConfig.with_cpu(cpu=0.5, ram="1g")
 """Of an actor that asks for nothing: most coordinate and count."""
-
-T = TypeVar("T")
 
 CAPABILITIES = BackendCapabilities(
     separate_processes=True,
@@ -71,7 +68,7 @@ def _bare(address: str) -> str:
     return address.rpartition("://")[2]
 
 
-class IrisBackend:
+class IrisBackend(BaseClient):
     """Submits jobs and actors to an Iris cluster; inside an Iris job they become child jobs of that job.
 
     Callables are shipped by cloudpickle, and what a failed one raised comes back as the text of JobFailed. The
@@ -84,22 +81,16 @@ class IrisBackend:
     """
 
     def __init__(self, client: IrisClient, *, inside_job: bool = False) -> None:
-        self._owner = ProcessOwner()
+        super().__init__()
         self._client = client
         self._inside_job = inside_job
-        self._lock = threading.Lock()
         self._by_workspace: dict[str, IrisClient] = {}
         self._watcher = JobWatcher(self._poll_ended)
         self._actors = IrisActors(client)
-        self._closed = False
 
     @property
     def capabilities(self) -> BackendCapabilities:
         return CAPABILITIES
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
         """Submit a job (see `Client.submit`); when this returns the cluster has stored it."""
@@ -107,42 +98,6 @@ class IrisBackend:
         # Following a job shows the output of its child jobs too.
         kind = IrisJobHandle if self._inside_job else OuterIrisJobHandle
         return kind(self._client, job.job_id, self._watcher, self._check_open)
-
-    def host_actor(
-        self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
-    ) -> ActorHandle:
-        """Make an actor in this process (see `Client.host_actor`).
-
-        Other machines reach it when IRIS_ACTOR_HOST names an address of this one; by default only this one does.
-        """
-        self._check_open(f"actor {name!r}")
-        return self._actors.host(cls, args, kwargs, name, actor_config or ActorConfig())
-
-    def create_actor(
-        self,
-        cls: type[T],
-        *args: Any,
-        name: str,
-        resources: ResourceConfig | None = None,
-        actor_config: ActorConfig | None = None,
-        **kwargs: Any,
-    ) -> ActorHandle:
-        """Start an actor as a job and wait until it is ready (see `Client.create_actor`). Raises JobFailed."""
-        group = self._start_group(cls, args, kwargs, name, 1, resources, actor_config)
-        return group.only_member()
-
-    def create_actor_group(
-        self,
-        cls: type[T],
-        *args: Any,
-        name: str,
-        count: int,
-        resources: ResourceConfig | None = None,
-        actor_config: ActorConfig | None = None,
-        **kwargs: Any,
-    ) -> ActorGroup:
-        """Start `count` actors as the tasks of one job (see `Client.create_actor_group`)."""
-        return self._start_group(cls, args, kwargs, name, count, resources, actor_config)
 
     def shutdown(self, wait: bool = True) -> None:  # noqa: ARG002
         """Stop the actors and let go of the cluster. Jobs go on, whatever `wait` says: stop them by their handles."""
@@ -154,32 +109,30 @@ class IrisBackend:
         self._actors.close()
         self._client.shutdown()
 
-    def _start_group(
-        self,
-        cls: type[Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        name: str,
-        count: int,
-        resources: ResourceConfig | None,
-        config: ActorConfig | None,
-    ) -> IrisActorGroup:
-        if count < 1:
-            raise InvalidRequest(f"actor group {name!r}: count must be at least 1, not {count}")
-        self._check_open(f"actor {name!r}")
-        config = config or ActorConfig()
-        self._actors.refuse_hosted(name)
-        ref = self._actors.ref(cls, name, config)
-        request = JobRequest(
-            f"{ACTOR_JOB_PREFIX}{name}",
-            Entrypoint.from_callable(serve_actor, (ref, cls, args, kwargs, config.max_concurrency)),
-            resources=resources or DEFAULT_ACTOR_RESOURCES,
-            replicas=count,
+    def _host_actor(self, request: ActorRequest) -> ActorHandle:
+        """Make an actor in this process.
+
+        Other machines reach it when IRIS_ACTOR_HOST names an address of this one; by default only this one does.
+        """
+        self._check_open(f"actor {request.name!r}")
+        return self._actors.host(request)
+
+    def _start_actors(self, request: ActorRequest) -> IrisActorGroup:
+        """Start actors as the tasks of one job."""
+        self._check_open(f"actor {request.name!r}")
+        self._actors.refuse_hosted(request.name)
+        ref, config = self._actors.ref(request), request.config
+        call = (ref, request.cls, request.args, request.kwargs, config.max_concurrency)
+        job_request = JobRequest(
+            f"{ACTOR_JOB_PREFIX}{request.name}",
+            Entrypoint.from_callable(serve_actor, call),
+            resources=request.resources or DEFAULT_ACTOR_RESOURCES,
+            replicas=request.count,
             max_retries_failure=config.max_restarts or 0,
         )
         # One that fails for good leaves the others alone.
-        job = self._submit(request, adopt_existing=False, max_task_failures=count - 1)
-        return self._actors.follow(job.job_id, ref, count)
+        job = self._submit(job_request, adopt_existing=False, max_task_failures=request.count - 1)
+        return self._actors.follow(job.job_id, ref, request.count)
 
     def _submit(self, request: JobRequest, adopt_existing: bool, max_task_failures: int = 0) -> Job:
         self._check_open(f"job {request.name!r}")

@@ -13,15 +13,15 @@ import pickle
 import socket
 import threading
 import weakref
-from concurrent.futures import Future
+from collections.abc import Mapping
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from fray import pickling
-from fray.actor import ActorHandle
-from fray.backends.local.future import LocalActorFuture
+from fray.backends.common.actors import ActorRef, CallFuture
 from fray.errors import ActorLost
 from fray.process_owner import ProcessOwner
 from fray.remote_errors import pack_error, unpack_error
@@ -30,14 +30,48 @@ from rigging.errors import Conflict
 logger = logging.getLogger(__name__)
 
 
+class LocalActorFuture(CallFuture):
+    """The result of a call of a local actor."""
+
+    def __init__(self, ref: ActorRef, method: str, future: "Future[Any]") -> None:
+        super().__init__(ref, method)
+        self._future = future
+
+    def result(self, timeout: float | None = None) -> Any:
+        try:
+            return self._future.result(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+        except TimeoutError:
+            # Also what the method itself may have raised: only ours while the call still runs.
+            if self._future.done():
+                raise
+            raise self._late(timeout) from None
+        except CancelledError:
+            # Also what the method itself may have raised.
+            if not self._future.cancelled():
+                raise
+            raise self._never_began() from None
+
+    def done(self) -> bool:
+        return self._future.done()
+
+
 @dataclass(frozen=True, slots=True)
 class ActorAddress:
-    """Where an actor listens, and what is known of it without asking."""
+    """Where an actor listens, and what is known of it without asking: how other processes reach it."""
 
     path: str
     label: str
     class_name: str
     methods: frozenset[str]
+
+    def runs_here(self) -> bool:
+        return False
+
+    def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LocalActorFuture:
+        return LocalActorFuture(self, method, channel_to(self).call(method, args, kwargs))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return actor_at, (self.path, self.label, self.class_name, self.methods)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +84,7 @@ class _Answer:
 class Callee(Protocol):
     """An actor that takes calls."""
 
-    def call_future(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "Future[Any]":
+    def call_future(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Future[Any]":
         """Queue a call."""
         ...
 
@@ -194,9 +228,9 @@ class Channel:
         """Whether the connection has ended."""
         return self._lost
 
-    def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "Future[Any]":
+    def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Future[Any]":
         """Send a call; calls of one thread arrive in their order."""
-        call = pickling.dumps((method, args, kwargs), f"a call of {method!r} of actor {self._address.label}")
+        call = pickling.dumps((method, args, dict(kwargs)), f"a call of {method!r} of actor {self._address.label}")
         future: Future[Any] = Future()
         with self._lock:
             if self._lost:
@@ -265,60 +299,17 @@ def channel_to(address: ActorAddress) -> Channel:
         return channel
 
 
-class RemoteMethod:
-    """One method of an actor of another process."""
-
-    def __init__(self, address: ActorAddress, name: str) -> None:
-        self._address = address
-        self._name = name
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.remote(*args, **kwargs).result()
-
-    def remote(self, *args: Any, **kwargs: Any) -> LocalActorFuture:
-        future = channel_to(self._address).call(self._name, args, kwargs)
-        return LocalActorFuture(f"{self._name!r} of actor {self._address.label}", future)
-
-    def submit(self, *args: Any, **kwargs: Any) -> LocalActorFuture:
-        return self.remote(*args, **kwargs)
+_hosted: "weakref.WeakValueDictionary[tuple[int, str], ActorRef]" = weakref.WeakValueDictionary()
 
 
-class RemoteHandle:
-    """An actor of another process."""
-
-    def __init__(self, address: ActorAddress) -> None:
-        self._address = address
-
-    def __getattr__(self, name: str) -> RemoteMethod:
-        check_method(self._address, name)
-        return RemoteMethod(self._address, name)
-
-    def __reduce__(self) -> tuple[Any, tuple[ActorAddress]]:
-        return handle_at, (self._address,)
-
-    def __repr__(self) -> str:
-        return f"<actor {self._address.label}>"
+def host(address: ActorAddress, actor: ActorRef) -> None:
+    """Remember the actor that the address means in this process."""
+    _hosted[os.getpid(), address.path] = actor
 
 
-def check_method(address: ActorAddress, name: str) -> None:
-    """Raise AttributeError unless the actor has a public method of that name."""
-    if name.startswith("_"):
-        raise AttributeError(f"actor {address.label}: {name!r} is not public, so it cannot be called")
-    if name not in address.methods:
-        raise AttributeError(f"actor {address.label}: {address.class_name} has no method {name!r}")
-
-
-_hosted: "weakref.WeakValueDictionary[tuple[int, str], ActorHandle]" = weakref.WeakValueDictionary()
-
-
-def host(address: ActorAddress, handle: ActorHandle) -> None:
-    """Remember the handle that the address means in this process."""
-    _hosted[os.getpid(), address.path] = handle
-
-
-def handle_at(address: ActorAddress) -> ActorHandle:
-    """The handle of the actor at an address: its own where it lives, a remote one elsewhere."""
-    return _hosted.get((os.getpid(), address.path)) or RemoteHandle(address)
+def actor_at(path: str, label: str, class_name: str, methods: frozenset[str]) -> ActorRef:
+    """The actor that listens at `path` itself where it lives, its address elsewhere."""
+    return _hosted.get((os.getpid(), path)) or ActorAddress(path, label, class_name, methods)
 
 
 def _shut(connection: Connection) -> None:

@@ -5,27 +5,26 @@ import itertools
 import logging
 import math
 import os
-import threading
 from collections.abc import Iterator
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from fray.actor import enter_actor
-from fray.backends.local.actor import LocalActor, LocalActorGroup, LocalActorHandle
+from fray.actor import ActorHandle, enter_actor
+from fray.backends.common.actors import ActorRequest
+from fray.backends.common.client import BaseClient
+from fray.backends.local.actor import LocalActor, LocalActorGroup
 from fray.backends.local.forks import ForkServer
 from fray.backends.local.job import LocalJob
 from fray.backends.local.scratch import ScratchFolder
 from fray.backends.local.slots import Slot, SlotPool
 from fray.backends.local.subprocess_call import SubprocessCall
 from fray.capabilities import BackendCapabilities
-from fray.checks import check_count, check_name
 from fray.context import adopt_client
 from fray.errors import JobAlreadyExists
-from fray.process_owner import ProcessOwner
 from fray.protocols import Client, JobHandle
-from fray.types import DEFAULT_ENV_VARS, ActorConfig, CpuConfig, JobRequest, ResourceConfig
+from fray.types import DEFAULT_ENV_VARS, CpuConfig, JobRequest
 from fray.waiting import set_wait_context
 from rigging.errors import Conflict, InvalidRequest
 from rigging.filesystem.budget import budget_environment
@@ -82,7 +81,7 @@ def connect(address: str | None) -> Client:
     )
 
 
-class LocalClient:
+class LocalClient(BaseClient):
     """Runs callables in threads of this process, and programs as its subprocesses.
 
     What differs from a cluster: callables share this process, so `terminate` cannot interrupt one, its output is not
@@ -103,7 +102,7 @@ class LocalClient:
     def __init__(self, max_threads: int = 8, admission: bool = False, *, processes: bool = False) -> None:
         if max_threads < 1:
             raise InvalidRequest(f"LocalClient: max_threads must be at least 1, not {max_threads}")
-        self._owner = ProcessOwner()
+        super().__init__()
         self._processes = processes
         self._max_threads = max_threads
         self._scratch = ScratchFolder()
@@ -115,28 +114,16 @@ class LocalClient:
         self._cpus = os.cpu_count() or 1
         self._pool = SlotPool(max_threads, self._cpus if admission else math.inf)
         self._numbers = itertools.count(1)
-        self._lock = threading.Lock()
         self._live: dict[str, LocalJob] = {}
         self._actor_groups: dict[str, LocalActorGroup] = {}
-        self._closed = False
         self._draining = False
         # Threads of ours end with the interpreter, but programs would not.
         self._owner.at_end(self, partial(_kill_jobs, self._live))
         self._owner.at_end(self, self._pool.dismiss)
 
-    def __enter__(self) -> "LocalClient":
-        return self
-
-    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
-        self.shutdown(wait=exc_type is None)
-
     @property
     def capabilities(self) -> BackendCapabilities:
         return self._capabilities
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
         """Start a job (see `Client.submit`); a name is free again as soon as its job has ended."""
@@ -164,50 +151,14 @@ class LocalClient:
             self._start(job)
         return job
 
-    def host_actor(
-        self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
-    ) -> LocalActorHandle:
-        """Make an actor in this process (see `Client.host_actor`); here the same as `create_actor`."""
-        return self._group(cls, args, kwargs, name, 1, actor_config).only_member()
+    def _host_actor(self, request: ActorRequest) -> ActorHandle:
+        """The same as `create_actor`: all actors are in this process."""
+        return self._start_actors(request).only_member()
 
-    def create_actor(
-        self,
-        cls: type[T],
-        *args: Any,
-        name: str,
-        resources: ResourceConfig | None = None,  # noqa: ARG002 - part of the protocol; ignored here as documented
-        actor_config: ActorConfig | None = None,
-        **kwargs: Any,
-    ) -> LocalActorHandle:
-        """Construct an actor in a thread of its own; what its constructor raises is raised here."""
-        return self._group(cls, args, kwargs, name, 1, actor_config).only_member()
-
-    def create_actor_group(
-        self,
-        cls: type[T],
-        *args: Any,
-        name: str,
-        count: int,
-        resources: ResourceConfig | None = None,  # noqa: ARG002 - part of the protocol; ignored here as documented
-        actor_config: ActorConfig | None = None,
-        **kwargs: Any,
-    ) -> LocalActorGroup:
-        """Start `count` actors (see `Client.create_actor_group`); each has `max_concurrency` threads of its own."""
-        return self._group(cls, args, kwargs, name, count, actor_config)
-
-    def _group(
-        self,
-        cls: type[Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        name: str,
-        count: int,
-        actor_config: ActorConfig | None,
-    ) -> LocalActorGroup:
-        check_name("actor", name)
-        check_count(f"actor group {name!r}: count", count)
+    def _start_actors(self, request: ActorRequest) -> LocalActorGroup:
+        """Construct actors, each in a thread of its own; each has `max_concurrency` threads."""
+        name = request.name
         self._owner.check("actor", name)
-        config = actor_config or ActorConfig()
         context = copy_context()
         context.run(self._enter_actor_context)
         with self._lock:
@@ -215,9 +166,7 @@ class LocalClient:
             existing = self._actor_groups.get(name)
             if existing is not None and not existing.is_done():
                 raise JobAlreadyExists(f"actor {name!r} exists; choose another name or shut it down first")
-            members = [
-                LocalActor(name, index, cls, args, kwargs, config, self._new_actor_path) for index in range(count)
-            ]
+            members = [LocalActor(request, index, self._new_actor_path) for index in range(request.count)]
             group = self._actor_groups[name] = LocalActorGroup(name, members)
         group.start(context)
         return group

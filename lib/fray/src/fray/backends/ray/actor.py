@@ -1,20 +1,21 @@
-"""Handles of actors on Ray, and groups of them."""
+"""Actors on Ray: how they are reached, and groups of them."""
 
 import contextlib
 import pickle
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import cloudpickle
 import ray
 
-from fray.actor import ActorHandle, find_actor
+from fray.actor import ActorHandle
+from fray.backends.common.actors import ActorRef, CallFuture, Ended, RefGroup, RefHandle, call_text, is_current_actor
 from fray.backends.ray import cluster as ray_cluster
 from fray.backends.ray.payload import TaskResult
 from fray.errors import ActorLost, JobFailed
 from fray.remote_errors import title_of
-from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest
+from rigging.errors import Conflict, InvalidRequest
 
 _PROBE_SECONDS = 5.0
 
@@ -32,18 +33,18 @@ def error_of(outcome: TaskResult, what: str) -> BaseException:
     return error
 
 
-class RayActorFuture:
+class RayActorFuture(CallFuture):
     """The result of a call of an actor on Ray."""
 
-    def __init__(self, what: str, ref: Any) -> None:
-        self._what = what
-        self._ref = ref
+    def __init__(self, actor: ActorRef, method: str, answer: Any) -> None:
+        super().__init__(actor, method)
+        self._answer = answer
 
     def result(self, timeout: float | None = None) -> Any:
         try:
-            outcome, value = ray.get(self._ref, timeout=timeout)
+            outcome, value = ray.get(self._answer, timeout=timeout)
         except ray.exceptions.GetTimeoutError:
-            raise DeadlineExceeded(f"{self._what}: no result after {timeout} s") from None
+            raise self._late(timeout) from None
         except ray.exceptions.RayActorError as error:
             raise ActorLost(f"{self._what}: the actor is gone: {_one_line(error)}") from None
         except ray.exceptions.ObjectLostError as error:
@@ -57,116 +58,106 @@ class RayActorFuture:
         return value
 
     def done(self) -> bool:
-        ready, _ = ray.wait([self._ref], timeout=0)
+        ready, _ = ray.wait([self._answer], timeout=0)
         return bool(ready)
 
 
-class RayActorMethod:
-    """One method of an actor on Ray."""
+@dataclass(unsafe_hash=True)
+class RayActorRef:
+    """An actor on Ray, by its name there, which any process of the cluster finds.
 
-    def __init__(self, handle: "RayActorHandle", name: str) -> None:
-        self._handle = handle
-        self._name = name
+    Calls from one process are made in order; the calls of two processes are not ordered among each other.
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        _refuse_waiting_for_itself(self._handle, self._name)
-        return self.remote(*args, **kwargs).result()
-
-    def remote(self, *args: Any, **kwargs: Any) -> RayActorFuture:
-        return _call(self._handle, self._name, args, kwargs)
-
-    def submit(self, *args: Any, **kwargs: Any) -> RayActorFuture:
-        return _call(self._handle, self._name, args, kwargs)
-
-
-class RayActorHandle:
-    """An actor on Ray; its public methods are attributes. It travels as a name, which any process of the cluster finds.
-
-    Calls of one handle are made in order; the calls of two processes are not ordered among each other. What this module
-    does with a handle are functions below: each public name is the actor's.
+    Args:
+        ray_name: Its name in Ray; empty in what a group has in common.
+        namespace: Ray namespace of its client.
+        group: Name of its group.
+        index: Its place in the group.
+        class_name: Of what it is.
+        methods: What may be called.
+        serial: Whether it runs one call at a time.
     """
 
-    def __init__(
-        self, ray_name: str, namespace: str, group: str, index: int, cls: str, methods: Sequence[str], concurrency: int
-    ) -> None:
-        self._identity = (ray_name, namespace, group, index, cls, tuple(methods), concurrency)
-        self._label = f"{group!r} [{index}]"
-        self._methods = frozenset(methods)
-        self._actor: Any = None
+    ray_name: str
+    namespace: str
+    group: str
+    index: int
+    class_name: str
+    methods: frozenset[str]
+    serial: bool
+    _actor: Any = field(default=None, init=False, compare=False, repr=False)
+
+    @property
+    def label(self) -> str:
+        """The actor, for people."""
+        return f"{self.group!r} [{self.index}]"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RayActorHandle, self._identity
+        return RayActorRef, tuple(getattr(self, each.name) for each in fields(self) if each.init)
 
-    def __repr__(self) -> str:
-        return f"<actor {self._label}>"
+    def runs_here(self) -> bool:
+        return self.serial and is_current_actor(self)
 
-    def __getattr__(self, name: str) -> RayActorMethod:
-        if name.startswith("_"):
-            raise AttributeError(f"actor {self._label}: {name!r} is not public, so it cannot be called")
-        if name not in self._methods:
-            raise AttributeError(f"actor {self._label}: {self._identity[4]} has no method {name!r}")
-        return RayActorMethod(self, name)
+    def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RayActorFuture:
+        """Send a call.
 
-
-def _call(handle: RayActorHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RayActorFuture:
-    """Send a call."""
-    what = f"{method!r} of actor {handle._label}"
-    ray_cluster.refuse_forks(what)
-    try:
-        ref = _ray_actor(handle, what).call.remote(method, args, kwargs)
-    except (TypeError, pickle.PicklingError) as error:
-        raise InvalidRequest(f"{what}: cannot pickle the arguments: {_one_line(error)}") from error
-    return RayActorFuture(what, ref)
-
-
-def _ray_actor(handle: RayActorHandle, what: str) -> Any:
-    """Ray's own handle.
-
-    Raises:
-        ActorLost: It has ended for good; the message begins with `what`.
-    """
-    if handle._actor is None:
+        Raises:
+            ActorLost: It has ended for good.
+            InvalidRequest: The arguments cannot be pickled.
+        """
+        what = call_text(self, method)
+        ray_cluster.refuse_forks(what)
         try:
-            handle._actor = ray.get_actor(handle._identity[0], namespace=handle._identity[1])
-        except ValueError:
-            raise ActorLost(f"{what}: the actor has ended") from None
-    return handle._actor
+            answer = self.actor(what).call.remote(method, args, kwargs)
+        except (TypeError, pickle.PicklingError) as error:
+            raise InvalidRequest(f"{what}: cannot pickle the arguments: {_one_line(error)}") from error
+        return RayActorFuture(self, method, answer)
 
+    def actor(self, what: str) -> Any:
+        """Ray's own handle.
 
-def _refuse_waiting_for_itself(handle: RayActorHandle, method: str) -> None:
-    """Raise Conflict when the calling actor is the one that would have to serve the call."""
-    own = find_actor()
-    here = None if own is None else own.handle
-    if isinstance(here, RayActorHandle) and here._identity == handle._identity and handle._identity[6] == 1:
-        raise Conflict(
-            f"actor {handle._label} would wait for itself: {method!r} can run only after the current method; "
-            f"use .remote() without waiting, or ActorConfig(max_concurrency=2)"
-        )
+        Raises:
+            ActorLost: It has ended for good; the message begins with `what`.
+        """
+        if self._actor is None:
+            try:
+                self._actor = ray.get_actor(self.ray_name, namespace=self.namespace)
+            except ValueError:
+                raise ActorLost(f"{what}: the actor has ended") from None
+        return self._actor
 
 
 class _Member:
     """One actor of a group, as seen by who made it."""
 
-    def __init__(self, handle: RayActorHandle) -> None:
-        self.handle = handle
-        self.actor = _ray_actor(handle, "starting")
+    def __init__(self, ref: RayActorRef) -> None:
+        self.handle: ActorHandle = RefHandle(ref)
+        self.actor = ref.actor("starting")
         self.started = self.actor.started.options(concurrency_group="control").remote()
         self.constructed = False
         self.ended = False
         self.error: BaseException | None = None
-        self.discovered = False
+
+    @property
+    def starting(self) -> bool:
+        """Whether its constructor has not ended."""
+        return not self.constructed and not self.ended
 
     def settle(self) -> None:
         """Look at how the constructor ended; it has."""
         try:
             outcome = ray.get(self.started)
         except ray.exceptions.RayActorError as error:
-            self.ended, self.error = True, ActorLost(f"actor {self.handle!r} is gone: {_one_line(error)}")
+            self.end(ActorLost(f"actor {self.handle!r} is gone: {_one_line(error)}"))
             return
         if outcome is None:
             self.constructed = True
         else:
-            self.ended, self.error = True, error_of(outcome, f"the constructor of {self.handle!r}")
+            self.end(error_of(outcome, f"the constructor of {self.handle!r}"))
+
+    def end(self, error: BaseException) -> None:
+        """It is up no more; the first error is kept."""
+        self.ended, self.error = True, self.error or error
 
 
 class GroupOwner(Protocol):
@@ -177,20 +168,15 @@ class GroupOwner(Protocol):
         ...
 
 
-class RayActorGroup:
+class RayActorGroup(RefGroup):
     """Actors of one class on Ray. Which are still up is asked of them, so `ready_count` costs a round trip."""
 
-    def __init__(self, client: GroupOwner, name: str, handles: Sequence[RayActorHandle]) -> None:
+    def __init__(self, client: GroupOwner, name: str, refs: Sequence[RayActorRef]) -> None:
+        super().__init__(name, len(refs))
         self._client = client
-        self._name = name
-        self._members = [_Member(handle) for handle in handles]
+        self._members = [_Member(ref) for ref in refs]
 
-    @property
-    def ready_count(self) -> int:
-        return len(self._ready())
-
-    def only_member(self) -> RayActorHandle:
-        """The handle of a group of one, once it is constructed; raises what its constructor raised."""
+    def only_member(self) -> ActorHandle:
         (member,) = self._members
         ray.wait([member.started])
         member.settle()
@@ -199,32 +185,6 @@ class RayActorGroup:
             raise member.error
         return member.handle
 
-    def wait_ready(self, count: int | None = None, timeout: float = 300.0) -> list[ActorHandle]:
-        """Wait for `count` ready actors (see `ActorGroup.wait_ready`)."""
-        wanted = len(self._members) if count is None else count
-        if not 0 <= wanted <= len(self._members):
-            raise InvalidRequest(f"actor group {self._name!r} has {len(self._members)} actors, not {wanted}")
-        deadline = time.monotonic() + timeout
-        while True:
-            ready = self._ready()
-            if len(ready) >= wanted:
-                return [member.handle for member in ready]
-            self._raise_if_out_of_reach(wanted)
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise DeadlineExceeded(
-                    f"actor group {self._name!r}: {len(ready)} of {wanted} actors ready after {timeout} s"
-                )
-            starting = [member.started for member in self._members if not member.constructed and not member.ended]
-            if starting:
-                ray.wait(starting, num_returns=1, timeout=min(left, 1.0))
-
-    def discover_new(self) -> list[ActorHandle]:
-        new = [member for member in self._ready() if not member.discovered]
-        for member in new:
-            member.discovered = True
-        return [member.handle for member in new]
-
     def is_done(self) -> bool:
         self._ready()
         return all(member.ended for member in self._members)
@@ -232,19 +192,17 @@ class RayActorGroup:
     def shutdown(self) -> None:
         for member in self._members:
             if not member.ended:
-                member.ended = True
-                member.error = member.error or Conflict(f"actor {member.handle!r} was shut down")
+                member.end(Conflict(f"actor {member.handle!r} was shut down"))
         self._client.end_group(self._name)
 
-    def _ready(self) -> list[_Member]:
-        starting = [member.started for member in self._members if not member.constructed and not member.ended]
-        known = set(ray.wait(starting, num_returns=len(starting), timeout=0)[0]) if starting else set()
+    def _ready(self) -> list[int]:
+        known = set(self._look_at([member.started for member in self._members if member.starting], 0))
         for member in self._members:
             if member.started in known and not member.ended:
                 member.settle()
         up = [member for member in self._members if member.constructed and not member.ended]
         pings = [member.actor.ping.options(concurrency_group="control").remote() for member in up]
-        answered = set(ray.wait(pings, num_returns=len(pings), timeout=_PROBE_SECONDS)[0]) if pings else set()
+        answered = set(self._look_at(pings, _PROBE_SECONDS))
         for member, ping in zip(up, pings, strict=True):
             if ping not in answered:
                 # Too busy to say: up, as far as we know.
@@ -252,22 +210,28 @@ class RayActorGroup:
             try:
                 ray.get(ping)
             except ray.exceptions.ActorDiedError as error:
-                member.ended, member.error = True, ActorLost(f"actor {member.handle!r} is gone: {_one_line(error)}")
+                member.end(ActorLost(f"actor {member.handle!r} is gone: {_one_line(error)}"))
             except ray.exceptions.RayError:
                 # Restarting: neither gone nor known to be ready to answer.
                 continue
-        return [member for member in up if not member.ended]
+        return [index for index, member in enumerate(self._members) if member.constructed and not member.ended]
 
-    def _raise_if_out_of_reach(self, wanted: int) -> None:
+    @staticmethod
+    def _look_at(answers: list[Any], seconds: float) -> list[Any]:
+        return ray.wait(answers, num_returns=len(answers), timeout=seconds)[0] if answers else []
+
+    def _handle(self, index: int) -> ActorHandle:
+        return self._members[index].handle
+
+    def _ended(self) -> Ended:
         ended = [member for member in self._members if member.ended]
-        if len(self._members) - len(ended) >= wanted:
-            return
         cause = next((member.error for member in ended if member.error is not None), None)
-        reason = title_of(cause) if cause is not None else "shut down"
-        raise JobFailed(
-            f"actor group {self._name!r}: {len(ended)} of {len(self._members)} actors ended, so {wanted} cannot become "
-            f"ready: {reason}"
-        ) from cause
+        return Ended(len(ended), title_of(cause) if cause is not None else "shut down", cause)
+
+    def _wait_for(self, wanted: int, seconds: float) -> None:  # noqa: ARG002 - Ray tells of any one that is constructed
+        starting = [member.started for member in self._members if member.starting]
+        if starting:
+            ray.wait(starting, num_returns=1, timeout=min(seconds, 1.0))
 
 
 def _one_line(error: BaseException) -> str:

@@ -1,58 +1,54 @@
-"""The description of a group of actors on Ray, on the side of its maker."""
+"""The description of actors on Ray, which travels from their maker to their processes."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
-from fray.backends.ray.actor import RayActorHandle
-from fray.backends.ray.payload import ActorSpec
+from fray.backends.common.actors import ActorRequest, public_methods
+from fray.backends.ray.actor import RayActorRef
 from fray.pickling import dumps
-from fray.types import ActorConfig
-from rigging.errors import InvalidRequest
 from rigging.filesystem.budget import budget_environment
 
 
-@dataclass(frozen=True, slots=True)
-class ActorGroupSpec:
-    """Actors of one class with one name.
+class ActorSpec(NamedTuple):
+    """Everything that an actor is made from.
 
     Args:
-        namespace: Ray namespace of their client.
+        request: Of its group.
+        ref: Its own, but for its name in Ray.
         address: Of the cluster.
+        late_env: Variables that are set before it is made.
     """
 
-    cls: type[Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    name: str
-    config: ActorConfig
-    namespace: str
+    request: ActorRequest
+    ref: RayActorRef
     address: str
+    late_env: Mapping[str, str]
 
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """Names of the methods that handles can call."""
-        names = (name for name in dir(self.cls) if not name.startswith("_"))
-        return tuple(name for name in names if callable(getattr(self.cls, name, None)))
 
-    def payloads(self, count: int) -> list[bytes]:
-        """The pickled argument of `ActorHost`, one for each of `count` actors. Raises InvalidRequest."""
-        if count < 1:
-            raise InvalidRequest(f"actor group {self.name!r}: count must be at least 1, not {count}")
-        methods, variables = self.methods, budget_environment()
-        specs = (
-            ActorSpec(self.cls, self.args, self.kwargs, self.namespace, self.address, self.name, index,
-                  self.config, methods, variables)
-            for index in range(count)
-        )  # fmt: skip
-        return [dumps(spec, f"actor {self.name!r}") for spec in specs]
+def ref_of(request: ActorRequest, namespace: str) -> RayActorRef:
+    """The reference that the actors of a group have in common.
 
-    def handles(self, ray_names: Sequence[str]) -> list[RayActorHandle]:
-        """Handles of actors that were started under these names."""
-        methods, concurrency = self.methods, self.config.max_concurrency
-        return [
-            RayActorHandle(ray_name, self.namespace, self.name, index, self.cls.__name__, methods, concurrency)
-            for index, ray_name in enumerate(ray_names)
-        ]
+    Args:
+        request: The group.
+        namespace: Ray namespace of its client.
+    """
+    cls = request.cls
+    serial = request.config.max_concurrency == 1
+    return RayActorRef("", namespace, request.name, 0, cls.__name__, public_methods(cls), serial)
+
+
+def payloads(request: ActorRequest, ref: RayActorRef, address: str) -> list[bytes]:
+    """The pickled `ActorSpec` of each actor.
+
+    Args:
+        request: The group.
+        ref: The reference that its actors have in common.
+        address: Of the cluster.
+
+    Raises:
+        InvalidRequest: They cannot be pickled.
+    """
+    env = budget_environment()
+    specs = (ActorSpec(request, replace(ref, index=index), address, env) for index in range(request.count))
+    return [dumps(spec, f"actor {request.name!r}") for spec in specs]

@@ -8,14 +8,17 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from fray.actor import ActorHandle
+from fray.backends.common.actors import ActorRequest
+from fray.backends.common.client import BaseClient
 from fray.backends.ray import cluster as ray_cluster
-from fray.backends.ray.actor import RayActorGroup, RayActorHandle
-from fray.backends.ray.actor_spec import ActorGroupSpec
+from fray.backends.ray.actor import RayActorGroup
+from fray.backends.ray.actor_spec import payloads, ref_of
 from fray.backends.ray.capabilities import CAPABILITIES
 from fray.backends.ray.hosted import HostedActors
 from fray.backends.ray.jobs.canceller import TaskCanceller
@@ -38,9 +41,8 @@ from fray.backends.ray.worker import entry
 from fray.capabilities import BackendCapabilities
 from fray.errors import JobAlreadyExists
 from fray.pickling import dumps
-from fray.process_owner import ProcessOwner
 from fray.protocols import Client, JobHandle
-from fray.types import ActorConfig, JobRequest, ResourceConfig, TpuConfig
+from fray.types import JobRequest, ResourceConfig, TpuConfig
 from rigging.errors import Conflict, InvalidRequest, Unavailable
 from rigging.filesystem.budget import budget_environment
 from rigging.topology import get_tpu_topology
@@ -53,7 +55,6 @@ _BLOCK_SECONDS = 1.0
 _SESSION_SECONDS = 120.0
 _CLOSE_SECONDS = 10.0
 
-T = TypeVar("T")
 _connecting = threading.Lock()
 
 
@@ -71,7 +72,7 @@ def connect(address: str | None) -> Client:
     return RayClient(address=None if address is None else f"ray://{address}", namespace=os.environ.get(NAMESPACE_ENV))
 
 
-class RayClient:
+class RayClient(BaseClient):
     """Runs jobs as Ray tasks, each replica one, and actors as Ray actors.
 
     Programs run as subprocesses of such a task. Names belong to a client, and in it to the job that submits: two
@@ -86,7 +87,7 @@ class RayClient:
     """
 
     def __init__(self, address: str | None = None, namespace: str | None = None, elastic: bool | None = None) -> None:
-        self._owner = ProcessOwner()
+        super().__init__()
         self._namespace = namespace or f"fray-{uuid.uuid4().hex[:12]}"
         self._owns_session = namespace is None
         _ensure_connected(address, self._namespace)
@@ -96,11 +97,9 @@ class RayClient:
         self.sessions = SessionLink(self._namespace)
         self.canceller = TaskCanceller(self.sessions.ask)
         self.parent = os.environ.get(PARENT_ENV, "")
-        self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._serial = uuid.uuid4().hex[:6]
         self._live: dict[tuple[str, str], RayJob] = {}
-        self._closed = False
         self._launcher = TaskLauncher()
         self._feasible: set[tuple[tuple[str, float], ...]] = set()
         self._groups: set[str] = set()
@@ -109,16 +108,6 @@ class RayClient:
     @property
     def capabilities(self) -> BackendCapabilities:
         return CAPABILITIES
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
-    def __enter__(self) -> "RayClient":
-        return self
-
-    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
-        self.shutdown(wait=exc_type is None)
 
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
         """Start a job (see `Client.submit`); a name is free again as soon as its job has ended."""
@@ -147,52 +136,6 @@ class RayClient:
             job.give_up("it could not be started", error)
             raise
         return job
-
-    def host_actor(
-        self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
-    ) -> RayActorHandle:
-        """Make an actor on this process's node (see `Client.host_actor`): in a process of its own, that takes no CPU.
-
-        It ends with this process, or with the client. From outside of the cluster (`ray://`) it is on any node.
-        """
-        spec = self._spec(cls, args, kwargs, name, actor_config)
-        options = actor_options(None, spec.config)
-        if not ray_cluster.is_remote():
-            node = ray.get_runtime_context().get_node_id()
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
-        (payload,) = spec.payloads(1)
-        if self._hosted.has(name) or not self._is_free(name):
-            raise _taken(name)
-        ray_name = self._hosted.start(name, options, payload)
-        return RayActorGroup(self, name, spec.handles([ray_name])).only_member()
-
-    def create_actor(
-        self,
-        cls: type[T],
-        *args: Any,
-        name: str,
-        resources: ResourceConfig | None = None,
-        actor_config: ActorConfig | None = None,
-        **kwargs: Any,
-    ) -> RayActorHandle:
-        """Start an actor and wait until it is ready; what its constructor raised is raised here."""
-        return self._group(cls, args, kwargs, name, 1, resources, actor_config).only_member()
-
-    def create_actor_group(
-        self,
-        cls: type[T],
-        *args: Any,
-        name: str,
-        count: int,
-        resources: ResourceConfig | None = None,
-        actor_config: ActorConfig | None = None,
-        **kwargs: Any,
-    ) -> RayActorGroup:
-        """Start `count` actors (see `Client.create_actor_group`), each placed by itself.
-
-        Without `resources` they take no CPU. They end with the client that made them, or whose job did.
-        """
-        return self._group(cls, args, kwargs, name, count, resources, actor_config)
 
     def run_remote_function(self, fn: Any, args: Sequence[Any]) -> Any:
         """Run a function that is `@ray.remote` already, as its decorator says, and return what it returns.
@@ -340,31 +283,42 @@ class RayClient:
                 for name in list(self._groups):
                     ray.get(session.kill.remote(name), timeout=_CLOSE_SECONDS)
 
-    def _group(
-        self,
-        cls: type[Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        name: str,
-        count: int,
-        resources: ResourceConfig | None,
-        actor_config: ActorConfig | None,
-    ) -> RayActorGroup:
-        spec = self._spec(cls, args, kwargs, name, actor_config)
-        options, payloads = actor_options(resources, spec.config), spec.payloads(count)
-        names = self.sessions.ask(lambda session: session.create.remote(name, options, payloads), _SESSION_SECONDS)
+    def _host_actor(self, request: ActorRequest) -> ActorHandle:
+        """Make an actor on this process's node, in a process of its own, that takes no CPU.
+
+        It ends with this process, or with the client. From outside of the cluster (`ray://`) it is on any node.
+        """
+        name = request.name
+        self._check_actor(name)
+        options = actor_options(None, request.config)
+        if not ray_cluster.is_remote():
+            node = ray.get_runtime_context().get_node_id()
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
+        ref = ref_of(request, self._namespace)
+        (payload,) = payloads(request, ref, self._address)
+        if self._hosted.has(name) or not self._is_free(name):
+            raise _taken(name)
+        ray_name = self._hosted.start(name, options, payload)
+        return RayActorGroup(self, name, [replace(ref, ray_name=ray_name)]).only_member()
+
+    def _start_actors(self, request: ActorRequest) -> RayActorGroup:
+        """Start actors, each placed by itself; without `resources` they take no CPU.
+
+        They end with the client that made them, or whose job did.
+        """
+        name = request.name
+        self._check_actor(name)
+        ref, options = ref_of(request, self._namespace), actor_options(request.resources, request.config)
+        pickled = payloads(request, ref, self._address)
+        names = self.sessions.ask(lambda session: session.create.remote(name, options, pickled), _SESSION_SECONDS)
         if names is None:
             raise _taken(name)
         self._groups.add(name)
-        return RayActorGroup(self, name, spec.handles(names))
+        return RayActorGroup(self, name, [replace(ref, ray_name=each, index=n) for n, each in enumerate(names)])
 
-    def _spec(
-        self, cls: type[Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str, config: ActorConfig | None
-    ) -> ActorGroupSpec:
-        self._owner.check(f"actor {name!r}")
-        with self._lock:
-            self._check_open(f"actor {name!r}")
-        return ActorGroupSpec(cls, args, kwargs, name, config or ActorConfig(), self._namespace, self._address)
+    def _check_actor(self, name: str) -> None:
+        self._owner.check("actor", name)
+        self._check_open(f"actor {name!r}")
 
     def _is_free(self, name: str) -> bool:
         """Whether no actor of the session's, if there is one, has that name."""

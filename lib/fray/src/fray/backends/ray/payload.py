@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fray.types import ActorConfig
-
 NAMESPACE_ENV = "FRAY_RAY_NAMESPACE"
 PARENT_ENV = "FRAY_RAY_PARENT"
 
@@ -86,18 +84,3 @@ class TaskResult(NamedTuple):
     exit_code: int | None = None
     output: bytes = b""
     reported: bool = False
-
-
-class ActorSpec(NamedTuple):
-    """Everything that an actor is made from."""
-
-    cls: type[Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    namespace: str
-    address: str
-    group: str
-    member: int
-    config: ActorConfig
-    methods: tuple[str, ...]
-    late_env: dict[str, str]

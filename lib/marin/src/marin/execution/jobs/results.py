@@ -12,7 +12,7 @@ from marin.execution.artifact import ARTIFACT_FILE, Artifact, artifact_bytes, ar
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import InvalidRequest
 from rigging.filesystem import read_bytes_or_none, url_to_fs, write_bytes_atomic
-from rigging.lease.object_store import RETRY_SECONDS
+from rigging.lease.objects import RETRY_SECONDS
 from rigging.timing import ExponentialBackoff, retry_with_backoff
 
 logger = logging.getLogger(__name__)

@@ -11,19 +11,18 @@ goes on as long as nobody else has begun there: then there is neither a lock nor
 from __future__ import annotations
 
 import logging
-import os
 import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from marin.execution.lease.patient_objects import PatientObjects, bucket_objects
 from marin.execution.lease.status_words import LOCK_SUFFIX, STATUS_FILE, STATUS_RUNNING, status_path
 from rigging.distributed_lock import Lease, LeaseLostError
 from rigging.errors import Unavailable
-from rigging.filesystem import local_path, read_bytes_or_none, url_scheme, url_to_fs, write_bytes_atomic
+from rigging.filesystem import local_path, read_bytes_or_none, url_to_fs, write_bytes_atomic
 from rigging.filesystem.location import path_in
 from rigging.lease.base import LeaseStore
-from rigging.lease.object_store import RETRY_SECONDS
+from rigging.lease.buckets import bucket_objects
+from rigging.lease.objects import RETRY_SECONDS, PatientObjects
 from rigging.lease.record import StoredLease, holder_of
 
 logger = logging.getLogger(__name__)
@@ -86,10 +85,9 @@ class LeaseToken:
             from rigging.lease.local import LocalLeaseStore
 
             return ExclusiveFence(LocalLeaseStore(local), self.output_path, self.worker_id)
-        scheme = url_scheme(lock)
-        if scheme in ("gs", "gcs", "s3", "s3a"):
-            bucket, _, key = os.fspath(lock).partition("://")[2].partition("/")
-            objects = PatientObjects(bucket_objects(scheme, bucket), self.patience_seconds)
+        found = bucket_objects(lock)
+        if found is not None:
+            objects, key = PatientObjects(found[0], self.patience_seconds), found[1]
             return ObjectFence(objects, self.output_path, key.removesuffix(LOCK_SUFFIX), self.worker_id)
         from rigging.lease.best_effort import BestEffortLeaseStore
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 from marin.execution.lease.fencing import ObjectFence
-from marin.execution.lease.patient_objects import PatientObjects
 from marin.execution.lease.status_file import StepAlreadyDone
 from marin.execution.lease.status_words import LOCK_SUFFIX, STATUS_RUNNING, parse_status, status_path
 from marin.execution.lease.step_lease import LeaseTerms, StepLease
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import MarinError, Unavailable
 from rigging.lease.identity import give_up
+from rigging.lease.objects import PatientObjects
 from rigging.lease.record import Lease, holder_of
 
 logger = logging.getLogger(__name__)

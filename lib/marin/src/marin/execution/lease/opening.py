@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 
 from marin.execution.lease.status_words import LOCK_SUFFIX, status_path
 from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms, StepLease
-from rigging.filesystem import local_path, url_scheme
+from rigging.filesystem import local_path
+from rigging.lease.buckets import bucket_objects
+from rigging.lease.objects import PatientObjects
 
 
 @functools.cache
@@ -31,14 +32,12 @@ def open_step_lease(output_path: str, label: str, terms: LeaseTerms = DEFAULT_TE
     local = path if path.startswith("/") else local_path(path)
     if local is not None:
         return _open_local()(output_path, label, terms, local)
-    scheme = url_scheme(path)
-    if scheme in ("gs", "gcs", "s3", "s3a"):
+    found = bucket_objects(path)
+    if found is not None:
         from marin.execution.lease.object_lease import ObjectStepLease
-        from marin.execution.lease.patient_objects import PatientObjects, bucket_objects
 
-        bucket, _, key = os.fspath(path).partition("://")[2].partition("/")
-        objects = PatientObjects(bucket_objects(scheme, bucket), terms.patience_seconds)
-        return ObjectStepLease(output_path, label, terms, objects, key)
+        objects = PatientObjects(found[0], terms.patience_seconds)
+        return ObjectStepLease(output_path, label, terms, objects, found[1])
     from marin.execution.lease.file_lease import ExclusiveStepLease, StatusAtUrl
     from rigging.lease.best_effort import BestEffortLeaseStore
 

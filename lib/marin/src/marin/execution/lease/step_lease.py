@@ -24,7 +24,7 @@ from rigging.errors import InvalidRequest, MarinError
 from rigging.filesystem import write_bytes_atomic
 from rigging.filesystem.location import path_in
 from rigging.lease.identity import acquisition_id, give_up
-from rigging.lease.object_store import RETRY_SECONDS
+from rigging.lease.objects import RETRY_SECONDS
 from rigging.lease.staleness import LeaseObserver
 
 logger = logging.getLogger(__name__)

@@ -2,13 +2,15 @@
 
 import os
 import traceback
+from dataclasses import replace
 from typing import Any
 
 import cloudpickle
 
 from fray.actor import ActorContext, enter_actor
-from fray.backends.ray.actor import RayActorHandle
-from fray.backends.ray.payload import NAMESPACE_ENV, ActorSpec, TaskResult
+from fray.backends.common.actors import RefHandle
+from fray.backends.ray.actor_spec import ActorSpec
+from fray.backends.ray.payload import NAMESPACE_ENV, TaskResult
 from fray.backends.ray.worker.entry import failure, nested_client
 from fray.context import adopt_client
 from rigging.calls import call_to_end
@@ -19,17 +21,16 @@ class ActorHost:
 
     def __init__(self, payload: bytes, ray_name: str) -> None:
         spec: ActorSpec = cloudpickle.loads(payload)
-        os.environ.update({**spec.late_env, NAMESPACE_ENV: spec.namespace, "RAY_ADDRESS": spec.address})
-        handle = RayActorHandle(ray_name, spec.namespace, spec.group, spec.member, spec.cls.__name__, spec.methods,
-                                spec.config.max_concurrency)  # fmt: skip
-        self._context = ActorContext(handle, spec.member, spec.group)
-        self._namespace = spec.namespace
+        request, ref = spec.request, replace(spec.ref, ray_name=ray_name)
+        os.environ.update({**spec.late_env, NAMESPACE_ENV: ref.namespace, "RAY_ADDRESS": spec.address})
+        self._context = ActorContext(RefHandle(ref), ref.index, ref.group)
+        self._namespace = ref.namespace
         self._ray_name = ray_name
         self._instance: Any = None
         self._failure: TaskResult | None = None
         self._enter()
         try:
-            self._instance = call_to_end(spec.cls, *spec.args, **spec.kwargs)
+            self._instance = call_to_end(request.cls, *request.args, **request.kwargs)
         except BaseException as error:  # raised where the actor is waited for
             self._failure = failure(error)
             traceback.clear_frames(error.__traceback__)

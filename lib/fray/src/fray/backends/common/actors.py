@@ -1,0 +1,251 @@
+"""Handle, method, future and group of actors, for all backends: each says how its actors are reached and observed."""
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fray.actor import ActorFuture, ActorHandle, find_actor
+from fray.checks import check_count, check_name
+from fray.errors import JobFailed
+from fray.types import ActorConfig, ResourceConfig
+from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ActorRequest:
+    """Actors of one class that are to start together.
+
+    Args:
+        cls: Their class; `args` and `kwargs` are its constructor's.
+        name: Of the group, or of the only one.
+        count: How many there are.
+        resources: Of each; None for what the backend gives to an actor that asks for nothing.
+        config: How each serves its calls.
+    """
+
+    cls: type[Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    name: str
+    count: int = 1
+    resources: ResourceConfig | None = None
+    config: ActorConfig = field(default_factory=ActorConfig)
+
+    def __post_init__(self) -> None:
+        check_name("actor", self.name)
+        check_count(f"actor group {self.name!r}: count", self.count)
+
+
+def public_methods(cls: type[Any]) -> frozenset[str]:
+    """Names of the methods that handles of a class's actors can call."""
+    return frozenset(name for name in dir(cls) if not name.startswith("_") and callable(getattr(cls, name, None)))
+
+
+class ActorRef(Protocol):
+    """A backend's way to an actor. Equal ones mean the same actor; pickled, it goes where its handle goes."""
+
+    @property
+    def label(self) -> str:
+        """The actor, for people."""
+        ...
+
+    @property
+    def class_name(self) -> str:
+        """Name of its class, for people."""
+        ...
+
+    @property
+    def methods(self) -> Collection[str]:
+        """Names of the methods that may be called."""
+        ...
+
+    def runs_here(self) -> bool:
+        """Whether the calling code is a method of that actor, which serves no other call meanwhile."""
+        ...
+
+    def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ActorFuture[Any]:
+        """Send a call."""
+        ...
+
+
+class RefMethod:
+    """One method of an actor."""
+
+    def __init__(self, ref: ActorRef, name: str) -> None:
+        self._ref = ref
+        self._name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._ref.runs_here():
+            raise Conflict(
+                f"actor {self._ref.label} would wait for itself: {self._name!r} can run only after the current method; "
+                "use .remote() without waiting, or ActorConfig(max_concurrency=2)"
+            )
+        return self._ref.call(self._name, args, kwargs).result()
+
+    def remote(self, *args: Any, **kwargs: Any) -> ActorFuture[Any]:
+        return self._ref.call(self._name, args, kwargs)
+
+    def submit(self, *args: Any, **kwargs: Any) -> ActorFuture[Any]:
+        """As `remote`: every call outlives a lost connection, as far as its backend can have that."""
+        return self._ref.call(self._name, args, kwargs)
+
+
+class RefHandle:
+    """An actor's handle. Helpers are functions, because every public attribute is an actor method."""
+
+    def __init__(self, ref: ActorRef) -> None:
+        self._ref = ref
+
+    def __getattr__(self, name: str) -> RefMethod:
+        ref: ActorRef = object.__getattribute__(self, "_ref")
+        if name.startswith("_"):
+            raise AttributeError(f"actor {ref.label}: {name!r} is not public, so it cannot be called")
+        if name not in ref.methods:
+            raise AttributeError(f"actor {ref.label}: {ref.class_name} has no method {name!r}")
+        return RefMethod(ref, name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RefHandle) and other._ref == self._ref
+
+    def __hash__(self) -> int:
+        return hash(self._ref)
+
+    def __repr__(self) -> str:
+        return f"<actor {self._ref.label}>"
+
+    def __reduce__(self) -> tuple[type["RefHandle"], tuple[ActorRef]]:
+        return RefHandle, (self._ref,)
+
+
+def is_current_actor(ref: ActorRef) -> bool:
+    """Whether the calling code is a method of that actor, or in a context that was copied from one."""
+    own = find_actor()
+    return own is not None and own.handle == RefHandle(ref)
+
+
+class CallFuture(ABC):
+    """The result of a call, when it is there.
+
+    Args:
+        ref: The actor.
+        method: The method that was called.
+    """
+
+    def __init__(self, ref: ActorRef, method: str) -> None:
+        self._what = call_text(ref, method)
+
+    @abstractmethod
+    def result(self, timeout: float | None = None) -> Any: ...
+
+    @abstractmethod
+    def done(self) -> bool: ...
+
+    def _late(self, timeout: float | None) -> DeadlineExceeded:
+        return DeadlineExceeded(f"{self._what}: no result after {timeout} s")
+
+    def _never_began(self) -> Conflict:
+        return Conflict(f"{self._what}: the actor was shut down before the call began")
+
+
+def call_text(ref: ActorRef, method: str) -> str:
+    """A call, for people."""
+    return f"{method!r} of actor {ref.label}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The members of a group that are up no more and will not be again.
+
+    Args:
+        count: How many.
+        reason: Of the first, as far as it is known.
+        cause: The exception behind that.
+        job_id: The job whose tasks they were.
+        all: Whether the others, too, can start no more.
+    """
+
+    count: int
+    reason: str
+    cause: BaseException | None = None
+    job_id: str | None = None
+    all: bool = False
+
+
+class RefGroup(ABC):
+    """Actors of one class, started together; members are known by their index."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self._name = name
+        self._size = size
+        self._discovered: set[int] = set()
+        self._discovering = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """As its maker called it."""
+        return self._name
+
+    @property
+    def ready_count(self) -> int:
+        return len(self._ready())
+
+    def wait_ready(self, count: int | None = None, timeout: float = 300.0) -> list[ActorHandle]:
+        """Wait for `count` ready actors (see `ActorGroup.wait_ready`)."""
+        wanted = self._size if count is None else count
+        if not 0 <= wanted <= self._size:
+            raise InvalidRequest(f"actor group {self._name!r} has {self._size} actors, not {wanted}")
+        deadline = time.monotonic() + timeout
+        while len(ready := self._ready()) < wanted:
+            self._raise_if_out_of_reach(wanted)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise DeadlineExceeded(
+                    f"actor group {self._name!r}: {len(ready)} of {wanted} actors ready after {timeout:g} s"
+                )
+            self._wait_for(wanted, min(left, threading.TIMEOUT_MAX))
+        return [self._handle(index) for index in ready]
+
+    def discover_new(self) -> list[ActorHandle]:
+        ready = self._ready()
+        with self._discovering:
+            new = [index for index in ready if index not in self._discovered]
+            self._discovered.update(new)
+        return [self._handle(index) for index in new]
+
+    @abstractmethod
+    def only_member(self) -> ActorHandle:
+        """The handle of a group of one, once it is constructed; raises what its constructor raised."""
+
+    @abstractmethod
+    def is_done(self) -> bool: ...
+
+    @abstractmethod
+    def shutdown(self) -> None: ...
+
+    @abstractmethod
+    def _ready(self) -> list[int]:
+        """The members that have been constructed and are still up, in order."""
+
+    @abstractmethod
+    def _handle(self, index: int) -> ActorHandle: ...
+
+    @abstractmethod
+    def _ended(self) -> Ended: ...
+
+    @abstractmethod
+    def _wait_for(self, wanted: int, seconds: float) -> None:
+        """Return when so many may be ready, or none is to be waited for, or after `seconds` at most."""
+
+    def _raise_if_out_of_reach(self, wanted: int) -> None:
+        ended = self._ended()
+        if self._size - ended.count >= wanted and not ended.all:
+            return
+        raise JobFailed(
+            f"actor group {self._name!r}: {ended.count} of {self._size} actors ended, so {wanted} cannot become ready: "
+            f"{ended.reason}",
+            job_id=ended.job_id,
+        ) from ended.cause

@@ -1,0 +1,84 @@
+"""The part of a client that is alike for all backends: how actors are asked for, and its end with a `with` block."""
+
+import threading
+from abc import ABC, abstractmethod
+from typing import Any, Self, TypeVar
+
+from fray.actor import ActorGroup, ActorHandle
+from fray.backends.common.actors import ActorRequest, RefGroup
+from fray.process_owner import ProcessOwner
+from fray.types import ActorConfig, ResourceConfig
+
+T = TypeVar("T")
+
+
+class BaseClient(ABC):
+    """A client of one backend (see `fray.client.Client`)."""
+
+    def __init__(self) -> None:
+        self._owner = ProcessOwner()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
+        self.shutdown(wait=exc_type is None)
+
+    def host_actor(
+        self, cls: type[T], *args: Any, name: str, actor_config: ActorConfig | None = None, **kwargs: Any
+    ) -> ActorHandle:
+        """Make an actor that lives as long as this process (see `Client.host_actor`)."""
+        return self._host_actor(ActorRequest(cls, args, kwargs, name, config=actor_config or ActorConfig()))
+
+    def create_actor(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        resources: ResourceConfig | None = None,
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> ActorHandle:
+        """Start an actor and wait until it is ready (see `Client.create_actor`)."""
+        request = ActorRequest(cls, args, kwargs, name, 1, resources, actor_config or ActorConfig())
+        return self._start_actors(request).only_member()
+
+    def create_actor_group(
+        self,
+        cls: type[T],
+        *args: Any,
+        name: str,
+        count: int,
+        resources: ResourceConfig | None = None,
+        actor_config: ActorConfig | None = None,
+        **kwargs: Any,
+    ) -> ActorGroup:
+        """Start `count` actors of one class (see `Client.create_actor_group`)."""
+        return self._start_actors(
+            ActorRequest(cls, args, kwargs, name, count, resources, actor_config or ActorConfig())
+        )
+
+    @abstractmethod
+    def shutdown(self, wait: bool = True) -> None: ...
+
+    @abstractmethod
+    def _start_actors(self, request: ActorRequest) -> RefGroup:
+        """Start actors with processes or threads of their own, and return at once.
+
+        Raises:
+            JobAlreadyExists: Their name is taken.
+        """
+
+    @abstractmethod
+    def _host_actor(self, request: ActorRequest) -> ActorHandle:
+        """Make an actor that ends with this process.
+
+        Raises:
+            JobAlreadyExists: Its name is taken.
+        """
