@@ -31,7 +31,7 @@ from iris.worker.isolation.plan import IsolationMode, Mount, private_copy
 from iris.worker.isolation.seals import Seals, copy_tree
 from iris.worker.isolation.views import open_views
 from iris.worker.paths import WorkPaths
-from iris.worker.prepare.task_env import Ground
+from iris.worker.prepare.task_env import PreparedEnvironment
 from iris.worker.processes import Exit, ProcessSpec
 
 BUNDLE = "b" * 64
@@ -101,18 +101,18 @@ class Bench:
 
     def prepared(self, name: str, mode: IsolationMode | None, warm: bool) -> ProcessSpec:
         """What a worker does before a start."""
-        ground = Ground(bundle_dir=self.bundle, virtual_env=str(self.environment))
+        prepared = PreparedEnvironment(bundle_dir=self.bundle, virtual_env=str(self.environment))
         directories = self.directories[mode]
         mounts: tuple[Mount, ...] = ()
-        cwd = directories.make(name, ground)
+        cwd = directories.make(name, prepared)
         if mode is not None:
             if mode is IsolationMode.COPY:
                 assert self.seals.is_intact(self.bundle)
-            if directories.needs_copy(ground):
+            if directories.needs_copy(prepared):
                 copy = private_copy(self.paths.layer(name))
                 os.mkdir(os.path.dirname(copy), 0o700)
                 copy_tree(self.bundle, Path(copy))
-            mounts = directories.mounts(name, ground)
+            mounts = directories.mounts(name, prepared)
         env = {"PATH": os.path.dirname(sys.executable), "TMPDIR": directories.temporary(name)}
         argv = ("python", "-P", str(callable_main.__file__), str(self.payload)) if warm else ("/bin/true",)
         # A tool of the worker is started outside of the tasks' view: that is the start without protection.

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from iris.cli.params import COUNT, DIRECTORY, LISTED, NAME, SECONDS, SECONDS_OR_ZERO, Number
+from iris.cli.params import COUNT, DIRECTORY, LISTED, NAME, SECONDS, SECONDS_OR_ZERO, NumberRange
 from rigging.quantities import MAX_COUNT, MAX_SECONDS
 
 
@@ -24,7 +24,7 @@ from rigging.quantities import MAX_COUNT, MAX_SECONDS
         (LISTED, "10000", 10_000),
         (NAME, "ann", "ann"),
         (NAME, " a b ", " a b "),
-        (Number(min=-1, max=1), "-1", -1.0),
+        (NumberRange(min=-1, max=1), "-1", -1.0),
         (DIRECTORY, "/nowhere/at/all", Path("/nowhere/at/all")),
         (DIRECTORY, "/", Path("/")),
         (DIRECTORY, ".", Path()),

@@ -10,9 +10,10 @@ import grpc
 import pytest
 
 from iris.client import IrisClient
-from iris.client.connection.connection import Connection, Endpoint
+from iris.client.connection.connection import Connection
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
+from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.protocol import SERVER_OPTIONS
 
 
@@ -155,7 +156,7 @@ def controller() -> Iterator[FakeController]:
 
 @pytest.fixture
 def connection(controller: FakeController) -> Iterator[Connection]:
-    made = Connection(lambda answered: Endpoint(controller.address, "u:ann:x"), reconnect_timeout=20)
+    made = Connection(lambda answered: ControllerAddress(controller.address, "u:ann:x"), reconnect_timeout=20)
     yield made
     made.close()
 

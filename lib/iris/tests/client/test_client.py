@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from iris.client import ControllerUnreachable, IrisClient, JobAlreadyExists, JobFailedError
-from iris.client.connection.connection import Connection, Endpoint, parse_address
+from iris.client.connection.connection import Connection, parse_address
 from iris.client.job_env import JobEnv
 from iris.client.plan import JobLimits, JobPlan
 from iris.client.submission.submit import Submitter
@@ -25,6 +25,7 @@ from iris.cluster.types import (
 )
 from iris.domain.runtime import TaskRuntime
 from iris.rpc import iris_pb2 as pb
+from iris.rpc.controller_address import ControllerAddress
 from rigging.errors import DeadlineExceeded, Denied, InvalidRequest, NotFound
 
 TRUE = Entrypoint.from_command("true")
@@ -310,7 +311,7 @@ def test_a_wait_survives_a_restart_of_the_controller(controller, client):
 
 def test_a_controller_that_moved_is_found_again(controller):
     told = []
-    connection = Connection(lambda answered: Endpoint(controller.address, "t"), reconnect_timeout=20)
+    connection = Connection(lambda answered: ControllerAddress(controller.address, "t"), reconnect_timeout=20)
     connection.on_interrupted = told.append
     client = IrisClient(connection, user="ann")
     job = client.submit(TRUE, "moves")
@@ -326,7 +327,7 @@ def test_a_controller_that_stays_away_ends_the_wait_and_says_whether_it_was_ther
 
     def resolve(answered):
         answers.append(answered)
-        return Endpoint(controller.address, "t")
+        return ControllerAddress(controller.address, "t")
 
     client = IrisClient(Connection(resolve, reconnect_timeout=0.2, connect_timeout=0.2), user="ann")
     job = client.submit(TRUE, "job")
@@ -359,7 +360,7 @@ def test_refusals_keep_their_class_and_words(controller, client, code, error):
 
 
 def test_waiting_inside_a_job_names_the_attempt_that_waits(controller):
-    connection = Connection(lambda answered: Endpoint(controller.address, "t"), attempt_id="/bob/p/0:2")
+    connection = Connection(lambda answered: ControllerAddress(controller.address, "t"), attempt_id="/bob/p/0:2")
     client = IrisClient(connection, user="bob")
     client.submit(TRUE, "child")
     controller.end("/bob/child")

@@ -27,7 +27,7 @@ MAIN = """
 import sys
 import time
 from pathlib import Path
-from iris.worker.connection.agent import Connection
+from iris.rpc.controller_address import ControllerAddress
 from iris.worker.app import WorkerConfig, run_worker
 from iris.worker.host.preemption import Platform
 
@@ -35,10 +35,10 @@ work_dir, port, orphan_timeout, platform = Path(sys.argv[1]), sys.argv[2], float
 config = WorkerConfig(work_dir, "w1", orphan_timeout_s=orphan_timeout, stop_grace_s=0.2, platform=platform)
 
 
-def look() -> Connection:
+def look() -> ControllerAddress:
     with open(f"{work_dir}.looks", "a") as looks:
         print(time.monotonic(), file=looks)
-    return Connection(f"127.0.0.1:{port}", "w:w1:token")
+    return ControllerAddress(f"127.0.0.1:{port}", "w:w1:token")
 
 
 sys.exit(run_worker(config, look))

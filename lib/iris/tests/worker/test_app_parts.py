@@ -13,9 +13,10 @@ import pytest
 
 from iris.domain.constraints import AHEAD_ATTRIBUTE, DISK_SIZE_ATTRIBUTE, FENCE_ATTRIBUTE
 from iris.domain.resources import Resources
+from iris.rpc.controller_address import ControllerAddress
 from iris.worker import app
 from iris.worker.app import WorkerConfig, run_worker
-from iris.worker.connection.agent import AgentEnd, Connection
+from iris.worker.connection.agent import AgentEnd
 from iris.worker.connection.session import WorkerIdentity
 from iris.worker.host.preemption import Platform
 from iris.worker.isolation.plan import IsolationMode
@@ -100,7 +101,7 @@ class Played:
         monkeypatch.setattr(app, "hide_own_environment", lambda: self.hidden.append(len(self.guardians)))
 
     def run(self, **changes: Any) -> int:
-        return run_worker(replace(self.config, **changes), lambda: Connection("c:1", "token"))
+        return run_worker(replace(self.config, **changes), lambda: ControllerAddress("c:1", "token"))
 
     def ends(self, end: AgentEnd) -> None:
         async def serve() -> AgentEnd:
@@ -276,7 +277,7 @@ def test_tasks_are_told_the_address_of_their_host_or_the_one_that_was_set(
     worker: Played, monkeypatch: pytest.MonkeyPatch, own: str
 ) -> None:
     monkeypatch.setenv(ACTOR_HOST_VARIABLE, own)
-    monkeypatch.setattr(app, "address_towards", lambda address: f"towards {address}")
+    monkeypatch.setattr(app, "source_address", lambda address: f"towards {address}")
     found: list[str] = []
 
     def environment(paths: Any, worker_id: str, base: Any, own_address: Callable[[str], str]) -> None:

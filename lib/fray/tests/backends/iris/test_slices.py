@@ -22,7 +22,7 @@ HOST = """
 import sys
 from pathlib import Path
 from iris.domain.resources import Device, Resources
-from iris.worker.connection.agent import Connection
+from iris.rpc.controller_address import ControllerAddress
 from iris.worker.app import WorkerConfig, run_worker
 
 work_dir, address, token, name, number = sys.argv[1:]
@@ -32,7 +32,7 @@ config = WorkerConfig(
     capacity=Resources(1000, 2**30, 2**30, Device("tpu", "v4-16", 4)),
     attributes={"tpu-name": name, "tpu-worker-id": number},
 )
-sys.exit(run_worker(config, lambda: Connection(address, token)))
+sys.exit(run_worker(config, lambda: ControllerAddress(address, token)))
 """
 
 TWO_SLICES = ResourceConfig.with_tpu("v4-16", slice_count=2, cpu=0.5, ram="64m", disk="1m")

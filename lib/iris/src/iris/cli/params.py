@@ -10,7 +10,7 @@ from rigging.errors import InvalidRequest
 from rigging.quantities import MAX_COUNT, MAX_SECONDS, check_unit
 
 
-class Number(click.FloatRange):
+class NumberRange(click.FloatRange):
     """A number in a range; unlike click's own never "nan"."""
 
     name = "number"
@@ -60,8 +60,8 @@ class Size(click.types.StringParamType):
 
 
 SIZE: Final = Size()
-SECONDS: Final = Number(min=0, min_open=True, max=MAX_SECONDS)
-SECONDS_OR_ZERO: Final = Number(min=0, max=MAX_SECONDS)
+SECONDS: Final = NumberRange(min=0, min_open=True, max=MAX_SECONDS)
+SECONDS_OR_ZERO: Final = NumberRange(min=0, max=MAX_SECONDS)
 COUNT: Final = click.IntRange(min=1, max=MAX_COUNT)
 NAME: Final = Name()
 DIRECTORY: Final = Directory()

@@ -10,7 +10,7 @@ import click
 from iris.cli.context import CliContext, pass_context
 from iris.cli.groups import SuggestingGroup
 from iris.cli.output import echo, output, say, table
-from iris.cli.params import NAME, Number
+from iris.cli.params import NAME, NumberRange
 from rigging.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def budget() -> None:
 
 @budget.command("set")
 @click.argument("name", type=NAME, metavar="USER")
-@click.option("--max-weight", type=Number(min=0, max=1e12), metavar="N", help="0: no limit. [default: as it is]")
+@click.option("--max-weight", type=NumberRange(min=0, max=1e12), metavar="N", help="0: no limit. [default: as it is]")
 @click.option("--max-band", type=click.Choice(_BANDS), help="The most urgent band allowed. [default: as it is]")
 @pass_context
 def set_command(context: CliContext, name: str, max_weight: float | None, max_band: str | None) -> None:

@@ -11,7 +11,7 @@ from iris.client.connection.wire import cluster_status, job_status, query_result
 from iris.client.endpoints import EndpointResolver
 from iris.client.job import Job, handles
 from iris.client.job_env import JobEnv
-from iris.client.logs.stream import LogQuery, read_logs
+from iris.client.logs.stream import LogSelection, read_logs
 from iris.client.operator import Operator
 from iris.client.plan import JobLimits, JobPlan
 from iris.client.submission.submit import Submitter, chosen_policy
@@ -315,7 +315,7 @@ class IrisClient:
         """
         since_ms = round(check_seconds(since, "since", zero=True) * 1000)
         count = check_count(max_lines, "max_lines")
-        query = LogQuery(str(task_id), include_children, since_ms, count, from_start, follow)
+        query = LogSelection(str(task_id), include_children, since_ms, count, from_start, follow)
         return read_logs(self._connection, query)
 
     def wait_jobs(

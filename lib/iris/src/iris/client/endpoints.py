@@ -108,7 +108,7 @@ class EndpointResolver:
 
         Goes on through a restart of the controller, for ever: leave the loop, or close the iterator.
         """
-        patience = self._connection.patience()
+        retry_deadline = self._connection.retry_deadline()
         state = WatchState()
         while True:
             call = self._connection.current()
@@ -117,14 +117,14 @@ class EndpointResolver:
             try:
                 for update in stream:
                     self._connection.note_answer()
-                    patience.reset()
+                    retry_deadline.reset()
                     if (found := state.take(update)) is not None:
                         yield found
                 continue
             except grpc.RpcError as error:
                 if not is_away(error):
                     raise from_rpc_error(error) from None
-                patience.pause(error)
+                retry_deadline.pause(error)
             finally:
                 stream.cancel()
 

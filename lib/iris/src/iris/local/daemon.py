@@ -78,17 +78,17 @@ def run_worker_process(paths: LocalPaths, go_fd: int, words: Pipe) -> int:
     """
     import logging
 
+    from iris.rpc.controller_address import ControllerAddress
     from iris.worker.app import WorkerConfig, run_worker
-    from iris.worker.connection.agent import Connection
     from rigging.log_setup import configure_logging
 
     configure_logging(logging.INFO)
 
-    def resolve() -> Connection:
+    def resolve() -> ControllerAddress:
         record = read_record(paths)
         if record is None:
             raise Unavailable(f"there is no {paths.record}")
-        return Connection(record.address, record.worker_token, str(paths.socket))
+        return ControllerAddress(record.address, record.worker_token, str(paths.socket))
 
     if go_fd >= 0:
         # One line, or the end of file when the controller ended before it listened.

@@ -15,18 +15,19 @@ from iris.domain.ids import AttemptId, JobId, parse_attempt_id, parse_task_id
 from iris.domain.resources import Resources
 from iris.domain.states import FailureKind
 from iris.rpc.auth import PrincipalKind, make_token
+from iris.rpc.controller_address import ControllerAddress
 from iris.sim.network import Network
 from iris.sim.physics import Physics, Running
 from iris.sim.programs import Program
 from iris.sim.world import Handle, Node, World
 from iris.worker.attempts.supervisor import Supervisor
-from iris.worker.connection.agent import Agent, Connection
+from iris.worker.connection.agent import Agent
 from iris.worker.connection.session import WorkerIdentity
 from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.paths import WorkPaths
-from iris.worker.prepare.task_env import Ground, TaskEnvironment
-from iris.worker.processes import NOT_FOUND, Exit, Held, Listener, ProcessSpec, StartFailed, StartFailure
+from iris.worker.prepare.task_env import PreparedEnvironment, TaskEnvironment
+from iris.worker.processes import NOT_FOUND, Exit, InheritedAttempt, Listener, ProcessSpec, StartFailed, StartFailure
 from iris.worker.types import Launch, Observation, PreparationFailed
 from rigging.errors import NotFound
 from rigging.timing import ExponentialBackoff
@@ -194,7 +195,7 @@ class _Runtime:
             self._host.crash_at_start_s = None
         return process
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[InheritedAttempt]:
         return []
 
     def take_up(self, owner: str, listener: Listener) -> Process:
@@ -226,16 +227,16 @@ class _Preparer:
     def __init__(self, context: SimContext) -> None:
         self._context = context
 
-    def ready(self, launch: Launch) -> Ground | None:
+    def ready(self, launch: Launch) -> PreparedEnvironment | None:
         del launch  # nothing is kept
         return None
 
-    async def prepare(self, launch: Launch) -> Ground:
+    async def prepare(self, launch: Launch) -> PreparedEnvironment:
         program = self._context.program_of(JobId(launch.job_id), -1)
         await asyncio.sleep(program.prepare_s)
         if program.prepare_fails:
             raise PreparationFailed(FailureKind.ENVIRONMENT, "no such package")
-        return Ground()
+        return PreparedEnvironment()
 
     def compiled(self, tree: Path, python: str) -> str:
         del tree, python
@@ -246,7 +247,7 @@ class _Preparer:
 
 @dataclass
 class _Link:
-    """Stands in for ControllerLink."""
+    """Stands in for GrpcControllerLink."""
 
     network: Network
     node: Node
@@ -370,7 +371,7 @@ class Host:
         identity = WorkerIdentity(self.name, f"life {self._lives}", self.capacity, attributes)
         self.agent = Agent(
             identity,
-            lambda: Connection("controller", token),
+            lambda: ControllerAddress("controller", token),
             orphan_timeout_s=1e9,
             backoff=ExponentialBackoff(initial=0.05, maximum=2, factor=1.6, jitter=0.2, source=context.source),
             monotonic=node.time,

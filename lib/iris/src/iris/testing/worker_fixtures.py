@@ -13,10 +13,11 @@ from iris.domain.resources import Resources
 from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
+from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.logformat import Record, decode_all
 from iris.rpc.protocol import PROTOCOL_VERSION, SERVER_OPTIONS
 from iris.worker.attempts.supervisor import Supervisor
-from iris.worker.connection.agent import Agent, AgentEnd, Connection, cancel_and_wait
+from iris.worker.connection.agent import Agent, AgentEnd, cancel_and_wait
 from iris.worker.connection.session import WorkerIdentity
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.launch import GuardianPaths
@@ -71,10 +72,10 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
             await self._server.stop(None)
             self._server = None
 
-    def connection(self) -> Connection:
+    def connection(self) -> ControllerAddress:
         if self._server is None:
             raise Unavailable("the controller is down")
-        return Connection(f"127.0.0.1:{self.port}", "w:test:token")
+        return ControllerAddress(f"127.0.0.1:{self.port}", "w:test:token")
 
     def add_blob(self, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()

@@ -65,8 +65,8 @@ class WorkerProcess:
 def main() -> int:
     """Be a worker until a signal or the controller ends it."""
     from iris.domain.resources import Resources
+    from iris.rpc.controller_address import ControllerAddress
     from iris.worker.app import WorkerConfig, run_worker
-    from iris.worker.connection.agent import Connection
 
     parser = argparse.ArgumentParser()
     parser.add_argument("work_dir", type=Path)
@@ -75,7 +75,7 @@ def main() -> int:
     parser.add_argument("token_file", type=Path)
     parser.add_argument("cores", type=int)
     arguments = parser.parse_args()
-    connection = Connection(arguments.address, arguments.token_file.read_text())
+    connection = ControllerAddress(arguments.address, arguments.token_file.read_text())
     capacity = Resources(arguments.cores * 1000, arguments.cores << 30, arguments.cores << 30)
     config = WorkerConfig(arguments.work_dir, arguments.worker_id, capacity, orphan_timeout_s=3600, stop_grace_s=1)
     return run_worker(config, lambda: connection)

@@ -4,8 +4,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +17,13 @@ from iris.worker.connection.session import WorkerIdentity
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths
 from iris.worker.guardian.log_room import DEFAULT_LIMIT_BYTES
-from iris.worker.host.address import address_towards
-from iris.worker.host.disk_offer import Offer
+from iris.worker.host.address import source_address
+from iris.worker.host.disk_offer import CapacityOffer
 from iris.worker.host.environment import hide_own_environment
 from iris.worker.host.oom import OomKills
 from iris.worker.host.preemption import GceHost, Platform
 from iris.worker.host.probe import disk_size, free_disk, own_oom_counters, probe_attributes, probe_resources
+from iris.worker.host.termination import TerminationSignals
 from iris.worker.isolation.plan import IsolationMode, variables_of
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.preparer import BundlePreparer
@@ -87,12 +86,14 @@ def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
 
 
 async def _serve(config: WorkerConfig, paths: WorkPaths, resolve: Resolver) -> int:
-    outside = _Outside(config.platform, asyncio.get_running_loop())
+    host = GceHost() if config.platform is Platform.GCE else None
+    termination = TerminationSignals(host, asyncio.get_running_loop())
+    termination.watch()
     while True:
         guardian = await attach(
             GuardianPaths(paths.root), linger_s=config.guardian_linger_s, isolation=config.isolation
         )
-        code = await _serve_guardian(config, paths, resolve, outside, guardian)
+        code = await _serve_guardian(config, paths, resolve, termination, guardian)
         if code is not None:
             return code
         # Its tasks are gone, or will be when the next guardian comes: this is another instance.
@@ -100,7 +101,11 @@ async def _serve(config: WorkerConfig, paths: WorkPaths, resolve: Resolver) -> i
 
 
 async def _serve_guardian(
-    config: WorkerConfig, paths: WorkPaths, resolve: Resolver, outside: "_Outside", guardian: GuardianClient
+    config: WorkerConfig,
+    paths: WorkPaths,
+    resolve: Resolver,
+    termination: TerminationSignals,
+    guardian: GuardianClient,
 ) -> int | None:
     """Be the worker of one guardian; the exit code, or None when the guardian is gone."""
     held = guardian.held()
@@ -111,7 +116,7 @@ async def _serve_guardian(
     identity = _identity(config, paths, guardian.guardian_id)
     # What somebody has said that it offers stays as it was said.
     free = None if config.capacity is not None else lambda: free_disk(paths.root)
-    agent = Agent(identity, resolve, config.orphan_timeout_s, offer=Offer(identity.capacity, free))
+    agent = Agent(identity, resolve, config.orphan_timeout_s, offer=CapacityOffer(identity.capacity, free))
     base = base_variables(os.environ)
     supervisor = Supervisor(
         paths,
@@ -123,13 +128,13 @@ async def _serve_guardian(
         log_limit_bytes=config.log_limit_bytes,
     )
     serving = asyncio.create_task(agent.run(supervisor))
-    waiting = asyncio.create_task(outside.told_to_stop.wait())
+    waiting = asyncio.create_task(termination.received.wait())
     try:
         await asyncio.wait((serving, waiting, guardian.lost), return_when=asyncio.FIRST_COMPLETED)
         if guardian.lost.done():
             return None
         reason = serving.result() if serving.done() else AgentEnd.LEFT
-        preempted = await outside.takes_host()
+        preempted = await termination.is_host_preempted()
         why = f"worker {config.worker_id} ended: {'the platform takes its host away' if preempted else reason}"
         logger.info("%s", why)
         await _end_attempts(supervisor, guardian, why, int(config.stop_grace_s * 1000), preempted)
@@ -157,35 +162,8 @@ async def _end_attempts(
         await asyncio.wait((ending,))
 
 
-class _Outside:
-    """Reasons for the worker to end, apart from its controller: signals, and the platform."""
-
-    def __init__(self, platform: Platform, loop: asyncio.AbstractEventLoop) -> None:
-        self.told_to_stop = asyncio.Event()
-        self._loop = loop
-        self._host = GceHost() if platform is Platform.GCE else None
-        self._preempted = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.told_to_stop.set)
-        if self._host is not None:
-            # Not a thread of the executor, whose end would be waited for.
-            threading.Thread(target=self._watch, args=(self._host,), name="iris-preemption", daemon=True).start()
-
-    async def takes_host(self) -> bool:
-        """Whether the worker is told to end because the platform takes its host away."""
-        if self._host is None or not self.told_to_stop.is_set():
-            return False
-        return self._preempted or await asyncio.to_thread(self._host.is_preempted)
-
-    def _watch(self, host: GceHost) -> None:
-        host.wait_until_preempted()
-        self._preempted = True
-        with contextlib.suppress(RuntimeError):  # the worker has ended meanwhile
-            self._loop.call_soon_threadsafe(self.told_to_stop.set)
-
-
 def _own_address(controller_address: str) -> str:
-    return os.environ.get(ACTOR_HOST_VARIABLE) or address_towards(controller_address)
+    return os.environ.get(ACTOR_HOST_VARIABLE) or source_address(controller_address)
 
 
 def _identity(config: WorkerConfig, paths: WorkPaths, guardian_id: str) -> WorkerIdentity:

@@ -63,7 +63,7 @@ class ProcessSpec:
     env: Mapping[str, str]
     cwd: str
     sharer: str = ""
-    """Not empty: this is a callable, and a warm interpreter of the sharer's may run it (see `nursery`)."""
+    """Not empty: this is a callable, and a warm interpreter of the sharer's may run it (see `warm_pool`)."""
     log: str = ""
     """The file that its output goes to, as log records; empty: none is kept but the tail."""
     tail_bytes: int = 0
@@ -150,7 +150,7 @@ class Listener(Protocol):
         ...
 
 
-class Running(Protocol):
+class RunningCommand(Protocol):
     """One command that was handed over to be run."""
 
     def terminate(self, grace_ms: int, note: Mapping[str, Any] | None = None) -> None:
@@ -163,7 +163,7 @@ class Running(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class InheritedAttempt:
     """An attempt that a former worker process handed over, and the present one is to take up."""
 
     owner: str
@@ -193,15 +193,15 @@ class Runtime(Protocol):
         """How many it can hold at a time."""
         ...
 
-    def start(self, spec: ProcessSpec, listener: Listener) -> Running:
+    def start(self, spec: ProcessSpec, listener: Listener) -> RunningCommand:
         """Hand `spec` over to be run, as leader of its own session."""
         ...
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[InheritedAttempt]:
         """Attempts that were there when this worker process came."""
         ...
 
-    def take_up(self, owner: str, listener: Listener) -> Running:
+    def take_up(self, owner: str, listener: Listener) -> RunningCommand:
         """Listen to one of `held` from now on; what became of it meanwhile is told at once."""
         ...
 

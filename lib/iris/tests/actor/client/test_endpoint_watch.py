@@ -10,9 +10,10 @@ import pytest
 
 from iris.actor.client import places
 from iris.actor.client.places import EndpointWatch
-from iris.client.connection.connection import Connection, Endpoint
+from iris.client.connection.connection import Connection
 from iris.client.endpoints import EndpointSet
 from iris.rpc import endpoints_pb2 as pb
+from iris.rpc.controller_address import ControllerAddress
 from rigging.errors import Denied, MarinError, NotFound, Unavailable
 
 Said = list[pb.EndpointsUpdate | Exception]
@@ -42,10 +43,10 @@ class Controller:
         self.answers = 0
         self.open_channels = 0
 
-    def whereabouts(self) -> Endpoint:
+    def controller_address(self) -> ControllerAddress:
         if self.away:
             raise self.away.pop(0)
-        return Endpoint(f"c:{self.reconnects}", "a token")
+        return ControllerAddress(f"c:{self.reconnects}", "a token")
 
     def reconnect(self) -> None:
         self.reconnects += 1

@@ -14,7 +14,7 @@ from iris.rpc import iris_pb2 as pb
 from rigging.errors import AlreadyExists, NotFound
 
 
-class Session:
+class ClientSession:
     """Answers everything; counts."""
 
     def __init__(self, connection: Any, ends: Any) -> None:
@@ -59,7 +59,7 @@ class Connection:
         self.opened: list[tuple[Any, ...]] = []
         self.jobs = self
         self.clients = self
-        self.sessions: list[Session] = []
+        self.sessions: list[ClientSession] = []
         self.alone: list[str] = []
         self.refusal: Exception | None = None
 
@@ -84,7 +84,7 @@ class Connection:
 
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
-    monkeypatch.setattr(module, "Session", Session)
+    monkeypatch.setattr(module, "ClientSession", ClientSession)
     found = Connection()
 
     def open_stream(*given: Any) -> Any:

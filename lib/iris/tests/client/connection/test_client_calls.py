@@ -8,13 +8,13 @@ import pytest
 
 from iris.client import client as client_module
 from iris.client.client import IrisClient
-from iris.client.connection.connection import Endpoint
 from iris.client.connection.discovery import ClusterTarget
 from iris.client.endpoints import EndpointRegistry, EndpointResolver
 from iris.client.job_env import JobEnv
 from iris.cluster.types import JobState, TaskState
 from iris.rpc import endpoints_pb2
 from iris.rpc import iris_pb2 as pb
+from iris.rpc.controller_address import ControllerAddress
 from iris.testing.rpc_error import FakeRpcError
 from rigging.errors import Denied, InvalidRequest, NotFound
 
@@ -175,7 +175,7 @@ def test_clients_of_the_cluster_that_is_found(monkeypatch: pytest.MonkeyPatch) -
 
     def find(*given: Any, **named: Any) -> ClusterTarget:
         asked.append((given, named))
-        return ClusterTarget("x", lambda _: Endpoint("h:1", "t"), user="bob")
+        return ClusterTarget("x", lambda _: ControllerAddress("h:1", "t"), user="bob")
 
     monkeypatch.setattr(client_module, "find_cluster", find)
     monkeypatch.setattr(client_module, "local_cluster", find)
@@ -253,7 +253,7 @@ def test_a_watch_goes_on_through_broken_streams_and_tells_only_what_is_new() -> 
         def note_answer(self) -> None:
             pass
 
-        def patience(self) -> Any:
+        def retry_deadline(self) -> Any:
             return self
 
         def reset(self) -> None:

@@ -10,13 +10,14 @@ import pytest
 
 from iris.client import IrisClient, JobAlreadyExists, JobPlan, SomeRefused, Stopped
 from iris.client.connection.calls import JobCalls
-from iris.client.connection.connection import Connection, Endpoint
-from iris.client.connection.session import Ends
+from iris.client.connection.connection import Connection
+from iris.client.connection.session import KnownEnds
 from iris.client.connection.streams import GrpcStream, SocketStream
 from iris.cluster.types import Entrypoint, JobState, ResourceSpec
 from iris.core.state.changes import Changes
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
+from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.protocol import SOCKET_NAME
 from iris.store.store import Store
 from iris.testing.controller import RunningController, running_controller
@@ -47,7 +48,7 @@ def real(tmp_path: Path) -> Iterator[RunningController]:
 def open_client(controller: RunningController, user: str = "ann") -> IrisClient:
     token = controller.token(PrincipalKind.USER, user)
     socket = str(controller.config.state_dir / SOCKET_NAME) if WAY["socket"] else ""
-    connection = Connection(lambda _: Endpoint(str(controller.address), token, socket), reconnect_timeout=30)
+    connection = Connection(lambda _: ControllerAddress(str(controller.address), token, socket), reconnect_timeout=30)
     return IrisClient(connection, user=user)
 
 
@@ -280,7 +281,7 @@ def test_an_unused_session_does_not_keep_a_cluster_up(tmp_path: Path) -> None:
 
 
 def test_ends_are_kept_by_submission_and_in_bounded_number() -> None:
-    ends = Ends(most=2)
+    ends = KnownEnds(most=2)
     ends.submitted("/u/a", "1")
     ends.ended(pb.JobStatus(job_id="/u/a", state=pb.JOB_STATE_FAILED))
     assert ends.find("/u/a", "1").state == pb.JOB_STATE_FAILED

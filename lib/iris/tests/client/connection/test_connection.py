@@ -10,15 +10,15 @@ from iris.client.connection import connection as module
 from iris.client.connection.connection import (
     CALL_TIMEOUT,
     UPLOAD_TIMEOUT,
-    Call,
     Connection,
-    Endpoint,
-    Patience,
+    RetryDeadline,
+    Stubs,
     is_away,
     parse_address,
 )
 from iris.client.errors import ControllerUnreachable
 from iris.rpc import iris_pb2 as pb
+from iris.rpc.controller_address import ControllerAddress
 from iris.testing.rpc_error import FakeRpcError
 from rigging.errors import Conflict, InvalidRequest, MarinError, NotFound
 
@@ -51,10 +51,10 @@ class Place:
     """Where the controller is; counts how often that is asked."""
 
     def __init__(self, address: str = "127.0.0.1:1", token: str = "t") -> None:
-        self.endpoint = Endpoint(address, token)
+        self.endpoint = ControllerAddress(address, token)
         self.asked: list[bool] = []
 
-    def __call__(self, answered: bool) -> Endpoint:
+    def __call__(self, answered: bool) -> ControllerAddress:
         self.asked.append(answered)
         return self.endpoint
 
@@ -80,7 +80,7 @@ def test_nothing_is_asked_before_the_first_call(connection: Connection, place: P
     assert (connection.address, connection.found) == ("127.0.0.1:1", True)
     assert dict(call.metadata)["authorization"] == "Bearer t"
     assert "iris-attempt-id" not in dict(call.metadata)
-    assert connection.whereabouts() == place.endpoint
+    assert connection.controller_address() == place.endpoint
     assert "t'" not in repr(place.endpoint)
 
 
@@ -104,7 +104,7 @@ def test_a_call_may_take_longer_once_the_controller_answered(connection: Connect
 def test_it_is_tried_again_with_growing_pauses_until_its_time_is_up(
     connection: Connection, place: Place, clock: Clock
 ) -> None:
-    def away(call: Call) -> None:
+    def away(call: Stubs) -> None:
         raise AWAY
 
     with pytest.raises(ControllerUnreachable, match=r"at 127\.0\.0\.1:1 cannot be reached: connection refused") as gone:
@@ -129,7 +129,7 @@ def test_an_absence_that_several_calls_notice_is_told_once(connection: Connectio
     connection.on_interrupted = told.append
     for absence in (1, 2):
         connection.note_answer()
-        calls = [Patience(connection), Patience(connection)]
+        calls = [RetryDeadline(connection), RetryDeadline(connection)]
         for _ in range(3):
             for call in calls:
                 call.pause(AWAY)
@@ -140,33 +140,33 @@ def test_an_absence_that_several_calls_notice_is_told_once(connection: Connectio
 def test_a_long_absence_is_told_once_and_again_after_the_next_answer(connection: Connection, clock: Clock) -> None:
     told: list[str] = []
     connection.on_interrupted = told.append
-    patience = connection.patience()
+    retry_deadline = connection.retry_deadline()
     for _ in range(6):
-        patience.pause(AWAY)
+        retry_deadline.pause(AWAY)
     assert told == [], "it never answered"
     connection.note_answer()
-    patience = Patience(connection)
-    patience.pause(AWAY)
+    retry_deadline = RetryDeadline(connection)
+    retry_deadline.pause(AWAY)
     clock.now += 0.9
-    patience.pause(AWAY)
+    retry_deadline.pause(AWAY)
     assert told == []
     clock.now += 0.2
     for _ in range(3):
-        patience.pause(AWAY)
+        retry_deadline.pause(AWAY)
     assert told == ["the controller at 127.0.0.1:1 does not answer; trying for 60 s"] or told == [
         "the controller at unknown does not answer; trying for 60 s"
     ]
-    patience.reset()
-    patience.pause(AWAY)
+    retry_deadline.reset()
+    retry_deadline.pause(AWAY)
     assert len(told) == 1
     assert clock.slept[-1] < 0.05, "the pauses begin anew"
     clock.now += 2
-    patience.pause(AWAY)
+    retry_deadline.pause(AWAY)
     assert len(told) == 2
 
 
 def test_a_call_that_is_not_to_be_repeated_is_made_once(connection: Connection, clock: Clock) -> None:
-    def away(call: Call) -> None:
+    def away(call: Stubs) -> None:
         raise AWAY
 
     with pytest.raises(ControllerUnreachable):
@@ -176,7 +176,7 @@ def test_a_call_that_is_not_to_be_repeated_is_made_once(connection: Connection, 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INTERNAL])
 def test_a_refusal_is_not_repeated(connection: Connection, clock: Clock, code: grpc.StatusCode) -> None:
-    def refuse(call: Call) -> None:
+    def refuse(call: Stubs) -> None:
         raise FakeRpcError(code, "no such job")
 
     with pytest.raises(MarinError, match="no such job") as refused:
@@ -197,7 +197,7 @@ def test_a_controller_that_moved_or_has_another_token_gets_another_channel(
     first = connection.current()
     connection.reconnect()
     assert connection.current() is first, "it is where it was"
-    for endpoint in (Endpoint("127.0.0.1:2", "t"), Endpoint("127.0.0.1:2", "u")):
+    for endpoint in (ControllerAddress("127.0.0.1:2", "t"), ControllerAddress("127.0.0.1:2", "u")):
         place.endpoint = endpoint
         connection.reconnect()
         second = connection.current()
@@ -207,7 +207,7 @@ def test_a_controller_that_moved_or_has_another_token_gets_another_channel(
 
 
 def test_after_the_end_nothing_is_possible_and_nothing_is_repeated(connection: Connection, clock: Clock) -> None:
-    def end(call: Call) -> None:
+    def end(call: Stubs) -> None:
         connection.close()
         raise AWAY
 
@@ -215,7 +215,7 @@ def test_after_the_end_nothing_is_possible_and_nothing_is_repeated(connection: C
         connection.run(end)
     assert not isinstance(ended.value, ControllerUnreachable)
     assert clock.slept == []
-    for use in (connection.current, connection.whereabouts, lambda: connection.run(lambda call: None)):
+    for use in (connection.current, connection.controller_address, lambda: connection.run(lambda call: None)):
         with pytest.raises(Conflict, match="shut down"):
             use()
     connection.reconnect()
@@ -229,7 +229,7 @@ def test_an_upload_that_fails_here_is_no_failure_of_the_controller(connection: C
             seen.extend(messages)
 
     seen: list[Any] = []
-    call = Call(*[Blobs()] * 5, (), 1.0)
+    call = Stubs(*[Blobs()] * 5, (), 1.0)
     connection.current = lambda: call
     message = pb.UploadBlobsRequest()
     connection.upload_blobs(lambda: iter([message]))

@@ -10,7 +10,7 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from iris.client.connection.session import Ends, Session, error_of
+from iris.client.connection.session import ClientSession, KnownEnds, error_of
 from iris.client.connection.streams import GrpcStream, SessionBroken
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.iris_pb2_grpc import ClientServiceStub
@@ -20,7 +20,7 @@ from rigging.testing.waiting import eventually
 Scripted = Callable[[pb.ClientMessage], Sequence[pb.ClientNews]]
 
 
-class Stream:
+class SessionStream:
     """The controller's side: answers each message by a script; `say` adds news, `end` ends it."""
 
     def __init__(self, script: Scripted) -> None:
@@ -55,10 +55,12 @@ class Stream:
             yield item
 
 
-def opened(script: Scripted = lambda message: (), ends: Ends | None = None, idle_s: float = 60.0) -> tuple[Any, Stream]:
-    stream = Stream(script)
+def opened(
+    script: Scripted = lambda message: (), ends: KnownEnds | None = None, idle_s: float = 60.0
+) -> tuple[Any, SessionStream]:
+    stream = SessionStream(script)
     way = GrpcStream(cast(ClientServiceStub, stream), (("k", "v"),), idle_s)
-    return Session(way, ends or Ends()), stream
+    return ClientSession(way, ends or KnownEnds()), stream
 
 
 def accept(message: pb.ClientMessage) -> Sequence[pb.ClientNews]:
@@ -151,7 +153,7 @@ class Played:
 @pytest.mark.parametrize("kind", ["calls", "waits"])
 def test_what_is_given_up_does_not_keep_a_session_open(kind: str) -> None:
     stream = Played()
-    session = Session(stream, Ends())
+    session = ClientSession(stream, KnownEnds())
     if kind == "calls":
         with pytest.raises(SessionBroken, match="no answer within"):
             session.call([submission("/u/a"), submission("/u/b")], 0.01)
@@ -228,7 +230,7 @@ def test_the_end_of_the_stream_ends_every_call_and_wait_with_its_error(
 
 
 def test_ends_that_are_known_need_no_word_of_the_controller() -> None:
-    ends = Ends()
+    ends = KnownEnds()
     for name in ("/u/a", "/u/b"):
         ends.submitted(name, "k" + name)
     ends.ended(pb.JobStatus(job_id="/u/a", state=pb.JOB_STATE_FAILED))
@@ -276,7 +278,7 @@ def test_a_wait_that_is_refused_says_why_and_leaves_the_others() -> None:
 
 
 def test_the_end_of_what_was_submitted_here_is_kept_by_its_key() -> None:
-    ends = Ends()
+    ends = KnownEnds()
 
     def at_once(message: pb.ClientMessage) -> Sequence[pb.ClientNews]:
         return [*accept(message), *(ended(call.submit.spec.job_id) for call in message.calls)]
@@ -300,7 +302,7 @@ def test_a_session_that_nobody_uses_closes_its_half() -> None:
 
 def test_a_session_that_is_used_does_not_end() -> None:
     stream = Played()
-    session = Session(stream, Ends())
+    session = ClientSession(stream, KnownEnds())
     with ThreadPoolExecutor(2) as pool:
         asking = pool.submit(session.call, [submission("/u/a")], 20)
         waiting = pool.submit(session.wait, [("/u/b", "")], any_of_them=False, timeout=20)
@@ -338,7 +340,7 @@ def test_a_refusal_keeps_its_class(code: int, kind: type[MarinError]) -> None:
 
 
 def test_the_oldest_ends_are_dropped_beyond_a_number() -> None:
-    ends = Ends(most=2)
+    ends = KnownEnds(most=2)
     for name in ("/u/a", "/u/b", "/u/c"):
         ends.submitted(name, "k")
         ends.ended(pb.JobStatus(job_id=name))

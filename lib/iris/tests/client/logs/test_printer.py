@@ -9,7 +9,7 @@ from iris.client.logs.printer import LogPrinter
 from iris.client.types import LogLine
 
 
-class Stream(io.BytesIO):
+class SessionStream(io.BytesIO):
     """Counts how much of it was flushed."""
 
     seen = b""
@@ -20,7 +20,7 @@ class Stream(io.BytesIO):
 
 class Screen:
     def __init__(self, prefix_own: bool = False, on_retry: Callable[[str, int], None] | None = None) -> None:
-        self.out, self.err = Stream(), Stream()
+        self.out, self.err = SessionStream(), SessionStream()
         self.printer = LogPrinter("/u/j", prefix_own=prefix_own, on_retry=on_retry, out=self.out, err=self.err)
 
     def write(

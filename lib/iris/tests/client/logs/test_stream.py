@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris.client.connection.connection import Connection as RealConnection
-from iris.client.logs.stream import LogQuery, ReplayFilter, read_logs
+from iris.client.logs.stream import LogSelection, ReplayFilter, read_logs
 from iris.client.types import LogLine
 from iris.rpc import iris_pb2 as pb
 from iris.testing.rpc_error import FakeRpcError
 from rigging.errors import NotFound
 
 
-def answer(log: list[LogLine], query: LogQuery) -> list[LogLine]:
+def answer(log: list[LogLine], query: LogSelection) -> list[LogLine]:
     """What a controller sends: the first or the last lines that are not older than asked for."""
     found = [line for line in log if line.at_ms >= query.since_ms]
     if not query.max_lines:
@@ -35,7 +35,7 @@ def attempts() -> st.SearchStrategy[list[list[tuple[int, bytes]]]]:
     return st.lists(st.lists(line, max_size=5).map(sorted), min_size=1, max_size=3)
 
 
-def read(log: list[LogLine], query: LogQuery, breaks: Iterator[int]) -> list[LogLine]:
+def read(log: list[LogLine], query: LogSelection, breaks: Iterator[int]) -> list[LogLine]:
     """What is delivered when the n-th stream breaks after so many lines."""
     memory = ReplayFilter(query)
     delivered: list[LogLine] = []
@@ -63,7 +63,7 @@ def test_nothing_is_lost_or_repeated(
         # Of lines that are equal in time and text a tail cannot tell which was its first.
         tasks = [[(at_ms, b"%d" % number) for number, (at_ms, _) in enumerate(own)] for own in tasks]
     log = merged(tasks)
-    query = LogQuery("/a/b", since_ms=since_ms, max_lines=max_lines, from_start=from_start)
+    query = LogSelection("/a/b", since_ms=since_ms, max_lines=max_lines, from_start=from_start)
     assert read(log, query, iter([])) == answer(log, query)
     found = read(log, query, iter(breaks))
     for task in range(len(tasks)):
@@ -89,7 +89,7 @@ class Connection:
     def current(self) -> "Connection":
         return self
 
-    def patience(self) -> "Connection":
+    def retry_deadline(self) -> "Connection":
         return self
 
     def note_answer(self) -> None:
@@ -120,7 +120,7 @@ def batch(*numbers: int) -> pb.LogBatch:
     return pb.LogBatch(entries=[pb.LogEntry(task_id="/a/b/0", at_ms=n, data=b"%d" % n) for n in numbers])
 
 
-def texts(connection: Connection, query: LogQuery) -> list[str]:
+def texts(connection: Connection, query: LogSelection) -> list[str]:
     return [line.text for line in read_logs(cast(RealConnection, connection), query)]
 
 
@@ -129,7 +129,7 @@ AWAY = FakeRpcError(grpc.StatusCode.UNAVAILABLE)
 
 def test_a_stream_that_broke_is_asked_for_again_and_every_answer_gives_new_patience() -> None:
     connection = Connection([batch(1, 2), AWAY], [AWAY], [batch(1, 2, 3)])
-    assert texts(connection, LogQuery("/a/b", max_lines=9)) == ["1", "2", "3"]
+    assert texts(connection, LogSelection("/a/b", max_lines=9)) == ["1", "2", "3"]
     assert connection.events == [
         *("answer", "reset", "pause", "cancel"), *("pause", "cancel"), *("answer", "reset", "cancel"),
     ]  # fmt: skip
@@ -140,20 +140,20 @@ def test_a_stream_that_broke_is_asked_for_again_and_every_answer_gives_new_patie
 
 def test_following_has_no_deadline() -> None:
     connection = Connection([batch(1)])
-    assert texts(connection, LogQuery("/a/b", follow=True)) == ["1"]
+    assert texts(connection, LogSelection("/a/b", follow=True)) == ["1"]
     assert [timeout for _, timeout in connection.asked] == [None]
 
 
 def test_a_limit_holds_within_a_message_after_an_interruption() -> None:
     connection = Connection([batch(1, 2), AWAY], [batch(1, 2, 3, 4, 5)])
-    assert texts(connection, LogQuery("/a/b", max_lines=3, from_start=True)) == ["1", "2", "3"]
+    assert texts(connection, LogSelection("/a/b", max_lines=3, from_start=True)) == ["1", "2", "3"]
     assert connection.events[-1] == "cancel"
 
 
 def test_a_refusal_is_no_interruption() -> None:
     connection = Connection([FakeRpcError(grpc.StatusCode.NOT_FOUND, "because")])
     with pytest.raises(NotFound, match="because"):
-        texts(connection, LogQuery("/a/b"))
+        texts(connection, LogSelection("/a/b"))
     assert connection.events == ["cancel"]
 
 
@@ -162,7 +162,7 @@ def line(task: int, at_ms: int, data: bytes = b"x", attempt: int = 0) -> LogLine
 
 
 def test_the_first_query_is_the_one_that_was_asked_for_as_long_as_nothing_came() -> None:
-    query = LogQuery("/a/b", True, 5, 3, False, True)
+    query = LogSelection("/a/b", True, 5, 3, False, True)
     memory = ReplayFilter(query)
     assert memory.next_query() is query
     assert memory.next_query() is query
@@ -173,7 +173,7 @@ def test_the_first_query_is_the_one_that_was_asked_for_as_long_as_nothing_came()
 
 
 def test_after_an_interruption_a_tail_begins_with_its_oldest_line() -> None:
-    memory = ReplayFilter(LogQuery("/a/b", since_ms=2, max_lines=3))
+    memory = ReplayFilter(LogSelection("/a/b", since_ms=2, max_lines=3))
     assert memory.is_new(line(0, 9))
     assert memory.is_new(line(1, 7))
     again = memory.next_query()
@@ -187,7 +187,7 @@ def test_after_an_interruption_a_tail_begins_with_its_oldest_line() -> None:
 
 
 def test_the_whole_begins_again_where_it_began() -> None:
-    memory = ReplayFilter(LogQuery("/a/b", since_ms=2))
+    memory = ReplayFilter(LogSelection("/a/b", since_ms=2))
     assert memory.is_new(line(0, 9))
     assert memory.next_query().since_ms == 2
     assert memory.is_new(line(1, 1)), "whatever the controller sends is shown"
@@ -197,14 +197,14 @@ def test_the_whole_begins_again_where_it_began() -> None:
 @pytest.mark.parametrize(
     ("query", "complete"),
     [
-        (LogQuery("/a/b", max_lines=2, from_start=True), True),
-        (LogQuery("/a/b", max_lines=3, from_start=True), False),
-        (LogQuery("/a/b", max_lines=2), False),
-        (LogQuery("/a/b", from_start=True), False),
-        (LogQuery("/a/b", max_lines=2, from_start=True, follow=True), False),
+        (LogSelection("/a/b", max_lines=2, from_start=True), True),
+        (LogSelection("/a/b", max_lines=3, from_start=True), False),
+        (LogSelection("/a/b", max_lines=2), False),
+        (LogSelection("/a/b", from_start=True), False),
+        (LogSelection("/a/b", max_lines=2, from_start=True, follow=True), False),
     ],
 )
-def test_only_the_first_lines_are_ever_complete(query: LogQuery, complete: bool) -> None:
+def test_only_the_first_lines_are_ever_complete(query: LogSelection, complete: bool) -> None:
     memory = ReplayFilter(query)
     memory.is_new(line(0, 1))
     assert not memory.is_complete()

@@ -11,11 +11,11 @@ import pytest
 
 from iris.client import EndpointRegistry, EndpointResolver, EndpointSet
 from iris.client.connection.connection import Connection
-from iris.client.connection.connection import Endpoint as Location
 from iris.client.job_env import JobEnv
 from iris.rpc import endpoints_pb2, endpoints_pb2_grpc
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.auth import PrincipalKind
+from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.protocol import call_metadata
 from iris.testing.controller import RunningController, running_controller
 from iris.testing.worker import ScriptedWorker
@@ -29,7 +29,7 @@ class Task:
 
     def __init__(self, controller: RunningController, attempt_id: str) -> None:
         job_id = attempt_id.rpartition("/")[0]
-        self.where = Location(str(controller.address), controller.attempt_token(attempt_id))
+        self.where = ControllerAddress(str(controller.address), controller.attempt_token(attempt_id))
         self.connection = Connection(lambda _: self.where)
         job = JobEnv(str(controller.address), job_id, attempt_id.partition(":")[0], attempt_id, "w1", "")
         self.registry = EndpointRegistry(self.connection, job)
@@ -57,7 +57,7 @@ def running(user: Any, worker: ScriptedWorker, job_id: str, **spec: Any) -> None
 
 def user_resolver(controller: RunningController, namespace: str = "") -> tuple[Connection, EndpointResolver]:
     """Of the user, who may look on when a job has ended."""
-    connection = Connection(lambda _: Location(str(controller.address), controller.user_token))
+    connection = Connection(lambda _: ControllerAddress(str(controller.address), controller.user_token))
     return connection, EndpointResolver(connection, namespace)
 
 
@@ -167,16 +167,16 @@ def test_endpoints_and_watches_survive_a_restart_of_the_controller(tmp_path: Pat
             task, other = Task(first, "/ann/a/0:0"), Task(first, "/ann/b/0:0")
             kept = task.registry.register("server", "host:1", {"a": "b"})
             other.registry.register("server", "host:2")
-            whose = [Location(str(first.address), first.user_token)]
+            whose = [ControllerAddress(str(first.address), first.user_token)]
             watching = Connection(lambda _: whose[0])
             seen = follow(EndpointResolver(watching, "/ann/a"), "server")
             assert seen.get(timeout=WAIT_S).endpoints == (kept,)
             first.crash()
     inventory = [pb.Observation(attempt_id=f"/ann/{job}/0:0", state=pb.TASK_STATE_RUNNING) for job in "ab"]
     with running_controller(tmp_path / "own") as second:
-        task.where = Location(str(second.address), task.where.token)
-        other.where = Location(str(second.address), other.where.token)
-        whose[0] = Location(str(second.address), second.user_token)
+        task.where = ControllerAddress(str(second.address), task.where.token)
+        other.where = ControllerAddress(str(second.address), other.where.token)
+        whose[0] = ControllerAddress(str(second.address), second.user_token)
         assert [endpoint.address for endpoint in other.resolver.resolve("server")] == ["host:2"]
         with ScriptedWorker(second.address, second.worker_token("w1"), inventory=inventory) as worker:
             assert task.resolver.resolve("server") == [kept]

@@ -10,10 +10,10 @@ from iris.domain.resources import Resources
 from iris.domain.states import FailureKind, TaskState
 from iris.worker.attempts.ahead import AheadQueue
 from iris.worker.attempts.attempt import Attempt
-from iris.worker.attempts.machine import Life, Phase, StopAsked
+from iris.worker.attempts.machine import AttemptPhase, AttemptState, StopAsked
 from iris.worker.types import Launch, StartRequest
 
-DONE = Life(Phase.ENDED, TaskState.SUCCEEDED)
+DONE = AttemptState(AttemptPhase.ENDED, TaskState.SUCCEEDED)
 
 
 class Bench:
@@ -32,10 +32,10 @@ class Bench:
         self.went_back.clear()
         return self.told.pop(0)
 
-    def attempt(self, index: int, cpu_millis: int = 1, life: Life | None = None) -> Attempt:
+    def attempt(self, index: int, cpu_millis: int = 1, after: AttemptState | None = None) -> Attempt:
         launch = Launch("/u/j", ("true",), resources=Resources(cpu_millis))
         made = Attempt(StartRequest(f"/u/j/{index}:0", f"{index}", index, launch), "/log", None)  # type: ignore[arg-type]
-        made.life = life or made.life
+        made.state = after or made.state
         return made
 
     def add(self, *indexes: int, cpu_millis: int = 1) -> list[Attempt]:
@@ -61,7 +61,7 @@ def test_the_first_that_has_room_begins_in_the_place_of_one_that_has_ended() -> 
         assert bench.queue.follow(bench.attempt(9, 1, DONE)) is None, "none fits"
         assert bench.queue.follow(bench.attempt(9, 4, DONE)) is first
         assert (first.is_ahead, second.is_ahead, len(bench.queue)) == (False, True, 2)
-        failed = replace(DONE, state=TaskState.FAILED, failure=FailureKind.USER)
+        failed = replace(DONE, task_state=TaskState.FAILED, failure=FailureKind.USER)
         assert bench.queue.follow(bench.attempt(9, 5, failed)) is large
         assert bench.queue.first() is second
         assert bench.told == []
@@ -81,17 +81,17 @@ def test_one_that_waits_has_no_place_yet_and_one_whose_turn_has_come_has() -> No
 
 
 @pytest.mark.parametrize(
-    "life",
+    "after",
     [
-        replace(DONE, state=TaskState.KILLED, stop=StopAsked("enough", 0)),
-        Life(Phase.ENDED, TaskState.PENDING, error="handed back"),
+        replace(DONE, task_state=TaskState.KILLED, stop=StopAsked("enough", 0)),
+        AttemptState(AttemptPhase.ENDED, TaskState.PENDING, error="handed back"),
     ],
 )
-def test_the_place_of_one_that_was_stopped_or_never_had_one_is_not_passed_on(life: Life) -> None:
+def test_the_place_of_one_that_was_stopped_or_never_had_one_is_not_passed_on(after: AttemptState) -> None:
     async def scenario() -> None:
         bench = Bench()
         bench.add(0)
-        assert bench.queue.follow(bench.attempt(9, 5, life)) is None
+        assert bench.queue.follow(bench.attempt(9, 5, after)) is None
         assert (len(bench.queue), bench.told) == (1, [])
 
     play(scenario)
@@ -102,8 +102,8 @@ def test_after_a_fault_of_the_host_all_go_back(fault: FailureKind) -> None:
     async def scenario() -> None:
         bench = Bench()
         attempts = bench.add(0, 1)
-        life = replace(DONE, state=TaskState.WORKER_FAILED, failure=fault)
-        assert bench.queue.follow(bench.attempt(9, 5, life)) is None
+        after = replace(DONE, task_state=TaskState.WORKER_FAILED, failure=fault)
+        assert bench.queue.follow(bench.attempt(9, 5, after)) is None
         why = "handed back, not begun: /u/j/9:0 failed by a fault of the host"
         assert bench.told == [("0", why), ("1", why)]
         assert (len(bench.queue), bench.queue.first()) == (0, None)

@@ -16,7 +16,7 @@ from iris.testing.worker_fixtures import FakeController, InProcessWorker, run_co
 from iris.worker.attempts.directories import AttemptDirectories, remove_tree
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.paths import WorkPaths
-from iris.worker.prepare.task_env import Ground
+from iris.worker.prepare.task_env import PreparedEnvironment
 
 Play = Callable[[Callable[[FakeController, InProcessWorker], Awaitable[None]]], None]
 
@@ -150,7 +150,7 @@ def test_what_a_former_worker_left_is_removed_but_for_what_goes_on(tmp_path: Pat
     paths.make()
     directories = AttemptDirectories(paths, IsolationMode.OVERLAY, lambda work: work())
     for name in ("/a/gone/0:0", "/a/stays/0:0"):
-        (Path(directories.make(name, Ground())) / "file").touch()
+        (Path(directories.make(name, PreparedEnvironment())) / "file").touch()
     Path(paths.attempt("/a/former/0:0")).mkdir()  # a release before kept them there
     Path(paths.attempt("/a/old/0:0")).mkdir()
     (paths.trash / "half").mkdir()

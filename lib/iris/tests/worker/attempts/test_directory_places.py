@@ -13,7 +13,7 @@ from iris.worker.attempts.directories import AttemptDirectories
 from iris.worker.isolation.layers import make_layer
 from iris.worker.isolation.plan import IsolationMode, Mount
 from iris.worker.paths import WorkPaths
-from iris.worker.prepare.task_env import Ground, own_ground
+from iris.worker.prepare.task_env import PreparedEnvironment, worker_environment
 from iris.worker.processes import StartFailed
 
 NAME = "/u/job/0:0"
@@ -29,7 +29,9 @@ class Bench:
         self.bundle = self.paths.bundles / "b1"
         (self.bundle / "src").mkdir(parents=True)
         (self.bundle / "src" / "a.py").write_text("code")
-        self.ground = Ground(("/env/bin", f"{self.bundle}/bin"), (f"{self.bundle}/src",), self.bundle, "/env")
+        self.prepared = PreparedEnvironment(
+            ("/env/bin", f"{self.bundle}/bin"), (f"{self.bundle}/src",), self.bundle, "/env"
+        )
 
     def _compiled_of(self, tree: Path, python: str) -> str:
         self.compiled.append((tree, python))
@@ -39,8 +41,8 @@ class Bench:
         for work in self.later:
             work()
 
-    def copied(self) -> Ground:
-        return asyncio.run(self.directories.copy(NAME, self.ground))
+    def copied(self) -> PreparedEnvironment:
+        return asyncio.run(self.directories.copy(NAME, self.prepared))
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ Make = Callable[[IsolationMode], Bench]
 
 def test_without_a_workspace_it_begins_in_an_empty_directory_of_its_own(make: Make) -> None:
     bench = make(IsolationMode.OVERLAY)
-    plain = own_ground()
+    plain = worker_environment()
     place = bench.directories.make(NAME, plain, "ignored")
     assert list(Path(place).iterdir()) == []
     temporary = Path(bench.directories.temporary(NAME))
@@ -67,24 +69,24 @@ def test_without_a_workspace_it_begins_in_an_empty_directory_of_its_own(make: Ma
 @pytest.mark.parametrize("mode", IsolationMode)
 def test_it_begins_where_it_was_submitted_from(make: Make, mode: IsolationMode) -> None:
     bench = make(mode)
-    assert bench.directories.needs_copy(bench.ground) == (mode is not IsolationMode.OVERLAY)
-    ground = bench.copied()
-    assert (ground == bench.ground) == (mode is not IsolationMode.COPY)
-    assert ground.bundle_dir is not None
-    assert bench.directories.make(NAME, ground, "src") == f"{ground.bundle_dir}/src"
+    assert bench.directories.needs_copy(bench.prepared) == (mode is not IsolationMode.OVERLAY)
+    prepared = bench.copied()
+    assert (prepared == bench.prepared) == (mode is not IsolationMode.COPY)
+    assert prepared.bundle_dir is not None
+    assert bench.directories.make(NAME, prepared, "src") == f"{prepared.bundle_dir}/src"
     with pytest.raises(StartFailed, match=r"the working directory 'src/a\.py' is a file of the workspace"):
-        bench.directories.make("/u/job/1:0", ground, "src/a.py")
+        bench.directories.make("/u/job/1:0", prepared, "src/a.py")
     with pytest.raises(StartFailed, match=r"'src/a\.py/deeper' is a file"):
-        bench.directories.make("/u/job/2:0", ground, "src/a.py/deeper")
+        bench.directories.make("/u/job/2:0", prepared, "src/a.py/deeper")
 
 
 def test_a_copy_takes_the_place_of_the_bundle_in_all_that_names_it(make: Make) -> None:
     bench = make(IsolationMode.COPY)
-    ground = bench.copied()
+    prepared = bench.copied()
     copy = f"{bench.paths.layer(NAME)}/copy"
-    assert ground == Ground(("/env/bin", f"{copy}/bin"), (f"{copy}/src",), Path(copy), "/env")
+    assert prepared == PreparedEnvironment(("/env/bin", f"{copy}/bin"), (f"{copy}/src",), Path(copy), "/env")
     assert (Path(copy) / "src" / "a.py").read_text() == "code"
-    assert bench.directories.mounts(NAME, ground) == ()
+    assert bench.directories.mounts(NAME, prepared) == ()
 
 
 @pytest.mark.parametrize(
@@ -92,8 +94,8 @@ def test_a_copy_takes_the_place_of_the_bundle_in_all_that_names_it(make: Make) -
 )
 def test_an_empty_folder_that_was_not_sent_is_made_in_its_own_part(make: Make, mode: IsolationMode, place: str) -> None:
     bench = make(mode)
-    ground = bench.copied()
-    assert bench.directories.make(NAME, ground, "new/deep") == f"{ground.bundle_dir}/new/deep"
+    prepared = bench.copied()
+    assert bench.directories.make(NAME, prepared, "new/deep") == f"{prepared.bundle_dir}/new/deep"
     own = f"{bench.directories.slot(NAME)}/own" if mode is IsolationMode.OVERLAY else bench.paths.layer(NAME)
     assert (Path(own) / place / "new" / "deep").is_dir()
     assert not (bench.bundle / "new").exists(), "others do not see it"
@@ -102,43 +104,43 @@ def test_an_empty_folder_that_was_not_sent_is_made_in_its_own_part(make: Make, m
 def test_with_layers_it_sees_what_was_compiled_over_its_bundle_and_environment(make: Make) -> None:
     bench = make(IsolationMode.OVERLAY)
     environment = bench.paths.envs / "e1"
-    ground = Ground(("/env/bin",), (), bench.bundle / "src", str(environment))
-    bench.directories.make(NAME, ground)
+    prepared = PreparedEnvironment(("/env/bin",), (), bench.bundle / "src", str(environment))
+    bench.directories.make(NAME, prepared)
     layer = f"{bench.directories.slot(NAME)}/own"
-    assert bench.directories.mounts(NAME, ground) == (
+    assert bench.directories.mounts(NAME, prepared) == (
         Mount(str(bench.bundle), str(bench.bundle), f"{layer}/bundle", "compiled of b1"),
         Mount(str(environment), str(environment), f"{layer}/environment", "compiled of e1"),
     )
     assert bench.compiled == [(bench.bundle, "/env/bin/python"), (environment, "/env/bin/python")]
     assert Path(layer).is_dir()
-    bench.directories.mounts(NAME, ground)  # the directory is there
-    foreign = Ground(("/env/bin",), (), bench.bundle, "/env")
+    bench.directories.mounts(NAME, prepared)  # the directory is there
+    foreign = PreparedEnvironment(("/env/bin",), (), bench.bundle, "/env")
     assert [mount.over for mount in bench.directories.mounts(NAME, foreign)] == ["compiled of b1", ""]
 
 
 def test_an_environment_of_the_jobs_own_is_kept_apart_without_a_bundle(make: Make) -> None:
     bench = make(IsolationMode.BIND)
-    assert bench.directories.mounts(NAME, Ground(virtual_env="/env")) == (Mount("/env", "/env"),)
+    assert bench.directories.mounts(NAME, PreparedEnvironment(virtual_env="/env")) == (Mount("/env", "/env"),)
 
 
 class TestRemoval:
     def test_what_is_as_new_is_used_again_and_nothing_is_removed_later(self, make: Make) -> None:
         bench = make(IsolationMode.OVERLAY)
-        bench.directories.make(NAME, own_ground())
+        bench.directories.make(NAME, worker_environment())
         slot = bench.directories.slot(NAME)
-        bench.directories.make("/u/job/1:0", own_ground())
+        bench.directories.make("/u/job/1:0", worker_environment())
         assert bench.directories.slot("/u/job/1:0") != slot, "each has its own"
         bench.directories.remove(NAME)
         assert bench.later == []
-        place = bench.directories.make("/u/job/2:0", own_ground())
+        place = bench.directories.make("/u/job/2:0", worker_environment())
         assert bench.directories.slot("/u/job/2:0") == slot
         assert list(Path(place).iterdir()) == []
 
     def test_what_a_task_left_is_out_of_reach_at_once_and_removed_later(self, make: Make) -> None:
         bench = make(IsolationMode.OVERLAY)
-        place = Path(bench.directories.make(NAME, own_ground()))
+        place = Path(bench.directories.make(NAME, worker_environment()))
         (place / "file").write_text("x")
-        bench.directories.mounts(NAME, bench.ground)
+        bench.directories.mounts(NAME, bench.prepared)
         layer = Path(bench.directories.slot(NAME), "own")
         (layer / "bundle").mkdir()
         (layer / "bundle" / "written").write_text("x")
@@ -152,8 +154,8 @@ class TestRemoval:
 
     def test_layers_without_anything_written_go_at_once(self, make: Make) -> None:
         bench = make(IsolationMode.OVERLAY)
-        bench.directories.make(NAME, bench.ground)
-        bench.directories.mounts(NAME, bench.ground)
+        bench.directories.make(NAME, bench.prepared)
+        bench.directories.mounts(NAME, bench.prepared)
         own = Path(bench.directories.slot(NAME), "own")
         assert own.exists()
         bench.directories.remove(NAME)
@@ -166,15 +168,15 @@ class TestRemoval:
         assert not former.exists(), "where former releases had them"
 
     def test_one_that_had_nothing_of_its_own_may_begin_anew_with_a_copy(self, make: Make) -> None:
-        """What it was made ready for is gone, and other ground was prepared."""
+        """What it was made ready for is gone, and another environment was prepared."""
         bench = make(IsolationMode.BIND)
-        plain = own_ground()
+        plain = worker_environment()
         bench.directories.make(NAME, plain)
         assert bench.directories.mounts(NAME, plain) == ()
         bench.directories.remove(NAME)
-        ground = bench.copied()
-        bench.directories.make(NAME, ground)
-        assert bench.directories.mounts(NAME, ground)
+        prepared = bench.copied()
+        bench.directories.make(NAME, prepared)
+        assert bench.directories.mounts(NAME, prepared)
         copy = Path(bench.paths.layer(NAME))
         assert copy.exists()
         bench.directories.remove(NAME)
@@ -183,9 +185,9 @@ class TestRemoval:
     def test_layers_in_which_nothing_was_written_are_given_to_the_next_with_the_same_mounts(self, make: Make) -> None:
         bench = make(IsolationMode.OVERLAY)
 
-        def attempt(name: str, ground: Ground, written: str = "") -> tuple[Mount, ...]:
-            bench.directories.make(name, ground)
-            mounts = bench.directories.mounts(name, ground)
+        def attempt(name: str, prepared: PreparedEnvironment, written: str = "") -> tuple[Mount, ...]:
+            bench.directories.make(name, prepared)
+            mounts = bench.directories.mounts(name, prepared)
             for mount in mounts:
                 if not Path(mount.layer).exists():
                     make_layer(mount.layer)
@@ -194,17 +196,17 @@ class TestRemoval:
             bench.directories.remove(name)
             return mounts
 
-        first = attempt(NAME, bench.ground)
+        first = attempt(NAME, bench.prepared)
         layer = Path(first[0].layer)
         made = layer.stat().st_ino
-        elsewhere = replace(bench.ground, virtual_env="/other")
+        elsewhere = replace(bench.prepared, virtual_env="/other")
         assert attempt("/u/job/1:0", elsewhere)[0].layer != first[0].layer
-        assert attempt("/u/job/2:0", bench.ground) == first
+        assert attempt("/u/job/2:0", bench.prepared) == first
         assert (layer.stat().st_ino, bench.later) == (made, [])
-        attempt("/u/job/3:0", bench.ground, written="left")
+        attempt("/u/job/3:0", bench.prepared, written="left")
         assert not layer.exists(), "out of reach at once"
         assert len(bench.later) == 1
-        attempt("/u/job/4:0", bench.ground)
+        attempt("/u/job/4:0", bench.prepared)
         assert list(layer.iterdir()) == []
 
     def test_what_cannot_be_moved_away_is_said_and_ends_nothing_else(
@@ -214,22 +216,22 @@ class TestRemoval:
             raise OSError(5, "Input/output error")
 
         bench = make(IsolationMode.OVERLAY)
-        place = Path(bench.directories.make(NAME, own_ground()))
+        place = Path(bench.directories.make(NAME, worker_environment()))
         (place / "file").touch()
         slot = bench.directories.slot(NAME)
         monkeypatch.setattr(directories, "move_away", refuse)
         bench.directories.remove(NAME)
         assert bench.later == []
         assert f"{slot} cannot be removed: [Errno 5] Input/output error" in caplog.text
-        bench.directories.make("/u/job/1:0", own_ground())
+        bench.directories.make("/u/job/1:0", worker_environment())
         assert bench.directories.slot("/u/job/1:0") != slot, "what was left in it is nobody's"
 
     def test_a_new_worker_keeps_what_goes_on_and_removes_the_rest(self, make: Make) -> None:
         bench = make(IsolationMode.OVERLAY)
         other = "/u/job/1:0"
         for name in (NAME, other):
-            bench.directories.make(name, own_ground())
-            bench.directories.mounts(name, bench.ground)
+            bench.directories.make(name, worker_environment())
+            bench.directories.mounts(name, bench.prepared)
         (bench.paths.trash / "old").mkdir()
         (bench.paths.root / "links").mkdir()
         slots = [Path(bench.directories.slot(name)) for name in (NAME, other)]
@@ -262,7 +264,7 @@ def test_a_copy_that_is_given_up_leaves_nothing(
     monkeypatch.setattr(directories, "copy_tree", slowly)
 
     async def give_up() -> None:
-        copying = asyncio.create_task(bench.directories.copy(NAME, bench.ground))
+        copying = asyncio.create_task(bench.directories.copy(NAME, bench.prepared))
         await asyncio.to_thread(begun.wait, 20)
         copying.cancel()
         with pytest.raises(asyncio.CancelledError):

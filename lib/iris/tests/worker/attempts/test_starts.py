@@ -8,7 +8,7 @@ import pytest
 
 from iris.domain.states import FailureKind
 from iris.worker.attempts.attempt import Attempt
-from iris.worker.attempts.machine import Life, Phase
+from iris.worker.attempts.machine import AttemptPhase, AttemptState
 from iris.worker.attempts.starts import StartQueue
 from iris.worker.processes import StartFailed
 from iris.worker.types import Launch, StartRequest
@@ -65,7 +65,7 @@ class Bench:
 
 
 def end(attempt: Attempt) -> Attempt:
-    attempt.life = Life(Phase.ENDED)
+    attempt.state = AttemptState(AttemptPhase.ENDED)
     return attempt
 
 

@@ -18,8 +18,8 @@ from iris.worker.attempts.attempt import adopted, free_ports
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.paths import WorkPaths
-from iris.worker.prepare.task_env import Ground, TaskEnvironment
-from iris.worker.processes import Exit, Held, Listener, ProcessSpec, StartFailed, StartFailure
+from iris.worker.prepare.task_env import PreparedEnvironment, TaskEnvironment
+from iris.worker.processes import Exit, InheritedAttempt, Listener, ProcessSpec, StartFailed, StartFailure
 from iris.worker.types import DesiredChange, Launch, Observation, PreparationFailed, StartRequest, StopRequest
 
 COMMAND = Launch("/u/job", ("true",))
@@ -59,7 +59,7 @@ class FakeRuntime:
         self.most_live = 100
         self.forgotten: list[str] = []
         self.contacts: list[int] = []
-        self.is_held: list[Held] = []
+        self.is_held: list[InheritedAttempt] = []
         self.why = ""
 
     def start(self, spec: ProcessSpec, listener: Listener) -> Command:
@@ -67,7 +67,7 @@ class FakeRuntime:
         self.commands[spec.owner] = Command(spec.whole(), listener)
         return self.commands[spec.owner]
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[InheritedAttempt]:
         return self.is_held
 
     def take_up(self, owner: str, listener: Listener) -> Command:
@@ -86,17 +86,17 @@ class FakeRuntime:
 
 class FakePreparer:
     def __init__(self) -> None:
-        self.known: Ground | None = None
-        self.answer: Ground | Exception = Ground(bin_dirs=("/env/bin",))
+        self.known: PreparedEnvironment | None = None
+        self.answer: PreparedEnvironment | Exception = PreparedEnvironment(bin_dirs=("/env/bin",))
         self.go = asyncio.Event()
         self.go.set()
         self.cancelled = 0
         self.closed = False
 
-    def ready(self, launch: Launch) -> Ground | None:
+    def ready(self, launch: Launch) -> PreparedEnvironment | None:
         return self.known
 
-    async def prepare(self, launch: Launch) -> Ground:
+    async def prepare(self, launch: Launch) -> PreparedEnvironment:
         try:
             await self.go.wait()
         except asyncio.CancelledError:
@@ -116,7 +116,7 @@ class FakePreparer:
 class Bench:
     """A supervisor and what it says."""
 
-    def __init__(self, root: Path, held: list[Held] | None = None) -> None:
+    def __init__(self, root: Path, held: list[InheritedAttempt] | None = None) -> None:
         self.paths = WorkPaths(root)
         self.paths.make()
         self.runtime, self.preparer = FakeRuntime(), FakePreparer()
@@ -163,7 +163,7 @@ Play = Callable[..., None]
 
 @pytest.fixture
 def play(tmp_path: Path) -> Play:
-    def run(scenario: Callable[[Bench], Awaitable[None]], held: list[Held] | None = None) -> None:
+    def run(scenario: Callable[[Bench], Awaitable[None]], held: list[InheritedAttempt] | None = None) -> None:
         async def inner() -> None:
             await asyncio.wait_for(scenario(Bench(tmp_path / "work", held)), 60)
 
@@ -197,7 +197,7 @@ def test_a_command_is_handed_over_with_all_it_needs(play: Play) -> None:
 
 def test_a_callable_may_share_an_interpreter_with_those_of_its_user(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
-        bench.preparer.known = Ground(bin_dirs=("/env/bin",), payload_path="/blobs/p")
+        bench.preparer.known = PreparedEnvironment(bin_dirs=("/env/bin",), payload_path="/blobs/p")
         spec = (await bench.run(launch=Launch("/ann/job", payload_digest="p"))).spec
         assert spec is not None
         assert (spec.sharer, spec.argv[-1]) == ("ann", "/blobs/p")
@@ -387,7 +387,7 @@ class TestStops:
 class TestPreparing:
     def test_what_is_there_already_is_used_at_once(self, play: Play) -> None:
         async def scenario(bench: Bench) -> None:
-            bench.preparer.known = Ground(bin_dirs=("/known/bin",))
+            bench.preparer.known = PreparedEnvironment(bin_dirs=("/known/bin",))
             spec = (await bench.run(launch=BUNDLE)).spec
             assert spec is not None
             assert spec.env["PATH"] == "/known/bin:/bin"
@@ -448,7 +448,7 @@ def test_why_one_cannot_start_is_in_its_log_where_that_is_its_jobs_matter(play: 
         bundle = bench.paths.bundles / "b1"
         bundle.mkdir()
         (bundle / "notes").touch()
-        bench.preparer.known = Ground(bin_dirs=("/env/bin",), bundle_dir=bundle)
+        bench.preparer.known = PreparedEnvironment(bin_dirs=("/env/bin",), bundle_dir=bundle)
         bench.ask(launch=replace(BUNDLE, runtime=TaskRuntime(working_dir="notes")))
         await bench.settle()
         batch = bench.supervisor.outbox.take()
@@ -657,13 +657,16 @@ def test_what_a_former_worker_started_goes_on_under_this_one(play: Play) -> None
 
     stopped = {**NOTE, "stop": ["enough", 50, False, False]}
     queued = {**NOTE, "task": "/u/job/4", "index": 4}
-    held = [Held("/u/job/3:1", 99, "/log", 40, 1234, stopped), Held("/u/job/4:0", 0, "/log", 0, 5, queued)]
+    held = [
+        InheritedAttempt("/u/job/3:1", 99, "/log", 40, 1234, stopped),
+        InheritedAttempt("/u/job/4:0", 0, "/log", 0, 5, queued),
+    ]
     play(scenario, held)
 
 
 class TestAdoption:
     def test_a_note_gives_back_what_it_was_made_of(self) -> None:
-        attempt = adopted(Held("/u/job/3:1", 99, "/log", 40, 1234, NOTE), None)  # type: ignore[arg-type]
+        attempt = adopted(InheritedAttempt("/u/job/3:1", 99, "/log", 40, 1234, NOTE), None)  # type: ignore[arg-type]
         launch = attempt.request.launch
         assert (attempt.request.task_id, attempt.request.task_index) == ("/u/job/3", 3)
         assert (launch.job_id, launch.bundle_digest, launch.replicas, launch.has_accelerator) == (
@@ -676,10 +679,10 @@ class TestAdoption:
         assert (attempt.log.size, attempt.at_ms, attempt.log_path) == (40, 1234, "/log")
 
     def test_a_note_of_another_release_may_lack_anything(self) -> None:
-        attempt = adopted(Held("/u/job/3:1", 0, "/log", 0, 0, {}), None)  # type: ignore[arg-type]
+        attempt = adopted(InheritedAttempt("/u/job/3:1", 0, "/log", 0, 0, {}), None)  # type: ignore[arg-type]
         launch = attempt.request.launch
         assert (attempt.request.task_index, launch.replicas, launch.has_accelerator) == (0, 1, False)
-        assert attempt.life.stop is None
+        assert attempt.state.stop is None
 
 
 def test_ports_are_free_and_differ() -> None:

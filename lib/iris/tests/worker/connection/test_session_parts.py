@@ -12,12 +12,13 @@ from iris.domain.resources import Resources
 from iris.domain.states import TaskState
 from iris.rpc import iris_pb2 as pb
 from iris.rpc import iris_pb2_grpc
+from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.protocol import PROTOCOL_VERSION
-from iris.worker.connection.agent import Agent, AgentEnd, Connection
-from iris.worker.connection.session import ControllerLink, Incompatible, Session, SessionEnd, WorkerIdentity
+from iris.worker.connection.agent import Agent, AgentEnd
+from iris.worker.connection.session import GrpcControllerLink, Incompatible, SessionEnd, WorkerIdentity, WorkerSession
 from iris.worker.connection.socket_call import SocketCall
-from iris.worker.host.disk_offer import Offer
-from iris.worker.reports.outbox import Outbox
+from iris.worker.host.disk_offer import CapacityOffer
+from iris.worker.reports.outbox import ReportOutbox
 from iris.worker.types import Observation
 from rigging.errors import Conflict, NotFound, Unavailable
 from rigging.timing import ExponentialBackoff
@@ -31,7 +32,7 @@ class Supervisor:
     """Notes what it is told."""
 
     def __init__(self) -> None:
-        self.outbox = Outbox(lambda name: None)
+        self.outbox = ReportOutbox(lambda name: None)
         self.contacts: list[int] = []
         self.resumed: list[dict[str, int]] = []
         self.changes: list[Any] = []
@@ -113,7 +114,7 @@ GOODBYE = pb.ControllerMessage(goodbye=pb.Goodbye(reason="enough"))
 class Bench:
     def __init__(self) -> None:
         self.call, self.supervisor, self.now = Call(), Supervisor(), 1000
-        self.session = Session(self.call, IDENTITY, self.supervisor, lambda: self.now)  # type: ignore[arg-type]
+        self.session = WorkerSession(self.call, IDENTITY, self.supervisor, lambda: self.now)  # type: ignore[arg-type]
 
     def begin(self, **fields: Any) -> "asyncio.Task[SessionEnd]":
         self.call.say(welcome(**fields))
@@ -272,8 +273,8 @@ def test_trouble_is_told_with_a_beat_once_and_again_when_it_is_over() -> None:
 def test_what_is_offered_is_told_at_the_beginning_and_with_a_beat_once_it_is_another() -> None:
     async def scenario(bench: Bench) -> None:
         free = [100 * MB]
-        offer = Offer(Resources(4000, 1, 50 * MB), lambda: free[0])
-        bench.session = Session(bench.call, IDENTITY, bench.supervisor, lambda: bench.now, offer)  # type: ignore[arg-type]
+        offer = CapacityOffer(Resources(4000, 1, 50 * MB), lambda: free[0])
+        bench.session = WorkerSession(bench.call, IDENTITY, bench.supervisor, lambda: bench.now, offer)  # type: ignore[arg-type]
         task = bench.begin(heartbeat_interval_ms=600_000)
         await bench.supervisor.is_resumed.wait()
         assert bench.call.sent[0].hello.capacity.disk_bytes == 100 * MB
@@ -310,7 +311,7 @@ def test_that_it_leaves_is_said_at_once_and_the_last_words_are_delivered() -> No
     play(scenario)
 
 
-class Link:
+class ControllerLink:
     def __init__(self, address: str, token: str, call: Call) -> None:
         self.address, self.token, self._call = address, token, call
         self.closed = False
@@ -331,7 +332,7 @@ class Agents:
     def __init__(self, *answers: Any, orphan_timeout_s: float = 60.0) -> None:
         self.answers = list(answers)
         self.sockets: list[str] = []
-        self.links: list[Link] = []
+        self.links: list[ControllerLink] = []
         self.supervisor = Supervisor()
         self.now = 0.0
         self.agent = Agent(
@@ -343,18 +344,18 @@ class Agents:
         self.now += 1.0
         return self.now
 
-    def _resolve(self) -> Connection:
+    def _resolve(self) -> ControllerAddress:
         if not self.answers:
             raise NotFound("no controller")
         if isinstance(self.answers[0], Exception):
             raise self.answers.pop(0)
-        return Connection(f"c:{len(self.links)}", "token", self.sockets.pop(0) if self.sockets else "")
+        return ControllerAddress(f"c:{len(self.links)}", "token", self.sockets.pop(0) if self.sockets else "")
 
-    def _open(self, address: str, token: str) -> Link:
+    def _open(self, address: str, token: str) -> ControllerLink:
         call = Call()
         for message in self.answers.pop(0):
             call.say(message)
-        self.links.append(Link(address, token, call))
+        self.links.append(ControllerLink(address, token, call))
         return self.links[-1]
 
     async def run(self) -> AgentEnd:
@@ -487,7 +488,7 @@ def test_a_fetch_that_is_given_up_ends_and_one_whose_channel_went_is_tried_again
         iris_pb2_grpc.add_BlobServiceServicer_to_server(blobs, server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
-        link = ControllerLink(f"127.0.0.1:{port}", "token")
+        link = GrpcControllerLink(f"127.0.0.1:{port}", "token")
 
         async def fetch() -> None:
             _ = [chunk async for chunk in link.fetch(["d"])]

@@ -16,7 +16,7 @@ import pytest
 from iris.worker.guardian import __main__ as program
 from iris.worker.guardian.__main__ import enough_descriptors, serve
 from iris.worker.guardian.launch import GuardianPaths, launch
-from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, FrameReader, encode
+from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, JsonFrameReader, encode
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.isolation.views import no_views
 from rigging.testing import eventually
@@ -118,7 +118,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     monkeypatch.setattr(program, "Marks", lambda root: f"marks of {root.name}")
     monkeypatch.setattr(program, "OrphanReaper", lambda marks, **options: (marks, options))
     monkeypatch.setattr(program, "Guardian", listen)
-    monkeypatch.setattr(program, "Server", made.server)
+    monkeypatch.setattr(program, "GuardianServer", made.server)
     monkeypatch.setattr(program.gc, "freeze", made.call("freeze"))
     monkeypatch.setattr(program.gc, "set_threshold", made.call("threshold"))
     monkeypatch.setattr(program.signal, "signal", made.dispositions.__setitem__)
@@ -323,7 +323,7 @@ def say_hello(paths: GuardianPaths) -> Any:
         stream.settimeout(20)
         stream.connect(name)
         stream.sendall(encode({"hello": {"versions": [OLDEST_VERSION, NEWEST_VERSION], "role": "looker"}}))
-        reader = FrameReader()
+        reader = JsonFrameReader()
         while True:
             for message in reader.feed(stream.recv(65536)):
                 return message["hello"]

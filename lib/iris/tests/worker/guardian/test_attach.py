@@ -12,7 +12,7 @@ import pytest
 from iris.worker.guardian import client as module
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.launch import GuardianPaths, build_of
-from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, FrameReader, encode
+from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, JsonFrameReader, encode
 from rigging.errors import Conflict, Unavailable
 
 BUILD = build_of(Path(module.__file__).parent)
@@ -34,7 +34,7 @@ class Bench:
         self.is_silent = asyncio.Event()
         """The last connection is over."""
 
-    async def listen(self) -> asyncio.Server:
+    async def listen(self) -> asyncio.GuardianServer:
         with self.paths.short_name() as name:
             return await asyncio.start_unix_server(self._serve, name)
 
@@ -42,7 +42,7 @@ class Bench:
         heard: list[Any] = []
         self.heard.append(heard)
         answer = self.answers.pop(0)
-        frames = FrameReader()
+        frames = JsonFrameReader()
         while data := await reader.read(65536):
             for message in frames.feed(data):
                 heard.append(message)
@@ -147,7 +147,7 @@ class TestStarts:
         async def scenario(bench: Bench) -> None:
             bench.answers = [[hello()]]
             loop = asyncio.get_running_loop()
-            starts: list[asyncio.Server] = []
+            starts: list[asyncio.GuardianServer] = []
 
             def start() -> Any:
                 starts.append(asyncio.run_coroutine_threadsafe(bench.listen(), loop).result(20))

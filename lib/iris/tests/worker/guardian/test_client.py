@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from iris.worker.guardian.client import SILENCE_S, GuardianClient
-from iris.worker.guardian.protocol import MAX_FRAME_BYTES, FrameReader, encode
+from iris.worker.guardian.protocol import MAX_FRAME_BYTES, JsonFrameReader, encode
 from iris.worker.isolation.plan import IsolationMode
-from iris.worker.processes import CommonSpec, Exit, Held, ProcessSpec, StartFailed, StartFailure
+from iris.worker.processes import CommonSpec, Exit, InheritedAttempt, ProcessSpec, StartFailed, StartFailure
 
 HELLO = {"guardian": "g1", "pid": 5, "version": 1, "isolation": "bind", "descriptors": 1000}
 SPEC = ProcessSpec("a", ("true",), {}, "/")
@@ -41,7 +41,7 @@ class Transport(asyncio.WriteTransport):
         super().__init__()
         self.sent: list[Any] = []
         self.closed = False
-        self._reader = FrameReader(MAX_FRAME_BYTES)
+        self._reader = JsonFrameReader(MAX_FRAME_BYTES)
 
     def write(self, data: Any) -> None:
         for message in self._reader.feed(bytes(data)):
@@ -53,7 +53,7 @@ class Transport(asyncio.WriteTransport):
 
 class Bench:
     def __init__(self, hello: dict[str, Any]) -> None:
-        self.client = GuardianClient(FrameReader(MAX_FRAME_BYTES), hello)
+        self.client = GuardianClient(JsonFrameReader(MAX_FRAME_BYTES), hello)
         self.transport = Transport()
         self.client.connection_made(self.transport)
         self.seen = Seen()
@@ -227,13 +227,13 @@ class TestWhatIsHeld:
     def test_it_is_told_as_it_is_now(self) -> None:
         async def scenario(bench: Bench) -> None:
             assert bench.client.held() == [
-                Held("a", 9, "/log", 5, 3, {"x": 1}),
-                Held("b", 0, "", 0, 0, {}),
+                InheritedAttempt("a", 9, "/log", 5, 3, {"x": 1}),
+                InheritedAttempt("b", 0, "", 0, 0, {}),
             ]
             bench.tell(["grew", "a", 50], ["started", "b", 11, 4], ["danced", "a", 1], ["grew", "a", "x"])
             assert bench.client.held() == [
-                Held("a", 9, "/log", 50, 3, {"x": 1}),
-                Held("b", 11, "", 0, 0, {}),
+                InheritedAttempt("a", 9, "/log", 50, 3, {"x": 1}),
+                InheritedAttempt("b", 11, "", 0, 0, {}),
             ]
             assert bench.client.live_count == 0, "nobody has taken it up"
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from iris.rpc.logformat import decode_all
-from iris.worker.guardian.held import HeldAttempt, Phase, common_from, fields_of, fields_of_common, spec_from
+from iris.worker.guardian.held import HeldAttempt, HeldPhase, common_from, fields_of, fields_of_common, spec_from
 from iris.worker.isolation.plan import Mount
 from iris.worker.processes import CommonSpec, Exit, ProcessSpec, StartFailed, StartFailure
 
 NAME = "/u/job/0:0"
 
 
-class Process:
+class CommandProcess:
     pid = 4711
 
 
@@ -51,7 +51,7 @@ class Bench:
 
     def start(self) -> "Bench":
         self.now += 1
-        self.held.started(Process())  # type: ignore[arg-type]
+        self.held.started(CommandProcess())  # type: ignore[arg-type]
         return self
 
 
@@ -61,17 +61,22 @@ def lines(path: Path) -> list[tuple[bytes, bool]]:
 
 def test_it_is_live_until_it_ends_or_is_refused(tmp_path: Path) -> None:
     bench = Bench()
-    assert (bench.held.phase, bench.held.is_live, bench.held.at_ms) == (Phase.QUEUED, True, 1000)
+    assert (bench.held.phase, bench.held.is_live, bench.held.at_ms) == (HeldPhase.QUEUED, True, 1000)
     bench.start()
-    assert (bench.held.phase, bench.held.is_live, bench.held.at_ms, bench.held.pid) == (Phase.RUNNING, True, 1001, 4711)
+    assert (bench.held.phase, bench.held.is_live, bench.held.at_ms, bench.held.pid) == (
+        HeldPhase.RUNNING,
+        True,
+        1001,
+        4711,
+    )
     bench.now = 2000
     bench.held.on_exit(Exit(3, 0))
-    assert (bench.held.phase, bench.held.is_live, bench.held.at_ms) == (Phase.ENDED, False, 2000)
+    assert (bench.held.phase, bench.held.is_live, bench.held.at_ms) == (HeldPhase.ENDED, False, 2000)
     assert bench.held.process is None
     refused = Bench(log=str(tmp_path / "log"))
     refused.now = 3000
     refused.held.refused(StartFailed("no such program: x", 127))
-    assert (refused.held.phase, refused.held.is_live, refused.held.at_ms) == (Phase.REFUSED, False, 3000)
+    assert (refused.held.phase, refused.held.is_live, refused.held.at_ms) == (HeldPhase.REFUSED, False, 3000)
     assert lines(tmp_path / "log") == [(b"no such program: x", True)]
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
-from iris.worker.guardian import nursery as nursery_module
-from iris.worker.guardian.nursery import HELPER_SOCKET, Nursery
+from iris.worker.guardian import warm_pool as nursery_module
+from iris.worker.guardian.warm_pool import HELPER_SOCKET, WarmPool
 from iris.worker.isolation.plan import Mount
 from rigging.testing import eventually
 
@@ -47,7 +47,7 @@ class Helper:
         self.connection.sendall(b"R")
 
 
-class Host:
+class WarmPoolHost:
     def __init__(self) -> None:
         self.helpers: list[Helper] = []
         self.starts: list[tuple[str, tuple[str, ...], dict[str, str]]] = []
@@ -84,14 +84,14 @@ class Host:
 
 class Bench:
     def __init__(self) -> None:
-        self.host = Host()
-        self.nursery = Nursery(self.host)
+        self.host = WarmPoolHost()
+        self.warm_pool = WarmPool(self.host)
         self.null = os.open(os.devnull, os.O_RDWR)
 
     def start(self, sharer: str = "ann", payload: str = "/p", mounts: Sequence[Mount] = (), **env: str) -> int | None:
         variables = {"A": "1", "IRIS_CLOUDPICKLE": "c", "IRIS_ATTEMPT_ID": payload, "TMPDIR": f"/t{payload}", **env}
         argv = ("python", "-P", "main.py", payload)
-        return self.nursery.start(sharer, "/bin/python", argv, variables, "/work", self.null, self.null, mounts)
+        return self.warm_pool.start(sharer, "/bin/python", argv, variables, "/work", self.null, self.null, mounts)
 
     def warm(self, sharer: str = "ann", **env: str) -> Helper:
         """A helper that is ready."""
@@ -119,7 +119,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def bench(killed: list[int]) -> Iterator[Bench]:
     made = Bench()
     yield made
-    made.nursery.close()
+    made.warm_pool.close()
     os.close(made.null)
 
 
@@ -230,9 +230,9 @@ def test_where_none_can_be_started_all_go_the_usual_way(bench: Bench, caplog: py
 def test_all_end_with_the_nursery(bench: Bench, killed: list[int]) -> None:
     for sharer in ("a", "b"):
         bench.warm(sharer)
-    bench.nursery.close()
+    bench.warm_pool.close()
     assert sorted(killed) == [1000, 1001]
-    bench.nursery.close()
+    bench.warm_pool.close()
     assert len(killed) == 2
 
 

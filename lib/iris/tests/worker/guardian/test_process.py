@@ -12,7 +12,7 @@ import pytest
 from iris.worker.guardian.orphans import Marks, OrphanReaper, become_subreaper, environment_value
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.reactor import Reactor
-from iris.worker.guardian.running_process import Process
+from iris.worker.guardian.running_process import CommandProcess
 from iris.worker.processes import Exit, ProcessSpec, StartFailed
 
 pytestmark = pytest.mark.e2e
@@ -51,7 +51,7 @@ class Watched:
             self._reactor.turn(1.0)
 
 
-Start = Callable[..., tuple[Process, Watched]]
+Start = Callable[..., tuple[CommandProcess, Watched]]
 WithRuntime = Callable[[Callable[[Start], None]], None]
 
 
@@ -66,7 +66,7 @@ def with_runtime(request: pytest.FixtureRequest, tmp_path: Path) -> WithRuntime:
         runtime = ProcessRuntime(reactor, OrphanReaper(Marks(tmp_path)), own_cwd)
         count = 0
 
-        def start(*argv: str, path: str = os.environ["PATH"]) -> tuple[Process, Watched]:
+        def start(*argv: str, path: str = os.environ["PATH"]) -> tuple[CommandProcess, Watched]:
             nonlocal count
             count += 1
             owner = f"/test/{os.getpid()}/{id(reactor)}/{count}:0"

@@ -1,7 +1,7 @@
 import pytest
 
 from iris.worker.guardian.held import common_from, fields_of, fields_of_common, spec_from
-from iris.worker.guardian.protocol import MAX_FRAME_BYTES, FrameReader, ProtocolError, agree, encode
+from iris.worker.guardian.protocol import MAX_FRAME_BYTES, JsonFrameReader, ProtocolError, agree, encode
 from iris.worker.isolation.plan import Mount
 from iris.worker.processes import CommonSpec, ProcessSpec
 
@@ -10,7 +10,7 @@ def test_messages_come_whole_however_they_are_cut() -> None:
     messages = [{"do": [["stop", "/a/b/0:0", 5, None]]}, {"hello": {"text": "grün \udc80"}}, {}]
     data = b"".join(map(encode, messages))
     for step in (1, 2, 7, len(data)):
-        reader = FrameReader()
+        reader = JsonFrameReader()
         pieces = [data[start : start + step] for start in range(0, len(data), step)]
         assert [message for piece in pieces for message in reader.feed(piece)] == messages
 
@@ -26,13 +26,13 @@ def test_messages_come_whole_however_they_are_cut() -> None:
 )
 def test_what_is_no_message_is_refused_with_the_reason(data: bytes, why: str) -> None:
     with pytest.raises(ProtocolError, match=why):
-        list(FrameReader().feed(data))
+        list(JsonFrameReader().feed(data))
 
 
 def test_a_deeply_nested_frame_is_refused() -> None:
     body = b"[" * 60_000
     with pytest.raises(ProtocolError, match="not JSON"):
-        list(FrameReader(MAX_FRAME_BYTES).feed(len(body).to_bytes(4, "big") + body))
+        list(JsonFrameReader(MAX_FRAME_BYTES).feed(len(body).to_bytes(4, "big") + body))
 
 
 @pytest.mark.parametrize(

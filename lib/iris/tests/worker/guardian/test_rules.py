@@ -11,7 +11,7 @@ from iris.worker.guardian.reactor import Reactor
 from iris.worker.processes import Exit, ProcessSpec, StartFailed
 
 
-class Process:
+class CommandProcess:
     """A process that does nothing."""
 
     def __init__(self, pid: int, listener: Any) -> None:
@@ -28,14 +28,14 @@ class Process:
 
 class Runtime:
     def __init__(self) -> None:
-        self.processes: dict[str, Process] = {}
+        self.processes: dict[str, CommandProcess] = {}
         self.refusal: Exception | None = None
         self.sweeps = 0
 
-    def start(self, spec: ProcessSpec, listener: Any) -> Process:
+    def start(self, spec: ProcessSpec, listener: Any) -> CommandProcess:
         if self.refusal is not None:
             raise self.refusal
-        self.processes[spec.owner] = Process(100 + len(self.processes), listener)
+        self.processes[spec.owner] = CommandProcess(100 + len(self.processes), listener)
         return self.processes[spec.owner]
 
     def sweep(self) -> bool:
@@ -66,7 +66,7 @@ class Bench:
     def ask(self, name: str = "a", **fields: Any) -> None:
         self.guardian.do("start", {"id": name, "argv": ["true"], "env": {}, "cwd": "/", **fields})
 
-    def run(self, name: str = "a", **fields: Any) -> Process:
+    def run(self, name: str = "a", **fields: Any) -> CommandProcess:
         self.ask(name, **fields)
         self.guardian.start_some()
         return self.runtime.processes[name]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, FrameReader, encode
+from iris.worker.guardian.protocol import NEWEST_VERSION, OLDEST_VERSION, JsonFrameReader, encode
 from iris.worker.guardian.reactor import Reactor
-from iris.worker.guardian.server import Server
+from iris.worker.guardian.server import GuardianServer
 
 
 class Guardian:
@@ -49,7 +49,7 @@ class Peer:
         self.stream.connect(bench.path)
         self.stream.settimeout(20)
         self._bench = bench
-        self._reader = FrameReader(1 << 26)
+        self._reader = JsonFrameReader(1 << 26)
         bench.turn()
 
     def say(self, message: Any) -> "Peer":
@@ -88,7 +88,9 @@ class Bench:
         self.reactor = Reactor(lambda: self.now)
         self.guardian = Guardian()
         options = {} if is_own is None else {"is_own": is_own}
-        self.server = Server(self.reactor, self.guardian, self.listener, {"guardian": "g1", "pid": 5}, **options)  # type: ignore[arg-type]
+        self.server = GuardianServer(
+            self.reactor, self.guardian, self.listener, {"guardian": "g1", "pid": 5}, **options
+        )  # type: ignore[arg-type]
         self.peers: list[Peer] = []
 
     def peer(self) -> Peer:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris.domain.resources import Resources
-from iris.worker.host.disk_offer import Offer, next_offer
+from iris.worker.host.disk_offer import CapacityOffer, next_offer
 
 GB = 2**30
 MB = 2**20
@@ -41,7 +41,7 @@ def test_an_offer_is_never_far_from_what_there_may_be(offered: int, free: int, r
 
 
 def test_a_capacity_that_was_given_stays() -> None:
-    offer = Offer(Resources(1000, GB, GB))
+    offer = CapacityOffer(Resources(1000, GB, GB))
     assert not offer.renew(0)
     assert offer.capacity.disk_bytes == GB
 
@@ -50,12 +50,12 @@ def test_a_disk_that_cannot_be_seen_is_not_known_to_have_changed() -> None:
     def broken() -> int:
         raise OSError("stale handle")
 
-    offer = Offer(Resources(1000, GB, GB), broken)
+    offer = CapacityOffer(Resources(1000, GB, GB), broken)
     assert not offer.renew(0)
 
 
 def test_only_the_disk_changes() -> None:
-    offer = Offer(Resources(1000, 2 * GB, GB), lambda: 5 * GB)
+    offer = CapacityOffer(Resources(1000, 2 * GB, GB), lambda: 5 * GB)
     assert offer.renew(0)
     assert offer.capacity == Resources(1000, 2 * GB, 5 * GB)
     assert not offer.renew(0)

@@ -29,13 +29,13 @@ MAIN = """
 import sys
 from pathlib import Path
 from iris.domain.resources import Resources
-from iris.worker.connection.agent import Connection
+from iris.rpc.controller_address import ControllerAddress
 from iris.worker.app import WorkerConfig, run_worker
 from iris.worker.isolation.plan import IsolationMode
 
 work_dir, port, mode = Path(sys.argv[1]), sys.argv[2], IsolationMode(sys.argv[3])
 config = WorkerConfig(work_dir, "w1", Resources(4000, 1 << 30, 1 << 30), guardian_linger_s=1, isolation=mode)
-sys.exit(run_worker(config, lambda: Connection(f"127.0.0.1:{port}", "w:w1:token")))
+sys.exit(run_worker(config, lambda: ControllerAddress(f"127.0.0.1:{port}", "w:w1:token")))
 """
 
 # What a careless task does, with all that it finds. `$1` is the worker's directory.

@@ -17,7 +17,7 @@ from iris.testing.worker_fixtures import FakeController, InProcessWorker, run_co
 from iris.worker.attempts.directories import AttemptDirectories
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.paths import WorkPaths
-from iris.worker.prepare.task_env import Ground
+from iris.worker.prepare.task_env import PreparedEnvironment
 from iris.worker.processes import StartFailed
 
 EVERY_MODE = pytest.mark.parametrize("mode", list(IsolationMode))
@@ -232,14 +232,14 @@ def test_what_is_made_for_a_start_goes_with_it(tmp_path: Path, mode: IsolationMo
         (("", ""), ("there", ""), ("link/new", ""), ("file", "is a file"), ("file/x", "is a file"))
     ):
         name = f"/ann/job/0:{number}"
-        ground = asyncio.run(directories.copy(name, Ground(bundle_dir=bundle)))
+        prepared = asyncio.run(directories.copy(name, PreparedEnvironment(bundle_dir=bundle)))
         if message:
             with pytest.raises(StartFailed, match=message):
-                directories.make(name, ground, relative)
+                directories.make(name, prepared, relative)
         else:
-            place = directories.make(name, ground, relative)
-            assert Path(place) == Path(ground.bundle_dir or "", relative)
-            directories.mounts(name, ground)
+            place = directories.make(name, prepared, relative)
+            assert Path(place) == Path(prepared.bundle_dir or "", relative)
+            directories.mounts(name, prepared)
         directories.remove(name)
     assert sorted(found.relative_to(bundle).as_posix() for found in bundle.rglob("*")) == ["file", "link", "there"]
     assert os.listdir(paths.layers) == []

@@ -13,7 +13,7 @@ from iris.domain.states import FailureKind
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.interpreters import Interpreter, own_interpreter
 from iris.worker.prepare.job_environment import JobEnvironment, JobEnvironments, JobSources
-from iris.worker.prepare.task_env import own_ground
+from iris.worker.prepare.task_env import worker_environment
 from iris.worker.types import Launch, PreparationFailed
 
 FOUND = Interpreter("/found/python", "3.12.1", "found")
@@ -143,7 +143,7 @@ def test_nothing_but_the_packages_asked_for(bench: Bench) -> None:
 
 
 def test_who_says_nothing_gets_the_workers_own_and_packages_on_top(bench: Bench) -> None:
-    own = own_ground()
+    own = worker_environment()
     assert bench.find() == JobEnvironment(own.bin_dirs[0], own.virtual_env)
     assert bench.find(PLAIN, bench.sources(has_lock=False)) == JobEnvironment(own.bin_dirs[0], own.virtual_env)
     assert bench.find(replace(PLAIN, pip_packages=("six",))) == at("/envs/plain")

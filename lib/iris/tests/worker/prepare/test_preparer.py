@@ -101,10 +101,14 @@ class TestReady:
         async def scenario() -> None:
             bench = Bench(tmp_path)
             assert bench.preparer.ready(COMMAND) is None
-            ground = await bench.preparer.prepare(COMMAND)
-            assert bench.preparer.ready(COMMAND) == ground
-            assert (ground.bundle_dir, ground.python_path, ground.payload_path) == (bench.tree, (str(bench.tree),), "")
-            assert bench.preparer.ready(replace(COMMAND, argv=("false",), job_id="/u/other")) == ground
+            prepared = await bench.preparer.prepare(COMMAND)
+            assert bench.preparer.ready(COMMAND) == prepared
+            assert (prepared.bundle_dir, prepared.python_path, prepared.payload_path) == (
+                bench.tree,
+                (str(bench.tree),),
+                "",
+            )
+            assert bench.preparer.ready(replace(COMMAND, argv=("false",), job_id="/u/other")) == prepared
             bench.bundles.seen = False
             assert bench.preparer.ready(COMMAND) is None, "it is time to look whether its files are as they were"
             bench.bundles.seen = True
@@ -116,10 +120,10 @@ class TestReady:
     def test_a_payload_is_until_its_file_is_another(self, tmp_path: Path) -> None:
         async def scenario() -> None:
             bench = Bench(tmp_path)
-            ground = await bench.preparer.prepare(CALLABLE)
-            assert ground.payload_path == str(bench.paths.blobs / PAYLOAD)
-            assert (ground.bundle_dir, ground.python_path) == (None, ())
-            assert bench.preparer.ready(CALLABLE) == ground
+            prepared = await bench.preparer.prepare(CALLABLE)
+            assert prepared.payload_path == str(bench.paths.blobs / PAYLOAD)
+            assert (prepared.bundle_dir, prepared.python_path) == (None, ())
+            assert bench.preparer.ready(CALLABLE) == prepared
             bench.bundles.sound = False
             assert bench.preparer.ready(CALLABLE) is None
             bench.bundles.sound = True
@@ -135,9 +139,9 @@ class TestReady:
             (tmp_path / "venv" / "bin").mkdir(parents=True)
             monkeypatch.setattr("sys.executable", str(tmp_path / "venv" / "bin" / "python"))
             bench = Bench(tmp_path / "work")
-            ground = await bench.preparer.prepare(CALLABLE)
-            assert ground.bin_dirs == (str(tmp_path / "venv" / "bin"),)
-            assert bench.preparer.ready(CALLABLE) == ground
+            prepared = await bench.preparer.prepare(CALLABLE)
+            assert prepared.bin_dirs == (str(tmp_path / "venv" / "bin"),)
+            assert bench.preparer.ready(CALLABLE) == prepared
             (tmp_path / "venv" / "bin").rmdir()
             assert bench.preparer.ready(CALLABLE) is None
 
@@ -167,8 +171,8 @@ class TestReady:
     def test_jobs_that_begin_in_another_directory_share_it(self, tmp_path: Path) -> None:
         async def scenario() -> None:
             bench = Bench(tmp_path)
-            ground = await bench.preparer.prepare(COMMAND)
-            assert bench.preparer.ready(replace(COMMAND, runtime=TaskRuntime(working_dir="a/b"))) == ground
+            prepared = await bench.preparer.prepare(COMMAND)
+            assert bench.preparer.ready(replace(COMMAND, runtime=TaskRuntime(working_dir="a/b"))) == prepared
 
         play(scenario())
 
@@ -186,10 +190,10 @@ class TestWorkspaces:
         async def scenario() -> None:
             bench = Bench(tmp_path)
             bench.add_project()
-            ground = await bench.preparer.prepare(COMMAND)
+            prepared = await bench.preparer.prepare(COMMAND)
             site = bench.paths.sites / BUNDLE
-            assert ground.bin_dirs[1:] == (str(site / "bin"),)
-            assert ground.python_path == (str(bench.tree), str(bench.tree / "src"), str(site))
+            assert prepared.bin_dirs[1:] == (str(site / "bin"),)
+            assert prepared.python_path == (str(bench.tree), str(bench.tree / "src"), str(site))
             (site / "bin" / "shop").chmod(0o755)
             (site / "bin" / "shop").write_text("a task's")
             await bench.preparer.prepare(COMMAND)
@@ -219,10 +223,10 @@ class TestWorkspaces:
         async def scenario() -> None:
             bench = Bench(tmp_path)
             bench.add_project()
-            ground = await bench.preparer.prepare(COMMAND)
+            prepared = await bench.preparer.prepare(COMMAND)
             (bench.tree / "pyproject.toml").unlink()
             again = await bench.preparer.prepare(replace(COMMAND, job_id="/u/other"))
-            assert again.python_path == ground.python_path, "what was sent is what counts"
+            assert again.python_path == prepared.python_path, "what was sent is what counts"
 
         play(scenario())
 
@@ -231,12 +235,12 @@ class TestWorkspaces:
             bench = Bench(tmp_path)
             bench.add_project("one")
             bench.add_project("two")
-            grounds = [
+            environments = [
                 await bench.preparer.prepare(replace(COMMAND, runtime=TaskRuntime(project_dir=place)))
                 for place in ("one", "two")
             ]
-            assert [ground.bundle_dir for ground in grounds] == [bench.tree / "one", bench.tree / "two"]
-            first, second = (Path(ground.python_path[-1]) for ground in grounds)
+            assert [prepared.bundle_dir for prepared in environments] == [bench.tree / "one", bench.tree / "two"]
+            first, second = (Path(prepared.python_path[-1]) for prepared in environments)
             assert first != second
             assert first.parent == second.parent == bench.paths.sites
             assert first.name.startswith(f"{BUNDLE}-")

@@ -9,17 +9,17 @@ import pytest
 
 from iris.actor.server.server import HOST_ENV
 from iris.domain.task_variables import is_own_variable
-from iris.worker.host.address import address_towards
+from iris.worker.host.address import source_address
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.task_env import (
     ACTOR_HOST_VARIABLE,
     DEFAULT_PATH,
-    Ground,
+    PreparedEnvironment,
     TaskEnvironment,
     base_variables,
     command_line,
-    own_ground,
     port_variable,
+    worker_environment,
 )
 from iris.worker.types import Launch, StartRequest
 
@@ -29,7 +29,9 @@ ELSEWHERE = "192.0.2.7:4242"
 
 def variables(environment: TaskEnvironment, controller: str, own: Mapping[str, str] | None = None) -> dict[str, str]:
     launch = Launch("/user/job", ("true",), env_vars=own or {})
-    return environment.variables(StartRequest("/user/job/0:0", "/user/job/0", 0, launch), Ground(), controller, "", {})
+    return environment.variables(
+        StartRequest("/user/job/0:0", "/user/job/0", 0, launch), PreparedEnvironment(), controller, "", {}
+    )
 
 
 def test_actors_of_a_task_listen_where_other_hosts_find_its_worker(tmp_path: Path) -> None:
@@ -49,11 +51,11 @@ def test_actors_of_a_task_listen_where_other_hosts_find_its_worker(tmp_path: Pat
 
 @pytest.mark.parametrize("controller", ["127.0.0.1:4242", "localhost:4242", "[::1]:4242", "", "no-port", "host:port"])
 def test_a_controller_on_this_host_says_nothing_of_other_hosts(controller: str) -> None:
-    assert address_towards(controller) == ""
+    assert source_address(controller) == ""
 
 
 def test_towards_another_host_it_is_an_address_that_one_can_listen_on() -> None:
-    found = address_towards(ELSEWHERE)
+    found = source_address(ELSEWHERE)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         routed = probe.connect_ex((ELSEWHERE.rpartition(":")[0], 4242)) == 0
     assert bool(found) == routed
@@ -63,16 +65,20 @@ def test_towards_another_host_it_is_an_address_that_one_can_listen_on() -> None:
             listener.bind((found, 0))
 
 
-PLAIN = Ground()
+PLAIN = PreparedEnvironment()
 
 
 def made(
-    launch: Launch, ground: Ground = PLAIN, base: Mapping[str, str] | None = None, index: int = 0, **ports: int
+    launch: Launch,
+    prepared: PreparedEnvironment = PLAIN,
+    base: Mapping[str, str] | None = None,
+    index: int = 0,
+    **ports: int,
 ) -> dict[str, str]:
     environment = TaskEnvironment(WorkPaths(Path("/work")), "w1", base or {"PATH": "/bin"})
     job = launch.job_id
     request = StartRequest(f"{job}/{index}:2", f"{job}/{index}", index, launch)
-    return environment.variables(request, ground, "c:1", "/tokens/t", ports, "/slots/7/tmp")
+    return environment.variables(request, prepared, "c:1", "/tokens/t", ports, "/slots/7/tmp")
 
 
 def test_a_task_is_told_who_it_is_and_where_to_find_what() -> None:
@@ -109,24 +115,24 @@ def test_a_task_is_told_who_it_is_and_where_to_find_what() -> None:
 
 def test_the_jobs_own_variables_win_over_the_workers_and_not_over_the_truth() -> None:
     own = {"A": "job", "TMPDIR": "/mine", "IRIS_JOB_ID": "/other/job", "PATH": "/own", "PYTHONPATH": "/lib"}
-    ground = Ground(("/env/bin", "/uv"), ("/bundle/src", "/bundle"), Path("/bundle"), "/env")
-    found = made(Launch("/u/job", ("true",), env_vars=own), ground, {"A": "worker", "B": "worker"})
+    prepared = PreparedEnvironment(("/env/bin", "/uv"), ("/bundle/src", "/bundle"), Path("/bundle"), "/env")
+    found = made(Launch("/u/job", ("true",), env_vars=own), prepared, {"A": "worker", "B": "worker"})
     assert (found["A"], found["B"], found["TMPDIR"], found["IRIS_JOB_ID"]) == ("job", "worker", "/mine", "/u/job")
     assert found["PATH"] == "/env/bin:/uv:/own"
     assert found["PYTHONPATH"] == "/bundle/src:/bundle:/lib"
     assert (found["VIRTUAL_ENV"], found["IRIS_WORKSPACE_DIR"]) == ("/env", "/bundle")
-    assert made(Launch("/u/job", ("true",)), ground)["PYTHONPATH"] == "/bundle/src:/bundle"
+    assert made(Launch("/u/job", ("true",)), prepared)["PYTHONPATH"] == "/bundle/src:/bundle"
 
 
 def test_attempts_in_a_row_differ_in_what_is_theirs_and_jobs_in_the_rest() -> None:
     environment = TaskEnvironment(WorkPaths(Path("/work")), "w1", {})
     first, second = (Launch(f"/u/{name}", ("true",), env_vars={"A": name}) for name in "ab")
-    ground, other = Ground(), Ground(bin_dirs=("/env/bin",))
+    prepared, other = PreparedEnvironment(), PreparedEnvironment(bin_dirs=("/env/bin",))
     seen = []
     for launch, index, where, controller in (
-        (first, 0, ground, "c:1"),
-        (first, 1, ground, "c:1"),
-        (second, 0, ground, "c:1"),
+        (first, 0, prepared, "c:1"),
+        (first, 1, prepared, "c:1"),
+        (second, 0, prepared, "c:1"),
         (second, 0, other, "c:1"),
         (second, 0, other, "c:2"),
     ):
@@ -144,10 +150,10 @@ def test_attempts_in_a_row_differ_in_what_is_theirs_and_jobs_in_the_rest() -> No
 
 def test_a_callable_is_run_by_the_tasks_own_python_which_is_told_who_pickled_it() -> None:
     command = Launch("/u/job", ("true", "x"))
-    assert command_line(command, Ground()) == ("true", "x")
+    assert command_line(command, PreparedEnvironment()) == ("true", "x")
     assert "IRIS_CLOUDPICKLE" not in made(command)
     called = Launch("/u/job", payload_digest="p1")
-    program, flag, script, payload = command_line(called, Ground(payload_path="/blobs/p1"))
+    program, flag, script, payload = command_line(called, PreparedEnvironment(payload_path="/blobs/p1"))
     assert (program, flag, payload) == ("python", "-P", "/blobs/p1")
     assert Path(script).name == "callable_main.py"
     assert Path(script).is_file()
@@ -168,10 +174,10 @@ def test_what_tasks_get_of_the_workers_environment() -> None:
 
 
 def test_without_anything_prepared_it_is_the_workers_own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    ground = own_ground()
-    assert (Path(ground.bin_dirs[0]) / "python").exists()
+    prepared = worker_environment()
+    assert (Path(prepared.bin_dirs[0]) / "python").exists()
     monkeypatch.setattr("sys.prefix", "/venv")
     monkeypatch.setattr("sys.base_prefix", "/usr")
-    assert own_ground().virtual_env == "/venv"
+    assert worker_environment().virtual_env == "/venv"
     monkeypatch.setattr("sys.base_prefix", "/venv")
-    assert own_ground().virtual_env == ""
+    assert worker_environment().virtual_env == ""

@@ -7,7 +7,7 @@ import pytest
 from iris.domain.states import FailureKind
 from iris.worker.host.oom import OomKills, oom_counters
 from iris.worker.processes import Exit
-from iris.worker.reports.exit_cause import DEVICE_EXIT_CODE, judge
+from iris.worker.reports.exit_cause import DEVICE_EXIT_CODE, classify_exit
 
 FAILED = Exit(1, 0)
 KILLED = Exit(0, 9)
@@ -25,31 +25,34 @@ KILLED = Exit(0, 9)
 )
 def test_the_words_of_drivers_are_a_device_error_and_are_quoted(words: bytes) -> None:
     tail = b"step 17\n" + words + b"\nat exit\n"
-    kind, why = judge(FAILED, tail, True, lambda: False)
+    kind, why = classify_exit(FAILED, tail, True, lambda: False)
     assert kind is FailureKind.DEVICE
     assert why == f"device error: {words.decode()}"
 
 
 def test_a_task_without_accelerators_cannot_blame_one() -> None:
     tail = b"CUDA error: all CUDA-capable devices are busy or unavailable"
-    assert judge(FAILED, tail, False, lambda: False) == (FailureKind.USER, "")
-    assert judge(Exit(DEVICE_EXIT_CODE, 0), b"", False, lambda: False) == (FailureKind.USER, "")
+    assert classify_exit(FAILED, tail, False, lambda: False) == (FailureKind.USER, "")
+    assert classify_exit(Exit(DEVICE_EXIT_CODE, 0), b"", False, lambda: False) == (FailureKind.USER, "")
 
 
 def test_the_documented_exit_code_is_a_device_error() -> None:
-    kind, why = judge(Exit(DEVICE_EXIT_CODE, 0), b"", True, lambda: False)
+    kind, why = classify_exit(Exit(DEVICE_EXIT_CODE, 0), b"", True, lambda: False)
     assert (kind, why) == (FailureKind.DEVICE, "device error: it ended with exit code 86")
 
 
 def test_out_of_memory_of_the_device_is_the_users() -> None:
-    assert judge(FAILED, b"CUDA out of memory. Tried to allocate 2 GiB", True, lambda: False)[0] is FailureKind.USER
+    assert (
+        classify_exit(FAILED, b"CUDA out of memory. Tried to allocate 2 GiB", True, lambda: False)[0]
+        is FailureKind.USER
+    )
 
 
 @pytest.mark.parametrize("exit", [KILLED, Exit(137, 0)])
 def test_a_kill_is_out_of_memory_only_when_the_kernel_says_so(exit: Exit) -> None:
-    assert judge(exit, b"", False, lambda: True)[0] is FailureKind.OOM
-    assert judge(exit, b"", False, lambda: False)[0] is FailureKind.USER
-    assert judge(FAILED, b"", False, lambda: True)[0] is FailureKind.USER
+    assert classify_exit(exit, b"", False, lambda: True)[0] is FailureKind.OOM
+    assert classify_exit(exit, b"", False, lambda: False)[0] is FailureKind.USER
+    assert classify_exit(FAILED, b"", False, lambda: True)[0] is FailureKind.USER
 
 
 @pytest.mark.parametrize(

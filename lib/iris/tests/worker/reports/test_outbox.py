@@ -8,7 +8,7 @@ from iris.domain.states import TaskState
 from iris.rpc.logformat import RECORD_OVERHEAD
 from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.reports.logs import AttemptLog
-from iris.worker.reports.outbox import ATTEMPT_LOG_BYTES, LOG_WINDOW_BYTES, MESSAGE_LOG_BYTES, Outbox
+from iris.worker.reports.outbox import ATTEMPT_LOG_BYTES, LOG_WINDOW_BYTES, MESSAGE_LOG_BYTES, ReportOutbox
 from iris.worker.types import Observation
 
 Logs = dict[str, AttemptLog]
@@ -20,12 +20,12 @@ def logs() -> Logs:
 
 
 @pytest.fixture
-def outbox(logs: Logs) -> Outbox:
-    return Outbox(logs.get)
+def outbox(logs: Logs) -> ReportOutbox:
+    return ReportOutbox(logs.get)
 
 
 @pytest.fixture
-def write(outbox: Outbox, logs: Logs, tmp_path: Path) -> Callable[[str, int], AttemptLog]:
+def write(outbox: ReportOutbox, logs: Logs, tmp_path: Path) -> Callable[[str, int], AttemptLog]:
     """Make the log of an attempt grow by one record of `size` bytes in all."""
     writers: dict[str, LogWriter] = {}
 
@@ -50,14 +50,14 @@ def seen(attempt_id: str, state: TaskState) -> Observation:
     return Observation(attempt_id, state, at_ms=1)
 
 
-def test_only_the_last_observation_is_sent_and_only_once(outbox: Outbox) -> None:
+def test_only_the_last_observation_is_sent_and_only_once(outbox: ReportOutbox) -> None:
     outbox.observe(seen("a", TaskState.RUNNING))
     outbox.observe(seen("a", TaskState.SUCCEEDED))
     assert outbox.take().observations == [seen("a", TaskState.SUCCEEDED)]
     assert not outbox.take()
 
 
-def test_an_end_comes_with_the_last_bytes_of_its_log(outbox: Outbox, write: Write) -> None:
+def test_an_end_comes_with_the_last_bytes_of_its_log(outbox: ReportOutbox, write: Write) -> None:
     log = write("a", ATTEMPT_LOG_BYTES + 5000)
     outbox.observe(seen("a", TaskState.FAILED))
     outbox.observe(seen("b", TaskState.SUCCEEDED))
@@ -72,19 +72,19 @@ def test_an_end_comes_with_the_last_bytes_of_its_log(outbox: Outbox, write: Writ
     assert log.sent == log.size
 
 
-def test_that_a_task_runs_does_not_wait_for_its_log(outbox: Outbox, write: Write) -> None:
+def test_that_a_task_runs_does_not_wait_for_its_log(outbox: ReportOutbox, write: Write) -> None:
     write("a", ATTEMPT_LOG_BYTES * 2)
     outbox.observe(seen("a", TaskState.RUNNING))
     assert [observation.state for observation in outbox.take().observations] == [TaskState.RUNNING]
 
 
-def test_a_loud_log_lets_the_others_through(outbox: Outbox, write: Write) -> None:
+def test_a_loud_log_lets_the_others_through(outbox: ReportOutbox, write: Write) -> None:
     write("loud", LOG_WINDOW_BYTES)
     write("quiet", 100)
     assert {chunk.attempt_id for chunk in outbox.take().logs} == {"loud", "quiet"}
 
 
-def test_without_acknowledgements_a_log_stops_at_its_window(outbox: Outbox, write: Write) -> None:
+def test_without_acknowledgements_a_log_stops_at_its_window(outbox: ReportOutbox, write: Write) -> None:
     log = write("a", LOG_WINDOW_BYTES + 100_000)
     for _ in range(100):
         outbox.take()
@@ -96,7 +96,7 @@ def test_without_acknowledgements_a_log_stops_at_its_window(outbox: Outbox, writ
     assert log.sent == log.size
 
 
-def test_what_does_not_fit_one_message_is_news_for_the_next(outbox: Outbox, write: Write) -> None:
+def test_what_does_not_fit_one_message_is_news_for_the_next(outbox: ReportOutbox, write: Write) -> None:
     count = MESSAGE_LOG_BYTES // ATTEMPT_LOG_BYTES + 2
     logs = [write(f"log{index}", ATTEMPT_LOG_BYTES) for index in range(count)]
 
@@ -111,7 +111,7 @@ def test_what_does_not_fit_one_message_is_news_for_the_next(outbox: Outbox, writ
     assert not outbox.take()
 
 
-def test_forgotten_attempts_are_not_sent(outbox: Outbox, write: Write, logs: Logs) -> None:
+def test_forgotten_attempts_are_not_sent(outbox: ReportOutbox, write: Write, logs: Logs) -> None:
     write("a", 100)
     outbox.observe(seen("a", TaskState.SUCCEEDED))
     del logs["a"]
@@ -141,7 +141,7 @@ def within() -> Iterator[Within]:
         yield returns
 
 
-def test_last_words_are_delivered_before_a_worker_leaves(within: Within, outbox: Outbox, write: Write) -> None:
+def test_last_words_are_delivered_before_a_worker_leaves(within: Within, outbox: ReportOutbox, write: Write) -> None:
     """Else the ends of its tasks, and what they printed last, go down with it."""
     outbox.delivered()
     assert within(outbox.wait_until_delivered, 10), "there is nothing to be said"
@@ -157,7 +157,7 @@ def test_last_words_are_delivered_before_a_worker_leaves(within: Within, outbox:
     assert within(outbox.wait_until_delivered, 10)
 
 
-def test_an_observation_alone_is_waited_for_too(within: Within, outbox: Outbox) -> None:
+def test_an_observation_alone_is_waited_for_too(within: Within, outbox: ReportOutbox) -> None:
     outbox.delivered()
     outbox.observe(seen("a", TaskState.KILLED))
     assert not within(outbox.wait_until_delivered)
@@ -168,7 +168,7 @@ def test_an_observation_alone_is_waited_for_too(within: Within, outbox: Outbox) 
     assert within(outbox.wait_until_delivered, 10)
 
 
-def test_that_a_worker_leaves_is_news_of_its_own(within: Within, outbox: Outbox) -> None:
+def test_that_a_worker_leaves_is_news_of_its_own(within: Within, outbox: ReportOutbox) -> None:
     assert not outbox.leaving
     assert not within(outbox.wait)
     outbox.leave()
@@ -179,7 +179,9 @@ def test_that_a_worker_leaves_is_news_of_its_own(within: Within, outbox: Outbox)
     assert outbox.leaving, "the next session says so in its first words"
 
 
-def test_a_new_session_begins_without_the_news_of_the_former(within: Within, outbox: Outbox, write: Write) -> None:
+def test_a_new_session_begins_without_the_news_of_the_former(
+    within: Within, outbox: ReportOutbox, write: Write
+) -> None:
     """Its first words are the whole inventory: what is older would contradict it."""
     write("a", 100)
     outbox.observe(seen("a", TaskState.RUNNING))
@@ -188,7 +190,7 @@ def test_a_new_session_begins_without_the_news_of_the_former(within: Within, out
     assert not outbox.take()
 
 
-def test_a_great_many_observations_go_in_several_messages(within: Within, outbox: Outbox) -> None:
+def test_a_great_many_observations_go_in_several_messages(within: Within, outbox: ReportOutbox) -> None:
     for number in range(4500):
         outbox.observe(seen(f"a{number}", TaskState.SUCCEEDED))
     sizes = []
@@ -199,7 +201,7 @@ def test_a_great_many_observations_go_in_several_messages(within: Within, outbox
     assert max(sizes) <= 2000
 
 
-def test_a_log_that_is_gone_holds_up_no_other(outbox: Outbox, write: Write, logs: Logs) -> None:
+def test_a_log_that_is_gone_holds_up_no_other(outbox: ReportOutbox, write: Write, logs: Logs) -> None:
     for name in "abc":
         write(name, 100)
     del logs["a"], logs["b"]
@@ -215,7 +217,7 @@ class TestPatience:
         monkeypatch.setattr("iris.worker.reports.outbox.COMPANY_S", 0.02)
 
     def test_patient_news_come_together_after_a_moment(self, within: Within, logs: Logs) -> None:
-        outbox = Outbox(logs.get, lambda: True)
+        outbox = ReportOutbox(logs.get, lambda: True)
 
         async def observed() -> None:
             for name in "ab":
@@ -236,7 +238,7 @@ class TestPatience:
         self, within: Within, logs: Logs, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         patient = [True, False]
-        outbox = Outbox(logs.get, lambda: patient.pop(0))
+        outbox = ReportOutbox(logs.get, lambda: patient.pop(0))
 
         async def observed() -> None:
             outbox.observe(seen("a", TaskState.SUCCEEDED))

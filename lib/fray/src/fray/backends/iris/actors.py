@@ -140,7 +140,7 @@ class IrisActors:
 
     def ref(self, request: ActorRequest) -> IrisActorRef:
         """The reference that the actors of a group have in common."""
-        address = self._client.connection.whereabouts().address
+        address = self._client.connection.controller_address().address
         know_cluster(self._client, address)
         return IrisActorRef(
             controller=address,

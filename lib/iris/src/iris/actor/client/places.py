@@ -9,10 +9,11 @@ import grpc
 import grpc.aio
 
 from iris.actor.transport.loop import in_thread
-from iris.client.connection.connection import Connection, Endpoint, is_away
+from iris.client.connection.connection import Connection, is_away
 from iris.client.endpoints import Endpoint as Registered
 from iris.client.endpoints import EndpointSet, WatchState
 from iris.rpc import endpoints_pb2 as pb
+from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.endpoints_pb2_grpc import EndpointServiceStub
 from iris.rpc.protocol import CHANNEL_OPTIONS, call_metadata
 from iris.rpc.status_map import from_rpc_error
@@ -179,7 +180,7 @@ class EndpointWatch:
         state = WatchState()
         while True:
             try:
-                where = await in_thread(self._connection.whereabouts)
+                where = await in_thread(self._connection.controller_address)
                 await self._follow(where, state, backoff)
             except grpc.aio.AioRpcError as error:
                 if not is_away(error):
@@ -197,7 +198,7 @@ class EndpointWatch:
                     self._on_error(error)
                     return
 
-    async def _follow(self, where: Endpoint, state: WatchState, backoff: ExponentialBackoff) -> None:
+    async def _follow(self, where: ControllerAddress, state: WatchState, backoff: ExponentialBackoff) -> None:
         state.restart()
         async with grpc.aio.insecure_channel(where.address, options=CHANNEL_OPTIONS) as channel:
             stream = EndpointServiceStub(channel).Watch(self._request, metadata=call_metadata(where.token))

@@ -20,7 +20,7 @@ from iris.cli.job.argv import (
     split_command,
 )
 from iris.cli.output import echo, say
-from iris.cli.params import NAME, SECONDS, SIZE, Number
+from iris.cli.params import NAME, SECONDS, SIZE, NumberRange
 from iris.domain.task_variables import is_own_variable
 from rigging.errors import InvalidRequest, Unavailable
 from rigging.forwarding import FORWARDED_ENV_VARS
@@ -90,7 +90,7 @@ class RunOptions:
     cls=RunCommand,
     epilog="MARIN_* of your environment are passed on, and when set " + ", ".join(FORWARDED_ENV_VARS) + ".",
 )
-@click.option("--cpu", type=Number(min=0, max=1e6), default=0.1, show_default=True, help="Cores of each task.")
+@click.option("--cpu", type=NumberRange(min=0, max=1e6), default=0.1, show_default=True, help="Cores of each task.")
 @click.option("--memory", type=SIZE, default="1GB", show_default=True, help="Memory of each task, with a unit.")
 @click.option("--disk", type=SIZE, help="Scratch space kept for each task; left out: what is free.")
 @click.option("--tpu", metavar="TYPE[,TYPE...]", help="TPU slice, e.g. v5p-8; further types would do as well.")

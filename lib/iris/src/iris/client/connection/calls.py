@@ -6,8 +6,8 @@ from typing import Final, TypeVar
 
 import grpc
 
-from iris.client.connection.connection import Call, Connection
-from iris.client.connection.session import Ends, Session, error_of
+from iris.client.connection.connection import Connection, Stubs
+from iris.client.connection.session import ClientSession, KnownEnds, error_of
 from iris.client.connection.streams import open_stream
 from iris.client.errors import ControllerUnreachable
 from iris.rpc import iris_pb2 as pb
@@ -33,9 +33,9 @@ class JobCalls:
         self._connection = connection
         self._lends = lends
         self._lock = threading.Lock()
-        self._ends = Ends()
+        self._ends = KnownEnds()
         self._alone = _ALONE
-        self._session: tuple[ClientServiceStub, Session] | None = None
+        self._session: tuple[ClientServiceStub, ClientSession] | None = None
         self._lacking: ClientServiceStub | None = None  # a controller without sessions
 
     def submit(self, requests: Sequence[pb.SubmitJobRequest]) -> list[pb.SubmitJobResponse | MarinError]:
@@ -83,10 +83,10 @@ class JobCalls:
         extra = len(calls) / _CALLS_PER_SECOND
         return self._run_in_session(lambda session: session.call(calls, self._connection.current().timeout + extra))
 
-    def _run_in_session(self, work: Callable[[Session], Reply]) -> Reply | None:
+    def _run_in_session(self, work: Callable[[ClientSession], Reply]) -> Reply | None:
         """Do this with the session, again and again while the controller is away; None: it knows no sessions."""
 
-        def run(call: Call) -> Reply | None:
+        def run(call: Stubs) -> Reply | None:
             session = self._open(call)
             if session is None:
                 return None
@@ -100,7 +100,7 @@ class JobCalls:
 
         return self._connection.run(run)
 
-    def _open(self, call: Call) -> Session | None:
+    def _open(self, call: Stubs) -> ClientSession | None:
         """The session on this channel, begun when there is none; None when the controller knows no sessions."""
         with self._lock:
             if self._lacking is call.clients:
@@ -109,7 +109,7 @@ class JobCalls:
             if known is not None and known[0] is call.clients and not known[1].is_over:
                 return known[1]
             stream = open_stream(call.socket, call.clients, call.metadata, call.timeout)
-            session = Session(stream, self._ends)
+            session = ClientSession(stream, self._ends)
             if known is not None and known[1].close in call.closing:
                 call.closing.remove(known[1].close)
             self._session = (call.clients, session)

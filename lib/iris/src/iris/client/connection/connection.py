@@ -12,6 +12,7 @@ import grpc
 
 from iris.client.errors import ControllerUnreachable
 from iris.rpc import iris_pb2 as pb
+from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.endpoints_pb2_grpc import EndpointServiceStub
 from iris.rpc.forks import in_fork, use_grpc
 from iris.rpc.iris_pb2_grpc import BlobServiceStub, ClientServiceStub, ClusterServiceStub, JobServiceStub
@@ -39,28 +40,12 @@ Reply = TypeVar("Reply")
 Metadata = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a controller listens ("host:port") and the token it is to be shown. The repr hides the token.
-
-    Args:
-        socket: Path of its Unix socket, when it is on this machine and has one.
-    """
-
-    address: str
-    token: str
-    socket: str = ""
-
-    def __repr__(self) -> str:
-        return f"Endpoint({self.address!r}, token=<hidden>)"
-
-
-Resolver = Callable[[bool], Endpoint]
+Resolver = Callable[[bool], ControllerAddress]
 """Says where the controller is. The argument says whether it has answered before: then nothing new is started."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Stubs:
     """What one call needs from the connection as it is now."""
 
     jobs: JobServiceStub
@@ -103,9 +88,9 @@ class Connection:
         self._told_away = False
         self.on_interrupted = on_interrupted
         self._lock = threading.Lock()
-        self._endpoint: Endpoint | None = None
+        self._endpoint: ControllerAddress | None = None
         self._channel: grpc.Channel | None = None
-        self._call: Call | None = None
+        self._call: Stubs | None = None
         self._answered = False
         self._closed = False
 
@@ -133,7 +118,7 @@ class Connection:
             channel, call, self._channel, self._call = self._channel, self._call, None, None
         _close(channel, call)
 
-    def run(self, call: Callable[[Call], Reply], *, retry: bool = True) -> Reply:
+    def run(self, call: Callable[[Stubs], Reply], *, retry: bool = True) -> Reply:
         """Make a call, again and again while the controller is away, up to the timeouts of the connection.
 
         Args:
@@ -144,7 +129,7 @@ class Connection:
             ControllerUnreachable: The controller stayed away.
             MarinError: It refused; the class says why (see rigging.errors).
         """
-        patience = self.patience()
+        retry_deadline = self.retry_deadline()
         while True:
             try:
                 reply = call(self.current())
@@ -153,7 +138,7 @@ class Connection:
                     raise from_rpc_error(error) from None
                 if not retry:
                     raise self.unreachable(error) from None
-                patience.pause(error)
+                retry_deadline.pause(error)
             else:
                 self.note_answer()
                 return reply
@@ -167,9 +152,9 @@ class Connection:
                 if self._call is not None:
                     self._call = dataclasses.replace(self._call, timeout=CALL_TIMEOUT)
 
-    def patience(self) -> "Patience":
+    def retry_deadline(self) -> "RetryDeadline":
         """The pauses of one call's retries."""
-        return Patience(self)
+        return RetryDeadline(self)
 
     def reconnect(self) -> None:
         """Ask where the controller is now, and turn to it when it moved or changed its token."""
@@ -180,7 +165,7 @@ class Connection:
             channel, call, self._channel, self._call, self._endpoint = self._channel, self._call, None, None, endpoint
         _close(channel, call)
 
-    def whereabouts(self) -> Endpoint:
+    def controller_address(self) -> ControllerAddress:
         """Where the controller is as far as is known, for a channel of one's own; `reconnect` looks again."""
         self.current()
         with self._lock:
@@ -211,7 +196,7 @@ class Connection:
                 f"the controller at {self.address} does not answer; trying for {self._reconnect_timeout:g} s"
             )
 
-    def current(self) -> Call:
+    def current(self) -> Stubs:
         """The stubs of the channel as it is now, made on first use.
 
         Raises:
@@ -226,7 +211,7 @@ class Connection:
             if self._endpoint is None:
                 self._endpoint = self._resolve(self._answered)
             self._channel = grpc.insecure_channel(self._endpoint.address, options=_OPTIONS)
-            self._call = Call(
+            self._call = Stubs(
                 JobServiceStub(self._channel),
                 ClientServiceStub(self._channel),
                 BlobServiceStub(self._channel),
@@ -260,14 +245,14 @@ class Connection:
             raise failures[0]
 
 
-def _close(channel: grpc.Channel | None, call: Call | None) -> None:
+def _close(channel: grpc.Channel | None, call: Stubs | None) -> None:
     for close in call.closing if call is not None else ():
         close()
     if channel is not None:
         channel.close()
 
 
-class Patience:
+class RetryDeadline:
     """How long one call keeps trying: growing pauses with jitter, until the connection's limit."""
 
     def __init__(self, connection: Connection) -> None:

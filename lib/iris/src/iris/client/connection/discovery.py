@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from iris.client.connection.connection import Connection, Endpoint, Resolver, parse_address
+from iris.client.connection.connection import Connection, Resolver, parse_address
 from iris.client.job_env import JobEnv, job_env, read_token_file
 from iris.local.start import LocalCluster
 from iris.local.state import WORKER_ID, ClusterRecord, LocalPaths, local_paths, read_record
 from iris.rpc.auth import user_of_token
+from iris.rpc.controller_address import ControllerAddress
 from rigging.config_discovery import resolve_cluster_config
 from rigging.errors import InvalidRequest, MarinError
 
@@ -88,20 +89,20 @@ def local_cluster(local: LocalCluster | None = None) -> ClusterTarget:
     """The user's local cluster; it is started when it does not run, unless it answered this client before."""
     cluster = local or LocalCluster()
 
-    def resolve(answered: bool) -> Endpoint:
+    def resolve(answered: bool) -> ControllerAddress:
         record = cluster.find() if answered else cluster.ensure().record
         # Without a new one the old record stands: whoever waits may yet see the controller come back there.
         record = record or read_record(cluster.paths)
         if record is None:
-            return Endpoint("127.0.0.1:1", "")
-        return Endpoint(record.address, record.token, str(cluster.paths.socket))
+            return ControllerAddress("127.0.0.1:1", "")
+        return ControllerAddress(record.address, record.token, str(cluster.paths.socket))
 
     return ClusterTarget(LOCAL, resolve, is_local=True, same_machine=True)
 
 
 def running_cluster(record: ClusterRecord) -> ClusterTarget:
     """The user's local cluster as it runs now, whether it can take jobs or not; never another, nor a new one."""
-    endpoint = Endpoint(record.address, record.token)
+    endpoint = ControllerAddress(record.address, record.token)
     return ClusterTarget(LOCAL, lambda _: endpoint, is_local=True, same_machine=True)
 
 
@@ -127,13 +128,13 @@ def cluster_at(
         inside = None  # a job of one cluster that is a plain client of another
     token_file = token_file or environ.get(TOKEN_FILE_ENV)
 
-    def resolve(answered: bool) -> Endpoint:  # noqa: ARG001 - a fixed address
+    def resolve(answered: bool) -> ControllerAddress:  # noqa: ARG001 - a fixed address
         if token is not None:
-            return Endpoint(target, token)
+            return ControllerAddress(target, token)
         if token_file:
-            return Endpoint((inside and _local_address(inside)) or target, read_token_file(token_file))
+            return ControllerAddress((inside and _local_address(inside)) or target, read_token_file(token_file))
         record = read_record(local_paths(environ))
-        return Endpoint(target, record.token if record and record.address == target else "")
+        return ControllerAddress(target, record.token if record and record.address == target else "")
 
     record = read_record(local_paths(environ))
     same_machine = inside.worker_id == WORKER_ID if inside else record is not None and record.address == target
@@ -166,8 +167,8 @@ def _configured(path: Path) -> ClusterTarget:
     target = parse_address(address)
     token_file = controller.get("token_file")
 
-    def resolve(answered: bool) -> Endpoint:  # noqa: ARG001 - a fixed address
-        return Endpoint(target, read_token_file(os.path.expanduser(str(token_file))) if token_file else "")
+    def resolve(answered: bool) -> ControllerAddress:  # noqa: ARG001 - a fixed address
+        return ControllerAddress(target, read_token_file(os.path.expanduser(str(token_file))) if token_file else "")
 
     return ClusterTarget(path.stem, resolve, user=user_of_token(_peek(os.path.expanduser(str(token_file or "")))))
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import grpc
 
-from iris.client.connection.streams import SessionBroken, Stream
+from iris.client.connection.streams import SessionBroken, SessionStream
 from iris.rpc import iris_pb2 as pb
 from iris.rpc.status_map import error_of_status
 from rigging.errors import MarinError
@@ -24,7 +24,7 @@ _MESSAGE_BYTES: Final = 4 * 1024 * 1024
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
-class Ends:
+class KnownEnds:
     """The ends of jobs submitted through sessions, as far as they are known; the oldest are dropped beyond a number.
 
     A job's name may be used again, so an end is found by the idempotency key of the submission, too.
@@ -88,7 +88,7 @@ class _Calls:
 
 
 @dataclass(eq=False, slots=True)
-class _Wait:
+class _JobWait:
     """A wait for the ends of jobs."""
 
     missing: set[str]
@@ -105,21 +105,21 @@ class _Wait:
             self.done.set()
 
 
-class Session:
+class ClientSession:
     """One stream. Thread-safe. Errors of the connection are grpc's own, as of a call that was made by itself.
 
     Args:
         ends: Shared with the sessions before and after.
     """
 
-    def __init__(self, stream: Stream, ends: Ends) -> None:
+    def __init__(self, stream: SessionStream, ends: KnownEnds) -> None:
         self._ends = ends
         self._stream = stream
         self._lock = threading.Lock()
         self._outgoing: list[pb.ClientCall] = []
         self._to_watch: dict[str, None] = {}
         self._calls: dict[int, _Calls] = {}
-        self._waits: dict[str, dict[_Wait, None]] = {}
+        self._waits: dict[str, dict[_JobWait, None]] = {}
         self._waiting = 0
         self._last_id = 0
         self._error: grpc.RpcError | None = None
@@ -180,7 +180,7 @@ class Session:
             missing = [job_id for job_id, status in known.items() if status is None]
             if not missing or (any_of_them and ended):
                 return ended, True
-            wait = _Wait(set(missing), any_of_them, ended)
+            wait = _JobWait(set(missing), any_of_them, ended)
             for job_id in missing:
                 self._waits.setdefault(job_id, {})[wait] = None
                 self._to_watch[job_id] = None
@@ -201,7 +201,7 @@ class Session:
             for call_id in begun.missing:
                 self._calls.pop(call_id, None)
 
-    def _leave(self, wait: _Wait, job_ids: Sequence[str]) -> None:
+    def _leave(self, wait: _JobWait, job_ids: Sequence[str]) -> None:
         with self._lock:
             self._waiting -= 1
             for job_id in job_ids:

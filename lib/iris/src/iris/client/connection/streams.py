@@ -43,7 +43,7 @@ class SessionBroken(grpc.RpcError):
         return self._details
 
 
-class Stream(Protocol):
+class SessionStream(Protocol):
     """One stream to the controller. Thread-safe, but for the one who reads."""
 
     def begin(self, take: Take, is_done: Callable[[], bool]) -> None:
@@ -185,7 +185,7 @@ def _news_from(content: bytes) -> pb.ClientNews:
         raise SessionBroken(grpc.StatusCode.UNAVAILABLE, text) from None
 
 
-def open_stream(path: str, stub: ClientServiceStub, metadata: Metadata, timeout_s: float) -> Stream:
+def open_stream(path: str, stub: ClientServiceStub, metadata: Metadata, timeout_s: float) -> SessionStream:
     """The stream by the socket at `path`, or by gRPC where there is none ("": there is none)."""
     if path:
         with contextlib.suppress(OSError):

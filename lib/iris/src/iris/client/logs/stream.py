@@ -13,7 +13,7 @@ from iris.rpc.status_map import from_rpc_error
 
 
 @dataclass(frozen=True, slots=True)
-class LogQuery:
+class LogSelection:
     """Which lines to read.
 
     Args:
@@ -44,7 +44,7 @@ class LogQuery:
         )
 
 
-def read_logs(connection: Connection, query: LogQuery) -> Iterator[LogLine]:
+def read_logs(connection: Connection, query: LogSelection) -> Iterator[LogLine]:
     """Yield the lines of a query; closing the iterator ends the call.
 
     Raises:
@@ -52,7 +52,7 @@ def read_logs(connection: Connection, query: LogQuery) -> Iterator[LogLine]:
         ControllerUnreachable: The controller stayed away.
     """
     memory = ReplayFilter(query)
-    patience = connection.patience()
+    retry_deadline = connection.retry_deadline()
     while True:
         current = connection.current()
         # A call without a deadline: keepalive notices a dead controller.
@@ -62,7 +62,7 @@ def read_logs(connection: Connection, query: LogQuery) -> Iterator[LogLine]:
         try:
             for batch in stream:
                 connection.note_answer()
-                patience.reset()
+                retry_deadline.reset()
                 for line in log_lines(batch):
                     if memory.is_new(line):
                         yield line
@@ -73,7 +73,7 @@ def read_logs(connection: Connection, query: LogQuery) -> Iterator[LogLine]:
         except grpc.RpcError as error:
             if not is_away(error):
                 raise from_rpc_error(error) from None
-            patience.pause(error)
+            retry_deadline.pause(error)
         finally:
             stream.cancel()
 
@@ -93,14 +93,14 @@ class ReplayFilter:
     The log of an attempt only grows, so after the first line delivered of it the same number of lines is skipped.
     """
 
-    def __init__(self, query: LogQuery) -> None:
+    def __init__(self, query: LogSelection) -> None:
         self._query = query
         self._seen: dict[tuple[str, int], _Seen] = {}
         self._earliest_ms = 0
         self._delivered = 0
         self._interrupted = False
 
-    def next_query(self) -> LogQuery:
+    def next_query(self) -> LogSelection:
         """The query to send now: after an interruption, one that begins at or before the first line delivered."""
         if not self._seen:
             return self._query

@@ -63,10 +63,10 @@ class AheadQueue:
         None when that was stopped, to make room for others; and none at all when the host was at fault: each would fail
         there, one after the other.
         """
-        life = ended.life
-        if life.failure in _HOST_FAULTS:
+        reached = ended.state
+        if reached.failure in _HOST_FAULTS:
             self.hand_back_all(f"handed back, not begun: {ended.attempt_id} failed by a fault of the host")
-        elif life.stop is None and life.state is not TaskState.PENDING:
+        elif reached.stop is None and reached.task_state is not TaskState.PENDING:
             return self._take(ended.request.launch.resources)
         return None
 

@@ -1,4 +1,4 @@
-"""One attempt on this worker: what was asked, where its life is, and the handles of what runs for it."""
+"""One attempt on this worker: what was asked, how far it is, and the handles of what runs for it."""
 
 import asyncio
 import contextlib
@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
-from iris.worker.attempts.machine import Life, Phase, StopAsked
-from iris.worker.prepare.task_env import Ground
-from iris.worker.processes import Exit, Held, ProcessSpec, Running, StartFailed
+from iris.worker.attempts.machine import AttemptPhase, AttemptState, StopAsked
+from iris.worker.prepare.task_env import PreparedEnvironment
+from iris.worker.processes import Exit, InheritedAttempt, ProcessSpec, RunningCommand, StartFailed
 from iris.worker.reports.logs import AttemptLog
 from iris.worker.types import Launch, Observation, StartRequest
 
@@ -30,22 +30,22 @@ class Attempt:
     """One attempt on this worker; the listener of its process."""
 
     __slots__ = (
-        "_listener", "at_ms", "exception", "ground", "is_ahead", "life", "log", "log_path", "ports", "prepare_task",
-        "process", "report_timer", "request", "slot", "spec", "started_at_ms",
+        "_listener", "at_ms", "exception", "is_ahead", "log", "log_path", "ports", "prepare_task", "prepared",
+        "process", "report_timer", "request", "slot", "spec", "started_at_ms", "state",
     )  # fmt: skip
 
     def __init__(self, request: StartRequest, log_path: str, listener: AttemptListener) -> None:
         self.request = request
         self.log_path = log_path
         self.log = AttemptLog(log_path)
-        self.life = Life()
+        self.state = AttemptState()
         self.at_ms = self.started_at_ms = 0
         self.is_ahead = False
         self.exception = b""  # of a callable that failed
-        self.ground: Ground | None = None
+        self.prepared: PreparedEnvironment | None = None
         self.ports: dict[str, int] = {}
         self.slot = ""  # where its directories are
-        self.process: Running | None = None
+        self.process: RunningCommand | None = None
         self.spec: ProcessSpec | None = None  # made before its turn has come
         self.prepare_task: asyncio.Task[None] | None = None
         self.report_timer: asyncio.TimerHandle | None = None
@@ -57,23 +57,23 @@ class Attempt:
 
     @property
     def ended(self) -> bool:
-        return self.life.phase is Phase.ENDED
+        return self.state.phase is AttemptPhase.ENDED
 
     def observation(self) -> Observation:
-        life = self.life
-        state = life.state
+        reached = self.state
+        state = reached.task_state
         if state is TaskState.ASSIGNED and not self.is_ahead:
             state = TaskState.BUILDING  # its turn has come: it has a place here
         return Observation(
             attempt_id=self.attempt_id,
             state=state,
             at_ms=self.at_ms,
-            exit_code=life.exit_code,
-            exit_signal=life.exit_signal,
-            error=life.error,
-            failure=life.failure,
+            exit_code=reached.exit_code,
+            exit_signal=reached.exit_signal,
+            error=reached.error,
+            failure=reached.failure,
             log_size=self.log.size if self.ended else 0,
-            pid=life.pid,
+            pid=reached.pid,
             started_at_ms=self.started_at_ms,
             exception=self.exception if state is TaskState.FAILED else b"",
         )
@@ -82,8 +82,8 @@ class Attempt:
         """The first observation of a new session: an end is told only once its log is; until then it goes on."""
         if not self.ended or self.log.acked == self.log.size:
             return self.observation()
-        state = TaskState.RUNNING if self.life.pid else TaskState.BUILDING
-        return Observation(self.attempt_id, state, self.at_ms, pid=self.life.pid, started_at_ms=self.started_at_ms)
+        state = TaskState.RUNNING if self.state.pid else TaskState.BUILDING
+        return Observation(self.attempt_id, state, self.at_ms, pid=self.state.pid, started_at_ms=self.started_at_ms)
 
     def on_started(self, pid: int) -> None:
         self._listener.started(self, pid)
@@ -115,13 +115,13 @@ class Attempt:
         }
         if self.slot:
             note["slot"] = self.slot
-        stop = self.life.stop
+        stop = self.state.stop
         if stop is not None:
             note["stop"] = [stop.reason, stop.grace_ms, stop.leaving, stop.preempted]
         return note
 
 
-def adopted(held: Held, listener: AttemptListener) -> Attempt:
+def adopted(held: InheritedAttempt, listener: AttemptListener) -> Attempt:
     """An attempt that another worker process of this host has started."""
     note = held.note
     launch = Launch(
@@ -136,10 +136,10 @@ def adopted(held: Held, listener: AttemptListener) -> Attempt:
     attempt.slot = str(note.get("slot", ""))
     stop = StopAsked(*note["stop"]) if note.get("stop") else None
     if held.pid:
-        attempt.life = Life(Phase.RUNNING, TaskState.RUNNING, stop, held.pid)
+        attempt.state = AttemptState(AttemptPhase.RUNNING, TaskState.RUNNING, stop, held.pid)
         attempt.started_at_ms = held.at_ms
     else:
-        attempt.life = Life(Phase.STARTING, TaskState.ASSIGNED, stop)
+        attempt.state = AttemptState(AttemptPhase.STARTING, TaskState.ASSIGNED, stop)
     attempt.at_ms = held.at_ms
     attempt.log.grew(held.log_size)
     return attempt

@@ -18,7 +18,7 @@ from iris.worker.isolation.layers import remove_unused_layers
 from iris.worker.isolation.plan import IsolationMode, Mount, bundle_layer, mounts_of, private_copy
 from iris.worker.isolation.seals import copy_tree
 from iris.worker.paths import WorkPaths, safe_name, short_name
-from iris.worker.prepare.task_env import Ground, own_ground
+from iris.worker.prepare.task_env import PreparedEnvironment, worker_environment
 from iris.worker.processes import StartFailed
 
 logger = logging.getLogger(__name__)
@@ -53,17 +53,17 @@ class AttemptDirectories:
         self._taken: dict[str, Slot] = {}
         self._keys: dict[str, tuple[str, str]] = {}
         self._plain: set[str] = set()  # attempts with nothing of their own besides
-        self._own_environment = own_ground().virtual_env
+        self._own_environment = worker_environment().virtual_env
 
-    def needs_copy(self, ground: Ground) -> bool:
-        """Whether `copy` must come before an attempt can start on this ground."""
-        return self._mode is not IsolationMode.OVERLAY and ground.bundle_dir is not None
+    def needs_copy(self, prepared: PreparedEnvironment) -> bool:
+        """Whether `copy` must come before an attempt can start there."""
+        return self._mode is not IsolationMode.OVERLAY and prepared.bundle_dir is not None
 
-    async def copy(self, attempt_id: str, ground: Ground) -> Ground:
-        """Copy the bundle for one attempt; the ground that it starts on. Raises OSError."""
-        if ground.bundle_dir is None or not self.needs_copy(ground):
-            return ground
-        bundle = self._paths.bundle_of(ground.bundle_dir)
+    async def copy(self, attempt_id: str, prepared: PreparedEnvironment) -> PreparedEnvironment:
+        """Copy the bundle for one attempt; return the environment with that copy in its place. Raises OSError."""
+        if prepared.bundle_dir is None or not self.needs_copy(prepared):
+            return prepared
+        bundle = self._paths.bundle_of(prepared.bundle_dir)
         directory = self._paths.layer(attempt_id)
         given_up = threading.Event()
         try:
@@ -72,32 +72,32 @@ class AttemptDirectories:
             given_up.set()
             raise
         if self._mode is IsolationMode.BIND:
-            return ground
-        return _moved(ground, str(bundle), private_copy(directory))
+            return prepared
+        return _moved(prepared, str(bundle), private_copy(directory))
 
-    def mounts(self, attempt_id: str, ground: Ground) -> tuple[Mount, ...]:
+    def mounts(self, attempt_id: str, prepared: PreparedEnvironment) -> tuple[Mount, ...]:
         """The attempt's mounts in place of shared directories; `make` comes before. Raises OSError."""
         if self._mode is IsolationMode.COPY:
-            if ground.bundle_dir is None:
+            if prepared.bundle_dir is None:
                 self._plain.add(attempt_id)
             return ()
-        bundle = "" if ground.bundle_dir is None else str(self._paths.bundle_of(ground.bundle_dir))
+        bundle = "" if prepared.bundle_dir is None else str(self._paths.bundle_of(prepared.bundle_dir))
         # The worker's own environment cannot be written anyway; a job without files needs no namespace for that.
-        environment = ground.virtual_env if bundle or ground.virtual_env != self._own_environment else ""
+        environment = prepared.virtual_env if bundle or prepared.virtual_env != self._own_environment else ""
         layered = self._mode is IsolationMode.OVERLAY
         directory = self._taken[attempt_id].own if layered else self._paths.layer(attempt_id)
-        mounts = mounts_of(self._mode, bundle, environment, directory, partial(self._compiled_of, ground))
+        mounts = mounts_of(self._mode, bundle, environment, directory, partial(self._compiled_of, prepared))
         if not mounts:
             self._plain.add(attempt_id)
         elif layered:
             self._slots.put_on(self._taken[attempt_id], mounts)
         return mounts
 
-    def _compiled_of(self, ground: Ground, tree: str) -> str:
+    def _compiled_of(self, prepared: PreparedEnvironment, tree: str) -> str:
         is_ours = Path(tree).parent in (self._paths.bundles, self._paths.envs)
-        return self._compiled(Path(tree), f"{ground.bin_dirs[0]}/python") if is_ours and ground.bin_dirs else ""
+        return self._compiled(Path(tree), f"{prepared.bin_dirs[0]}/python") if is_ours and prepared.bin_dirs else ""
 
-    def make(self, attempt_id: str, ground: Ground, relative: str = "") -> str:
+    def make(self, attempt_id: str, prepared: PreparedEnvironment, relative: str = "") -> str:
         """Make them; where the attempt begins, as its mounts will show it.
 
         Args:
@@ -106,7 +106,7 @@ class AttemptDirectories:
         Raises:
             StartFailed: `relative` is a file. OSError: The host cannot make them.
         """
-        place = os.path.join(ground.bundle_dir, relative) if ground.bundle_dir is not None else ""
+        place = os.path.join(prepared.bundle_dir, relative) if prepared.bundle_dir is not None else ""
         try:
             is_directory = not place or stat.S_ISDIR(os.stat(place).st_mode)
             is_there = True
@@ -114,7 +114,7 @@ class AttemptDirectories:
             is_directory, is_there = False, True
         except FileNotFoundError:
             is_directory, is_there = True, False
-        key = _key(ground)
+        key = _key(prepared)
         slot = self._taken[attempt_id] = self._slots.take(key if is_there else None)
         self._keys[attempt_id] = key
         if not is_there:
@@ -188,9 +188,9 @@ class AttemptDirectories:
         self._run_later(lambda: remove_tree(path))
 
 
-def _key(ground: Ground) -> tuple[str, str]:
+def _key(prepared: PreparedEnvironment) -> tuple[str, str]:
     """Identifies the bundle and environment that an attempt's layers belong to."""
-    return ("" if ground.bundle_dir is None else str(ground.bundle_dir), ground.virtual_env)
+    return ("" if prepared.bundle_dir is None else str(prepared.bundle_dir), prepared.virtual_env)
 
 
 def _copy_unless(given_up: threading.Event, bundle: Path, directory: str) -> None:
@@ -202,15 +202,15 @@ def _copy_unless(given_up: threading.Event, bundle: Path, directory: str) -> Non
         remove_tree(directory)
 
 
-def _moved(ground: Ground, bundle: str, copy: str) -> Ground:
+def _moved(prepared: PreparedEnvironment, bundle: str, copy: str) -> PreparedEnvironment:
     """The same with a copy of the bundle in the bundle's place."""
 
     def moved(path: str) -> str:
         return copy + path[len(bundle) :] if path == bundle or path.startswith(f"{bundle}/") else path
 
     return replace(
-        ground,
-        bin_dirs=tuple(map(moved, ground.bin_dirs)),
-        python_path=tuple(map(moved, ground.python_path)),
-        bundle_dir=None if ground.bundle_dir is None else Path(moved(str(ground.bundle_dir))),
+        prepared,
+        bin_dirs=tuple(map(moved, prepared.bin_dirs)),
+        python_path=tuple(map(moved, prepared.python_path)),
+        bundle_dir=None if prepared.bundle_dir is None else Path(moved(str(prepared.bundle_dir))),
     )

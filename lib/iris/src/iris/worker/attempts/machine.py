@@ -16,7 +16,7 @@ from iris.domain.states import FailureKind, TaskState
 from rigging.errors import MarinError
 
 
-class Phase(StrEnum):
+class AttemptPhase(StrEnum):
     NEW = "new"
     BUILDING = "building"
     STARTING = "starting"
@@ -126,11 +126,11 @@ Instruction = Act | Terminate
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class AttemptState:
     """Where an attempt is, and what there is to report of it."""
 
-    phase: Phase = Phase.NEW
-    state: TaskState = TaskState.ASSIGNED
+    phase: AttemptPhase = AttemptPhase.NEW
+    task_state: TaskState = TaskState.ASSIGNED
     stop: StopAsked | None = None
     pid: int = 0
     exit_code: int = 0
@@ -143,79 +143,81 @@ NOTHING: Final[tuple[Instruction, ...]] = ()
 _REPORT: Final[tuple[Instruction, ...]] = (Act.REPORT,)
 _SPAWN: Final[tuple[Instruction, ...]] = (Act.SPAWN,)
 
-Step = tuple[Life, tuple[Instruction, ...]]
+Step = tuple[AttemptState, tuple[Instruction, ...]]
 
 
-def advance(life: Life, event: Event) -> Step:
+def advance(state: AttemptState, event: Event) -> Step:
     """Apply one event. Raises IllegalEvent for one that cannot happen now; repeated stops are harmless."""
     match event:
         case Exited():
-            if life.phase is Phase.RUNNING:
-                return _exited(life, event)
+            if state.phase is AttemptPhase.RUNNING:
+                return _exited(state, event)
         case HandedBack(reason):
-            if life.phase is Phase.NEW:
-                return Life(Phase.ENDED, TaskState.PENDING, error=reason), _REPORT
+            if state.phase is AttemptPhase.NEW:
+                return AttemptState(AttemptPhase.ENDED, TaskState.PENDING, error=reason), _REPORT
         case Handed():
-            if life.phase in (Phase.NEW, Phase.BUILDING):
-                return Life(Phase.STARTING, life.state, life.stop), NOTHING
+            if state.phase in (AttemptPhase.NEW, AttemptPhase.BUILDING):
+                return AttemptState(AttemptPhase.STARTING, state.task_state, state.stop), NOTHING
         case Spawned(pid):
-            if life.phase is Phase.STARTING:
-                return Life(Phase.RUNNING, TaskState.RUNNING, life.stop, pid), _REPORT
+            if state.phase is AttemptPhase.STARTING:
+                return AttemptState(AttemptPhase.RUNNING, TaskState.RUNNING, state.stop, pid), _REPORT
         case Accepted(prepare):
-            if life.phase is Phase.NEW:
+            if state.phase is AttemptPhase.NEW:
                 if prepare:
-                    return Life(Phase.BUILDING, TaskState.BUILDING), (Act.REPORT, Act.PREPARE)
-                return life, _SPAWN
+                    return AttemptState(AttemptPhase.BUILDING, TaskState.BUILDING), (Act.REPORT, Act.PREPARE)
+                return state, _SPAWN
         case Prepared():
-            if life.phase is Phase.BUILDING:
-                return life, _SPAWN
+            if state.phase is AttemptPhase.BUILDING:
+                return state, _SPAWN
         case PrepareFailed(kind, error):
-            if life.phase is Phase.BUILDING:
-                return _ended_early(life, kind, error)
+            if state.phase is AttemptPhase.BUILDING:
+                return _ended_early(state, kind, error)
         case SpawnFailed(kind, error, exit_code):
-            if life.phase in (Phase.NEW, Phase.BUILDING, Phase.STARTING):
-                return _ended_early(life, kind, error, exit_code)
+            if state.phase in (AttemptPhase.NEW, AttemptPhase.BUILDING, AttemptPhase.STARTING):
+                return _ended_early(state, kind, error, exit_code)
         case StopAsked():
-            return _stop(life, event)
-    raise IllegalEvent(f"{event} cannot happen to an attempt that is {life.phase}: {life}")
+            return _stop(state, event)
+    raise IllegalEvent(f"{event} cannot happen to an attempt that is {state.phase}: {state}")
 
 
-def _exited(life: Life, event: Exited) -> Step:
-    state, error, failure = TaskState.SUCCEEDED, "", FailureKind.UNSPECIFIED
-    if life.stop is not None:
-        state, error, failure = _stopped_end(life.stop)
+def _exited(state: AttemptState, event: Exited) -> Step:
+    task_state, error, failure = TaskState.SUCCEEDED, "", FailureKind.UNSPECIFIED
+    if state.stop is not None:
+        task_state, error, failure = _stopped_end(state.stop)
     elif event.fenced:
         # It did nothing wrong, and neither did its host.
-        state, error, failure = TaskState.WORKER_FAILED, event.fenced, FailureKind.PREEMPTED
+        task_state, error, failure = TaskState.WORKER_FAILED, event.fenced, FailureKind.PREEMPTED
     elif event.code or event.signal:
-        state, error, failure = TaskState.FAILED, event.error, event.failure
+        task_state, error, failure = TaskState.FAILED, event.error, event.failure
     error = f"{error}\n{event.lost}".strip()
     return (
-        Life(Phase.ENDED, state, life.stop, life.pid, event.code, event.signal, error, failure),
+        AttemptState(AttemptPhase.ENDED, task_state, state.stop, state.pid, event.code, event.signal, error, failure),
         _REPORT,
     )
 
 
-def _ended_early(life: Life, kind: FailureKind, error: str, exit_code: int = 0) -> Step:
-    if life.stop is not None:
-        state, error, kind = _stopped_end(life.stop)
+def _ended_early(state: AttemptState, kind: FailureKind, error: str, exit_code: int = 0) -> Step:
+    if state.stop is not None:
+        task_state, error, kind = _stopped_end(state.stop)
     else:
         # The worker's own faults (no disk, no bundle) must not eat the user's retries.
         hosts = kind in (FailureKind.WORKER, FailureKind.PREEMPTED)
-        state = TaskState.WORKER_FAILED if hosts else TaskState.FAILED
-    return replace(life, phase=Phase.ENDED, state=state, error=error, failure=kind, exit_code=exit_code), _REPORT
+        task_state = TaskState.WORKER_FAILED if hosts else TaskState.FAILED
+    return replace(
+        state, phase=AttemptPhase.ENDED, task_state=task_state, error=error, failure=kind, exit_code=exit_code
+    ), _REPORT
 
 
-def _stop(life: Life, event: StopAsked) -> Step:
-    if life.phase is Phase.ENDED:
-        return life, NOTHING
+def _stop(state: AttemptState, event: StopAsked) -> Step:
+    if state.phase is AttemptPhase.ENDED:
+        return state, NOTHING
     # The first reason stays, but a worker that leaves does not turn the user's stop into a worker failure.
-    stopped = life if life.stop is not None else replace(life, stop=event)
-    if life.phase in (Phase.STARTING, Phase.RUNNING):
+    stopped = state if state.stop is not None else replace(state, stop=event)
+    if state.phase in (AttemptPhase.STARTING, AttemptPhase.RUNNING):
         return stopped, (Terminate(event.grace_ms),)
-    state, error, failure = _stopped_end(stopped.stop or event)
-    ended = replace(stopped, phase=Phase.ENDED, state=state, error=error, failure=failure)
-    return ended, (Act.CANCEL_PREPARE, Act.REPORT) if life.phase is Phase.BUILDING else _REPORT
+    task_state, error, failure = _stopped_end(stopped.stop or event)
+    ended = replace(stopped, phase=AttemptPhase.ENDED, task_state=task_state, error=error, failure=failure)
+    return ended, (Act.CANCEL_PREPARE, Act.REPORT) if state.phase is AttemptPhase.BUILDING else _REPORT
 
 
 def _stopped_end(stop: StopAsked) -> tuple[TaskState, str, FailureKind]:

@@ -9,7 +9,7 @@ from iris.worker.attempts.attempt import Attempt, free_ports
 from iris.worker.attempts.directories import AttemptDirectories
 from iris.worker.attempts.tokens import TokenFiles
 from iris.worker.paths import WorkPaths
-from iris.worker.prepare.task_env import Ground, TaskEnvironment, command_line, own_ground
+from iris.worker.prepare.task_env import PreparedEnvironment, TaskEnvironment, command_line, worker_environment
 from iris.worker.processes import CommonSpec, ProcessSpec
 from iris.worker.reports.exit_cause import TAIL_BYTES
 from iris.worker.types import Launch
@@ -42,9 +42,9 @@ class SpecMaker:
         self._tokens = tokens
         self._controller_address = controller_address
         self._log_limit = log_limit_bytes
-        self._own = own_ground()
+        self._own = worker_environment()
         self._commons: dict[tuple[object, ...], CommonSpec] = {}
-        self._last: tuple[Launch, Ground, str, CommonSpec] | None = None
+        self._last: tuple[Launch, PreparedEnvironment, str, CommonSpec] | None = None
 
     def make(self, attempt: Attempt) -> ProcessSpec:
         """The spec of an attempt. Mends what a task did outside of its own directory (`rm -rf ../..`, `chmod 000 ..`).
@@ -61,11 +61,11 @@ class SpecMaker:
             return self._make(attempt)
 
     def _make(self, attempt: Attempt) -> ProcessSpec:
-        ground = attempt.ground or self._own
+        prepared = attempt.prepared or self._own
         request, launch = attempt.request, attempt.request.launch
         attempt.ports = free_ports(launch.ports)
         name = attempt.attempt_id
-        cwd = self._directories.make(name, ground, launch.runtime.working_dir)
+        cwd = self._directories.make(name, prepared, launch.runtime.working_dir)
         attempt.slot = self._directories.slot(name)
         temporary = self._directories.temporary(name)
         return ProcessSpec(
@@ -75,29 +75,29 @@ class SpecMaker:
             cwd=cwd,
             log=attempt.log_path,
             note=attempt.note(),
-            mounts=self._directories.mounts(name, ground),
-            common=self._common(launch, ground),
+            mounts=self._directories.mounts(name, prepared),
+            common=self._common(launch, prepared),
         )
 
-    def _common(self, launch: Launch, ground: Ground) -> CommonSpec:
+    def _common(self, launch: Launch, prepared: PreparedEnvironment) -> CommonSpec:
         """The same object for all attempts, and for all jobs that run the same."""
         address = self._controller_address()
         last = self._last
-        if last is not None and last[0] is launch and last[1] is ground and last[2] == address:
+        if last is not None and last[0] is launch and last[1] is prepared and last[2] == address:
             return last[3]
         sharer = user_of(launch.job_id) if launch.payload_digest else ""
         fence_ms = launch.fence_after_ms if launch.exclusive else 0
         tail_bytes = TAIL_BYTES if launch.has_accelerator else 0
         key = (
-            *(ground, address, sharer, fence_ms, tail_bytes, launch.argv, frozenset(launch.env_vars.items())),
+            *(prepared, address, sharer, fence_ms, tail_bytes, launch.argv, frozenset(launch.env_vars.items())),
             *(launch.bundle_digest, launch.payload_digest, launch.extras, launch.pip_packages, launch.runtime),
         )
         common = self._commons.get(key)
         if common is None:
             if len(self._commons) >= _MOST_COMMONS:
                 self._commons.clear()
-            env = self._task_environment.common(launch, ground, address)
-            argv = command_line(launch, ground)
+            env = self._task_environment.common(launch, prepared, address)
+            argv = command_line(launch, prepared)
             common = self._commons[key] = CommonSpec(argv, env, sharer, self._log_limit, tail_bytes, fence_ms)
-        self._last = (launch, ground, address, common)
+        self._last = (launch, prepared, address, common)
         return common

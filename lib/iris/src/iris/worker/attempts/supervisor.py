@@ -16,11 +16,11 @@ from iris.worker.attempts.directories import AttemptDirectories
 from iris.worker.attempts.machine import (
     Accepted,
     Act,
+    AttemptPhase,
     Event,
     Exited,
     Handed,
     HandedBack,
-    Phase,
     Prepared,
     PrepareFailed,
     Spawned,
@@ -38,10 +38,10 @@ from iris.worker.paths import WorkPaths
 from iris.worker.prepare.preparer import Preparer
 from iris.worker.prepare.task_env import TaskEnvironment
 from iris.worker.processes import Exit, Runtime, StartFailed, StartFailure
-from iris.worker.reports.exit_cause import judge
+from iris.worker.reports.exit_cause import classify_exit
 from iris.worker.reports.last_words import read_last_words
 from iris.worker.reports.logs import AttemptLog
-from iris.worker.reports.outbox import Outbox
+from iris.worker.reports.outbox import ReportOutbox
 from iris.worker.types import DesiredChange, Observation, PreparationFailed, StartRequest, StopRequest
 
 logger = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Supervisor:
     ) -> None:
         self._log_limit = log_limit_bytes
         # While there is more to begin, the controller is in no hurry to hear of ends.
-        self.outbox = Outbox(self._log_of, lambda: self._ahead.is_news_patient())
+        self.outbox = ReportOutbox(self._log_of, lambda: self._ahead.is_news_patient())
         self._paths = paths
         self._runtime = runtime
         self._preparer = preparer
@@ -192,22 +192,22 @@ class Supervisor:
             self._begin(attempt)
 
     def _begin(self, attempt: Attempt) -> None:
-        has_ground = self._has_ground(attempt)
-        if attempt.spec is not None and not has_ground:
+        is_prepared = self._is_prepared(attempt)
+        if attempt.spec is not None and not is_prepared:
             self._starts.make_unready(attempt)  # what it was made for is gone
-        self._advance(attempt, Accepted(prepare=not has_ground))
+        self._advance(attempt, Accepted(prepare=not is_prepared))
         if attempt.request.ahead:
             # Told with the end of the one whose place it has: else the controller would give that place away.
             self.outbox.observe(attempt.observation())
 
-    def _has_ground(self, attempt: Attempt) -> bool:
+    def _is_prepared(self, attempt: Attempt) -> bool:
         """Whether nothing must be fetched, built or copied before the attempt can start."""
         launch = attempt.request.launch
         if not launch.needs_preparation:
             return True
-        ground = self._preparer.ready(launch)
-        attempt.ground = None if ground is None or self._directories.needs_copy(ground) else ground
-        return attempt.ground is not None
+        prepared = self._preparer.ready(launch)
+        attempt.prepared = None if prepared is None or self._directories.needs_copy(prepared) else prepared
+        return attempt.prepared is not None
 
     def _add(self, request: StartRequest) -> Attempt:
         attempt = Attempt(request, self._paths.log(request.attempt_id), self)
@@ -275,7 +275,7 @@ class Supervisor:
         kind, error = FailureKind.UNSPECIFIED, ""
         if not exit.succeeded:
             launch = attempt.request.launch
-            kind, why = judge(exit, exit.tail, launch.has_accelerator, self._oom_kills.claim)
+            kind, why = classify_exit(exit, exit.tail, launch.has_accelerator, self._oom_kills.claim)
             words = read_last_words(self._paths.error(attempt.attempt_id))
             attempt.exception = words.exception
             error = why or words.text or exit.text()
@@ -285,18 +285,18 @@ class Supervisor:
         self._advance(attempt, Exited(exit.code, exit.signal, error, kind, exit.fenced, exit.lost), exit.at_ms)
 
     def _advance(self, attempt: Attempt, event: Event, at_ms: int = 0) -> None:
-        before = attempt.life.state
-        attempt.life, instructions = advance(attempt.life, event)
-        if attempt.life.state is not before:
+        before = attempt.state.task_state
+        attempt.state, instructions = advance(attempt.state, event)
+        if attempt.state.task_state is not before:
             attempt.at_ms = at_ms or int(self._now() * 1000)
-            if attempt.life.state is TaskState.RUNNING or attempt.started_at_ms > attempt.at_ms:
+            if attempt.state.task_state is TaskState.RUNNING or attempt.started_at_ms > attempt.at_ms:
                 attempt.started_at_ms = attempt.at_ms  # it may have ended before it was seen to run
-        if attempt.life.phase is Phase.ENDED and attempt.attempt_id in self._live:
+        if attempt.state.phase is AttemptPhase.ENDED and attempt.attempt_id in self._live:
             self._ended(attempt)
         for instruction in instructions:
             match instruction:
                 case Act.REPORT:
-                    self._report(attempt, at_once=attempt.life.phase is not Phase.BUILDING)
+                    self._report(attempt, at_once=attempt.state.phase is not AttemptPhase.BUILDING)
                 case Act.SPAWN:
                     self._starts.put(attempt)
                 case Act.PREPARE:
@@ -327,7 +327,7 @@ class Supervisor:
     def _clean_up_after(self, ended: Attempt) -> None:
         self._directories.remove(ended.attempt_id)
         coming = self._ahead.first()
-        if coming is not None and self._has_ground(coming):
+        if coming is not None and self._is_prepared(coming):
             self._starts.make_ready(coming)
 
     def _report(self, attempt: Attempt, at_once: bool) -> None:
@@ -360,8 +360,8 @@ class Supervisor:
     async def _prepare(self, attempt: Attempt) -> None:
         launch = attempt.request.launch
         try:
-            ground = await self._preparer.prepare(launch)
-            attempt.ground = await self._directories.copy(attempt.attempt_id, ground)
+            prepared = await self._preparer.prepare(launch)
+            attempt.prepared = await self._directories.copy(attempt.attempt_id, prepared)
         except PreparationFailed as error:
             self._write_log(attempt, str(error))
             self._advance(attempt, PrepareFailed(error.kind, str(error)))

@@ -5,39 +5,26 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from iris.rpc.controller_address import ControllerAddress
 from iris.worker.attempts.supervisor import Supervisor
-from iris.worker.connection.session import ControllerLink, Incompatible, Session, SessionEnd, WorkerIdentity
+from iris.worker.connection.session import GrpcControllerLink, Incompatible, SessionEnd, WorkerIdentity, WorkerSession
 from iris.worker.connection.socket_call import SocketCall
 from iris.worker.guardian.protocol import boot_ms
-from iris.worker.host.disk_offer import Offer
+from iris.worker.host.disk_offer import CapacityOffer
 from rigging.errors import MarinError, Unavailable
 from rigging.timing import ExponentialBackoff
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """Where the controller is now, and the worker's token for it.
-
-    Args:
-        socket: Path of its Unix socket, when it is on this machine and may have one.
-    """
-
-    address: str
-    token: str
-    socket: str = ""
-
-
-Resolver = Callable[[], Connection]
+Resolver = Callable[[], ControllerAddress]
 """Finds the controller anew before every connection. Raises MarinError while there is none."""
 
 
-class Link(Protocol):
+class ControllerLink(Protocol):
     """A way to one controller."""
 
     address: str
@@ -77,11 +64,11 @@ class Agent:
         orphan_timeout_s: float = 60.0,
         backoff: ExponentialBackoff | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        open_link: Callable[[str, str], Link] = ControllerLink,
+        open_link: Callable[[str, str], ControllerLink] = GrpcControllerLink,
         contact_clock: Callable[[], int] = boot_ms,
-        offer: Offer | None = None,
+        offer: CapacityOffer | None = None,
     ) -> None:
-        self._offer = offer or Offer(identity.capacity)
+        self._offer = offer or CapacityOffer(identity.capacity)
         self._identity = identity
         self._resolve = resolve
         self._orphan_timeout_s = orphan_timeout_s
@@ -89,8 +76,8 @@ class Agent:
         self._monotonic = monotonic
         self._open_link = open_link
         self._contact_clock = contact_clock
-        self._link: Link | None = None
-        self._session: Session | None = None
+        self._link: ControllerLink | None = None
+        self._session: WorkerSession | None = None
         self._leaving = False
         self._last_complaint = ""
 
@@ -137,12 +124,12 @@ class Agent:
     async def _serve(self, supervisor: Supervisor) -> AgentEnd | None:
         """One session; None: connect again."""
         try:
-            connection = self._resolve()
+            address = self._resolve()
             if self._link is not None:
                 await self._link.close()
-            self._link = self._open_link(connection.address, connection.token)
-            call = await self._open_session(connection, self._link)
-            self._session = Session(call, self._identity, supervisor, self._contact_clock, self._offer)
+            self._link = self._open_link(address.address, address.token)
+            call = await self._open_session(address, self._link)
+            self._session = WorkerSession(call, self._identity, supervisor, self._contact_clock, self._offer)
             end = await self._session.run()
         except Incompatible as error:
             logger.error("%s", error)
@@ -154,11 +141,11 @@ class Agent:
         self._last_complaint = ""
         return AgentEnd.GOODBYE if end is SessionEnd.EXIT else None
 
-    async def _open_session(self, connection: Connection, link: Link) -> Any:
+    async def _open_session(self, address: ControllerAddress, link: ControllerLink) -> Any:
         """The stream by the socket, or by gRPC where there is none."""
-        if connection.socket:
+        if address.socket:
             with contextlib.suppress(OSError):
-                return await SocketCall.connect(connection.socket, connection.token)
+                return await SocketCall.connect(address.socket, address.token)
         return link.open_session()
 
     def _complain(self, text: str) -> None:

@@ -19,8 +19,8 @@ from iris.rpc.status_map import from_rpc_error
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.connection import wire
 from iris.worker.guardian.protocol import boot_ms
-from iris.worker.host.disk_offer import Offer
-from iris.worker.reports.outbox import Batch
+from iris.worker.host.disk_offer import CapacityOffer
+from iris.worker.reports.outbox import ReportBatch
 from rigging.errors import Conflict, Unavailable
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class SessionEnd(StrEnum):
     EXIT = "exit"
 
 
-class ControllerLink:
+class GrpcControllerLink:
     """A channel to one controller address, with the worker's token."""
 
     def __init__(self, address: str, token: str) -> None:
@@ -91,7 +91,7 @@ class ControllerLink:
         await self._channel.close()
 
 
-class Session:
+class WorkerSession:
     """Speaks the session protocol over an open call.
 
     After Hello and Welcome one task reads wishes and another writes news; neither waits for the other.
@@ -107,9 +107,9 @@ class Session:
         identity: WorkerIdentity,
         supervisor: Supervisor,
         clock: Callable[[], int] = boot_ms,
-        offer: Offer | None = None,
+        offer: CapacityOffer | None = None,
     ) -> None:
-        self._offer = offer or Offer(identity.capacity)
+        self._offer = offer or CapacityOffer(identity.capacity)
         self._call = call
         self._identity = identity
         self._supervisor = supervisor
@@ -252,7 +252,7 @@ class Session:
         logger.warning("%s", trouble or "tasks can be started again")
         return trouble
 
-    def _message(self, batch: Batch) -> pb.WorkerMessage:
+    def _message(self, batch: ReportBatch) -> pb.WorkerMessage:
         beat = self._next_beat()
         renewed = beat and self._offer.renew(self._supervisor.reserved_disk)
         return pb.WorkerMessage(

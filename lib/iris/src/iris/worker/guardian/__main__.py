@@ -24,7 +24,7 @@ from iris.worker.guardian.leftovers import end_leftovers
 from iris.worker.guardian.orphans import Marks, OrphanReaper, become_subreaper
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.reactor import Reactor
-from iris.worker.guardian.server import Server
+from iris.worker.guardian.server import GuardianServer
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.isolation.views import open_views
 from rigging.file_lock import open_lock_file, try_lock
@@ -80,7 +80,7 @@ def serve(paths: GuardianPaths, listener: socket.socket, linger_s: float, isolat
         reactor, OrphanReaper(Marks(paths.root), adopt_unmarked=True), own_cwd="/", warm=True, views=views
     )
     guardian = Guardian(reactor, runtime)
-    server = Server(
+    server = GuardianServer(
         reactor,
         guardian,
         listener,

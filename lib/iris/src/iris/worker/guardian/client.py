@@ -16,13 +16,13 @@ from iris.worker.guardian.protocol import (
     MAX_FRAME_BYTES,
     NEWEST_VERSION,
     OLDEST_VERSION,
-    FrameReader,
+    JsonFrameReader,
     Message,
     ProtocolError,
     encode,
 )
 from iris.worker.isolation.plan import IsolationMode
-from iris.worker.processes import CommonSpec, Exit, Held, Listener, ProcessSpec, StartFailed, StartFailure
+from iris.worker.processes import CommonSpec, Exit, InheritedAttempt, Listener, ProcessSpec, StartFailed, StartFailure
 from rigging.errors import Conflict, Unavailable
 from rigging.log_tail import log_tail
 
@@ -66,7 +66,7 @@ class GuardianClient(asyncio.Protocol):
         lost: Done when the connection is over; with the guardian's death its tasks are dead, too.
     """
 
-    def __init__(self, reader: FrameReader, hello: Json) -> None:
+    def __init__(self, reader: JsonFrameReader, hello: Json) -> None:
         self.guardian_id = str(hello["guardian"])
         self.pid = int(hello["pid"])
         self.version = int(hello["version"])
@@ -115,9 +115,9 @@ class GuardianClient(asyncio.Protocol):
                 self.ask("drop", self._commons.pop(next(iter(self._commons))))
         return number
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[InheritedAttempt]:
         return [
-            Held(
+            InheritedAttempt(
                 owner=name,
                 pid=int(fields.get("pid", 0)),
                 log=str(fields.get("log", "")),
@@ -335,7 +335,7 @@ async def _greet(stream: socket.socket, versions: Versions, patience_s: float) -
     hello = {"versions": list(versions), "pid": os.getpid(), "role": "worker"}
     async with asyncio.timeout(patience_s):
         await loop.sock_sendall(stream, encode({"hello": hello}))
-        reader = FrameReader(MAX_FRAME_BYTES)
+        reader = JsonFrameReader(MAX_FRAME_BYTES)
         messages: list[Message] = []
         while not messages:
             data = await loop.sock_recv(stream, 1 << 18)

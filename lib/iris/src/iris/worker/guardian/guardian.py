@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from iris.worker.guardian.held import HeldAttempt, Json, Phase, common_from, spec_from, spec_of_run
+from iris.worker.guardian.held import HeldAttempt, HeldPhase, Json, common_from, spec_from, spec_of_run
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.protocol import boot_ms
 from iris.worker.guardian.reactor import Reactor
@@ -126,7 +126,7 @@ class Guardian:
         """Start the next few of those that wait."""
         for _ in range(min(_STARTS_PER_TURN, len(self._queue))):
             attempt = self._queue.popleft()
-            if attempt.phase is Phase.QUEUED:
+            if attempt.phase is HeldPhase.QUEUED:
                 self._spawn(attempt)
 
     def _start(self, fields: Json) -> None:

@@ -7,14 +7,14 @@ from typing import Any, Protocol
 
 from iris.worker.guardian.log_writer import LogWriter
 from iris.worker.guardian.reactor import Timer
-from iris.worker.guardian.running_process import Process
+from iris.worker.guardian.running_process import CommandProcess
 from iris.worker.isolation.plan import mounts_from
 from iris.worker.processes import CommonSpec, Exit, ProcessSpec, StartFailed
 
 Json = dict[str, Any]
 
 
-class Phase(Enum):
+class HeldPhase(Enum):
     QUEUED = "queued"
     RUNNING = "running"
     REFUSED = "refused"
@@ -40,11 +40,11 @@ class HeldAttempt:
     def __init__(self, spec: ProcessSpec, keeper: Keeper, now_ms: Callable[[], int]) -> None:
         self.spec = spec
         self.note = spec.note
-        self.phase = Phase.QUEUED
+        self.phase = HeldPhase.QUEUED
         self.is_live = True
         self.at_ms = now_ms()
         self.pid = 0
-        self.process: Process | None = None
+        self.process: CommandProcess | None = None
         self.writer: LogWriter | None = None  # until there is something to write
         self.exit: Exit | None = None
         self.refusal: StartFailed | None = None
@@ -64,16 +64,16 @@ class HeldAttempt:
 
     # --- what happens to it ---
 
-    def started(self, process: Process) -> None:
+    def started(self, process: CommandProcess) -> None:
         self.process = process
         self.pid = process.pid
-        self.phase = Phase.RUNNING
+        self.phase = HeldPhase.RUNNING
         self.at_ms = self._now_ms()
 
     def refused(self, error: StartFailed) -> None:
         """It will never start; the reason is also the log's only line."""
         self.refusal = error
-        self.phase = Phase.REFUSED
+        self.phase = HeldPhase.REFUSED
         self.is_live = False
         self.at_ms = self._now_ms()
         if self.spec.log:
@@ -104,7 +104,7 @@ class HeldAttempt:
         self.at_ms = self._now_ms()
         if self.writer is not None:
             self.writer.finish(self.at_ms)
-        self.phase = Phase.ENDED
+        self.phase = HeldPhase.ENDED
         self.is_live = False
         self.process = None
         self.exit = exit

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Final
 
 from iris.worker.guardian.executables import find_executable, start_error
-from iris.worker.guardian.nursery import HELPER_SOCKET, Nursery
 from iris.worker.guardian.orphans import OrphanReaper
 from iris.worker.guardian.reactor import Reactor
-from iris.worker.guardian.running_process import Process, ProcessListener
+from iris.worker.guardian.running_process import CommandProcess, ProcessListener
+from iris.worker.guardian.warm_pool import HELPER_SOCKET, WarmPool
 from iris.worker.isolation.plan import Mount
 from iris.worker.isolation.views import TaskViews, ViewFailed, no_views
 from iris.worker.processes import ProcessSpec, StartFailed, StartFailure
@@ -58,19 +58,19 @@ class ProcessRuntime:
         if own_cwd is not None:
             _keep_descriptors_private()  # subprocess closes them in the child; posix_spawn cannot
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        self._processes: dict[str, Process] = {}
-        self._young: list[Process] = []
-        self._ended: list[Process] = []
+        self._processes: dict[str, CommandProcess] = {}
+        self._young: list[CommandProcess] = []
+        self._ended: list[CommandProcess] = []
         self._mark = 0
         self._is_away = False  # from `own_cwd`
         self._looks_after_views = False
-        self._nursery = Nursery(self) if warm and own_cwd is not None else None
+        self._warm_pool = WarmPool(self) if warm and own_cwd is not None else None
 
     @property
     def live_count(self) -> int:
         return len(self._processes)
 
-    def start(self, spec: ProcessSpec, listener: ProcessListener) -> Process:
+    def start(self, spec: ProcessSpec, listener: ProcessListener) -> CommandProcess:
         """Start `spec` as leader of its own session. Raises StartFailed, or OSError for lack of something."""
         executable = spec.argv[0]
         if "/" not in executable:
@@ -106,7 +106,7 @@ class ProcessRuntime:
             os.close(out_write)
             os.close(err_write)
         try:
-            process = Process(pid, spec.owner, mark, out_read, err_read, listener, self)
+            process = CommandProcess(pid, spec.owner, mark, out_read, err_read, listener, self)
         except OSError:  # no descriptor is left
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
@@ -134,12 +134,12 @@ class ProcessRuntime:
     def close(self) -> None:
         """Release descriptors; processes that still run are not touched."""
         self._go_home()
-        if self._nursery is not None:
-            self._nursery.close()
+        if self._warm_pool is not None:
+            self._warm_pool.close()
         os.close(self._null)
         self._orphans.close()
 
-    def leader_ended(self, process: Process) -> None:
+    def leader_ended(self, process: CommandProcess) -> None:
         """Called by a process once its leader is reaped: finish it when its descendants are gone too."""
         self._orphans.remove_own(process.pid)
         self._reactor.unwatch(process.pid_descriptor)
@@ -158,7 +158,7 @@ class ProcessRuntime:
         ended, self._ended = self._ended, []
         self._finish(ended, _SWEEP_TRIES)
 
-    def _finish(self, ended: Sequence[Process], tries: int) -> None:
+    def _finish(self, ended: Sequence[CommandProcess], tries: int) -> None:
         if not self.sweep():
             if tries:
                 self._reactor.call_later(_SWEEP_AGAIN_S, lambda: self._finish(ended, tries - 1))
@@ -224,8 +224,8 @@ class ProcessRuntime:
         self._reactor.call_later(seconds, work)
 
     def _spawn(self, executable: str, spec: ProcessSpec, out: int, err: int) -> int:
-        if self._nursery is not None and spec.sharer:
-            pid = self._nursery.start(spec.sharer, executable, spec.argv, spec.env, spec.cwd, out, err, spec.mounts)
+        if self._warm_pool is not None and spec.sharer:
+            pid = self._warm_pool.start(spec.sharer, executable, spec.argv, spec.env, spec.cwd, out, err, spec.mounts)
             if pid is not None:
                 return pid
         spawn = self._spawn_by_subprocess if self._own_cwd is None else self._spawn_from_own_cwd

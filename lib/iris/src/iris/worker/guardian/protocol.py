@@ -57,7 +57,7 @@ def encode(message: Message) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-class FrameReader:
+class JsonFrameReader:
     """Cuts a stream of bytes into messages.
 
     Attributes:

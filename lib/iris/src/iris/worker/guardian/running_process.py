@@ -34,18 +34,18 @@ class ProcessOwner(Protocol):
         """Stop watching a pipe and close it."""
         ...
 
-    def leader_ended(self, process: "Process") -> None:
+    def leader_ended(self, process: "CommandProcess") -> None:
         """The process is reaped; its `finish` is called once its descendants are gone, too."""
         ...
 
 
-class _Pipe(Enum):
+class PipeState(Enum):
     DATA = 1
     EMPTY = 2
     CLOSED = 3
 
 
-class Process:
+class CommandProcess:
     """One running command with its process group and its two output pipes."""
 
     __slots__ = ("_exit", "_listener", "_runtime", "_stderr", "_stdout", "mark", "owner", "pid", "pid_descriptor")
@@ -87,12 +87,12 @@ class Process:
         return [(descriptor, read) for descriptor, read in pipes if descriptor is not None]
 
     def read_stdout(self) -> None:
-        if self._stdout is not None and self._read(self._stdout, False) is _Pipe.CLOSED:
+        if self._stdout is not None and self._read(self._stdout, False) is PipeState.CLOSED:
             self._runtime.stop_reading(self._stdout)
             self._stdout = None
 
     def read_stderr(self) -> None:
-        if self._stderr is not None and self._read(self._stderr, True) is _Pipe.CLOSED:
+        if self._stderr is not None and self._read(self._stderr, True) is PipeState.CLOSED:
             self._runtime.stop_reading(self._stderr)
             self._stderr = None
 
@@ -117,22 +117,22 @@ class Process:
         for descriptor, is_stderr in ((self._stdout, False), (self._stderr, True)):
             if descriptor is not None:
                 for _ in range(_DRAIN_BYTES // _READ_BYTES):
-                    if self._read(descriptor, is_stderr) is not _Pipe.DATA:
+                    if self._read(descriptor, is_stderr) is not PipeState.DATA:
                         break
                 self._runtime.stop_reading(descriptor)
         self._stdout = self._stderr = None
         assert self._exit is not None
         self._listener.on_exit(self._exit)
 
-    def _read(self, descriptor: int, is_stderr: bool) -> "_Pipe":
+    def _read(self, descriptor: int, is_stderr: bool) -> "PipeState":
         try:
             data = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:
-            return _Pipe.EMPTY
+            return PipeState.EMPTY
         if not data:
-            return _Pipe.CLOSED
+            return PipeState.CLOSED
         self._listener.on_output(is_stderr, data)
-        return _Pipe.DATA
+        return PipeState.DATA
 
     def _signal_group(self, number: signal.Signals) -> None:
         if self._exit is None:

@@ -13,7 +13,7 @@ from iris.worker.guardian.protocol import (
     MAX_FRAME_BYTES,
     NEWEST_VERSION,
     OLDEST_VERSION,
-    FrameReader,
+    JsonFrameReader,
     Message,
     ProtocolError,
     agree,
@@ -28,16 +28,16 @@ _MOST_CONNECTIONS: Final = 32
 _HELLO_S: Final = 10.0
 
 
-class Connection:
+class Peer:
     """One peer. Reads never wait, and what the peer does not take is kept here: at most one frame."""
 
-    def __init__(self, stream: socket.socket, server: "Server") -> None:
+    def __init__(self, stream: socket.socket, server: "GuardianServer") -> None:
         self.stream = stream
         self.greeted = False
         self.version = OLDEST_VERSION
         self.peer = ""
         self._server = server
-        self._reader = FrameReader()
+        self._reader = JsonFrameReader()
         self._unsent = memoryview(b"")
 
     @property
@@ -94,7 +94,7 @@ class Connection:
             self._server.want(self, READ)
 
 
-class Server:
+class GuardianServer:
     """Accepts connections and speaks for the guardian.
 
     Args:
@@ -115,9 +115,9 @@ class Server:
         self._listener = listener
         self._hello = hello
         self._is_own = is_own
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, Peer] = {}
         self._wanted: dict[int, int] = {}
-        self._worker: Connection | None = None
+        self._worker: Peer | None = None
         reactor.watch(listener.fileno(), self._accept)
 
     @property
@@ -139,7 +139,7 @@ class Server:
         if news:
             worker.send({"news": news})
 
-    def received(self, connection: Connection, message: Message) -> None:
+    def received(self, connection: Peer, message: Message) -> None:
         """A message has come. Raises ProtocolError when it cannot be one."""
         if not connection.greeted:
             self._greet(connection, message)
@@ -149,7 +149,7 @@ class Server:
                 if isinstance(request, list) and request:
                     self._guardian.do(*request)
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: Peer) -> None:
         """A connection is over."""
         descriptor = connection.stream.fileno()
         if self._connections.pop(descriptor, None) is None:
@@ -162,7 +162,7 @@ class Server:
             self._worker = None
             self._guardian.worker_left()
 
-    def want(self, connection: Connection, events: int) -> None:
+    def want(self, connection: Peer, events: int) -> None:
         descriptor = connection.stream.fileno()
         if self._wanted.get(descriptor, READ) != events:
             self._wanted[descriptor] = events
@@ -184,13 +184,13 @@ class Server:
         if not self._is_own(uid) or len(self._connections) >= _MOST_CONNECTIONS:
             stream.close()
             return
-        connection = Connection(stream, self)
+        connection = Peer(stream, self)
         connection.peer = f"process {pid}"
         self._connections[stream.fileno()] = connection
         self._reactor.watch(stream.fileno(), connection.on_event)
         self._reactor.call_later(_HELLO_S, lambda: None if connection.greeted else self.lost(connection))
 
-    def _greet(self, connection: Connection, message: Message) -> None:
+    def _greet(self, connection: Peer, message: Message) -> None:
         hello = message.get("hello")
         if not isinstance(hello, dict):
             raise ProtocolError("it did not begin with hello")
@@ -210,7 +210,7 @@ class Server:
         connection.greet()
         connection.send({"hello": answer})
 
-    def _attach(self, connection: Connection) -> bool:
+    def _attach(self, connection: Peer) -> bool:
         if self._guardian.finishing:
             connection.send({"refused": "it is ending"})
             self.lost(connection)

@@ -5,7 +5,7 @@ import ipaddress
 import socket
 
 
-def address_towards(controller_address: str) -> str:
+def source_address(controller_address: str) -> str:
     """Where machines on the way to "host:port" find this host (IPv6 in brackets); empty when nobody but itself does.
 
     Nothing is sent: the system is asked which of its addresses it would send from.

@@ -23,7 +23,7 @@ def next_offer(offered: int, free: int, reserved: int) -> int:
     return wanted if is_notable or (change and not wanted) else offered
 
 
-class Offer:
+class CapacityOffer:
     """The resources that a worker offers at present.
 
     Args:

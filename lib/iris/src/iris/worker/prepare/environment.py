@@ -141,8 +141,8 @@ class EnvironmentStore:
         """Stop what is being built."""
         await self._flights.close()
 
-    def _key(self, ground: str, extras: Sequence[str], packages: Sequence[str], python: Interpreter) -> str:
-        parts = [_FORMAT, ground, sorted(set(extras)), sorted(set(packages)), python.identity]
+    def _key(self, prepared: str, extras: Sequence[str], packages: Sequence[str], python: Interpreter) -> str:
+        parts = [_FORMAT, prepared, sorted(set(extras)), sorted(set(packages)), python.identity]
         return hashlib.sha256(json.dumps([*parts, self._uv_version]).encode()).hexdigest()[:32]
 
     def _settings(self) -> str:

@@ -12,7 +12,7 @@ from iris.domain.states import FailureKind
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.environment import REQUIREMENTS_FILE, EnvironmentStore
 from iris.worker.prepare.interpreters import Interpreter, own_interpreter
-from iris.worker.prepare.task_env import own_ground
+from iris.worker.prepare.task_env import worker_environment
 from iris.worker.prepare.workspace import Workspace
 from iris.worker.types import Launch, PreparationFailed
 
@@ -46,7 +46,7 @@ class JobEnvironments:
         self._paths = paths
         self._environments = environments
         self._interpreters = environments.interpreters
-        self._own = own_ground()
+        self._own = worker_environment()
         self._keys: dict[tuple[object, ...], str] = {}
 
     async def find(self, launch: Launch, sources: JobSources) -> JobEnvironment:

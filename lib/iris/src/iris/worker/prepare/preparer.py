@@ -17,7 +17,7 @@ from iris.worker.prepare.bundle import BlobSource, BundleStore, SingleFlight
 from iris.worker.prepare.compiled import CompiledTrees
 from iris.worker.prepare.environment import EnvironmentStore
 from iris.worker.prepare.job_environment import JobEnvironments, JobSources
-from iris.worker.prepare.task_env import Ground
+from iris.worker.prepare.task_env import PreparedEnvironment
 from iris.worker.prepare.workspace import Workspace, read_workspace, write_site
 from iris.worker.processes import Exit, ProcessSpec, Runtime, StartFailed
 from iris.worker.types import Launch, PreparationFailed
@@ -26,13 +26,13 @@ _TOOL_OUTPUT_BYTES: Final = 64 * 1024
 
 
 class Preparer(Protocol):
-    """Makes the ground on which a job's attempts start."""
+    """Makes the environments in which attempts start."""
 
-    def ready(self, launch: Launch) -> Ground | None:
-        """The ground if it was prepared before and is still there; None: `prepare` must be called."""
+    def ready(self, launch: Launch) -> PreparedEnvironment | None:
+        """Return the environment if it was made before and is still there; None: `prepare` must be called."""
         ...
 
-    async def prepare(self, launch: Launch) -> Ground:
+    async def prepare(self, launch: Launch) -> PreparedEnvironment:
         """Fetch and build what is lacking. Raises PreparationFailed."""
         ...
 
@@ -47,9 +47,9 @@ class Preparer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    ground: Ground
+    environment: PreparedEnvironment
     needed: tuple[str, ...]
-    """Files and directories without which the ground is none any more."""
+    """Files and directories without which it cannot be used any more."""
 
 
 class BundlePreparer:
@@ -71,7 +71,7 @@ class BundlePreparer:
         self._environments = JobEnvironments(paths, store)
         self._workspaces: dict[str, Workspace | None] = {}
         self._reading: SingleFlight[Workspace | None] = SingleFlight()
-        self._grounds: dict[tuple[object, ...], _Prepared] = {}
+        self._prepared: dict[tuple[object, ...], _Prepared] = {}
 
     @classmethod
     def over(cls, paths: WorkPaths, source: BlobSource, runtime: Runtime, base: Mapping[str, str]) -> "BundlePreparer":
@@ -83,19 +83,19 @@ class BundlePreparer:
         bundles = BundleStore(paths, source, seals=seals)
         return cls(paths, bundles, store, CompiledTrees(paths, tools, base), seals)
 
-    def ready(self, launch: Launch) -> Ground | None:
+    def ready(self, launch: Launch) -> PreparedEnvironment | None:
         if self._seals is not None:
             return None  # it may have been changed since
-        prepared = self._grounds.get(_what_it_needs(launch))
-        if prepared is None or not all(map(os.path.exists, prepared.needed)):
+        known = self._prepared.get(_what_it_needs(launch))
+        if known is None or not all(map(os.path.exists, known.needed)):
             return None
         if launch.bundle_digest and not self._bundles.was_just_seen(launch.bundle_digest):
             return None
         if launch.payload_digest and not self._bundles.is_sound(launch.payload_digest):
             return None
-        return prepared.ground
+        return known.environment
 
-    async def prepare(self, launch: Launch) -> Ground:
+    async def prepare(self, launch: Launch) -> PreparedEnvironment:
         sources = await self._sources(launch) if launch.bundle_digest else JobSources()
         payload = str(await self._bundles.blob(launch.payload_digest)) if launch.payload_digest else ""
         environment = await self._environments.find(launch, sources)
@@ -107,7 +107,7 @@ class BundlePreparer:
             python_path = [*sources.workspace.python_path(), str(site)]
         elif sources.project is not None:
             python_path = [str(sources.project)]
-        ground = Ground(
+        prepared = PreparedEnvironment(
             bin_dirs=bin_dirs,
             python_path=tuple(python_path),
             bundle_dir=sources.project,
@@ -116,8 +116,8 @@ class BundlePreparer:
         )
         needed = [str(sources.project)] if sources.project else []
         needed += [path for path in (environment.bin_dir, payload) if path]
-        self._grounds[_what_it_needs(launch)] = _Prepared(ground, tuple(needed))
-        return ground
+        self._prepared[_what_it_needs(launch)] = _Prepared(prepared, tuple(needed))
+        return prepared
 
     def compiled(self, tree: Path, python: str) -> str:
         return self._compiled.over(tree, python)

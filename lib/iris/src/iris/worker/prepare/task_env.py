@@ -26,7 +26,7 @@ DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class PreparedEnvironment:
     """Prepared for the attempts of a job: where programs, code and files come from."""
 
     bin_dirs: tuple[str, ...] = ()
@@ -38,10 +38,10 @@ class Ground:
     payload_path: str = ""
 
 
-def own_ground() -> Ground:
+def worker_environment() -> PreparedEnvironment:
     """For tasks without workspace and packages: the interpreter and environment of the worker itself."""
     virtual_env = sys.prefix if sys.prefix != sys.base_prefix else ""
-    return Ground(bin_dirs=(os.path.dirname(sys.executable),), virtual_env=virtual_env)
+    return PreparedEnvironment(bin_dirs=(os.path.dirname(sys.executable),), virtual_env=virtual_env)
 
 
 def base_variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -81,14 +81,16 @@ class TaskEnvironment:
     def variables(
         self,
         request: StartRequest,
-        ground: Ground,
+        prepared: PreparedEnvironment,
         controller_address: str,
         token_path: str,
         ports: Mapping[str, int],
         temporary: str = "",
     ) -> dict[str, str]:
         """All variables of an attempt."""
-        return self.common(request.launch, ground, controller_address) | self.own(request, token_path, ports, temporary)
+        return self.common(request.launch, prepared, controller_address) | self.own(
+            request, token_path, ports, temporary
+        )
 
     def own(
         self, request: StartRequest, token_path: str, ports: Mapping[str, int], temporary: str = ""
@@ -114,21 +116,21 @@ class TaskEnvironment:
             env[port_variable(name)] = str(port)
         return env
 
-    def common(self, launch: Launch, ground: Ground, controller_address: str) -> dict[str, str]:
+    def common(self, launch: Launch, prepared: PreparedEnvironment, controller_address: str) -> dict[str, str]:
         """The variables that do not differ between attempts, nor between jobs that run the same.
 
         The job's own win over the worker's. Only where its actors listen may a job say otherwise than IRIS_* do: it may
         know a network that is faster.
         """
         env = {**self._base, "PYTHONUNBUFFERED": "1"}
-        if ground.virtual_env:
-            env["VIRTUAL_ENV"] = ground.virtual_env
-        if host := self._address_towards(controller_address):
+        if prepared.virtual_env:
+            env["VIRTUAL_ENV"] = prepared.virtual_env
+        if host := self._source_address(controller_address):
             env[ACTOR_HOST_VARIABLE] = host
         env.update(launch.env_vars)
-        env["PATH"] = _joined(ground.bin_dirs, env.get("PATH", ""))
-        if ground.python_path:
-            env["PYTHONPATH"] = _joined(ground.python_path, launch.env_vars.get("PYTHONPATH", ""))
+        env["PATH"] = _joined(prepared.bin_dirs, env.get("PATH", ""))
+        if prepared.python_path:
+            env["PYTHONPATH"] = _joined(prepared.python_path, launch.env_vars.get("PYTHONPATH", ""))
         env |= {
             WORK_DIR_VARIABLE: self._work_dir,
             "IRIS_CONTROLLER_ADDRESS": controller_address,
@@ -141,11 +143,11 @@ class TaskEnvironment:
         if launch.payload_digest:
             env["IRIS_CLOUDPICKLE"] = _cloudpickle_directory()
             env["IRIS_PICKLED_BY"] = launch.runtime.python
-        if ground.bundle_dir is not None:
-            env["IRIS_WORKSPACE_DIR"] = str(ground.bundle_dir)
+        if prepared.bundle_dir is not None:
+            env["IRIS_WORKSPACE_DIR"] = str(prepared.bundle_dir)
         return env
 
-    def _address_towards(self, controller_address: str) -> str:
+    def _source_address(self, controller_address: str) -> str:
         # A name that must be looked up would hold every start up for that long.
         known = self._own_addresses.get(controller_address)
         if known is None:
@@ -158,12 +160,12 @@ def port_variable(name: str) -> str:
     return "IRIS_PORT_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
-def command_line(launch: Launch, ground: Ground) -> tuple[str, ...]:
+def command_line(launch: Launch, prepared: PreparedEnvironment) -> tuple[str, ...]:
     """The argv of an attempt; a callable is run by callable_main in the task's own interpreter."""
     if not launch.payload_digest:
         return launch.argv
     # -P: the script's directory holds the worker's modules, which must not shadow anything of the job's.
-    return ("python", "-P", str(Path(__file__).parents[1] / "callable_main.py"), ground.payload_path)
+    return ("python", "-P", str(Path(__file__).parents[1] / "callable_main.py"), prepared.payload_path)
 
 
 @cache

@@ -32,11 +32,13 @@ _DEVICE_WORDS: Final = re.compile(
     re.IGNORECASE,
 )
 
-Verdict = tuple[FailureKind, str]
+ExitCause = tuple[FailureKind, str]
 """Whose fault, and why in words; empty words: the end speaks for itself."""
 
 
-def judge(exit: Exit, stderr_tail: bytes, has_accelerator: bool, was_out_of_memory: Callable[[], bool]) -> Verdict:
+def classify_exit(
+    exit: Exit, stderr_tail: bytes, has_accelerator: bool, was_out_of_memory: Callable[[], bool]
+) -> ExitCause:
     """Whose fault a bad end was.
 
     Args:

@@ -26,7 +26,7 @@ class LogChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ReportBatch:
     """One message's worth. The log chunks come before the observations, which may tell of their end."""
 
     observations: list[Observation]
@@ -36,7 +36,7 @@ class Batch:
         return bool(self.observations or self.logs)
 
 
-class Outbox:
+class ReportOutbox:
     """Collects news, merges what overlaps and hands it out in batches; `wait` returns when there is some.
 
     Args:
@@ -108,7 +108,7 @@ class Outbox:
         """Return once nothing is left to be said."""
         await self._quiet.wait()
 
-    def take(self) -> Batch:
+    def take(self) -> ReportBatch:
         """Messages to be sent now; empty when the rest must wait for acknowledgements."""
         self._news.clear()
         logs = self._take_logs()
@@ -120,7 +120,7 @@ class Outbox:
             if len(observations) == _MESSAGE_OBSERVATIONS:
                 self._news.set()
                 break
-        return Batch(observations, logs)
+        return ReportBatch(observations, logs)
 
     def _take_logs(self) -> list[LogChunk]:
         chunks: list[LogChunk] = []

@@ -35,8 +35,8 @@ _OWN: Final = "TMPDIR"
 Kind = tuple[str, str, tuple[str, ...], frozenset[tuple[str, str]]]
 
 
-class Host(Protocol):
-    """The runtime that a nursery works for."""
+class WarmPoolHost(Protocol):
+    """The runtime that a warm pool works for."""
 
     def spawn_helper(self, executable: str, argv: tuple[str, ...], env: Mapping[str, str], descriptor: int) -> int:
         """Start a helper with `descriptor` as its descriptor 3; its pid. Raises OSError."""
@@ -57,10 +57,10 @@ class Host(Protocol):
     def call_later(self, seconds: float, work: Callable[[], None]) -> None: ...
 
 
-class Nursery:
+class WarmPool:
     """The helpers of one worker. Only where this process is a subreaper."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: WarmPoolHost) -> None:
         self._host = host
         self._seen: dict[Kind, int] = {}
         self._helpers: dict[Kind, _Helper] = {}

@@ -121,7 +121,7 @@ main(Path(sys.argv[1]))
 @pytest.fixture(scope="module", params=["sibling", "orphan"])
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What the cases did; forks are made the worker's children by either way, the second without ctypes."""
-    directory = tmp_path_factory.mktemp("nursery")
+    directory = tmp_path_factory.mktemp("warm_pool")
     (directory / "worker.py").write_text(WORKER)
     modules = directory / "modules"
     modules.mkdir()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from iris.worker.guardian.nursery import Nursery
+from iris.worker.guardian.warm_pool import WarmPool
 from iris.worker.isolation.plan import Mount
 
 ENV = {"A": "1", "IRIS_WORK_DIR": "/work", "IRIS_TASK_ID": "/u/j/0", "TMPDIR": "/tmp/a"}
@@ -37,14 +37,14 @@ class Helper:
         return self.stream.recv(size, socket.MSG_WAITALL).split(b"\0"), descriptors
 
 
-class Host:
+class WarmPoolHost:
     def __init__(self) -> None:
         self.helpers: list[Helper] = []
         self.adopted: list[int] = []
         self.later: list[tuple[float, Callable[[], None]]] = []
         self.error: OSError | None = None
         self.namespaces: list[int] = []
-        self.nursery = Nursery(self)
+        self.warm_pool = WarmPool(self)
 
     def spawn_helper(self, executable: str, argv: tuple[str, ...], env: Mapping[str, str], descriptor: int) -> int:
         if self.error is not None:
@@ -70,7 +70,7 @@ class Host:
     def start(self, sharer: str = "ann", payload: str = "/p", mounts: Sequence[Mount] = (), **env: str) -> int | None:
         argv = ("/bin/python", "-P", "main.py", payload)
         with open(os.devnull) as out:
-            return self.nursery.start(sharer, "/bin/python", argv, {**ENV, **env}, "/cwd", out.fileno(), 2, mounts)
+            return self.warm_pool.start(sharer, "/bin/python", argv, {**ENV, **env}, "/cwd", out.fileno(), 2, mounts)
 
     def warm(self, sharer: str, *pids: int) -> Helper:
         """A helper that has started."""
@@ -92,15 +92,15 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 @pytest.fixture
-def host(killed: list[tuple[int, int]]) -> Iterator[Host]:
-    made = Host()
+def host(killed: list[tuple[int, int]]) -> Iterator[WarmPoolHost]:
+    made = WarmPoolHost()
     yield made
-    made.nursery.close()
+    made.warm_pool.close()
     for helper in made.helpers:
         helper.stream.close()
 
 
-def test_the_second_of_a_kind_starts_a_helper_and_the_next_come_from_it_once_it_is_ready(host: Host) -> None:
+def test_the_second_of_a_kind_starts_a_helper_and_the_next_come_from_it_once_it_is_ready(host: WarmPoolHost) -> None:
     assert host.start() is None
     assert host.helpers == [], "one alone is not worth it"
     assert host.start(payload="/q", IRIS_TASK_ID="/u/j/1", TMPDIR="/tmp/b") is None
@@ -123,7 +123,7 @@ def test_the_second_of_a_kind_starts_a_helper_and_the_next_come_from_it_once_it_
         os.close(descriptor)
 
 
-def test_those_that_would_start_otherwise_have_helpers_of_their_own(host: Host) -> None:
+def test_those_that_would_start_otherwise_have_helpers_of_their_own(host: WarmPoolHost) -> None:
     host.warm("ann", 501)
     assert [host.start("bob"), host.start(A="2"), host.start(IRIS_WORK_DIR="/other")] == [None] * 3
     assert len(host.helpers) == 1
@@ -132,7 +132,7 @@ def test_those_that_would_start_otherwise_have_helpers_of_their_own(host: Host) 
 
 @pytest.mark.parametrize("answer", [b"", b"E", b"R12"])
 def test_one_that_fails_is_given_up_and_the_next_begins_from_the_start(
-    host: Host, killed: list[tuple[int, int]], caplog: pytest.LogCaptureFixture, answer: bytes
+    host: WarmPoolHost, killed: list[tuple[int, int]], caplog: pytest.LogCaptureFixture, answer: bytes
 ) -> None:
     host.start()
     host.start()
@@ -151,7 +151,7 @@ def test_one_that_fails_is_given_up_and_the_next_begins_from_the_start(
     assert len(host.helpers) == 2
 
 
-def test_a_fork_that_cannot_be_adopted_does_not_begin(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_that_cannot_be_adopted_does_not_begin(host: WarmPoolHost, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(pid: int) -> None:
         raise OSError("no such process")
 
@@ -164,7 +164,9 @@ def test_a_fork_that_cannot_be_adopted_does_not_begin(host: Host, monkeypatch: p
         os.close(descriptor)
 
 
-def test_a_helper_that_cannot_start_costs_nothing_but_a_line(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_helper_that_cannot_start_costs_nothing_but_a_line(
+    host: WarmPoolHost, caplog: pytest.LogCaptureFixture
+) -> None:
     host.error = OSError("no memory")
     before = set(os.listdir("/proc/self/fd"))
     assert [host.start() for _ in range(3)] == [None] * 3
@@ -174,7 +176,7 @@ def test_a_helper_that_cannot_start_costs_nothing_but_a_line(host: Host, caplog:
 
 
 def test_of_more_than_three_the_one_goes_that_was_not_used_for_longest(
-    host: Host, killed: list[tuple[int, int]]
+    host: WarmPoolHost, killed: list[tuple[int, int]]
 ) -> None:
     ann = host.warm("ann", 501, 502)
     bob = host.warm("bob")
@@ -189,7 +191,7 @@ def test_of_more_than_three_the_one_goes_that_was_not_used_for_longest(
     assert ann.pid == 1000
 
 
-def test_one_that_nobody_wants_for_a_minute_goes(host: Host, killed: list[tuple[int, int]]) -> None:
+def test_one_that_nobody_wants_for_a_minute_goes(host: WarmPoolHost, killed: list[tuple[int, int]]) -> None:
     helper = host.warm("ann", 501, 502)
     assert [seconds for seconds, _ in host.later] == [60.0]
     assert host.start() == 501
@@ -204,7 +206,7 @@ def test_one_that_nobody_wants_for_a_minute_goes(host: Host, killed: list[tuple[
     assert len(killed) == 2, "nobody wanted the second either"
 
 
-def test_the_look_after_one_that_is_gone_is_not_for_its_successor(host: Host, killed: list[Any]) -> None:
+def test_the_look_after_one_that_is_gone_is_not_for_its_successor(host: WarmPoolHost, killed: list[Any]) -> None:
     host.warm("ann").ended()
     second = host.warm("ann", 501)
     (_, first_look), _ = host.later
@@ -215,20 +217,20 @@ def test_the_look_after_one_that_is_gone_is_not_for_its_successor(host: Host, ki
 
 
 def test_one_that_has_ended_by_itself_is_not_killed_as_its_number_may_be_anothers(
-    host: Host, killed: list[tuple[int, int]]
+    host: WarmPoolHost, killed: list[tuple[int, int]]
 ) -> None:
     helper = host.warm("ann")
     helper.ended()
-    host.nursery.close()
+    host.warm_pool.close()
     assert killed == []
     other = host.warm("bob")
-    host.nursery.close()
+    host.warm_pool.close()
     assert killed == [(other.pid, signal.SIGKILL)]
     other.ended()
     assert host.start("bob") is None
 
 
-def test_kinds_that_came_once_are_not_remembered_for_ever(host: Host) -> None:
+def test_kinds_that_came_once_are_not_remembered_for_ever(host: WarmPoolHost) -> None:
     for number in range(1001):
         host.start(f"user{number}")
     host.start("user7")

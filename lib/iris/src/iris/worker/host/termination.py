@@ -1,0 +1,42 @@
+"""Reasons for a worker to end, apart from its controller: signals, and the platform."""
+
+import asyncio
+import contextlib
+import signal
+import threading
+
+from iris.worker.host.preemption import GceHost
+
+
+class TerminationSignals:
+    """SIGTERM and SIGINT of this process, and the preemption of its host.
+
+    Args:
+        host: The host, if its platform may take it away and says so.
+    """
+
+    def __init__(self, host: GceHost | None, loop: asyncio.AbstractEventLoop) -> None:
+        self.received = asyncio.Event()
+        self._loop = loop
+        self._host = host
+        self._preempted = False
+
+    def watch(self) -> None:
+        """Set `received` from now on when the worker is to end."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self.received.set)
+        if self._host is not None:
+            # Not a thread of the executor, whose end would be waited for.
+            threading.Thread(target=self._watch_host, args=(self._host,), name="iris-preemption", daemon=True).start()
+
+    async def is_host_preempted(self) -> bool:
+        """True if the worker is to end because the platform takes its host away."""
+        if self._host is None or not self.received.is_set():
+            return False
+        return self._preempted or await asyncio.to_thread(self._host.is_preempted)
+
+    def _watch_host(self, host: GceHost) -> None:
+        host.wait_until_preempted()
+        self._preempted = True
+        with contextlib.suppress(RuntimeError):  # the worker has ended meanwhile
+            self._loop.call_soon_threadsafe(self.received.set)
