@@ -34,7 +34,7 @@ class Bench:
         self.is_silent = asyncio.Event()
         """The last connection is over."""
 
-    async def listen(self) -> asyncio.GuardianServer:
+    async def listen(self) -> asyncio.Server:
         with self.paths.short_name() as name:
             return await asyncio.start_unix_server(self._serve, name)
 
@@ -147,7 +147,7 @@ class TestStarts:
         async def scenario(bench: Bench) -> None:
             bench.answers = [[hello()]]
             loop = asyncio.get_running_loop()
-            starts: list[asyncio.GuardianServer] = []
+            starts: list[asyncio.Server] = []
 
             def start() -> Any:
                 starts.append(asyncio.run_coroutine_threadsafe(bench.listen(), loop).result(20))
