@@ -252,12 +252,12 @@ def bench_layers() -> None:
 
 def hashed_bytes(steps: list[ExecutorStep[Any]]) -> int:
     """How many bytes of text MD5 must read: one text a layer, as the steps of a layer differ at the end only."""
-    from marin.execution.version.step_version import VersionBook
+    from marin.execution.version.step_version import VersionCache
 
-    book = VersionBook()
+    cache = VersionCache()
     total, layer = 0, steps
     while layer:
-        version = book.version_of(layer[0])
+        version = cache.version_of(layer[0])
         total += version.text.length
         layer = list(version.dependencies)
     return total

@@ -24,7 +24,7 @@ from marin.execution.lease.opening import open_step_lease
 from marin.execution.lease.status_file import LockedStatus, StatusFile, step_lock
 from marin.execution.lease.step_lease import step_lease
 from marin.execution.record.info import STEP_INFO_FILE, caller_path, plain
-from marin.execution.record.output_state import read_standings
+from marin.execution.record.output_state import read_output_states
 from marin.execution.run import runner as runner_module
 from marin.execution.run.step_task import describe_error
 from marin.execution.step_spec import ExecutorStepFunction
@@ -106,8 +106,8 @@ def test_what_was_written_down_is_compared_whole_whatever_its_size(tmp_path: Pat
     info = os.urandom(size)
     (tmp_path / ".executor_status").write_text("SUCCESS")
     (tmp_path / STEP_INFO_FILE).write_bytes(info)
-    standing = read_standings([str(tmp_path)])[str(tmp_path)]
-    assert (standing.status, standing.info_md5) == ("SUCCESS", hashlib.md5(info).hexdigest())
+    state = read_output_states([str(tmp_path)])[str(tmp_path)]
+    assert (state.status, state.info_md5) == ("SUCCESS", hashlib.md5(info).hexdigest())
 
 
 def test_the_largest_budget_counts_wherever_it_stands() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from fray.testing.ray_jobs import jobs_cluster
-from marin.run.submit.follow import Times
+from marin.run.submit.follow import FollowTimes
 from marin.testing.jobs_server import JobsServer
 
 
 @pytest.fixture
-def quick() -> Times:
+def quick() -> FollowTimes:
     """Times of a follower that is in a hurry."""
-    return Times(poll=0.01, reconnect=0.01, silence=5.0, grace=1.0, give_up=0.3, stopping=2.0)
+    return FollowTimes(poll=0.01, reconnect=0.01, silence=5.0, grace=1.0, give_up=0.3, stopping=2.0)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fray.testing.ray_harness import need_namespaces
-from marin.testing.ssh import Machine
+from marin.testing.ssh import SshMachine
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -69,9 +69,9 @@ def test_without_it_the_cluster_stays_shut(address: str, tmp_path: Path, env: di
 
 
 @pytest.fixture
-def machine(address: str, tmp_path: Path) -> Iterator[Machine]:
+def machine(address: str, tmp_path: Path) -> Iterator[SshMachine]:
     """A user's machine, with a cluster file whose head is the cluster with the token."""
-    found = Machine(tmp_path, int(address.rpartition(":")[2]))
+    found = SshMachine(tmp_path, int(address.rpartition(":")[2]))
     (found.head / ".ray").mkdir()
     (found.head / ".ray" / "auth_token").write_text(f"{TOKEN}\n")
     found.write(head_start_ray_commands=["RAY_AUTH_MODE=token true ulimit -n ray start --autoscaling-config"])
@@ -79,7 +79,7 @@ def machine(address: str, tmp_path: Path) -> Iterator[Machine]:
     found.forget()
 
 
-def test_the_documents_lines_with_the_token_that_our_commands_have_taken(machine: Machine) -> None:
+def test_the_documents_lines_with_the_token_that_our_commands_have_taken(machine: SshMachine) -> None:
     """One terminal keeps the connection, in the other jobs are submitted, with nothing else set."""
     up = machine.run("up", "--yes")
     assert up.returncode == 0, up.stdout + up.stderr
@@ -101,7 +101,7 @@ def test_the_documents_lines_with_the_token_that_our_commands_have_taken(machine
             connection.communicate(timeout=60)
 
 
-def submit_ask_read_stop(machine: Machine, address: str) -> None:
+def submit_ask_read_stop(machine: SshMachine, address: str) -> None:
     """The lines of the documents, word for word but for the port, the jobs' ids, and the script that is stopped."""
     submit = f"ray job submit --address {address} --working-dir . --no-wait --"
     job_id = job_of(line(machine, f"{submit} python tests/test_ray_cluster.py"))
@@ -125,7 +125,7 @@ def submit_ask_read_stop(machine: Machine, address: str) -> None:
         assert json.load(answer)["status"] == "STOPPED"
 
 
-def line(machine: Machine, text: str) -> str:
+def line(machine: SshMachine, text: str) -> str:
     """What a line prints in a user's shell, in the repository's root."""
     done = subprocess.run(
         text, shell=True, cwd=ROOT, env=machine.environment, capture_output=True, text=True, timeout=300

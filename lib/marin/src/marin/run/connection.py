@@ -21,7 +21,7 @@ from rigging.errors import Unavailable
 TUNNEL_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.1
 _END_SECONDS: Final = 5.0
-_LEASH: Final = Path(__file__).with_name("leash.py")
+_WRAPPER: Final = Path(__file__).with_name("die_with_parent.py")
 
 
 @contextlib.contextmanager
@@ -74,7 +74,7 @@ def _tunnel(file: Path, seconds: float, wanted: int | None) -> Iterator[str]:
     with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory() as folder:
         dashboard = [ray, "dashboard", "--port", str(port), "--remote-port", str(DASHBOARD_PORT), str(file)]
         process = subprocess.Popen(
-            [sys.executable, "-I", str(_LEASH), *dashboard],
+            [sys.executable, "-I", str(_WRAPPER), *dashboard],
             stdin=subprocess.PIPE,  # its end is the tunnel's, also when this process is killed
             stdout=output,
             stderr=subprocess.STDOUT,

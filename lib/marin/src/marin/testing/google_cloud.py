@@ -254,7 +254,7 @@ def serve(
 
 
 def _handler(server: GcpServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class ApiHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def log_message(self, format: str, *args: Any) -> None:
@@ -276,7 +276,7 @@ def _handler(server: GcpServer) -> type[BaseHTTPRequestHandler]:
 
         do_GET = do_POST = do_PATCH = do_DELETE = do_PUT = _serve
 
-    return Handler
+    return ApiHandler
 
 
 def _hosts(name: str, slice_: dict[str, Any]) -> list[str]:

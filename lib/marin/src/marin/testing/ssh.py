@@ -38,7 +38,7 @@ exec cp -rT "$(there "${{@: -2:1}}")" "$(there "${{@: -1}}")"
 """
 
 
-class Machine:
+class SshMachine:
     """A user's machine with the file of a cluster whose only node is a directory beside it; `ray` is the real program.
 
     Args:

@@ -75,7 +75,7 @@ class LostJob:
 def test_new_output_that_cannot_be_had_is_asked_for_once_and_decides_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: bool
 ) -> None:
-    monkeypatch.setattr(job_output, "_follower", job_output._Follower(0.001))
+    monkeypatch.setattr(job_output, "_log_reader", job_output._LogReader(0.001))
     job: Any = LostJob()
     ends: Any = pytest.raises(LookupError) if fails else contextlib.nullcontext()
     with caplog.at_level(logging.WARNING), ends, shown_output(job, "s", 1):
@@ -116,7 +116,7 @@ class FarJob:
 def test_one_thread_shows_what_many_far_jobs_write(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(job_output, "_follower", job_output._Follower(0.01))
+    monkeypatch.setattr(job_output, "_log_reader", job_output._LogReader(0.01))
     jobs: list[Any] = [FarJob() for _ in range(20)]
     for number, job in enumerate(jobs):
         job.written = f"begun {number}\nhalf"
@@ -134,7 +134,7 @@ def test_one_thread_shows_what_many_far_jobs_write(
 
 
 def test_a_job_that_comes_after_a_pause_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_output, "_follower", job_output._Follower(0.001))
+    monkeypatch.setattr(job_output, "_log_reader", job_output._LogReader(0.001))
     for job in (FarJob(), FarJob()):
         given: Any = job
         with shown_output(given, "s", 1):

@@ -16,11 +16,11 @@ from marin.execution import Executor, ExecutorStep, versioned
 from marin.execution.jobs.packages import DependencyGroups, split_dependency_groups
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_FAILED
-from marin.execution.plan.selection import NoSuchStep, check_patterns, checked_steps, chosen_steps, matching_steps
+from marin.execution.plan.selection import NoSuchStep, check_patterns, check_steps, matching_steps, select_steps
 from marin.execution.record.info import ExecutorStepInfo
 from marin.execution.record.provenance import compared
 from marin.execution.report.error_text import end_without_traceback, log_failure, own_traceback
-from marin.execution.script.explain import EarlierOutputs, Explanation, Fate, explain_steps, explanation_lines
+from marin.execution.script.explain import EarlierOutputs, Explanation, PlannedAction, explain_steps, explanation_lines
 from marin.execution.version.differences import Difference
 from rigging.errors import Conflict, InvalidRequest
 
@@ -34,11 +34,11 @@ def named(*names: str) -> list[ExecutorStep[Any]]:
 
 def test_steps_are_a_list_of_steps() -> None:
     steps = named("a", "b")
-    assert checked_steps(iter(steps)) == steps
+    assert check_steps(iter(steps)) == steps
     with pytest.raises(InvalidRequest, match=r"is one step, not a list of them; write steps=\[step\]"):
-        checked_steps(steps[0])
+        check_steps(steps[0])
     with pytest.raises(InvalidRequest, match=r"'x' is a str, not an ExecutorStep"):
-        checked_steps([steps[0], "x"])
+        check_steps([steps[0], "x"])
 
 
 def test_steps_that_match_any_pattern_in_their_order() -> None:
@@ -91,7 +91,7 @@ def test_what_a_chosen_step_needs_comes_before_it(make_step: MakeStep, make_exec
         executor.compute_version(step)
 
     def chosen(*args: Any) -> list[str]:
-        return [step.name for step in chosen_steps(executor.plan, *args)]
+        return [step.name for step in select_steps(executor.plan, *args)]
 
     assert chosen([c, other], None) == ["a", "b", "c", "other"]
     assert chosen([b], None) == ["a", "b"]
@@ -120,10 +120,10 @@ def test_groups_are_extras_where_a_project_says_so(tmp_path: Path, monkeypatch: 
 
 
 def test_why_a_step_would_run_in_lines() -> None:
-    plain = Explanation("a", "/p/a", Fate.CACHED, "its output is there")
-    run = Explanation("b", "/p/b", Fate.RUN, "why", "/p/b-1", [Difference("k", "1", "2")])
-    other = Explanation("c", "/p/c", Fate.CACHED, "but", "/p/c", [Difference("j", None, "2")])
-    same = Explanation("d", "/p/d", Fate.WAIT, "why", "/p/d-1", [])
+    plain = Explanation("a", "/p/a", PlannedAction.CACHED, "its output is there")
+    run = Explanation("b", "/p/b", PlannedAction.RUN, "why", "/p/b-1", [Difference("k", "1", "2")])
+    other = Explanation("c", "/p/c", PlannedAction.CACHED, "but", "/p/c", [Difference("j", None, "2")])
+    same = Explanation("d", "/p/d", PlannedAction.WAIT, "why", "/p/d-1", [])
     assert explanation_lines([plain, run, other, same]) == [
         "explain: 4 step(s), 2 without a finished output",
         "cached  a  /p/a",
@@ -157,10 +157,14 @@ def test_the_own_path_is_no_earlier_output(make_step: MakeStep, make_executor: M
     StatusFile(path).write_status(STATUS_FAILED)
     Path(path, ".executor_status").unlink()
     [found] = explain_steps(make_executor(), [step])
-    assert (found.fate, found.reason, found.nearest) == (Fate.RUN, "no output of this name is there yet", None)
+    assert (found.action, found.reason, found.nearest) == (
+        PlannedAction.RUN,
+        "no output of this name is there yet",
+        None,
+    )
     StatusFile(path).write_status(STATUS_FAILED)
-    fates = [explain_steps(make_executor(), [step], force_run_failed=force)[0].fate for force in (True, False)]
-    assert fates == [Fate.RUN, Fate.FAIL]
+    actions = [explain_steps(make_executor(), [step], force_run_failed=force)[0].action for force in (True, False)]
+    assert actions == [PlannedAction.RUN, PlannedAction.FAIL]
 
 
 def info(**unversioned: Any) -> ExecutorStepInfo:
@@ -252,7 +256,7 @@ def test_of_an_error_in_a_job_the_frames_there_are_told_once(text: str, told: st
 
 def test_the_failure_of_a_job_is_told_in_its_own_words() -> None:
     with pytest.raises(InvalidRequest) as refused:
-        checked_steps(named("a")[0])
+        check_steps(named("a")[0])
     waiting = refused.value.__traceback__
     assert waiting is not None
     failed = JobFailed("job /u/j failed: task 0 failed: Odd: hello").with_traceback(waiting.tb_next)
@@ -261,7 +265,7 @@ def test_the_failure_of_a_job_is_told_in_its_own_words() -> None:
         "fray.errors.JobFailed: job /u/j failed: task 0 failed: Odd: hello\n"
         "(1 frames of the executor left out; -v shows them)"
     )
-    assert "checked_steps" in own_traceback(failed.with_traceback(waiting)), "somebody else has waited for it"
+    assert "check_steps" in own_traceback(failed.with_traceback(waiting)), "somebody else has waited for it"
 
 
 def test_code_that_waits_for_a_job_itself_is_told_too() -> None:
@@ -275,7 +279,7 @@ def test_code_that_waits_for_a_job_itself_is_told_too() -> None:
 
 def test_an_error_of_the_executor_keeps_its_frames() -> None:
     with pytest.raises(InvalidRequest) as refused:
-        checked_steps(named("a")[0])
+        check_steps(named("a")[0])
     error = refused.value
     text = own_traceback(error.with_traceback(error.__traceback__.tb_next if error.__traceback__ else None))
     assert "selection.py" in text

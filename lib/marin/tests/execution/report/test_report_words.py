@@ -1,4 +1,4 @@
-"""A run in words: the board and lines of a view, log lines, ends of steps, and differences of versions."""
+"""A run in words: the progress and lines of a view, log lines, ends of steps, and differences of versions."""
 
 import io
 import logging
@@ -9,7 +9,7 @@ import pytest
 
 from marin.execution.report.events import RunEnded, RunStarted, StepEnd, StepEnded, StepQueued, StepStarted, notify
 from marin.execution.report.log_lines import MOST_CACHED_LINES, LogLines, count_words, end_words
-from marin.execution.report.view import Board, LiveView, clock_text
+from marin.execution.report.view import LiveView, RunProgress, clock_text
 from marin.execution.version.differences import Difference, differences, value_differences
 
 
@@ -138,8 +138,8 @@ def test_lengths_of_time(seconds: float, text: str) -> None:
     assert clock_text(seconds) == text
 
 
-def board(running: int, waiting: int = 0, total: int | None = 9) -> Board:
-    found = Board()
+def progress(running: int, waiting: int = 0, total: int | None = 9) -> RunProgress:
+    found = RunProgress()
     found.take(RunStarted(100, total))
     for number in range(running + waiting):
         found.take(StepQueued(100, f"s{number}", f"/p/{number}"))
@@ -149,14 +149,14 @@ def board(running: int, waiting: int = 0, total: int | None = 9) -> Board:
 
 
 def test_the_board_knows_what_waits_runs_and_has_ended() -> None:
-    found = board(2, 3)
+    found = progress(2, 3)
     assert (len(found.waiting), len(found.running)) == (3, 2)
     for number, status in ((0, StepEnd.SUCCEEDED), (1, StepEnd.FAILED), (2, StepEnd.CACHED)):
         found.take(StepEnded(110, f"s{number}", f"/p/{number}", status))
     assert (list(found.waiting), list(found.running)) == (["/p/3", "/p/4"], [])
     assert found.summary(165) == "[1:05] 3/9 steps: 0 running, 2 waiting, 1 done, 1 cached, 1 failed"
     found.take(RunEnded(110, 10))
-    assert board(1, total=None).summary(100) == "[0.0s] 1 running, 0 waiting, 0 done, 0 cached, 0 failed"
+    assert progress(1, total=None).summary(100) == "[0.0s] 1 running, 0 waiting, 0 done, 0 cached, 0 failed"
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_the_board_knows_what_waits_runs_and_has_ended() -> None:
     ],
 )
 def test_a_view_fits_its_height(running: int, height: int, shown: int, more: str | None) -> None:
-    lines = board(running).lines(160, 80, height)
+    lines = progress(running).lines(160, 80, height)
     steps = [line for line in lines if "/p/" in line]
     assert len(steps) == shown
     assert len(lines) <= max(height, 2)
@@ -179,7 +179,7 @@ def test_a_view_fits_its_height(running: int, height: int, shown: int, more: str
 
 
 def test_a_view_fits_its_width_and_its_columns_align() -> None:
-    found = board(0)
+    found = progress(0)
     found.take(StepStarted(100, "short", "/p/a"))
     found.take(StepStarted(155, "x" * 50, "/p/b"))
     first, second, last = found.lines(160, 200, 10)
@@ -187,16 +187,16 @@ def test_a_view_fits_its_width_and_its_columns_align() -> None:
     assert second == f"  {'x' * 50}     5.0s  /p/b"
     assert [len(line) for line in found.lines(160, 30, 10)] == [29, 29, 29]
     assert last.startswith("[1:00]")
-    narrow = board(1).lines(160, 80, 10)[0]
+    narrow = progress(1).lines(160, 80, 10)[0]
     assert narrow == "  s0     1:00  /p/0"
 
 
 def test_unfinished_lines_stand_below_their_steps_where_there_is_room() -> None:
     bars = {"/p/0": "50%", "/p/2": "10%"}
-    lines = board(3).lines(160, 80, 10, lambda path: bars.get(path, ""))
+    lines = progress(3).lines(160, 80, 10, lambda path: bars.get(path, ""))
     assert [line.split()[0] for line in lines[:-1]] == ["s0", "50%", "s1", "s2", "10%"]
     assert lines[1] == "    50%"
-    tight = board(3).lines(160, 80, 6, lambda path: bars.get(path, ""))
+    tight = progress(3).lines(160, 80, 6, lambda path: bars.get(path, ""))
     assert sum("%" in line for line in tight) <= 1
     assert [line.split()[0] for line in tight[:-1] if "%" not in line] == ["s0", "s1", "s2"]
 
@@ -209,7 +209,7 @@ class Terminal(io.StringIO):
 def test_a_view_is_erased_before_anything_is_written_and_drawn_below_it() -> None:
     terminal = Terminal()
     view = LiveView(terminal, size=lambda: (80, 24), now=lambda: 160.0)
-    view.board = board(2)
+    view.progress = progress(2)
     view.draw()
     drawn = terminal.getvalue()
     assert drawn.count("\n") == 3
@@ -235,7 +235,7 @@ def test_a_view_is_erased_before_anything_is_written_and_drawn_below_it() -> Non
 def test_what_is_said_while_somebody_answers_comes_after_the_answer() -> None:
     terminal = Terminal()
     view = LiveView(terminal, size=lambda: (80, 24), now=lambda: 160.0)
-    view.board = board(1)
+    view.progress = progress(1)
     with view.answering("(Pdb) "):
         view.write_above("one\n")
         view.draw()

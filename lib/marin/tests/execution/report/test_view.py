@@ -19,11 +19,11 @@ from marin.execution.report.events import (
     StepQueued,
     StepStarted,
 )
-from marin.execution.report.view import Board, LiveView, clock_text
+from marin.execution.report.view import LiveView, RunProgress, clock_text
 
 
-def board(running: int = 1) -> Board:
-    result = Board()
+def progress(running: int = 1) -> RunProgress:
+    result = RunProgress()
     result.take(RunStarted(100.0, running + 3))
     for index in range(running + 3):
         result.take(StepQueued(100.0, f"s{index}", f"/p/s{index}"))
@@ -35,14 +35,14 @@ def board(running: int = 1) -> Board:
 
 
 def test_what_a_view_says() -> None:
-    assert board().lines(now=163.0, width=80, height=20) == [
+    assert progress().lines(now=163.0, width=80, height=20) == [
         "  s0     1:02  /p/s0",
         "[1:03] 2/4 steps: 1 running, 1 waiting, 0 done, 1 cached, 1 failed",
     ]
 
 
 def test_a_view_fits_its_terminal() -> None:
-    lines = board(running=50).lines(now=102.0, width=20, height=6)
+    lines = progress(running=50).lines(now=102.0, width=20, height=6)
     assert len(lines) == 5
     assert all(len(line) < 20 for line in lines)
     assert lines[3] == "  and 47 more at wo"
@@ -155,7 +155,7 @@ def test_a_terminal_has_a_view_and_a_file_has_lines(tmp_path: Path, is_terminal:
 
 
 def test_a_step_whose_job_waits_is_queued_until_it_starts() -> None:
-    found = Board()
+    found = RunProgress()
     found.take(RunStarted(100.0, 1))
     found.take(StepQueued(100.0, "s", "/p/s"))
     found.take(StepJobQueued(101.0, "s", "/p/s", "no TPU is free"))

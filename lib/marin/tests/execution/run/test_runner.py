@@ -255,7 +255,7 @@ def test_a_dry_run_touches_no_storage(
     def refuse(*_: Any) -> Any:
         raise AssertionError("storage was touched")
 
-    monkeypatch.setattr("marin.execution.run.pipeline.read_standings", refuse)
+    monkeypatch.setattr("marin.execution.run.pipeline.read_output_states", refuse)
     b = make_step("b", make_step("a", fn=journal.fn("a")), fn=journal.fn("b"))
     paths = make_executor().run([b], dry_run=True)
     printed = capsys.readouterr().out

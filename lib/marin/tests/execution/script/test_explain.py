@@ -13,7 +13,7 @@ import pytest
 from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, executor_main, versioned
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_RUNNING
-from marin.execution.script.explain import Explanation, Fate, explain_steps, explanation_lines
+from marin.execution.script.explain import Explanation, PlannedAction, explain_steps, explanation_lines
 from marin.execution.version.differences import Difference, differences
 from rigging.errors import InvalidRequest, StepFailed
 
@@ -32,10 +32,16 @@ def explain(make_executor: MakeExecutor) -> Explain:
 
 def test_what_is_there_is_cached(make_step: MakeStep, make_executor: MakeExecutor, explain: Explain) -> None:
     b = make_step("b", make_step("a", versioned(1)))
-    assert {name: found.fate for name, found in explain(b).items()} == {"a": Fate.RUN, "b": Fate.RUN}
+    assert {name: found.action for name, found in explain(b).items()} == {
+        "a": PlannedAction.RUN,
+        "b": PlannedAction.RUN,
+    }
     assert explain(b)["a"].reason == "no output of this name is there yet"
     make_executor().run([b])
-    assert {name: found.fate for name, found in explain(b).items()} == {"a": Fate.CACHED, "b": Fate.CACHED}
+    assert {name: found.action for name, found in explain(b).items()} == {
+        "a": PlannedAction.CACHED,
+        "b": PlannedAction.CACHED,
+    }
 
 
 def test_the_field_that_differs_from_the_nearest_output(
@@ -48,8 +54,8 @@ def test_the_field_that_differs_from_the_nearest_output(
     make_executor().run([experiment(100, 0.1), experiment(100, 0.2)])
     near = make_executor().run([experiment(200, 0.2)])
     found = explain(experiment(200, 0.3))
-    assert found["raw/data"].fate is Fate.CACHED
-    assert found["train"].fate is Fate.RUN
+    assert found["raw/data"].action is found["raw/data"].fate is PlannedAction.CACHED
+    assert found["train"].action is PlannedAction.RUN
     assert found["train"].nearest in near.values()
     assert found["train"].differences == [Difference("y.optimizer.lr", "0.2", "0.3")]
     found = explain(experiment(300, 0.2))
@@ -68,7 +74,7 @@ def test_statuses_other_than_success(make_step: MakeStep, make_executor: MakeExe
         make_executor().run([after])
     assert explain(after)["bad"].reason == "it failed in an earlier run"
     assert explain(after)["after"].reason.endswith("because a dependency failed")
-    assert explain(bad, force_run_failed=False)["bad"].fate is Fate.FAIL
+    assert explain(bad, force_run_failed=False)["bad"].action is PlannedAction.FAIL
 
     step = make_step("n")
     path = explain(step)["n"].path
@@ -76,7 +82,7 @@ def test_statuses_other_than_success(make_step: MakeStep, make_executor: MakeExe
     assert explain(step)["n"].reason == "a run that was at work on it ended without finishing it"
     holder = StatusFile(path, "another-machine")
     assert holder.try_acquire_lock()
-    assert explain(step)["n"].fate is Fate.WAIT
+    assert explain(step)["n"].action is PlannedAction.WAIT
 
 
 def test_a_pinned_path_that_holds_another_version(
@@ -84,7 +90,7 @@ def test_a_pinned_path_that_holds_another_version(
 ) -> None:
     make_executor().run([make_step("n", versioned(1), override_output_path="pinned")])
     [found] = explain(make_step("n", versioned(2), override_output_path="pinned")).values()
-    assert found.fate is Fate.CACHED
+    assert found.action is PlannedAction.CACHED
     assert found.reason == "the output at its pinned path is there, but another version made it"
     assert found.differences == [Difference("x", "1", "2")]
 
@@ -219,7 +225,7 @@ def test_a_pinned_path_is_told_from_a_new_version(
     (made,) = make_executor().run([make_step("a", versioned(1))]).values()
     pinned = make_step("a", versioned(1), override_output_path="pinned/a")
     found = explain(pinned)["a"]
-    assert found.fate is Fate.RUN
+    assert found.action is PlannedAction.RUN
     assert found.reason == f"its output path is pinned; {made} has the same version"
     other = explain(make_step("a", versioned(2), override_output_path="pinned/a"))["a"]
     assert other.reason == "no output of this version is there yet"

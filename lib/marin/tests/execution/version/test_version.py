@@ -31,7 +31,7 @@ from marin.execution import (
 from marin.execution.config.placeholder import OMIT_DEFAULT_METADATA
 from marin.execution.jobs.remote import remote
 from marin.execution.version.graph import DependencyCycle
-from marin.execution.version.step_version import VersionBook
+from marin.execution.version.step_version import VersionCache
 from rigging.errors import Conflict, InvalidRequest
 
 MakeStep = Callable[..., ExecutorStep[Any]]
@@ -140,7 +140,7 @@ class Colour(Enum):
 def test_unstable_values_are_refused_naming_step_and_field(make_step: MakeStep, value: Any, reason: str) -> None:
     step = make_step("train/model", {"k": [versioned(value)]})
     with pytest.raises(ValueError, match=reason) as caught:
-        VersionBook().version_of(step)
+        VersionCache().version_of(step)
     assert "step 'train/model'" in str(caught.value)
     assert "field 'x.k.[0]" in str(caught.value)
 
@@ -167,15 +167,15 @@ def test_two_inputs_of_one_name_in_a_set_are_refused(make_step: MakeStep) -> Non
 
 
 def test_what_is_not_versioned_does_not_count(make_step: MakeStep) -> None:
-    book = VersionBook()
-    assert book.version_of(make_step("n", 1)).digest == book.version_of(make_step("n", [2, {3: 4}])).digest
+    cache = VersionCache()
+    assert cache.version_of(make_step("n", 1)).digest == cache.version_of(make_step("n", [2, {3: 4}])).digest
     with_fn = make_step("n", 1, description="d", fn=print)
-    assert book.version_of(make_step("n", 1)).digest == book.version_of(with_fn).digest
+    assert cache.version_of(make_step("n", 1)).digest == cache.version_of(with_fn).digest
 
 
 def test_an_input_inside_a_versioned_list_counts_and_is_a_dependency(make_step: MakeStep) -> None:
     a = make_step("a", versioned(1))
-    version = VersionBook().version_of(
+    version = VersionCache().version_of(
         make_step("n", a, versioned([1, {"k": a / "f"}, output_path_of(a).nonblocking()]))
     )
     assert version.version["config"] == {"x": "DEP[0]", "y": [1, {"k": "DEP[1]/f"}, "DEP[2]"]}
@@ -184,21 +184,21 @@ def test_an_input_inside_a_versioned_list_counts_and_is_a_dependency(make_step: 
 
 
 def test_the_budget_of_a_mirrored_value_does_not_count(make_step: MakeStep) -> None:
-    book = VersionBook()
-    versions = {book.version_of(make_step("n", mirrored(versioned("d"), budget))).digest for budget in (1, 10)}
+    cache = VersionCache()
+    versions = {cache.version_of(make_step("n", mirrored(versioned("d"), budget))).digest for budget in (1, 10)}
     assert len(versions) == 1
 
 
 def test_dict_subclasses_and_timedeltas(make_step: MakeStep) -> None:
     value = OrderedDict(b=datetime.timedelta(seconds=1), a=1)
-    version = VersionBook().version_of(make_step("n", versioned(value)))
+    version = VersionCache().version_of(make_step("n", versioned(value)))
     assert version.version["config"]["x"] == {"b": {"days": 0, "seconds": 1, "microseconds": 0}, "a": 1}
 
 
 def test_integer_keys_are_sorted_as_numbers() -> None:
     expected = json.dumps({"config": {"": {2: 0, 10: 0}}, "dependencies": [], "name": "n"}, sort_keys=True)
     step = ExecutorStep(name="n", fn=None, config=versioned({10: 0, 2: 0}))
-    assert bytes(VersionBook().version_of(step).text).decode() == expected
+    assert bytes(VersionCache().version_of(step).text).decode() == expected
 
 
 def test_a_marked_field_is_left_out_while_it_has_its_default(make_step: MakeStep) -> None:
@@ -208,7 +208,7 @@ def test_a_marked_field_is_left_out_while_it_has_its_default(make_step: MakeStep
         new: list[int] = field(default_factory=list, metadata={OMIT_DEFAULT_METADATA: True})
 
     configs = [
-        VersionBook().version_of(make_step("n", versioned(value))).version["config"]["x"]
+        VersionCache().version_of(make_step("n", versioned(value))).version["config"]["x"]
         for value in (Grown(), Grown(new=[2]))
     ]
     assert configs == [{"old": 1}, {"old": 1, "new": [2]}]
@@ -326,9 +326,9 @@ def test_long_versions_of_a_layer_are_hashed_side_by_side(monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     source = ExecutorStep("source", repr, versioned("x" * (1 << 20)))
     layer = [ExecutorStep(f"s{index}", repr, {"own": versioned(index), "in": source / "x"}) for index in range(3)]
-    book = VersionBook()
-    last = book.version_of(ExecutorStep("last", repr, {"in": [step / "x" for step in layer]}))
-    versions = [book.version_of(step) for step in layer]
+    cache = VersionCache()
+    last = cache.version_of(ExecutorStep("last", repr, {"in": [step / "x" for step in layer]}))
+    versions = [cache.version_of(step) for step in layer]
     for version in (*versions, last):
         text = json.dumps(version.version, sort_keys=True)
         assert version.digest == hashlib.md5(text.encode()).hexdigest()
@@ -346,7 +346,7 @@ def test_a_beginning_that_many_share_is_read_once(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(module, "_hashed", counting)
     source = ExecutorStep("source", repr, versioned("x" * (1 << 20)))
-    book = VersionBook()
-    versions = [book.version_of(ExecutorStep(f"s{index}", repr, source / "x")) for index in range(10)]
+    cache = VersionCache()
+    versions = [cache.version_of(ExecutorStep(f"s{index}", repr, source / "x")) for index in range(10)]
     assert len({version.digest for version in versions}) == 10
     assert sum(length > 1 << 20 for length in read) == 1

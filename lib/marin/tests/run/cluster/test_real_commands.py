@@ -9,19 +9,19 @@ import pytest
 import yaml
 
 from marin.run.cluster import ray_commands
-from marin.testing.ssh import Machine
+from marin.testing.ssh import SshMachine
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(400)]
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    found = Machine(tmp_path)
+def machine(tmp_path: Path) -> Iterator[SshMachine]:
+    found = SshMachine(tmp_path)
     yield found
     found.forget()
 
 
-def test_up_commands_on_the_head_and_down(machine: Machine) -> None:
+def test_up_commands_on_the_head_and_down(machine: SshMachine) -> None:
     up = machine.run("up", "--yes")
     assert up.returncode == 0, up.stdout + up.stderr
     assert (machine.head / "starts").read_text() == "started\n"

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from marin.run.auth_token import AuthToken
-from marin.run.submit.follow import GONE, Follower, Times
+from marin.run.submit.follow import GONE, Follower, FollowTimes
 from marin.run.submit.jobs_api import JobsApi
 from marin.testing.jobs_server import Job, JobsServer
 
@@ -21,7 +21,7 @@ LINES = "".join(f"line {number}\n" for number in range(30))
 class Watched:
     """A job that is followed here, and what was written and said meanwhile."""
 
-    def __init__(self, server: JobsServer, times: Times, job: Job, *, auto_stop: bool = False) -> None:
+    def __init__(self, server: JobsServer, times: FollowTimes, job: Job, *, auto_stop: bool = False) -> None:
         server.jobs["j"] = job
         self._server, self._times, self._auto_stop = server, times, auto_stop
         self.text = ""
@@ -72,7 +72,7 @@ def ended(code: int | None, status: str = "", log: str = LINES, message: str = "
     ],
 )
 def test_the_end_of_the_job_is_the_end_of_the_command(
-    server: JobsServer, quick: Times, job: Job, code: int, said: str
+    server: JobsServer, quick: FollowTimes, job: Job, code: int, said: str
 ) -> None:
     watched = Watched(server, quick, job)
     assert watched.run() == code
@@ -90,7 +90,7 @@ def test_the_end_of_the_job_is_the_end_of_the_command(
     ],
 )
 def test_a_log_that_breaks_off_is_read_on_where_it_was(
-    server: JobsServer, quick: Times, limits: list[tuple[int, str]], said: str
+    server: JobsServer, quick: FollowTimes, limits: list[tuple[int, str]], said: str
 ) -> None:
     server.tail_limits = list(limits)
     job = Job({}, log=LINES)
@@ -102,7 +102,9 @@ def test_a_log_that_breaks_off_is_read_on_where_it_was(
     assert server.tails == len(limits) + 1
 
 
-def test_a_log_that_cannot_be_had_is_asked_for_less_and_less_and_told_of_once(server: JobsServer, quick: Times) -> None:
+def test_a_log_that_cannot_be_had_is_asked_for_less_and_less_and_told_of_once(
+    server: JobsServer, quick: FollowTimes
+) -> None:
     """The cluster knows the job, and the node that has its log is not there."""
     job = Job({}, log=LINES)
     server.tail_limits = [(0, "cut"), *[(90, "cut")] * 100]
@@ -114,7 +116,7 @@ def test_a_log_that_cannot_be_had_is_asked_for_less_and_less_and_told_of_once(se
     assert server.tails < 12
 
 
-def test_a_stalled_log_is_asked_for_anew_while_the_job_runs(server: JobsServer, quick: Times) -> None:
+def test_a_stalled_log_is_asked_for_anew_while_the_job_runs(server: JobsServer, quick: FollowTimes) -> None:
     server.tail_limits = [(45, "stall")]
     job = Job({}, log=LINES)
     watched = Watched(server, replace(quick, silence=0.1), job)
@@ -124,7 +126,7 @@ def test_a_stalled_log_is_asked_for_anew_while_the_job_runs(server: JobsServer, 
 
 
 def test_a_log_that_stalls_past_the_end_of_the_job_is_completed_and_that_is_told(
-    server: JobsServer, quick: Times
+    server: JobsServer, quick: FollowTimes
 ) -> None:
     server.tail_limits = [(45, "stall")]
     job = Job({}, log=LINES)
@@ -136,7 +138,7 @@ def test_a_log_that_stalls_past_the_end_of_the_job_is_completed_and_that_is_told
 
 
 def test_a_log_that_cannot_be_shown_is_no_end_of_the_job_and_its_reason_is_told(
-    server: JobsServer, quick: Times
+    server: JobsServer, quick: FollowTimes
 ) -> None:
     job = Job({}, log=LINES)
     watched = Watched(server, quick, job)
@@ -150,7 +152,7 @@ def test_a_log_that_cannot_be_shown_is_no_end_of_the_job_and_its_reason_is_told(
     assert any("could not be followed: OSError('the terminal is gone')" in line for line in watched.said)
 
 
-def test_a_log_that_was_changed_is_told(server: JobsServer, quick: Times) -> None:
+def test_a_log_that_was_changed_is_told(server: JobsServer, quick: FollowTimes) -> None:
     server.tail_limits = [(45, "stall")]
     job = Job({}, log=LINES)
     watched = Watched(server, replace(quick, grace=0.05), job)
@@ -164,7 +166,7 @@ def test_a_log_that_was_changed_is_told(server: JobsServer, quick: Times) -> Non
     assert any("differs from what was shown" in line and "ray job logs" in line for line in watched.said)
 
 
-def test_why_a_job_is_pending_is_told_once(server: JobsServer, quick: Times) -> None:
+def test_why_a_job_is_pending_is_told_once(server: JobsServer, quick: FollowTimes) -> None:
     job = Job({}, status="PENDING", message="the runtime environment is being set up")
     watched = Watched(server, quick, job)
     watched.reactions["runtime environment"] = lambda: job.end("SUCCEEDED", 0)
@@ -176,7 +178,7 @@ def interrupt(number: int) -> Callable[[], None]:
     return lambda: os.kill(os.getpid(), number)
 
 
-def test_an_interrupt_stops_the_job_and_waits_for_its_end(server: JobsServer, quick: Times) -> None:
+def test_an_interrupt_stops_the_job_and_waits_for_its_end(server: JobsServer, quick: FollowTimes) -> None:
     job = Job({}, log=LINES)
 
     def stop(stopped: Job) -> None:
@@ -192,7 +194,7 @@ def test_an_interrupt_stops_the_job_and_waits_for_its_end(server: JobsServer, qu
     assert "was stopped" in watched.said[-1]
 
 
-def test_a_second_interrupt_leaves_at_once_and_says_what_still_runs(server: JobsServer, quick: Times) -> None:
+def test_a_second_interrupt_leaves_at_once_and_says_what_still_runs(server: JobsServer, quick: FollowTimes) -> None:
     server.on_stop = lambda job: interrupt(signal.SIGINT)()  # it does not stop, and the user has enough
     watched = Watched(server, replace(quick, stopping=60), Job({}, log=LINES))
     watched.reactions["line 29\n"] = interrupt(signal.SIGINT)
@@ -201,7 +203,7 @@ def test_a_second_interrupt_leaves_at_once_and_says_what_still_runs(server: Jobs
     assert f"ray job stop --address {server.address} j" in watched.said[-1]
 
 
-def test_a_cluster_that_cannot_be_asked_to_stop_it_is_asked_again(server: JobsServer, quick: Times) -> None:
+def test_a_cluster_that_cannot_be_asked_to_stop_it_is_asked_again(server: JobsServer, quick: FollowTimes) -> None:
     server.failing = {"/stop": 500}
     watched = Watched(server, quick, Job({}, log=LINES))
     watched.reactions |= {"line 29\n": interrupt(signal.SIGINT), "could not be asked": server.failing.clear}
@@ -212,7 +214,7 @@ def test_a_cluster_that_cannot_be_asked_to_stop_it_is_asked_again(server: JobsSe
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("auto_stop", [False, True])
 def test_other_signals_leave_the_job_alone_unless_it_is_to_be_stopped(
-    server: JobsServer, quick: Times, number: signal.Signals, auto_stop: bool
+    server: JobsServer, quick: FollowTimes, number: signal.Signals, auto_stop: bool
 ) -> None:
     watched = Watched(server, quick, Job({}, log=LINES), auto_stop=auto_stop)
     watched.reactions["line 29\n"] = interrupt(number)
@@ -221,14 +223,14 @@ def test_other_signals_leave_the_job_alone_unless_it_is_to_be_stopped(
     assert ("was stopped" if auto_stop else "may still run") in watched.said[-1]
 
 
-def test_a_cluster_that_goes_away_is_waited_for_and_then_given_up(server: JobsServer, quick: Times) -> None:
+def test_a_cluster_that_goes_away_is_waited_for_and_then_given_up(server: JobsServer, quick: FollowTimes) -> None:
     watched = Watched(server, quick, Job({}, log=LINES))
     watched.reactions["line 29\n"] = lambda: server.failing.update({"j": 500, "tail": 500})
     assert watched.run() == GONE
     assert "how it ends is not known" in watched.said[-1]
 
 
-def test_a_cluster_that_comes_back_in_time_loses_nothing(server: JobsServer, quick: Times) -> None:
+def test_a_cluster_that_comes_back_in_time_loses_nothing(server: JobsServer, quick: FollowTimes) -> None:
     job = Job({}, log=LINES)
 
     def come_back() -> None:
@@ -244,14 +246,14 @@ def test_a_cluster_that_comes_back_in_time_loses_nothing(server: JobsServer, qui
     assert watched.text == LINES + "more\n"
 
 
-def test_a_head_that_was_started_anew_knows_the_job_no_more(server: JobsServer, quick: Times) -> None:
+def test_a_head_that_was_started_anew_knows_the_job_no_more(server: JobsServer, quick: FollowTimes) -> None:
     watched = Watched(server, quick, Job({}, log=LINES))
     watched.reactions["line 29\n"] = lambda: server.jobs.clear()
     assert watched.run() == GONE
     assert "does not know job j any more" in watched.said[-1]
 
 
-def test_a_job_that_does_not_stop_is_told_of_once_and_waited_for(server: JobsServer, quick: Times) -> None:
+def test_a_job_that_does_not_stop_is_told_of_once_and_waited_for(server: JobsServer, quick: FollowTimes) -> None:
     job = Job({}, log=LINES)
     server.on_stop = lambda job: None
     watched = Watched(server, replace(quick, stopping=0.02), job)
@@ -263,7 +265,7 @@ def test_a_job_that_does_not_stop_is_told_of_once_and_waited_for(server: JobsSer
     ]
 
 
-def test_a_log_of_which_the_end_cannot_be_had_is_said_to_be_so(server: JobsServer, quick: Times) -> None:
+def test_a_log_of_which_the_end_cannot_be_had_is_said_to_be_so(server: JobsServer, quick: FollowTimes) -> None:
     server.tail_limits = [(45, "stall")]
     job = Job({}, log=LINES)
     watched = Watched(server, replace(quick, grace=0.05), job)

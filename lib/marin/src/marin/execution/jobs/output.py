@@ -73,18 +73,18 @@ def shown_output(handle: JobHandle, step_name: str, replicas: int) -> Iterator[N
     from fray.client import GivesNewOutput, GivesReplicaLogs
 
     if isinstance(handle, GivesNewOutput):
-        followed = _Followed(handle, JobLines(step_name, replicas))
-        _follower.add(followed)
+        followed = _JobLog(handle, JobLines(step_name, replicas))
+        _log_reader.add(followed)
         try:
             yield
         except BaseException:
             # Perhaps nobody answers any more: the error is the news, and is not held up for long.
-            _follower.remove(followed)
+            _log_reader.remove(followed)
             last = threading.Thread(target=followed.show, kwargs={"ended": True}, name="marin-job-output", daemon=True)
             last.start()
             last.join(_END_SECONDS)
             raise
-        _follower.remove(followed)
+        _log_reader.remove(followed)
         followed.show(ended=True)
         return
     if not isinstance(handle, GivesReplicaLogs):
@@ -100,7 +100,7 @@ def shown_output(handle: JobHandle, step_name: str, replicas: int) -> Iterator[N
         thread.join(_END_SECONDS)
 
 
-class _Followed:
+class _JobLog:
     """A job of which new output is shown now and then."""
 
     def __init__(self, handle: GivesNewOutput, lines: JobLines) -> None:
@@ -122,16 +122,16 @@ class _Followed:
                 logger.warning("the output of job %s is shown no further: %s", _job_id(self._handle), error)
 
 
-class _Follower:
+class _LogReader:
     """One thread that looks at all jobs in turn while there are some: a run may have thousands."""
 
     def __init__(self, pause_seconds: float) -> None:
         self._pause = pause_seconds
         self._lock = threading.Lock()
-        self._followed: dict[_Followed, None] = {}
+        self._followed: dict[_JobLog, None] = {}
         self._is_running = False
 
-    def add(self, followed: _Followed) -> None:
+    def add(self, followed: _JobLog) -> None:
         with self._lock:
             self._followed[followed] = None
             if self._is_running:
@@ -139,7 +139,7 @@ class _Follower:
             self._is_running = True
         threading.Thread(target=self._run, name="marin-job-output", daemon=True).start()
 
-    def remove(self, followed: _Followed) -> None:
+    def remove(self, followed: _JobLog) -> None:
         with self._lock:
             self._followed.pop(followed, None)
 
@@ -160,7 +160,7 @@ class _Follower:
             spent = time.monotonic() - began
 
 
-_follower = _Follower(_LAST_PAUSE_SECONDS)
+_log_reader = _LogReader(_LAST_PAUSE_SECONDS)
 
 
 def _job_id(handle: object) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from marin.execution.lease.status_words import STATUS_SUCCESS
 from marin.execution.record.info import ExecutorStepInfo
-from marin.execution.record.output_state import INFO_UNKNOWN, Standing, md5_of, read_infos
+from marin.execution.record.output_state import INFO_UNKNOWN, OutputState, md5_of, read_infos
 from marin.execution.record.provenance import parse_info, provenance_differences
 from marin.execution.version.canonical import strict, to_bytes
 from marin.execution.version.differences import Difference, differences
@@ -24,7 +24,7 @@ _SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedStep:
     """A step as this run would make it.
 
     Attributes:
@@ -57,7 +57,7 @@ def check_same_version(first: Step, one: StepVersion, second: Step, other: StepV
     raise Conflict(f"{message}; rename one of them, or give one an override_output_path of its own")
 
 
-def check_existing(planned: Sequence[Planned], standings: Mapping[str, Standing]) -> dict[str, list[Difference]]:
+def check_existing(planned: Sequence[PlannedStep], states: Mapping[str, OutputState]) -> dict[str, list[Difference]]:
     """Refuse output paths that hold another version, as their `.executor_info` says.
 
     Returns:
@@ -67,29 +67,29 @@ def check_existing(planned: Sequence[Planned], standings: Mapping[str, Standing]
     Raises:
         Conflict: naming both.
     """
-    doubtful = [item for item in planned if _is_doubtful(item, standings[item.output_path])]
+    doubtful = [item for item in planned if _is_doubtful(item, states[item.output_path])]
     infos = read_infos([item.output_path for item in doubtful])
     found: dict[str, list[Difference]] = {}
     for item in doubtful:
         content = infos[item.output_path]
         differing = [] if content is None else _compare(item, content)
-        if differing and standings[item.output_path].status == STATUS_SUCCESS:
+        if differing and states[item.output_path].status == STATUS_SUCCESS:
             found[item.output_path] = differing
     return found
 
 
-def _is_doubtful(item: Planned, standing: Standing) -> bool:
-    if standing.info_md5 is None:
+def _is_doubtful(item: PlannedStep, state: OutputState) -> bool:
+    if state.info_md5 is None:
         return False
-    if standing.info_md5 == INFO_UNKNOWN:
-        return standing.status is not None
-    if standing.info_md5 == md5_of(item.content):
+    if state.info_md5 == INFO_UNKNOWN:
+        return state.status is not None
+    if state.info_md5 == md5_of(item.content):
         return False
     # A release that recorded less may have made it: then there is nothing more to learn from the file.
-    return standing.info_md5 != md5_of(to_bytes(item.info.identity()))
+    return state.info_md5 != md5_of(to_bytes(item.info.identity()))
 
 
-def _compare(item: Planned, content: bytes) -> list[Difference]:
+def _compare(item: PlannedStep, content: bytes) -> list[Difference]:
     there = parse_info(content)
     if there is None or "version" not in there:
         logger.warning("%s: unreadable .executor_info; whose output this is cannot be told", item.output_path)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def paused_collection() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Let the cycle collector rest within the block, in all threads of the process.
 
     For code of ours that makes many objects to keep and no garbage; never around a step's function. Of blocks that

@@ -21,11 +21,11 @@ from marin.execution.version.canonical import strict
 from marin.execution.version.differences import Difference, value_differences
 from marin.execution.version.graph import dependencies_first
 from marin.execution.version.paths import output_path_for
-from marin.execution.version.step_version import Step, StepVersion, VersionBook
+from marin.execution.version.step_version import Step, StepVersion, VersionCache
 from rigging.errors import Conflict, InvalidRequest, NotFound
 
 
-class Plan:
+class StepPlan:
     """Steps and what follows from their configs. Touches no storage.
 
     Args:
@@ -45,7 +45,7 @@ class Plan:
         self.output_paths: dict[Step, str] = {}
         self.is_pseudo_dep: dict[Step, bool] = {}
         self.merged: dict[str, list[Difference]] = {}
-        self._book = VersionBook()
+        self._versions = VersionCache()
         self._sources = FunctionSources()
         self._canonical: dict[str, Step] = {}
 
@@ -62,18 +62,18 @@ class Plan:
             Conflict: Two different versions have one output path, or two functions one name and version.
         """
         # Versions first: they find a cycle before anything else follows it.
-        version = self._book.version_of(step)
+        version = self._versions.version_of(step)
         if all(reference in self.output_paths for reference in _references(version)):
             if step not in self.output_paths:
                 self._add_one(step, version)
         else:
             for node in dependencies_first(
                 [step],
-                lambda node: _references(self._book.version_of(node)),
+                lambda node: _references(self._versions.version_of(node)),
                 lambda node: node.name,
                 self.output_paths.__contains__,
             ):
-                self._add_one(node, self._book.version_of(node))
+                self._add_one(node, self._versions.version_of(node))
         if not is_pseudo_dep:
             self._need(step)
 
@@ -88,7 +88,7 @@ class Plan:
 
     def version_of(self, step: Step) -> StepVersion:
         """The version of a step."""
-        return self._book.version_of(step)
+        return self._versions.version_of(step)
 
     def canonicalize(self, step: Step) -> Step:
         """The first step taken in that has this step's version and output path.
@@ -137,7 +137,7 @@ class Plan:
         path = output_path_for(step, version, self.prefix)
         canonical = self._canonical.setdefault(path, step)
         if canonical is not step:
-            check_same_version(canonical, self._book.version_of(canonical), step, version, path)
+            check_same_version(canonical, self._versions.version_of(canonical), step, version, path)
             _check_same_function(canonical, step, version)
             self._note_merged(path, canonical, step)
         self.output_paths[step] = path
@@ -200,7 +200,7 @@ def _is_same_function(first: Callable[..., Any], second: Callable[..., Any]) -> 
 class VersionTexts(Mapping[Step, str]):
     """`json.dumps(version, sort_keys=True)` of each step, made when asked for: in deep graphs they are very long."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: StepPlan) -> None:
         self._plan = plan
 
     def __getitem__(self, step: Step) -> str:
@@ -218,7 +218,7 @@ class VersionTexts(Mapping[Step, str]):
 class StepsByVersionText(Mapping[str, Step]):
     """The canonical step of each version text."""
 
-    def __init__(self, plan: Plan, texts: VersionTexts) -> None:
+    def __init__(self, plan: StepPlan, texts: VersionTexts) -> None:
         self._plan = plan
         self._texts = texts
 

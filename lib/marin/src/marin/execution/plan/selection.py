@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from marin.execution.config.step import ExecutorStep
-from marin.execution.plan.plan import Plan
+from marin.execution.plan.plan import StepPlan
 from marin.execution.version.graph import reachable
 from marin.execution.version.step_version import Step
 from rigging.errors import InvalidRequest
@@ -21,7 +21,7 @@ class NoSuchStep(InvalidRequest):
     """No step has a name that was asked for."""
 
 
-def checked_steps(steps: Iterable[Step]) -> list[Step]:
+def check_steps(steps: Iterable[Step]) -> list[Step]:
     """What an experiment was given as its steps.
 
     Raises:
@@ -36,7 +36,7 @@ def checked_steps(steps: Iterable[Step]) -> list[Step]:
     return found
 
 
-def chosen_steps(plan: Plan, steps: Sequence[Step], run_only: Sequence[str] | None) -> list[Step]:
+def select_steps(plan: StepPlan, steps: Sequence[Step], run_only: Sequence[str] | None) -> list[Step]:
     """The (canonical) steps to run, each after its dependencies.
 
     Args:

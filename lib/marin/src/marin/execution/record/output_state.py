@@ -40,7 +40,7 @@ _CHUNK_BYTES = 1 << 14
 
 
 def md5_of(content: bytes) -> str:
-    """The MD5 of a file's content, as `Standing.info_md5` has it."""
+    """The MD5 of a file's content, as `OutputState.info_md5` has it."""
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
@@ -50,7 +50,7 @@ INFO_UNKNOWN = "?"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class OutputState:
     """What is at an output path.
 
     Attributes:
@@ -62,17 +62,17 @@ class Standing:
     info_md5: str | None
 
 
-NOTHING = Standing(None, None)
-Standings = dict[str, Standing]
+NO_OUTPUT = OutputState(None, None)
+OutputStates = dict[str, OutputState]
 
 
-def read_standings(output_paths: Sequence[str]) -> Standings:
+def read_output_states(output_paths: Sequence[str]) -> OutputStates:
     """How many outputs stand.
 
     Local files are read one by one. On GCS, outputs in one directory are listed together as long as that takes few
     pages; the rest, and those on S3, are listed one by one in parallel; other stores have only their statuses read.
     """
-    standings: Standings = {}
+    states: OutputStates = {}
     remote: list[str] = []
     for path in output_paths:
         # Most paths are plain ones; asking what they are costs more than to read the file.
@@ -80,10 +80,10 @@ def read_standings(output_paths: Sequence[str]) -> Standings:
         if local is None:
             remote.append(path)
         else:
-            standings[path] = _read_local(local)
+            states[path] = _read_local(local)
     if remote:
-        standings.update(_read_remote(remote))
-    return standings
+        states.update(_read_remote(remote))
+    return states
 
 
 def read_infos(output_paths: Sequence[str]) -> dict[str, bytes | None]:
@@ -91,13 +91,13 @@ def read_infos(output_paths: Sequence[str]) -> dict[str, bytes | None]:
     return _in_parallel(lambda path: read_bytes_or_none(os.path.join(path, STEP_INFO_FILE)), output_paths)
 
 
-def _read_local(path: str) -> Standing:
+def _read_local(path: str) -> OutputState:
     content = _read_file(f"{path}/{STATUS_FILE}")
     if content is None:
-        return NOTHING
+        return NO_OUTPUT
     status = STATUS_SUCCESS if content == b"SUCCESS" else parse_status(content)
     info = _read_file(f"{path}/{STEP_INFO_FILE}")
-    return Standing(status, None if info is None else md5_of(info))
+    return OutputState(status, None if info is None else md5_of(info))
 
 
 def _read_file(path: str) -> bytes | None:
@@ -115,27 +115,27 @@ def _read_file(path: str) -> bytes | None:
         os.close(descriptor)
 
 
-def _read_remote(paths: Sequence[str]) -> Standings:
+def _read_remote(paths: Sequence[str]) -> OutputStates:
     groups: dict[str, list[str]] = {}
     for path in paths:
         if url_scheme(path) in ("gs", "gcs"):
             groups.setdefault(path.rpartition("/")[0], []).append(path)
-    standings: Standings = {}
+    states: OutputStates = {}
     for parent, members in groups.items():
-        standings.update(_list_gcs(parent, members))
-    rest = [path for path in paths if path not in standings]
-    standings.update(_in_parallel(_look_at_one, rest))
-    return standings
+        states.update(_list_gcs(parent, members))
+    rest = [path for path in paths if path not in states]
+    states.update(_in_parallel(_look_at_one, rest))
+    return states
 
 
 def _in_parallel(look: Callable[[str], T], paths: Sequence[str]) -> dict[str, T]:
     if len(paths) < 2 or all(local_path(path) is not None for path in paths):
         return {path: look(path) for path in paths}
-    with ThreadPoolExecutor(min(_READERS, len(paths)), thread_name_prefix="step-standing") as pool:
+    with ThreadPoolExecutor(min(_READERS, len(paths)), thread_name_prefix="step-state") as pool:
         return dict(zip(paths, pool.map(look, paths), strict=True))
 
 
-def _look_at_one(path: str) -> Standing:
+def _look_at_one(path: str) -> OutputState:
     scheme = url_scheme(path)
     if scheme in ("gs", "gcs"):
         return _list_gcs(path.rpartition("/")[0], [path])[path]
@@ -143,12 +143,12 @@ def _look_at_one(path: str) -> Standing:
         fs, directory = url_to_fs(path)
         found = fs.find(directory, prefix=_COMMON_PREFIX, detail=True)
         hashes = {name: str(entry.get("ETag", "")).strip('"') for name, entry in found.items()}
-        return _standing(path, directory, hashes)
+        return _output_state(path, directory, hashes)
     status = parse_status(read_bytes_or_none(status_path(path)))
-    return Standing(status, INFO_UNKNOWN)
+    return OutputState(status, INFO_UNKNOWN)
 
 
-def _list_gcs(parent: str, members: Sequence[str]) -> Standings:
+def _list_gcs(parent: str, members: Sequence[str]) -> OutputStates:
     """What one listing tells about output paths in a directory: about all of them when there is only one."""
     fs, directory = url_to_fs(parent)
     bucket, _, key = directory.partition("/")
@@ -162,12 +162,12 @@ def _list_gcs(parent: str, members: Sequence[str]) -> Standings:
     hashes = {str(entry["name"]): _hex(entry.get("md5Hash")) for entry in entries}
     # Listings are in the order of names: what comes after the last of a cut one is not known.
     last = max(hashes) if len(entries) >= limit else None
-    standings: Standings = {}
+    states: OutputStates = {}
     for path, name in zip(members, names, strict=True):
         output = f"{directory.rstrip('/')}/{name}"
         if last is None or len(members) == 1 or f"{output}/{STATUS_FILE}~" < last:
-            standings[path] = _standing(path, output, hashes)
-    return standings
+            states[path] = _output_state(path, output, hashes)
+    return states
 
 
 def _common_beginning(names: Sequence[str]) -> str:
@@ -180,23 +180,23 @@ def _hex(md5_hash: Any) -> str:
     return base64.b64decode(md5_hash).hex() if isinstance(md5_hash, str) else ""
 
 
-def _standing(path: str, output: str, hashes: Mapping[str, str]) -> Standing:
+def _output_state(path: str, output: str, hashes: Mapping[str, str]) -> OutputState:
     """How an output stands, from the hashes of its files; a status that is none of the plain words is read."""
     status_hash = hashes.get(f"{output}/{STATUS_FILE}")
     info_md5 = hashes.get(f"{output}/{STEP_INFO_FILE}")
     if status_hash is None:
-        return Standing(None, info_md5)
+        return OutputState(None, info_md5)
     status = _WORDS.get(status_hash) or parse_status(read_bytes_or_none(status_path(path)))
-    return Standing(status, info_md5 or (INFO_UNKNOWN if info_md5 == "" else None))
+    return OutputState(status, info_md5 or (INFO_UNKNOWN if info_md5 == "" else None))
 
 
-def statuses_of(standings: Mapping[str, Standing]) -> dict[str, str | None]:
+def statuses_of(states: Mapping[str, OutputState]) -> dict[str, str | None]:
     """The statuses alone."""
-    return {path: standing.status for path, standing in standings.items()}
+    return {path: state.status for path, state in states.items()}
 
 
 def read_statuses(output_paths: Iterable[str]) -> dict[str, str | None]:
     """The status of many output paths, in few requests."""
     paths = list(output_paths)
-    standings = read_standings(paths)
-    return {path: standings[path].status for path in paths}
+    states = read_output_states(paths)
+    return {path: states[path].status for path in paths}

@@ -85,7 +85,7 @@ def in_words(found: Sequence[Difference]) -> str:
     return "; ".join(str(difference) for difference in found)
 
 
-def tell_merged(merged: Mapping[str, Sequence[Difference]], strict: bool) -> None:
+def report_merged(merged: Mapping[str, Sequence[Difference]], strict: bool) -> None:
     """Say which outputs several steps of a run would make, though not of the same: only the first of them runs.
 
     Args:

@@ -44,7 +44,7 @@ _PLAIN = "\x1b[0m"
 
 
 @dataclass(slots=True)
-class Board:
+class RunProgress:
     """What a run's view shows; built from its events, without a clock or a terminal.
 
     Attributes:
@@ -145,7 +145,7 @@ class LiveView:
         size: Callable[[], tuple[int, int]] = lambda: tuple(shutil.get_terminal_size()),  # type: ignore[assignment,return-value]
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.board = Board()
+        self.progress = RunProgress()
         self._terminal = terminal
         self._size = size
         self._now = now
@@ -170,17 +170,17 @@ class LiveView:
             self._redirected.close()
         with self._guard:
             if isinstance(event, RunStarted):
-                self.board = Board()
+                self.progress = RunProgress()
                 self._done = threading.Event()
                 threading.Thread(target=self._redraw, args=(self._done,), name="marin-view", daemon=True).start()
-            self.board.take(event)
+            self.progress.take(event)
             if isinstance(event, StepEnded) and (event.status is not StepEnd.CACHED or event.differences):
                 self._write_above(f"{_COLOURS[event.status]}{end_words(event)}{_PLAIN}\n")
             elif isinstance(event, RunEnded):
                 self._done.set()
                 self._erase()
                 end = f" (ended by {event.error})" if event.error is not None else ""
-                self._terminal.write(f"{self.board.summary(event.time)}{end}\n")
+                self._terminal.write(f"{self.progress.summary(event.time)}{end}\n")
                 self._terminal.flush()
 
     def draw(self) -> None:
@@ -194,7 +194,7 @@ class LiveView:
             width, height = self._size()
             output = current_output()
             open_line = (lambda _: "") if output is None else output.open_line
-            lines = self.board.lines(self._now(), width, max(3, height - 1), open_line)
+            lines = self.progress.lines(self._now(), width, max(3, height - 1), open_line)
             self._terminal.write("".join(line + "\n" for line in lines))
             self._terminal.flush()
             self._drawn = len(lines)

@@ -15,10 +15,10 @@ from marin.execution.jobs.placement import LiveJobs, bind, check_function, check
 from marin.execution.lease.status_file import worker_id
 from marin.execution.lease.status_words import STATUS_SUCCESS
 from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms
-from marin.execution.plan.collision import Planned, check_existing
-from marin.execution.plan.gc_pause import paused_collection
-from marin.execution.plan.plan import Plan, StepsByVersionText, VersionTexts
-from marin.execution.plan.selection import checked_steps, chosen_steps
+from marin.execution.plan.collision import PlannedStep, check_existing
+from marin.execution.plan.gc_pause import gc_paused
+from marin.execution.plan.plan import StepPlan, StepsByVersionText, VersionTexts
+from marin.execution.plan.selection import check_steps, select_steps
 from marin.execution.record.checkout import git_commit
 from marin.execution.record.info import (
     STEP_INFO_FILE,
@@ -29,8 +29,8 @@ from marin.execution.record.info import (
     now_text,
     user_name,
 )
-from marin.execution.record.output_state import read_standings, statuses_of
-from marin.execution.record.provenance import compared, refuse_differences, tell_merged
+from marin.execution.record.output_state import read_output_states, statuses_of
+from marin.execution.record.provenance import compared, refuse_differences, report_merged
 from marin.execution.report.events import RunEnded, RunObserver, RunStarted, notify
 from marin.execution.report.explain_mode import explain_request
 from marin.execution.report.observers import default_observers
@@ -80,7 +80,7 @@ class Executor:
         self.prefix = absolute_prefix(prefix)
         self.executor_info_base_path = absolute_prefix(executor_info_base_path)
         self.description = description
-        self.plan = Plan(self.prefix)
+        self.plan = StepPlan(self.prefix)
         self.configs = self.plan.configs
         self.dependencies = self.plan.dependencies
         self.versions = self.plan.versions
@@ -148,13 +148,13 @@ class Executor:
                 (`RegionConflict`) jobs whose paths are in several regions; nothing has run.
         """
         check_max_concurrent(max_concurrent)
-        wanted = checked_steps(steps)
+        wanted = check_steps(steps)
         self.results = []
-        with paused_collection():
+        with gc_paused():
             for step in wanted:
                 self.compute_version(step, is_pseudo_dep=False)
-        chosen = chosen_steps(self.plan, wanted, run_only)
-        tell_merged(self.plan.merged_among(chosen), strict)
+        chosen = select_steps(self.plan, wanted, run_only)
+        report_merged(self.plan.merged_among(chosen), strict)
         # A script that runs its Executor itself must not run it when it is only asked to explain.
         if dry_run or explain_request() is not None:
             self._print_plan(chosen)
@@ -167,15 +167,15 @@ class Executor:
         self, chosen: Sequence[Step], force_run_failed: bool, max_concurrent: int | None, strict: bool
     ) -> None:
         jobs = LiveJobs()
-        with paused_collection():
+        with gc_paused():
             self.get_infos()
-            standings = read_standings([self.output_paths[step] for step in chosen])
-            differing = check_existing([self._planned(step) for step in chosen], standings)
+            states = read_output_states([self.output_paths[step] for step in chosen])
+            differing = check_existing([self._planned(step) for step in chosen], states)
             if strict:
                 refuse_differences(differing)
             for step in chosen:
                 path = self.output_paths[step]
-                if standings[path].status != STATUS_SUCCESS:
+                if states[path].status != STATUS_SUCCESS:
                     check_function(step)
                     check_job_region(step, self.configs[step], path)
             self._note_run()
@@ -186,7 +186,7 @@ class Executor:
         error: str | None = None
         run = StepRun(
             tasks,
-            statuses_of(standings),
+            statuses_of(states),
             force_run_failed=force_run_failed,
             max_concurrent=max_concurrent,
             stop_work=jobs.terminate,
@@ -196,7 +196,7 @@ class Executor:
         here = [
             step
             for step in chosen
-            if standings[self.output_paths[step]].status != STATUS_SUCCESS and remote_function(step) is None
+            if states[self.output_paths[step]].status != STATUS_SUCCESS and remote_function(step) is None
         ]
         warn_of_other_mirror(here, self.prefix)
         try:
@@ -265,9 +265,9 @@ class Executor:
         write_bytes_atomic(path, self.executor_info.to_bytes(texts))
         self.executor_info_path = path
 
-    def _planned(self, step: Step) -> Planned:
+    def _planned(self, step: Step) -> PlannedStep:
         path = self.output_paths[step]
-        return Planned(step, self.plan.version_of(step), path, self._texts[path].indented, self._info_of[path])
+        return PlannedStep(step, self.plan.version_of(step), path, self._texts[path].indented, self._info_of[path])
 
     def _task(
         self, step: Step, jobs: LiveJobs, differing: Mapping[str, Sequence[Difference]], strict: bool

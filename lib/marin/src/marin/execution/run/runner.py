@@ -20,7 +20,7 @@ from marin.execution.lease.status_file import (
 )
 from marin.execution.lease.status_words import STATUS_SUCCESS
 from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms, StepLease, end_failed, set_step_lease
-from marin.execution.plan.gc_pause import paused_collection
+from marin.execution.plan.gc_pause import gc_paused
 from marin.execution.record.info import STEP_INFO_FILE
 from marin.execution.report.error_text import log_failure
 from marin.execution.report.events import RunObserver, StepEnded, StepQueued, notify
@@ -135,7 +135,7 @@ class StepRun:
         FAILED, and its lease is given up, when its function has ended; at the latest with this process.
         """
         try:
-            with paused_collection():
+            with gc_paused():
                 self._queue()
             self._supervise()
         except BaseException as error:

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from marin.execution.config.step import ExecutorStep
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
-from marin.execution.plan.selection import checked_steps, chosen_steps, matching_steps
+from marin.execution.plan.selection import check_steps, matching_steps, select_steps
 from marin.execution.record.info import STEP_INFO_FILE, ExecutorStepInfo
-from marin.execution.record.provenance import parse_info, provenance_differences, tell_merged
+from marin.execution.record.provenance import parse_info, provenance_differences, report_merged
 from marin.execution.run.pipeline import Executor
 from marin.execution.version.differences import Difference, differences
 from marin.execution.version.step_version import HASH_DIGITS
@@ -34,7 +34,7 @@ _OUTPUT = re.compile(rf"(?P<stem>.+)-[0-9a-f]{{{HASH_DIGITS}}}", re.DOTALL)
 MOST_SIBLINGS = 200
 
 
-class Fate(StrEnum):
+class PlannedAction(StrEnum):
     """What a run would do about a step."""
 
     CACHED = "cached"
@@ -52,7 +52,7 @@ class Explanation:
     Attributes:
         name: The step's name.
         path: Its output path.
-        fate: What would be done.
+        action: What would be done.
         reason: Why.
         nearest: The earlier output of that name that differs least; of a cached step its own, when that differs.
         differences: What differs from that one; empty when there is none, or nothing differs.
@@ -60,14 +60,19 @@ class Explanation:
 
     name: str
     path: str
-    fate: Fate
+    action: PlannedAction
     reason: str
     nearest: str | None = None
     differences: list[Difference] = field(default_factory=list)
 
+    @property
+    def fate(self) -> PlannedAction:
+        """Earlier name of `action`."""
+        return self.action
+
     def lines(self) -> list[str]:
-        """The explanation for people."""
-        lines = [f"{self.fate:<6}  {self.name}  {self.path}", f"          {self.reason}"]
+        """Return the explanation for people."""
+        lines = [f"{self.action:<6}  {self.name}  {self.path}", f"          {self.reason}"]
         if self.nearest is not None and self.differences:
             lines.append(f"          differs from {self.nearest} in")
             lines += [f"            {difference}" for difference in self.differences]
@@ -94,11 +99,11 @@ def explain_steps(
     Raises:
         InvalidRequest: `steps` is no list of steps; `show` or `run_only` is no regular expression, or matches no step.
     """
-    wanted = checked_steps(steps)
+    wanted = check_steps(steps)
     for step in wanted:
         executor.compute_version(step)
-    chosen = chosen_steps(executor.plan, wanted, run_only)
-    tell_merged(executor.plan.merged_among(chosen), strict=False)
+    chosen = select_steps(executor.plan, wanted, run_only)
+    report_merged(executor.plan.merged_among(chosen), strict=False)
     if show is not None:
         chosen = matching_steps(chosen, [show], "--step")
     paths = [executor.output_paths[step] for step in chosen]
@@ -114,11 +119,11 @@ def explain_steps(
 
 def explanation_lines(explanations: Sequence[Explanation]) -> list[str]:
     """All explanations for people, those that are cached in one line each."""
-    count = sum(explanation.fate is not Fate.CACHED for explanation in explanations)
+    count = sum(explanation.action is not PlannedAction.CACHED for explanation in explanations)
     lines = [f"explain: {len(explanations)} step(s), {count} without a finished output"]
     for explanation in explanations:
         told = explanation.lines()
-        is_plain = explanation.fate is Fate.CACHED and not explanation.differences
+        is_plain = explanation.action is PlannedAction.CACHED and not explanation.differences
         lines += told[:1] if is_plain else told
     return lines
 
@@ -140,10 +145,12 @@ def _explain(
         return Explanation(step.name, path, *_unfinished(path, status, force_run_failed))
     found = _compare_with([other for other in earlier.of(step.name) if other != path], version)
     if found is None:
-        return Explanation(step.name, path, Fate.RUN, "no output of this name is there yet")
+        return Explanation(step.name, path, PlannedAction.RUN, "no output of this name is there yet")
     if not found[1]:
-        return Explanation(step.name, path, Fate.RUN, f"its output path is pinned; {found[0]} has the same version")
-    return Explanation(step.name, path, Fate.RUN, "no output of this version is there yet", *found)
+        return Explanation(
+            step.name, path, PlannedAction.RUN, f"its output path is pinned; {found[0]} has the same version"
+        )
+    return Explanation(step.name, path, PlannedAction.RUN, "no output of this version is there yet", *found)
 
 
 def _explain_cached(step: Step, path: str, info: ExecutorStepInfo, there: dict[str, Any] | None) -> Explanation:
@@ -152,23 +159,23 @@ def _explain_cached(step: Step, path: str, info: ExecutorStepInfo, there: dict[s
         differing = differences(version, info.version)
         if differing:
             reason = "the output at its pinned path is there, but another version made it"
-            return Explanation(step.name, path, Fate.CACHED, reason, path, differing)
+            return Explanation(step.name, path, PlannedAction.CACHED, reason, path, differing)
     found = [] if there is None else provenance_differences(there, info)
     reason = "its output is there" + (", made with other unversioned values or code" if found else "")
-    return Explanation(step.name, path, Fate.CACHED, reason, path if found else None, found)
+    return Explanation(step.name, path, PlannedAction.CACHED, reason, path if found else None, found)
 
 
-def _unfinished(path: str, status: str, force_run_failed: bool) -> tuple[Fate, str]:
+def _unfinished(path: str, status: str, force_run_failed: bool) -> tuple[PlannedAction, str]:
     if StatusFile(path).has_active_lock():
-        return Fate.WAIT, f"another run is at work on it (status {status})"
+        return PlannedAction.WAIT, f"another run is at work on it (status {status})"
     if status == STATUS_FAILED and not force_run_failed:
-        return Fate.FAIL, "it failed previously, and force_run_failed is off"
+        return PlannedAction.FAIL, "it failed previously, and force_run_failed is off"
     why = {
         STATUS_FAILED: "it failed in an earlier run",
         STATUS_DEP_FAILED: "an earlier run did not come to it, because a dependency failed",
         STATUS_RUNNING: "a run that was at work on it ended without finishing it",
     }
-    return Fate.RUN, why[status]
+    return PlannedAction.RUN, why[status]
 
 
 class EarlierOutputs:

@@ -7,7 +7,7 @@ from typing import Any
 
 from marin.execution.config.prefix import prefix_or_default, under_prefix
 from marin.execution.config.step import ExecutorStep
-from marin.execution.version.step_version import Step, StepVersion, VersionBook
+from marin.execution.version.step_version import Step, StepVersion, VersionCache
 from rigging.filesystem.location import path_in
 
 logger = logging.getLogger(__name__)
@@ -44,4 +44,4 @@ def compute_output_path(
         InvalidRequest: the name would leave the prefix, or a versioned value has no stable encoding.
     """
     step = ExecutorStep[Any](name=name, fn=None, config=config, override_output_path=override_output_path)
-    return output_path_for(step, VersionBook().version_of(step), prefix_or_default(prefix))
+    return output_path_for(step, VersionCache().version_of(step), prefix_or_default(prefix))

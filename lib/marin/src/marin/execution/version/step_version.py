@@ -90,7 +90,7 @@ class StepVersion:
         return self.text if self.depth <= MAX_QUOTED_DEPTH else json.dumps(self.hashed_name).encode()
 
 
-class VersionBook:
+class VersionCache:
     """Versions of steps, each computed once: the work is linear in the size of the graph.
 
     A step's config must not change once its version has been asked for.
@@ -100,7 +100,7 @@ class VersionBook:
         self._collected: dict[Step, CollectedConfig] = {}
         self._versions: dict[Step, StepVersion] = {}
         self._beginnings: dict[_BeginningKey, Future[Any]] = {}
-        # Made for the first long text; its threads end when nobody holds this book any more.
+        # Made for the first long text; its threads end with this cache.
         self._hashers: ThreadPoolExecutor | None = None
 
     def version_of(self, step: Step) -> StepVersion:

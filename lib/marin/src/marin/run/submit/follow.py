@@ -26,7 +26,7 @@ _LOST: Final = ("failed to get job supervisor", "Job supervisor actor died")
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class FollowTimes:
     """Seconds.
 
     Args:
@@ -63,13 +63,13 @@ class Follower:
         write: Callable[[str], None],
         say: Callable[[str], None],
         auto_stop: bool = False,
-        times: Times | None = None,
+        times: FollowTimes | None = None,
     ) -> None:
         self._api = api
         self._job_id = job_id
         self._say = say
         self._auto_stop = auto_stop
-        self._times = times or Times()
+        self._times = times or FollowTimes()
         self._shown = ShownLog(write)
         self._signal = 0
         self._signalled = asyncio.Event()

@@ -36,7 +36,7 @@ _NO_AGENT_HINT: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedJob:
     """A job that is ready to be sent."""
 
     submission: Submission
@@ -64,7 +64,7 @@ def submit_and_follow(options: RunOptions, environ: Mapping[str, str]) -> int:
         return asyncio.run(_run(options, prepared, address, target, token))
 
 
-def prepare(options: RunOptions, environ: Mapping[str, str]) -> Prepared:
+def prepare(options: RunOptions, environ: Mapping[str, str]) -> PreparedJob:
     """Decide all that is sent. Raises InvalidRequest."""
     root = options.working_dir.resolve()
     listing = list_working_directory(root, environ)
@@ -80,7 +80,7 @@ def prepare(options: RunOptions, environ: Mapping[str, str]) -> Prepared:
         package_uri=package.uri,
         resources=EntrypointResources(options.num_cpus, options.num_gpus, options.memory, options.resources),
     )
-    return Prepared(submission, package, (*package.warnings, *needs.notes, *notes))
+    return PreparedJob(submission, package, (*package.warnings, *needs.notes, *notes))
 
 
 def job_env(
@@ -104,7 +104,7 @@ def job_env(
     return env_vars, tuple(notes)
 
 
-def describe(options: RunOptions, prepared: Prepared, target: ClusterTarget) -> str:
+def describe(options: RunOptions, prepared: PreparedJob, target: ClusterTarget) -> str:
     """What would be sent, for --dry-run: JSON without secrets."""
     package = prepared.package
     shown = {
@@ -156,7 +156,9 @@ class _EarlyEnd:
             self._main.cancel()
 
 
-async def _run(options: RunOptions, prepared: Prepared, address: str, target: ClusterTarget, token: AuthToken) -> int:
+async def _run(
+    options: RunOptions, prepared: PreparedJob, address: str, target: ClusterTarget, token: AuthToken
+) -> int:
     # The tunnel to a cluster that is known by its file ends with this command; later ones are Ray's usual.
     later = DEFAULT_ADDRESS if target.file is not None else ""
     async with JobsApi(address, target.origin, token, later_address=later) as api:
@@ -173,7 +175,7 @@ async def _run(options: RunOptions, prepared: Prepared, address: str, target: Cl
 
 
 async def _submit_and_follow(
-    options: RunOptions, prepared: Prepared, api: JobsApi, target: ClusterTarget, early: _EarlyEnd
+    options: RunOptions, prepared: PreparedJob, api: JobsApi, target: ClusterTarget, early: _EarlyEnd
 ) -> int:
     early.listen()
     job_id = await _submit(api, prepared, early)
@@ -209,7 +211,7 @@ async def _end_early(api: JobsApi, job_id: str, early: _EarlyEnd, stop: bool) ->
         say(f"left; job {job_id} may have been submitted, and may run: {line} stops it")
 
 
-async def _submit(api: JobsApi, prepared: Prepared, early: _EarlyEnd) -> str:
+async def _submit(api: JobsApi, prepared: PreparedJob, early: _EarlyEnd) -> str:
     submission, package = prepared.submission, prepared.package
     if not await api.has_package(package.name):
         say(f"sending {package.file_count} files ({format_size(len(package.data))} packed)")

@@ -108,7 +108,7 @@ class _Computers:
 
 
 def _metadata_handler(computers: _Computers) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class MetadataHandler(BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
@@ -131,7 +131,7 @@ def _metadata_handler(computers: _Computers) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(text.encode())
 
-    return Handler
+    return MetadataHandler
 
 
 def _certificate(shared: Path) -> ssl.SSLContext:

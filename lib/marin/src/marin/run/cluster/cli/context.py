@@ -23,8 +23,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Operated:
-    """A cluster that is operated by its file.
+class ClusterFile:
+    """A cluster as its file describes it.
 
     Args:
         shown: The file as it is given to `ray`.
@@ -53,10 +53,10 @@ class Operated:
             check_no_orphans(running, self.config, self.shown)
 
 
-def operated(cluster: str) -> Operated:
-    """The cluster that a name or a file means. Raises NotFound and InvalidRequest."""
+def load_cluster_file(cluster: str) -> ClusterFile:
+    """Read the file of a cluster, given by name or by path. Raises NotFound and InvalidRequest."""
     file = find_cluster_file(cluster)
-    return Operated(file, shown_file(file, Path.cwd()), read_cluster_file(file))
+    return ClusterFile(file, shown_file(file, Path.cwd()), read_cluster_file(file))
 
 
 def launched_files() -> LaunchedFiles:
@@ -105,7 +105,7 @@ def say(text: str) -> None:
     click.echo(f"cluster: {text}", err=True)
 
 
-def clear_leftovers(found: Operated, *, preempted_only: bool = False) -> None:
+def clear_leftovers(found: ClusterFile, *, preempted_only: bool = False) -> None:
     """Delete what `ray down` has left on Google Cloud, see `remove_leftovers`; nothing for other providers."""
     provider = found.config.get("provider") or {}
     if provider.get("type") == "gcp":
@@ -117,7 +117,7 @@ def clear_leftovers(found: Operated, *, preempted_only: bool = False) -> None:
         )
 
 
-def shown_leftovers(found: Operated, *, preempted_only: bool = False) -> list[str]:
+def shown_leftovers(found: ClusterFile, *, preempted_only: bool = False) -> list[str]:
     """The same for --dry-run."""
     provider = found.config.get("provider") or {}
     if provider.get("type") != "gcp":

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from marin.run.cluster import ray_commands
-from marin.run.cluster.cli.context import Operated, cluster_option, dry_run_option, operated, say, show
+from marin.run.cluster.cli.context import ClusterFile, cluster_option, dry_run_option, load_cluster_file, say, show
 from marin.run.cluster.execute import read_on_head
 from marin.run.cluster.user_token import store_token, wants_token
 from marin.run.cluster_target import DASHBOARD_PORT
@@ -26,7 +26,7 @@ _LOOK_SECONDS = 0.5
 @dry_run_option
 def dashboard(cluster: str, port: int, dry_run: bool) -> None:
     """A connection to the dashboard and the Jobs API, until Ctrl-C; the cluster's token goes into your token file."""
-    found = operated(cluster)
+    found = load_cluster_file(cluster)
     if dry_run:
         token = [ray_commands.execute(found.shown, ray_commands.READ_TOKEN)] if wants_token(found.config) else []
         show(*token, ray_commands.dashboard(found.shown, port))
@@ -43,7 +43,7 @@ def dashboard(cluster: str, port: int, dry_run: bool) -> None:
     raise Unavailable(f"the connection to {found.name} ended by itself")
 
 
-def take_token(found: Operated) -> None:
+def take_token(found: ClusterFile) -> None:
     """Put the token of a cluster that asks for one where the user's Ray looks for it. Raises MarinError."""
     if not wants_token(found.config):
         return

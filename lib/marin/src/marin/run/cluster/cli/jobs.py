@@ -15,13 +15,13 @@ import click
 from marin.run.auth_token import find_token
 from marin.run.cluster import ray_commands
 from marin.run.cluster.cli.context import (
-    Operated,
+    ClusterFile,
     clear_leftovers,
     cluster_option,
     confirm,
     dry_run_option,
     launched_files,
-    operated,
+    load_cluster_file,
     say,
     show,
     shown_leftovers,
@@ -88,7 +88,7 @@ def stop_job(job_id: str, cluster: str | None, yes: bool, dry_run: bool) -> None
 @dry_run_option
 def restart(cluster: str, resubmit: str | None, yes: bool, dry_run: bool) -> None:
     """Bring a cluster down and up again; jobs that run are saved before, and submitted again after it."""
-    found = operated(cluster)
+    found = load_cluster_file(cluster)
     found.check()
     if dry_run:
         submit = "POST /api/jobs/  (each saved job)"
@@ -124,14 +124,14 @@ def restart(cluster: str, resubmit: str | None, yes: bool, dry_run: bool) -> Non
             raise
 
 
-def _clear(found: Operated) -> None:
+def _clear(found: ClusterFile) -> None:
     try:
         clear_leftovers(found)
     except MarinError as error:  # nothing that the new cluster needs
         say(str(error))
 
 
-def _save(found: Operated) -> Path:
+def _save(found: ClusterFile) -> Path:
     """Write down the jobs that run, with their working directories; nothing is stopped before all are there."""
 
     async def look(api: JobsApi) -> tuple[list[SavedJob], list[LostJob]]:
@@ -168,7 +168,7 @@ def _read_saved(folder: Path) -> list[SavedJob]:
         raise InvalidRequest(f"{folder} has no saved jobs: {error}") from None
 
 
-def _submit_saved(found: Operated, folder: Path) -> None:
+def _submit_saved(found: ClusterFile, folder: Path) -> None:
     """Submit the jobs of a folder; each is written off there once it is, so that a second call submits the others."""
     waiting = _read_saved(folder)
     packages = {job.package: pack_all(folder / job.package) for job in waiting if job.package}

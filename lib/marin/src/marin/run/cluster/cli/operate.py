@@ -12,7 +12,7 @@ from marin.run.cluster.cli.context import (
     confirm,
     dry_run_option,
     launched_files,
-    operated,
+    load_cluster_file,
     say,
     show,
     shown_leftovers,
@@ -55,7 +55,7 @@ def list_clusters() -> None:
 @dry_run_option
 def up(cluster: str, yes: bool, dry_run: bool) -> None:
     """Start a cluster. Of one that runs, Ray is started anew: its jobs end (`update` lets them go on)."""
-    found = operated(cluster)
+    found = load_cluster_file(cluster)
     found.check()
     command = ray_commands.up(found.shown)
     if dry_run:
@@ -74,7 +74,7 @@ def up(cluster: str, yes: bool, dry_run: bool) -> None:
 @dry_run_option
 def update(cluster: str, yes: bool, dry_run: bool) -> None:
     """Have a cluster that runs take up its changed file (numbers of workers, new types); jobs go on."""
-    found = operated(cluster)
+    found = load_cluster_file(cluster)
     found.check()
     command = ray_commands.up(found.shown, keep_running=True)
     if dry_run:
@@ -102,7 +102,7 @@ def down(cluster: str, workers_only: bool, preempted_only: bool, yes: bool, dry_
 
     On Google Cloud also what Ray does not see: slices that were preempted, VMs that are stopped or under repair.
     """
-    found = operated(cluster)
+    found = load_cluster_file(cluster)
     if workers_only and preempted_only:
         raise InvalidRequest("--workers-only and --preempted-only exclude each other")
     if dry_run:
@@ -129,7 +129,7 @@ def down(cluster: str, workers_only: bool, preempted_only: bool, yes: bool, dry_
 @click.pass_context
 def status(ctx: click.Context, cluster: str, dry_run: bool) -> None:
     """Nodes, resources and what waits for them, as the head's `ray status` tells."""
-    found = operated(cluster)
+    found = load_cluster_file(cluster)
     if dry_run:
         show(ray_commands.execute(found.shown, "ray status"))
         return
@@ -143,7 +143,7 @@ def status(ctx: click.Context, cluster: str, dry_run: bool) -> None:
 @click.pass_context
 def monitor(ctx: click.Context, cluster: str, lines: int, dry_run: bool) -> None:
     """What the autoscaler says, until Ctrl-C."""
-    command = ray_commands.monitor(operated(cluster).shown, lines)
+    command = ray_commands.monitor(load_cluster_file(cluster).shown, lines)
     if dry_run:
         show(command)
         return
@@ -157,7 +157,7 @@ def monitor(ctx: click.Context, cluster: str, lines: int, dry_run: bool) -> None
 @click.pass_context
 def ssh(ctx: click.Context, cluster: str, dry_run: bool, words: tuple[str, ...]) -> None:
     """A shell on the head; with a command, its output and its own exit code."""
-    found = operated(cluster)
+    found = load_cluster_file(cluster)
     text = words[0] if len(words) == 1 else shlex.join(words)
     if dry_run:
         show(ray_commands.execute(found.shown, text) if words else ray_commands.attach(found.shown))
@@ -175,7 +175,7 @@ def add_worker(ctx: click.Context, cluster: str, types: tuple[str, ...], dry_run
 
     It replaces what was asked for so before; TYPE=0 takes it back.
     """
-    found = operated(cluster)
+    found = load_cluster_file(cluster)
     head = found.config.get("head_node_type")
     known = {
         name: described.get("resources") or {}

@@ -1,4 +1,4 @@
-"""A command that does not outlive who started it, also when that is killed: `python leash.py COMMAND...`.
+"""A command that does not outlive who started it, also when that is killed: `python die_with_parent.py COMMAND...`.
 
 When this program's standard input ends, which its parent holds the other end of, its process group is killed.
 It needs nothing but Python.
