@@ -105,7 +105,7 @@ class PatientObjects:
                 min_attempts=_LEAST_ATTEMPTS,
                 max_elapsed=self._patience,
                 backoff=ExponentialBackoff(initial=0.02, maximum=2.0, factor=2.0, jitter=0.5),
-                on_retry=troubles.append,
+                on_retry=lambda error, _: troubles.append(error),
                 operation=what,
             )
         except StoreTrouble as trouble:
