@@ -39,25 +39,11 @@ def write_bytes_atomic(url: Url, data: bytes, *, durable: bool = False) -> None:
     if path is None:
         _put_bytes(url, data)
         return
-    known = _existing_directory(path) if durable else ""
-    # A file object would cost a small file more than all the rest.
-    temporary, descriptor = _create_temporary(path)
-    try:
-        try:
-            _write_all(descriptor, data)
-            _keep_rights(descriptor, path)
-            if durable:
-                os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.replace(temporary, path)
-    except BaseException as error:
-        _discard(temporary)
-        if isinstance(error, OSError):
-            name_path(error, path)
-        raise
-    if durable:
-        sync_names(path, known)
+    with _replacing(path, durable) as descriptor:
+        # A file object would cost a small file more than all the rest.
+        written = os.write(descriptor, data)
+        while written < len(data):  # the kernel takes at most 2 GiB at once
+            written += os.write(descriptor, memoryview(data)[written:])
 
 
 @contextlib.contextmanager
@@ -77,25 +63,12 @@ def atomic_write(url: Url, mode: str = "wb", *, durable: bool = False) -> Iterat
         with _uploaded_at_end(url) as spool, _as_mode(spool, mode) as stream:
             yield stream
         return
-    known = _existing_directory(path) if durable else ""
-    temporary, descriptor = _create_temporary(path)
-    try:
-        with open(descriptor, "wb") as handle:
-            with _as_mode(handle, mode) as stream:
-                yield stream
-            handle.flush()
-            _keep_rights(descriptor, path)
-            if durable:
-                os.fsync(descriptor)
-        os.replace(temporary, path)
-    except BaseException as error:
-        _discard(temporary)
-        # What the block itself meets is about other files, but for lack of room.
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
-            name_path(error, path)
-        raise
-    if durable:
-        sync_names(path, known)
+    with (
+        _replacing(path, durable, streamed=True) as descriptor,
+        open(descriptor, "wb", closefd=False) as handle,
+        _as_mode(handle, mode) as stream,
+    ):
+        yield stream
 
 
 def upload_file(source: str | os.PathLike[str], url: Url) -> None:
@@ -166,12 +139,53 @@ def _process_mark(pid: int) -> str:
     return f"{TEMPORARY_PREFIX}{pid}-{os.urandom(6).hex()}"
 
 
-def _create_temporary(path: str) -> tuple[str, int]:
+@contextlib.contextmanager
+def _replacing(path: str, durable: bool, *, streamed: bool = False) -> Iterator[int]:
+    """Yield the descriptor of a new file beside `path`, which takes its place at the end of the block.
+
+    Args:
+        path: A local path.
+        durable: As for `atomic_write`.
+        streamed: The block is the caller's: it may take long, and only a lack of room is said of `path`.
+    """
+    known = _existing_directory(path) if durable else ""
+    old = _status(path)
+    temporary, descriptor = _create_temporary(path, old)
+    try:
+        try:
+            yield descriptor
+            if streamed:
+                old = _status(path)
+            if old is not None and stat.S_ISREG(old.st_mode):
+                _keep_rights(descriptor, old)
+            if durable:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        if isinstance(error, OSError) and (not streamed or error.errno in NO_ROOM):
+            name_path(error, path)
+        raise
+    if durable:
+        sync_names(path, known)
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:  # there is none, or none any more
+        return None
+
+
+def _create_temporary(path: str, old: os.stat_result | None) -> tuple[str, int]:
     """Return the name and descriptor of a new, empty file beside `path`; the name is unique."""
     directory = os.path.dirname(path)
     temporary = f"{directory}/{_process_mark(os.getpid())}-{next(_numbers):x}"
     # What replaces a file is private until it has that file's rights.
-    mode = 0o600 if os.path.exists(path) else 0o666
+    mode = 0o666 if old is None else 0o600
     try:
         return temporary, os.open(temporary, _FLAGS, mode)
     except FileNotFoundError:
@@ -179,31 +193,14 @@ def _create_temporary(path: str) -> tuple[str, int]:
         return temporary, os.open(temporary, _FLAGS, 0o666)
 
 
-def _keep_rights(descriptor: int, path: str) -> None:
+def _keep_rights(descriptor: int, old: os.stat_result) -> None:
     """Give a new file the mode, and where that is allowed the owner, of the file that it is to replace."""
     new = os.fstat(descriptor)
-    try:
-        old = os.stat(path)
-    except OSError:  # there is none, or none any more
-        old = new
-    if not stat.S_ISREG(old.st_mode):
-        return
     if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
         with contextlib.suppress(OSError):
             os.fchown(descriptor, old.st_uid, old.st_gid)
     if (old.st_mode ^ new.st_mode) & 0o777:
         os.fchmod(descriptor, old.st_mode & 0o777)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    written = os.write(descriptor, data)
-    while written < len(data):  # the kernel takes at most 2 GiB at once
-        written += os.write(descriptor, memoryview(data)[written:])
-
-
-def _discard(temporary: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary)
 
 
 @contextlib.contextmanager
