@@ -1,0 +1,1 @@
+"""The controller of a cluster; `app` puts it together."""

@@ -68,10 +68,12 @@ async def serve(
     way to the same. Shut down or idle, it takes the workers with it.
 
     Args:
+        config: Settings of the controller.
         on_ready: Called with the address once calls are answered.
+        stop: Set by the caller to end the controller; the workers go on.
         on_worker: Called with the id of each worker that connects (again), in the loop of this call.
         on_leaving: Called when the end is decided, before workers hear of it.
-        worker_trouble: Why a worker that whoever called this keeps there does not start; "" while all is well.
+        worker_trouble: Returns why the worker that the caller keeps does not start; "" while all is well.
 
     Raises:
         Conflict: The port is taken, another controller uses the state directory, or a newer release wrote it.
@@ -261,7 +263,7 @@ def _ignore(worker_id: WorkerId) -> None:
 
 
 def _die(error: Exception) -> NoReturn:
-    """End the process at once: nothing that is in memory and not on disk may be seen by anyone."""
+    """End the process at once, so that nothing is shown that is in memory and not on disk."""
     # What is damaged, and which command helps, is said by the error itself.
     known = isinstance(error, MarinError)
     logger.critical("cannot commit to the database, so the controller ends", exc_info=None if known else error)

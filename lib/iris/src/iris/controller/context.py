@@ -33,7 +33,7 @@ _AWAY_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """Why the controller ends, and whether the workers end with it."""
+    """The reason for the controller's end, and whether its workers end with it."""
 
     reason: str
     workers_exit: bool
@@ -41,7 +41,7 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """What `iris.controller.app` put together.
+    """The running controller's parts, put together by `iris.controller.app`.
 
     Args:
         replicator: Keeps the state off the machine, if anything does.
@@ -74,7 +74,7 @@ class Controller:
         return self.engine.view
 
     def pending_reason(self, job_id: JobId) -> str:
-        """Why the first pending task of a job is not placed; "" when none is pending."""
+        """Return why the first pending task of a job is not placed; "" when none is pending."""
         reason = self.engine.reasons.get(job_id, "")
         trouble = self.worker_trouble() if reason else ""
         return f"{reason}; a worker does not start: {trouble}" if trouble else reason
@@ -88,6 +88,11 @@ class Controller:
             BudgetExceeded: The controller's disk is nearly full.
             InvalidRequest: It can never run as asked. NotFound, Conflict: Its parent is unknown or has ended, or the
                 key was used for another job. AlreadyExists: A live job has the name, and the policy is to fail.
+
+        Args:
+            spec: The job as asked for.
+            idempotency_key: A repeated submission with this key finds the job of the first; empty: none.
+            existing: Policy for a live job of the same name.
         """
         if self.space is not None:
             self.space.check("new jobs")
@@ -105,17 +110,33 @@ class Controller:
         """Have a job ended in the next batch, and (unless told not to) those below it; the result is a `Stopped`.
 
         The future raises NotFound.
+
+        Args:
+            job_id: The job.
+            reason: Shown as the jobs' error.
+            keep_children: Leave the jobs below it alone.
         """
         return self.engine.begin(lambda transaction: _stop(transaction, job_id, reason, keep_children))
 
     async def stop_job(self, job_id: JobId, reason: str, keep_children: bool) -> Stopped:
-        """End a job and (unless told not to) those below it. Raises NotFound."""
+        """End a job and (unless told not to) those below it. Raises NotFound.
+
+        Args:
+            job_id: The job.
+            reason: Shown as the jobs' error.
+            keep_children: Leave the jobs below it alone.
+        """
         return await self.engine.decide(lambda transaction: _stop(transaction, job_id, reason, keep_children))
 
     async def cordon(self, worker_id: WorkerId, reason: str, drain: bool) -> list[AttemptId]:
         """Assign nothing more to a worker; with `drain` send away what runs there, and return those attempts.
 
         Raises NotFound, InvalidRequest without a reason.
+
+        Args:
+            worker_id: The worker.
+            reason: Shown with the worker.
+            drain: Send its live attempts elsewhere.
         """
 
         def decide(transaction: Transaction) -> list[AttemptId]:

@@ -9,7 +9,7 @@ from rigging.errors import InvalidRequest
 
 
 class ConstraintOp(IntEnum):
-    """How the attribute's value is compared; the numbers are those of the wire."""
+    """Comparison of an attribute's value; the numbers are those of the wire."""
 
     EQ = 1
     NE = 2
@@ -52,7 +52,7 @@ class Constraint:
     soft: bool = False
 
     def evaluate(self, attributes: Mapping[str, str]) -> bool:
-        """Whether a worker with these attributes meets the condition; a missing attribute meets only NE."""
+        """True if a worker with these attributes meets the condition; a missing attribute meets only NE."""
         value = attributes.get(self.key)
         if value is None:
             return self.op is ConstraintOp.NE
@@ -89,12 +89,12 @@ def _ordered(op: ConstraintOp, value: str, wanted: str) -> bool:
 
 
 def evaluate(constraints: Iterable[Constraint], attributes: Mapping[str, str]) -> bool:
-    """Whether all hard constraints hold for a worker with these attributes."""
+    """True if all hard constraints hold for a worker with these attributes."""
     return all(constraint.soft or constraint.evaluate(attributes) for constraint in constraints)
 
 
 def soft_score(constraints: Iterable[Constraint], attributes: Mapping[str, str]) -> int:
-    """How many of the soft constraints hold: among workers that fit, the highest is preferred."""
+    """Number of of the soft constraints hold: among workers that fit, the highest is preferred."""
     return sum(1 for constraint in constraints if constraint.soft and constraint.evaluate(attributes))
 
 

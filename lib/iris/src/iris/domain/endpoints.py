@@ -19,7 +19,7 @@ _MAX_METADATA_BYTES: Final = 8192
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where one attempt answers under a name.
+    """An attempt's address under a name.
 
     Args:
         name: Full name, e.g. "/ann/train/counter".
@@ -56,7 +56,7 @@ def namespace_of(name: str) -> JobId:
 
 
 def full_names(job_id: JobId, name: str) -> tuple[str, ...]:
-    """Where to look for `name` from inside a job: the job's own namespace first, then its ancestors'.
+    """Return the full names to try for `name` inside a job: in its own namespace first, then in its ancestors'.
 
     An absolute name ("/user/job/leaf") stands for itself.
 

@@ -1,4 +1,4 @@
-"""What may happen to the cluster; `iris.core.rules.reduce` says what follows from each."""
+"""Events of the cluster; `iris.core.rules.reduce` computes what follows from each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Somebody with the right to do so wants the job ended, and all below it unless `keep_children`."""
+    """An authorised stop of the job, and of all below it unless `keep_children`."""
 
     job_id: JobId
     reason: str = ""
@@ -193,7 +193,7 @@ class WorkerUncordoned:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSet:
-    """What a user may have from now on."""
+    """A user's budget from now on."""
 
     budget: UserBudget
 

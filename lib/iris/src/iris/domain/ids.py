@@ -58,7 +58,7 @@ def user_of(name: str) -> str:
 
 
 def is_below(job_id: JobId, ancestor: JobId) -> bool:
-    """Whether `job_id` is a child, grandchild, ... of `ancestor` (a job is not below itself)."""
+    """True if `job_id` is a child, grandchild, ... of `ancestor` (a job is not below itself)."""
     return job_id.startswith(ancestor + "/")
 
 
@@ -97,5 +97,5 @@ def parse_attempt_id(text: str) -> tuple[TaskId, int]:
 
 
 def is_task_id(text: str) -> bool:
-    """Whether `text` names a task rather than a job (job names are never digits alone)."""
+    """True if `text` names a task rather than a job (job names are never digits alone)."""
     return text.rpartition("/")[2].isdigit() and text.count("/") >= 3

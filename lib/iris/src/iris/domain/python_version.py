@@ -8,12 +8,12 @@ _CLAUSE: Final = re.compile(r"(===?|~=|!=|[<>]=?)\s*([0-9]+(?:\.[0-9]+)*)[a-z0-9
 
 
 def is_python_request(text: str) -> bool:
-    """Whether `text` is a version or version specifiers. It is no option and no path: it becomes an argument of uv."""
+    """True if `text` is a version or version specifiers. Anything else could be an option or path in uv's arguments."""
     return bool(_VERSION.fullmatch(text) or _clauses(text))
 
 
 def fits(version: str, request: str) -> bool:
-    """Whether Python `version` ("3.12.4") is what `request` asks for; an empty request is met by any."""
+    """True if Python `version` ("3.12.4") is what `request` asks for; an empty request is met by any."""
     if not request:
         return True
     if _VERSION.fullmatch(request):

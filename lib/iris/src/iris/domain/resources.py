@@ -1,4 +1,4 @@
-"""What a task needs and a worker has, on every dimension: cpu, memory, disk, accelerators."""
+"""Resources of tasks and workers, on every dimension: cpu, memory, disk, accelerators."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class Device:
     alternatives: tuple[str, ...] = ()
 
     def accepts(self, have: "Device") -> bool:
-        """Whether this request may be served by devices of `have`'s kind and variant, whatever the count."""
+        """True if this request may be served by devices of `have`'s kind and variant, whatever the count."""
         if self.kind != have.kind:
             return False
         wanted = self.variant.casefold()
@@ -49,7 +49,7 @@ class Resources:
         return None if self.device is None or self.device.kind == "cpu" else self.device
 
     def fits(self, free: "Resources") -> bool:
-        """Whether this request can be taken out of `free`. A dimension of which nothing is asked always fits."""
+        """True if this request can be taken out of `free`. A dimension of which nothing is asked always fits."""
         if self.cpu_millis and self.cpu_millis > free.cpu_millis:
             return False
         if self.memory_bytes and self.memory_bytes > free.memory_bytes:
@@ -67,7 +67,7 @@ class Resources:
         return self._combine(other, 1)
 
     def sub(self, other: "Resources") -> "Resources":
-        """What is left of this without `other`; may be negative."""
+        """Return this less `other`; may be negative."""
         return self._combine(other, -1)
 
     def _combine(self, other: "Resources", sign: int) -> "Resources":
@@ -91,7 +91,7 @@ _BYTES_PER_CORE = 4 << 30
 
 
 def weight(resources: Resources) -> float:
-    """How much of a cluster an amount is, in cores: an accelerator counts 32, 4 GiB of memory count one."""
+    """Return an amount's weight in cores: an accelerator counts 32, 4 GiB of memory count one."""
     device = resources.accelerator
     chips = device.count * _CHIP_WEIGHT if device is not None else 0.0
     return chips + max(resources.cpu_millis / 1000, resources.memory_bytes / _BYTES_PER_CORE)

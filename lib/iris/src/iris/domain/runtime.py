@@ -14,7 +14,7 @@ _LONGEST_PATH: Final = 4096
 
 
 class PackageSource(IntEnum):
-    """Where a job's packages come from."""
+    """Source of a job's packages."""
 
     UNSPECIFIED = 0  # as releases before this field: uv.lock, else the worker's own environment
     LOCK = 1  # the project's uv.lock

@@ -29,7 +29,7 @@ class ScaleGroup:
 
     @property
     def host_attributes(self) -> Mapping[str, str]:
-        """What constraints will find on a host of it."""
+        """Attributes of the group's hosts, for constraints."""
         place = {"region": self.region, "zone": self.zone}
         found = {key: value for key, value in place.items() if value}
         found["preemptible"] = "true" if self.preemptible else "false"
@@ -41,7 +41,7 @@ class ScaleGroup:
         return found | dict(self.attributes)
 
     def tasks_per_slice(self, need: Resources) -> int:
-        """How many tasks of that size an empty slice holds."""
+        """Number of tasks of that size an empty slice holds."""
         left, count = self.host, 0
         while count < _MOST_ON_A_HOST and need.fits(left):
             left, count = left.sub(need), count + 1
@@ -55,7 +55,7 @@ _MOST_ON_A_HOST = 1024
 
 
 def offers(groups: tuple[ScaleGroup, ...]) -> Iterator[tuple[str, Resources, Mapping[str, str]]]:
-    """What a host of each group that may have any offers: name, capacity, attributes."""
+    """Yield name, capacity and attributes of a host of each group that may have hosts."""
     for group in groups:
         if group.max_slices > 0:
             yield str(group), group.host, group.host_attributes

@@ -1,4 +1,4 @@
-"""What may live where nobody is reached."""
+"""Attempts that may live on workers out of reach."""
 
 from dataclasses import dataclass
 

@@ -10,7 +10,7 @@ from iris.domain.errors import IllegalTransition
 
 
 class JobState(IntEnum):
-    """Where a job is. PENDING, BUILDING and RUNNING live; the others are the end."""
+    """States of a job. PENDING, BUILDING and RUNNING are live; the others are final."""
 
     PENDING = 1
     BUILDING = 2
@@ -28,12 +28,12 @@ class JobState(IntEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the job has ended and will never change again."""
+        """True if the job has ended and will never change again."""
         return self >= JobState.SUCCEEDED
 
 
 class TaskState(IntEnum):
-    """Where a task is. ASSIGNED, BUILDING and RUNNING have a live attempt on a worker."""
+    """States of a task. ASSIGNED, BUILDING and RUNNING have a live attempt on a worker."""
 
     PENDING = 1
     BUILDING = 2
@@ -53,12 +53,12 @@ class TaskState(IntEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the task has ended; only the restart of a whole gang takes a finished member back."""
+        """True if the task has ended; only the restart of a whole gang takes a finished member back."""
         return self in TERMINAL_TASK_STATES
 
     @property
     def is_live(self) -> bool:
-        """Whether an attempt of the task holds resources on a worker."""
+        """True if an attempt of the task holds resources on a worker."""
         return self in LIVE_TASK_STATES
 
 
@@ -71,7 +71,7 @@ class FailureKind(IntEnum):
     START = 3  # the command could not be started
     WORKER = 4  # the worker's fault: bundle unreachable, disk full, worker restarted
     OOM = 5  # the task used more memory than it asked for
-    DEVICE = 6  # the accelerator failed or was held by somebody else
+    DEVICE = 6  # the accelerator failed or was held by another process
     PREEMPTED = 7  # the platform took the host away
 
 
@@ -89,7 +89,7 @@ class PriorityBand(IntEnum):
 
 
 class ExistingJobPolicy(StrEnum):
-    """What a submission does when a live job has its name."""
+    """Policy for a submission whose name a live job has."""
 
     FAIL = "fail"  # it is refused
     ADOPT = "adopt"  # the live job is the answer
@@ -97,7 +97,7 @@ class ExistingJobPolicy(StrEnum):
 
 
 class TimeoutKind(StrEnum):
-    """Which limit of a job ran out."""
+    """The limits of a job that may run out."""
 
     RUN = "timeout"  # JobSpec.timeout_ms, from the first task's start
     SCHEDULING = "scheduling_timeout"  # JobSpec.scheduling_timeout_ms, from submission to the first assignment
@@ -135,10 +135,16 @@ TASK_TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
 
 
 def check_task_transition(name: str, old: TaskState, new: TaskState, history: tuple[str, ...]) -> None:
-    """Let a transition of the task called `name` pass when the table allows it.
+    """Raise, with the task's history, unless the table allows the transition.
+
+    Args:
+        name: The task.
+        old: Its state.
+        new: Its next state.
+        history: Causes of the task's ended attempts, for the error.
 
     Raises:
-        IllegalTransition: It does not; the error carries `history`, the causes of the task's ended attempts.
+        IllegalTransition: The table does not allow it.
     """
     if new not in TASK_TRANSITIONS[old]:
         allowed = tuple(state.word for state in sorted(TASK_TRANSITIONS[old]))

@@ -10,5 +10,5 @@ _OWN: Final = frozenset(
 
 
 def is_own_variable(name: str) -> bool:
-    """Whether a task is told this variable by its worker, whatever its job says."""
+    """True if a task is told this variable by its worker, whatever its job says."""
     return name in _OWN

@@ -1,4 +1,4 @@
-"""What is asked of TPUs must match how they are built: whole hosts, whole slices."""
+"""Requests for TPUs must match their topology: whole hosts, whole slices."""
 
 from iris.domain.resources import Device
 from rigging.errors import InvalidRequest
@@ -24,9 +24,14 @@ def whole_slices(device: Device, replicas: int) -> int:
 
 
 def tpu_mistake(device: Device | None, replicas: int, group_by: str) -> str | None:
-    """Why TPUs are never built as asked, with what would be right; None when they are, or when it is no TPU.
+    """Return why no TPU is built as requested, with a valid request; None when one is, or for other devices.
 
     Checked are the types (the alternatives alike), the chips of a VM and, for gangs of slices, the number of VMs.
+
+    Args:
+        device: The request; None: no device.
+        replicas: Number of tasks.
+        group_by: The coscheduling attribute; None: tasks by themselves.
     """
     if device is None or device.kind != "tpu" or not device.variant:
         return None

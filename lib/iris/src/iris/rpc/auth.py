@@ -1,4 +1,4 @@
-"""Who a caller is: tokens, and the principals they stand for. `iris.controller.access.authority`: what one may do.
+"""Tokens, and the principals they stand for. Their permissions: `iris.controller.access.authority`.
 
 A token is `<kind>:<name>:<HMAC-SHA256(secret, kind:name)>`: the controller keeps one secret and nothing per token.
 Kinds: `a` an admin, `u` a user, `w` a worker, `j` a job. What a worker is sent is the token of a job; what it gives to
@@ -20,6 +20,8 @@ from rigging.filesystem.atomic import sync_names
 
 
 class PrincipalKind(StrEnum):
+    """Kind of a principal; the value is the first letter of its tokens."""
+
     ADMIN = "a"
     USER = "u"
     WORKER = "w"
@@ -72,7 +74,13 @@ class Principal:
 
 
 def make_token(secret: bytes, kind: PrincipalKind, name: str) -> str:
-    """The token by which `name` is known to the cluster that holds `secret`."""
+    """Return the token by which `name` is known to the cluster that holds `secret`.
+
+    Args:
+        secret: The cluster's secret.
+        kind: Kind of the principal.
+        name: Its name, e.g. a user's or a job's id.
+    """
     return f"{kind.value}:{name}:{_mac(secret, f'{kind.value}:{name}')}"
 
 
@@ -95,7 +103,7 @@ def verify_token(secret: bytes, token: str) -> Principal:
 
 
 def _claimed(secret: bytes, kind: PrincipalKind, name: str) -> tuple[Principal, str]:
-    """Who a token says it is, and the signature that would prove it."""
+    """Return the principal that a token claims, and the signature that would prove it."""
     task, separator, _ = name.rpartition(":")
     if kind is PrincipalKind.JOB and separator:
         job_id = task.rpartition("/")[0]

@@ -30,7 +30,7 @@ def _read(encoded: bytes) -> TaskRuntime:
     )
 
 
-@lru_cache(maxsize=256)  # shared: nobody changes a message that was built for another
+@lru_cache(maxsize=256)  # shared: built messages are not changed
 def runtime_to_wire(runtime: TaskRuntime) -> pb.Runtime | None:
     """Its wire form; None for the default."""
     if runtime == DEFAULT_RUNTIME:

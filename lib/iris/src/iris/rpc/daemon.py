@@ -1,4 +1,4 @@
-"""What the long-lived processes of a cluster set for themselves; to be called before gRPC is imported."""
+"""Settings of a cluster's long-lived processes; to be made before gRPC is imported."""
 
 import gc
 import os

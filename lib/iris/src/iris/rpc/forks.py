@@ -25,7 +25,7 @@ def use_grpc(what: str) -> None:
 
 
 def in_fork() -> bool:
-    """Whether this is a fork of a process that used gRPC.
+    """True if this is a fork of a process that used gRPC.
 
     What was opened there is the parent's, which shares the sockets: closing it here must do nothing.
     """

@@ -76,7 +76,7 @@ class FramedStream(asyncio.Protocol, ABC):
 
     @abstractmethod
     def refuse(self, error: MarinError) -> None:
-        """What came is none of our frames."""
+        """End the stream: the received bytes are no frame."""
 
     def put(self, content: bytes) -> None:
         """Keep a message until it is read."""

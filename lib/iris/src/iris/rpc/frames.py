@@ -27,6 +27,8 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class FrameKind(IntEnum):
+    """Kind of a frame; the numbers are those of the wire."""
+
     OPENING = 1
     MESSAGE = 2
     END = 3
@@ -77,7 +79,7 @@ def _kind(number: int) -> FrameKind:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a stream is begun with; `method` as gRPC names it ("/iris.v1.ClientService/Session")."""
+    """The first frame of a stream; `method` as gRPC names it ("/iris.v1.ClientService/Session")."""
 
     method: str
     metadata: Metadata
@@ -90,7 +92,7 @@ class Opening:
 
     @classmethod
     def of(cls, data: bytes) -> "Opening":
-        """What the first frame says. Raises InvalidRequest when it says nothing of the kind."""
+        """Parse the first frame. Raises InvalidRequest when it is malformed."""
         try:
             found = json.loads(data)
             pairs = tuple((str(key), str(value)) for key, value in found["metadata"])
@@ -105,7 +107,7 @@ def end_frame(code: grpc.StatusCode, details: str) -> bytes:
 
 
 def read_end(data: bytes) -> tuple[grpc.StatusCode, str]:
-    """How a stream ended."""
+    """Return the status and details of the frame that ends a stream."""
     try:
         found = json.loads(data)
         return _CODES.get(found["code"], grpc.StatusCode.UNKNOWN), str(found["details"])

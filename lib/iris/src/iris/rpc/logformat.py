@@ -57,7 +57,15 @@ class Record(NamedTuple):
 
 
 def encode(is_stderr: bool, at_ms: int, data: bytes, partial: bool = False, note: bool = False) -> bytes:
-    """The bytes of one record. Raises ValueError when `data` is longer than MAX_DATA_BYTES."""
+    """Return the bytes of one record. Raises ValueError when `data` is longer than MAX_DATA_BYTES.
+
+    Args:
+        is_stderr: The line is of stderr.
+        at_ms: Unix ms.
+        data: The line without its newline.
+        partial: The line goes on in the next record of the stream.
+        note: It is a note of iris, no output of the task.
+    """
     length = len(data)
     if length > MAX_DATA_BYTES:
         raise ValueError(f"a log record holds at most {MAX_DATA_BYTES} bytes, not {length}")
@@ -67,7 +75,13 @@ def encode(is_stderr: bool, at_ms: int, data: bytes, partial: bool = False, note
 
 
 def encode_lines(is_stderr: bool, at_ms: int, lines: list[bytes]) -> bytes:
-    """The records of whole lines, as `encode` makes them, in a third of the time; each at most MAX_DATA_BYTES long."""
+    """The records of whole lines, as `encode` makes them, in a third of the time; each at most MAX_DATA_BYTES long.
+
+    Args:
+        is_stderr: The lines are of stderr.
+        at_ms: Unix ms.
+        lines: Without their newlines.
+    """
     flags = _STDERR if is_stderr else 0
     seed = (at_ms ^ at_ms >> 32 ^ flags << 29) & 0xFFFFFFFF
     header, trailer, crc32 = _HEADER.pack, _TRAILER.pack, zlib.crc32
@@ -90,7 +104,14 @@ def lost_log(count: int, why: str) -> bytes:
 
 
 def hole(at_ms: int, end: int, count: int, text: bytes) -> Record:
-    """A note that stands in a reader's answer for `count` bytes before `end` that are not in the file."""
+    """Return a note for `count` bytes before `end` that are not in the file.
+
+    Args:
+        at_ms: Unix ms shown with the note.
+        end: Offset behind the missing bytes.
+        count: Number of missing bytes.
+        text: The note.
+    """
     return Record(True, at_ms, text, False, end, note=True, hole=count)
 
 
@@ -115,9 +136,11 @@ def decode_all(buf: bytes) -> Iterator[Record]:
 
 
 def last_complete(file: BinaryIO, size: int, known: int = 0) -> int:
-    """Offset of the end of what can be read in the first `size` bytes of `file`; what follows may still be written.
+    """Return the offset of the end of the last record in the first `size` bytes of `file`; more may follow later.
 
     Args:
+        file: A log in the record format.
+        size: Bytes to look at.
         known: The end of some complete record, from where to look when the last record is cut.
     """
     if size == known or _ends_with_record(file, size):
@@ -134,6 +157,9 @@ def read_from(file: BinaryIO, start: int, since_ms: int = 0, end: int | None = N
     `Record.end` is an offset into the file. Records older than `since_ms` are skipped.
 
     Args:
+        file: A log in the record format.
+        start: Offset of a record's first byte.
+        since_ms: Unix ms; older records are skipped.
         end: Read to here, where a record ends; to the end of the file (with a cut last record) otherwise.
     """
     reader = _Reader(file, start, file.seek(0, 2) if end is None else end, closed=end is not None)
@@ -143,11 +169,14 @@ def read_from(file: BinaryIO, start: int, since_ms: int = 0, end: int | None = N
 
 
 def read_tail(file: BinaryIO, max_lines: int, since_ms: int = 0, end: int | None = None) -> list[Record]:
-    """The last `max_lines` records (0: all) not older than `since_ms`, oldest first.
+    """Return the last `max_lines` records not older than `since_ms`, oldest first.
 
     Reads backwards, so the cost depends on what is returned and not on the size of the log.
 
     Args:
+        file: A log in the record format.
+        max_lines: Most records to return; 0: all.
+        since_ms: Unix ms.
         end: End of the last complete record where the caller knows it; found from the end of the file otherwise.
     """
     if end is None:

@@ -1,4 +1,4 @@
-"""What both ends of every iris connection agree on: the version, metadata keys and channel options."""
+"""Constants shared by both ends of every connection: the version, metadata keys and channel options."""
 
 from typing import Final
 

@@ -27,7 +27,7 @@ MAX_AHEAD: Final = 64
 
 
 class AheadShares:
-    """How much may be assigned ahead to whom, in one round."""
+    """Shares of work that may be assigned ahead in one round."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -40,9 +40,13 @@ class AheadShares:
         self._closed[demand] = hosts
 
     def share_out(self, job: Job, demand: Demand, pool: Pool, count: int, waiting: int) -> Iterator[tuple[Host, int]]:
-        """Hosts for at most `count` tasks of a job, each with how many; those are taken off the hosts' shares.
+        """Yield hosts for at most `count` tasks of a job, each with a number; these are taken off the hosts' shares.
 
         Args:
+            job: The job.
+            demand: Its tasks' demand.
+            pool: The hosts that suit the demand.
+            count: Most tasks to assign.
             waiting: So many tasks of the job are not placed, these included.
         """
         if not may_be_ahead(job.spec):

@@ -1,4 +1,4 @@
-"""Why a request is not placed, in one sentence that names the tightest shortfall with its numbers."""
+"""Explanations of pending work, in one sentence that names the tightest shortfall with its numbers."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,10 +28,12 @@ class Offer(NamedTuple):
 
 
 def explain_task(demand: Demand, hosts: Sequence[Host], view: ClusterView) -> str:
-    """Why no worker takes one such task now.
+    """Return why no worker takes one such task now.
 
     Args:
+        demand: The task's demand.
         hosts: The workers that take new work. view: Knows those besides.
+        view: Knows the other workers, too.
     """
     need = demand.resources
     absent = _explain_absence(need, demand.constraints, hosts, view)
@@ -42,7 +44,7 @@ def explain_task(demand: Demand, hosts: Sequence[Host], view: ClusterView) -> st
         need,
         [Offer(host.worker.worker_id, host.worker.capacity, host.free, host.worker.attributes) for host in able],
     )
-    # Where somebody is in the way of the whole request: the worker that is nearest, if it is large enough when empty.
+    # Where other work is in the way of the whole request: the worker that is nearest, if it is large enough when empty.
     nearest = min(
         (host for host in able if need.fits(host.worker.capacity) and not host.fits(need)),
         key=lambda host: shortfalls(need, host.free)[0].severity,
@@ -64,7 +66,15 @@ def _in_the_way(host: Host, need: Resources) -> str:
 
 
 def explain_gang(spec: JobSpec, groups: Groups, size: int, count: int, view: ClusterView) -> str:
-    """Why `count` groups with room for `size` tasks each cannot be had now."""
+    """Return why `count` groups with room for `size` tasks each cannot be had now.
+
+    Args:
+        spec: The job.
+        groups: The hosts by group.
+        size: Tasks in each group.
+        count: Number of groups.
+        view: Knows the other workers, too.
+    """
     key = spec.coscheduling_group_by
     hosts = [host for members in groups.members.values() for host in members]
     if not hosts:
@@ -112,7 +122,7 @@ def _group_word(spec: JobSpec) -> str:
 
 
 def _next_expected(hosts: Sequence[Host], need: Resources) -> str:
-    """Who is in the way on these hosts: the job that holds most of them."""
+    """Return the job that holds most of these hosts, as part of a sentence."""
     held: Counter[JobId] = Counter()
     kept: Counter[JobId] = Counter()
     for host in hosts:
@@ -160,7 +170,7 @@ def _explain_no_worker(view: ClusterView) -> str:
 
 
 def explain_constraints(constraints: tuple[Constraint, ...], workers: Sequence[Mapping[str, str]]) -> str | None:
-    """Why the hard constraints rule out every worker, or None when some worker meets them all."""
+    """Return why the hard constraints rule out every worker, or None when some worker meets them all."""
     if any(evaluate(constraints, attributes) for attributes in workers):
         return None
     hard = [constraint for constraint in constraints if not constraint.soft]
@@ -174,7 +184,7 @@ def explain_constraints(constraints: tuple[Constraint, ...], workers: Sequence[M
 
 
 def explain_device(need: Resources, capacities: Sequence[Resources]) -> str | None:
-    """Why no worker has the accelerator at all, or None when some worker has it (busy or not)."""
+    """Return why no worker has the accelerator at all, or None when some worker has it (busy or not)."""
     if any(has_device(need, capacity) for capacity in capacities):
         return None
     there = sorted({str(capacity.accelerator) for capacity in capacities if capacity.accelerator is not None})
@@ -198,7 +208,7 @@ def explain_shortfall(need: Resources, offers: Sequence[Offer]) -> str:
 
 
 def amount_of(dimension: str, resources: Resources) -> int:
-    """How much of one dimension there is, as a number to compare."""
+    """Return the amount of one dimension as a number to compare."""
     if dimension == "cpu":
         return resources.cpu_millis
     if dimension == "memory":
@@ -210,7 +220,7 @@ def amount_of(dimension: str, resources: Resources) -> int:
 
 
 def amount_text(dimension: str, resources: Resources) -> str:
-    """How much of one dimension (see `Shortfall.dimension`) there is, as people write it."""
+    """Return the amount of one dimension (see `Shortfall.dimension`) as people write it."""
     amount = amount_of(dimension, resources)
     if dimension == "cpu":
         return format_cores(amount)

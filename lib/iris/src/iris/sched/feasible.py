@@ -20,9 +20,10 @@ WorkerCapacity = tuple[WorkerId, Resources, Mapping[str, str]]
 def impossible_reason(
     spec: JobSpec, worker_capacities: Sequence[WorkerCapacity], scale_groups: tuple[ScaleGroup, ...] = ()
 ) -> str | None:
-    """Why neither a worker nor a host of a scale group could run a task of `spec` even when idle, or None.
+    """Return why neither a worker nor a host of a scale group could run a task of `spec` even when idle, or None.
 
     Args:
+        spec: The job.
         worker_capacities: Id, capacity and attributes of every known worker.
         scale_groups: What there may be besides. Without either nothing is known to be impossible: the answer is None.
 
@@ -57,7 +58,7 @@ def impossible_reason(
 
 
 def at_most(capacity: Resources, attributes: Mapping[str, str]) -> Resources:
-    """What a worker may come to offer: of a disk that is told anew as it fills and empties, all of it."""
+    """Return the most that a worker may offer; its disk counts in full, as its offer changes with use."""
     size = attributes.get(DISK_SIZE_ATTRIBUTE, "")
     if not size.isdecimal() or int(size) <= capacity.disk_bytes:
         return capacity
@@ -65,7 +66,7 @@ def at_most(capacity: Resources, attributes: Mapping[str, str]) -> Resources:
 
 
 def _too_many(spec: JobSpec, willing: Sequence[WorkerCapacity], scale_groups: tuple[ScaleGroup, ...]) -> str | None:
-    """Why the gang is larger than any slice that may be; known only where scale groups say what that is."""
+    """Return why the gang is larger than any slice that may be; known only where scale groups say what that is."""
     need, key = spec.resources, spec.coscheduling_group_by
     if not scale_groups:
         return None

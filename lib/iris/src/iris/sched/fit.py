@@ -50,7 +50,7 @@ class Host:
         self.coming = amount if self.coming is None else self.coming.add(amount)
 
     def fits(self, need: Resources) -> bool:
-        """Whether one task of that size fits now. Agrees with `Resources.fits`."""
+        """True if one task of that size fits now. Agrees with `Resources.fits`."""
         if need.cpu_millis > self.cpu_millis and need.cpu_millis:
             return False
         if need.memory_bytes > self.memory_bytes and need.memory_bytes:
@@ -63,7 +63,7 @@ class Host:
         return self.device is not None and wanted.accepts(self.device) and wanted.count <= self.device_count
 
     def room_for(self, need: Resources, limit: int) -> int:
-        """How many tasks of that size fit now, at most `limit`."""
+        """Number of tasks of that size fit now, at most `limit`."""
         if not self.fits(need):
             return 0
         if need.cpu_millis:
@@ -78,7 +78,7 @@ class Host:
         return limit
 
     def will_fit(self, need: Resources) -> bool:
-        """Whether one task of that size fits once what is on its way out has ended."""
+        """True if one task of that size fits once what is on its way out has ended."""
         return need.fits(self.free if self.coming is None else self.free.add(self.coming))
 
     def take(self, need: Resources, count: int = 1) -> None:
@@ -92,7 +92,7 @@ class Host:
 
     @property
     def free(self) -> Resources:
-        """What is left, as an amount."""
+        """Free resources as an amount."""
         device = Device(self.device.kind, self.device.variant, self.device_count) if self.device else None
         return Resources(self.cpu_millis, self.memory_bytes, self.disk_bytes, device)
 
@@ -108,14 +108,14 @@ def hosts_of(view: ClusterView, among: Iterable[WorkerId] | None = None) -> list
 
 
 def may_run_on(demand: Demand, worker: Worker) -> bool:
-    """Whether the worker meets the hard constraints and has the kind of device, however busy it is."""
+    """True if the worker meets the hard constraints and has the kind of device, however busy it is."""
     if demand.constraints and not evaluate(demand.constraints, worker.attributes):
         return False
     return has_device(demand.resources, worker.capacity)
 
 
 def has_device(need: Resources, capacity: Resources) -> bool:
-    """Whether a worker of that capacity has the kind of accelerator that is needed, whatever the count."""
+    """True if a worker of that capacity has the kind of accelerator that is needed, whatever the count."""
     wanted, have = need.accelerator, capacity.accelerator
     return wanted is None or (have is not None and wanted.accepts(have))
 
@@ -149,7 +149,7 @@ class Pool:
         self._hint_need: Resources | None = None
 
     def find(self, need: Resources) -> Host | None:
-        """The best host that can take one such task now and is kept for nobody, or None."""
+        """Return the best host that can take one such task now and is kept for no job, or None."""
         hint = self._hint
         # A host that was best for this need stays it while it has room: it has only become fuller.
         if hint is not None and self._hint_need is need and hint.held_by is None and hint.fits(need):
@@ -165,7 +165,7 @@ class Pool:
         return None
 
     def misses(self, need: Resources) -> bool:
-        """Whether something no larger has missed in this round already."""
+        """True if a request no larger than this has missed in this round already."""
         return any(_covers(need, missed) for missed in self._misses)
 
     def _note_miss(self, need: Resources) -> None:
@@ -190,7 +190,7 @@ def _search(tier: list[_Entry], need: Resources) -> Host | None:
 
 
 def _covers(larger: Resources, smaller: Resources) -> bool:
-    """Whether where `smaller` does not fit, `larger` does not either; both are of one wish."""
+    """True if where `smaller` does not fit, `larger` does not either; both are of one wish."""
     return (
         larger.cpu_millis >= smaller.cpu_millis
         and larger.memory_bytes >= smaller.memory_bytes

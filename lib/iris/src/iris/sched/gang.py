@@ -14,7 +14,7 @@ ORDER_ATTRIBUTE: Final = "tpu-worker-id"
 
 
 def group_size(spec: JobSpec) -> int:
-    """How many of the gang's tasks go into one group: a whole TPU slice, or all of them.
+    """Number of the gang's tasks in one group: those of a whole TPU slice, or all of them.
 
     A job over several slices of a known type (multislice) has its tasks in whole slices, the first ones in the first.
     """
@@ -25,7 +25,7 @@ def group_size(spec: JobSpec) -> int:
 
 
 def usable(host: Host, job_id: JobId | None) -> bool:
-    """Whether a gang may use the host: no other gang is there and it is kept for nobody else."""
+    """True if a gang may use the host: no other gang is there and it is kept for no other job."""
     return (host.held_by is None or host.held_by == job_id) and (not host.gangs or host.gangs == {job_id})
 
 
@@ -59,9 +59,11 @@ class Groups:
         return sum(host.room_for(self.need, limit) for host in self.members[value] if usable(host, None))
 
     def choose(self, size: int, count: int, within: str | None) -> list[str] | None:
-        """The `count` groups with room for `size` tasks each that are left with least, or None.
+        """Return the `count` groups with room for `size` tasks each that are left with least, or None.
 
         Args:
+            size: Tasks in each group.
+            count: Number of groups.
             within: The value that it has to be, for a gang of which some members run already.
         """
         if within is not None:
@@ -82,7 +84,13 @@ class Groups:
         return sorted(chosen, key=_natural) if len(chosen) == count else None
 
     def take(self, job_id: JobId, values: list[str], size: int) -> list[WorkerId]:
-        """Use the room of these groups: `size` tasks in each, in the order of the hosts."""
+        """Use the room of these groups: `size` tasks in each, in the order of the hosts.
+
+        Args:
+            job_id: The gang.
+            values: The groups.
+            size: Tasks in each of them.
+        """
         placed: list[WorkerId] = []
         for value in values:
             left = size
@@ -97,7 +105,7 @@ class Groups:
 
 
 def rank(host: Host) -> tuple[bool, tuple[int, str], int]:
-    """Where a host stands in its slice: by its TPU worker id, or else by when it became known."""
+    """Return a host's place in its slice: by its TPU worker id, else by when it became known."""
     text = host.worker.attributes.get(ORDER_ATTRIBUTE)
     return (text is None, _natural(text or ""), host.order)
 

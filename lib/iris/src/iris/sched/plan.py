@@ -27,7 +27,7 @@ _PAUSE_US_PER_JOB: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """What one round decided.
+    """Decisions of one round.
 
     Args:
         assignments: Tasks to start, each with its worker, in order of priority.
@@ -75,12 +75,12 @@ def plan_round(view: ClusterView, now_ms: int) -> RoundPlan:
 
 
 def pause_ms(view: ClusterView) -> int:
-    """How far apart rounds begin, in ms, so that events do not wait for them: 0 unless hundreds of jobs wait."""
+    """Return the ms between rounds, so that events do not wait for them: 0 unless hundreds of jobs wait."""
     return len(view.queue) * _PAUSE_US_PER_JOB // 1000
 
 
 def _is_uniform(view: ClusterView, now_ms: int) -> bool:
-    """Whether all that waits asks for the same, each task by itself, and nothing is to be kept for any of it."""
+    """True if all pending tasks are alike, none is of a gang, and no room is kept for any of them."""
     if len(view.waiting_demands) != 1 or view.waiting_gangs or view.held_counts:
         return False
     oldest = min(
@@ -130,7 +130,7 @@ class _Round:
             self._place_each(job, turn)
 
     def is_over(self) -> bool:
-        """Whether nothing more can be placed, as all that is left asks for what was found to be nowhere."""
+        """True if nothing more can be placed: all that is left is alike, and no host has room for it."""
         if not (self._is_uniform and self._settled) or self._moved:
             return False
         pending = self._view.pending
@@ -191,7 +191,7 @@ class _Round:
         return done
 
     def _is_settled(self, job: Job, demand: Demand, turn: JobTurn) -> bool:
-        """Whether this round has found already that no such task can be helped; the job then waits for the same."""
+        """True if this round has found no room for such a task already; the job then has the same reason."""
         reason = self._settled.get((demand, turn.band))
         if reason is None or self._reservations.is_due(job, turn.band):
             return False

@@ -16,7 +16,7 @@ from iris.sched.fit import Host, Pool
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is preempted together: one attempt, or all of a gang."""
+    """Attempts that are preempted together: one, or all of a gang."""
 
     job_id: JobId
     band: PriorityBand
@@ -24,7 +24,7 @@ class Unit:
     bookings: tuple[Booking, ...]
 
     def on(self, host: Host) -> Resources:
-        """What it gives back on one host."""
+        """Return the resources that it gives back on one host."""
         given = Resources()
         for booking in self.bookings:
             if booking.worker_id == host.worker.worker_id:
@@ -46,7 +46,7 @@ class Room:
 
 
 class Victims:
-    """What could be preempted in this round, and what already is.
+    """Candidates for preemption in this round, and those already taken.
 
     Attributes:
         taken: Attempts chosen so far.
@@ -67,11 +67,11 @@ class Victims:
         return max(bands, default=PriorityBand.PRODUCTION)
 
     def may_help(self, band: PriorityBand) -> bool:
-        """Whether anything less urgent than `band` runs."""
+        """True if anything less urgent than `band` runs."""
         return band < self._lowest
 
     def units_on(self, host: Host, band: PriorityBand) -> list[Unit]:
-        """What may be preempted on a host for work of `band`: only less urgent work, never production."""
+        """Return the units on a host that work of `band` may preempt: only less urgent work, never production."""
         units: dict[str, Unit] = {}
         for booking in host.load.bookings.values():
             if booking.stopping or booking.ahead or booking.attempt_id in self.taken:
@@ -106,7 +106,13 @@ class Victims:
     # ---- one task ----
 
     def for_task(self, demand: Demand, band: PriorityBand, pool: Pool) -> Room | None:
-        """The cheapest room for one task, or None when no preemption would make any."""
+        """Return the cheapest room for one task, or None when no preemption would make any.
+
+        Args:
+            demand: The task's demand.
+            band: Only less urgent work is preempted.
+            pool: The hosts that suit the demand.
+        """
         options = self._options.get((demand, band))
         if options is None:
             options = []
@@ -137,9 +143,12 @@ class Victims:
     def enough_on(
         self, host: Host, need: Resources, units: Sequence[Unit], given: Resources | None = None
     ) -> list[Unit] | None:
-        """The cheapest of these units that make room for one task on the host; None when all of them do not.
+        """Return the cheapest of these units that make room for one task on the host; None when all of them do not.
 
         Args:
+            host: The host.
+            need: The task's resources.
+            units: Candidates on the host.
             given: What is known to come free there besides.
         """
         free = host.free if host.coming is None else host.free.add(host.coming)
@@ -182,7 +191,16 @@ class Victims:
         size: int,
         count: int,
     ) -> list[Room] | None:
-        """The cheapest room for `size` tasks in each of `count` groups, or None. Room without victims is free."""
+        """The cheapest room for `size` tasks in each of `count` groups, or None. Room without victims is free.
+
+        Args:
+            job_id: The gang.
+            need: Resources of one task.
+            band: Only less urgent work is preempted.
+            groups: Hosts of each group.
+            size: Tasks in each group.
+            count: Number of groups.
+        """
         rooms = [room for hosts in groups if (room := self._in_group(job_id, need, band, hosts, size)) is not None]
         if len(rooms) < count:
             return None

@@ -1,4 +1,4 @@
-"""Whether the Python that a job asks for is on any worker."""
+"""Check that some worker has the Python of a job."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,10 @@ PYTHON_VERSIONS_ATTRIBUTE: Final = "python-versions"
 
 
 def explain_python(runtime: TaskRuntime, attributes: Sequence[Mapping[str, str]]) -> str | None:
-    """Why no worker has the Python of a job, or None when one may have it.
+    """Return why no worker has the Python of a job, or None when one may have it.
 
     Args:
+        runtime: The job's runtime.
         attributes: Of each worker that the job could run on.
     """
     # The submitter's own environment or interpreter may be on the same machine, wherever that keeps it.
@@ -30,7 +31,7 @@ def explain_python(runtime: TaskRuntime, attributes: Sequence[Mapping[str, str]]
 
 
 def _may_fit(version: str, request: str) -> bool:
-    """Whether some patch release of "3.12" is asked for."""
+    """True if some patch release of "3.12" is asked for."""
     if re.fullmatch(r"[0-9.]+", request):
         return fits(version, minor(request))
     return any(fits(f"{version}.{patch}", request) for patch in range(100))

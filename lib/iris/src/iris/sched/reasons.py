@@ -1,4 +1,4 @@
-"""Why jobs wait, worked out only when somebody asks."""
+"""Reasons of pending jobs, worked out on request."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 

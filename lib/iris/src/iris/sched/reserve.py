@@ -1,4 +1,4 @@
-"""What is kept free for a job that has waited long, so that smaller work cannot starve it."""
+"""Reservations for jobs that have waited long, so that smaller work cannot starve them."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -23,12 +23,19 @@ class Reservations:
         self._made: dict[PriorityBand, int] = {}
 
     def is_due(self, job: Job, band: PriorityBand) -> bool:
-        """Whether the job has waited long with nothing running, and not too many others have come before it."""
+        """True if the job has waited long with nothing running, and not too many others come before it."""
         old = self._now_ms - job.submitted_at_ms >= RESERVE_AFTER_MS
         return old and self._made.get(band, 0) < MAX_RESERVED and not _has_live(job)
 
     def keep_host(self, job_id: JobId, band: PriorityBand, demand: Demand, hosts: Sequence[Host]) -> Host | None:
-        """Keep the host that is nearest to having room for one task; nothing new goes there."""
+        """Keep the host that is nearest to having room for one task; nothing new goes there.
+
+        Args:
+            job_id: The job.
+            band: The job's band; less urgent work does not get the host.
+            demand: The task's demand.
+            hosts: The hosts that suit the demand.
+        """
         best: tuple[float, int] | None = None
         chosen: Host | None = None
         for host in hosts:
@@ -44,7 +51,15 @@ class Reservations:
         return chosen
 
     def keep_groups(self, job_id: JobId, band: PriorityBand, groups: Groups, size: int, count: int) -> str:
-        """Keep the groups that are nearest to having room; return their names, empty when none could ever have it."""
+        """Keep the groups that are nearest to having room; return their names, empty when none could ever have it.
+
+        Args:
+            job_id: The gang.
+            band: The gang's band; less urgent work does not get the hosts.
+            groups: The hosts by group.
+            size: Tasks in each group.
+            count: Number of groups.
+        """
         able = []
         for value, hosts in groups.members.items():
             there = [host for host in hosts if host.held_by is None and groups.need.fits(host.worker.capacity)]

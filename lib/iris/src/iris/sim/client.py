@@ -22,7 +22,7 @@ _WAIT_S = 20.0
 
 @dataclass
 class Book:
-    """What the users know: plans by name, what was acknowledged, what was refused.
+    """The users' knowledge: plans by name, acknowledged and refused submissions.
 
     Attributes:
         acknowledged: Jobs with the number of times their name was used. refused: With the words of the refusal.
@@ -37,7 +37,7 @@ class Book:
 
 
 class Caller:
-    """Somebody with a token at one place of the network, who tries again until an answer comes."""
+    """A caller with a token at one place of the network, which tries again until an answer comes."""
 
     def __init__(
         self, network: Network, node: Node, peer: str, token: str, source: random.Random, attempt: str

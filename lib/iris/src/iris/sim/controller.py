@@ -64,7 +64,7 @@ class _Engine(Engine):
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What strikes one life of the controller.
+    """Faults of one life of the controller.
 
     Args:
         commits: By the commit's number in this life, from 1.
@@ -194,7 +194,7 @@ class ControllerLife:
 
     def _overhear(self, event: Event) -> None:
         if isinstance(event, WorkerLost | WorkerLate):
-            # From now on nobody can stop what runs there before the worker is back.
+            # From now on what runs there cannot be stopped before the worker is back.
             self._physics.excused.update(
                 name for name, worker_id in self._ledger.granted.items() if worker_id == event.worker_id
             )

@@ -41,7 +41,7 @@ _EPOCH_S: Final = 1_700_000_000
 
 @dataclass
 class SimContext:
-    """What all hosts share.
+    """Shared parts of all hosts.
 
     Args:
         program_of: What a job's tasks do. spec_of: What was asked for; both by the job's name and sequence of attempts.
@@ -116,7 +116,7 @@ class Process:
         context.world.call_in(grace_ms / 1000 + _KILL_TAKES_S, self._end, Exit(0, signal.SIGKILL))
 
     def _look_at_fence(self) -> None:
-        """What the guardian does, which no agent's death or freeze hinders."""
+        """Kill the process beyond its fence, as the guardian does, whatever the agent's state."""
         if self._is_over:
             return
         if self.host.is_beyond_fence(self._fence_ms):
@@ -306,11 +306,11 @@ class Host:
         return self.node is not None and not self.node.is_dying
 
     def is_beyond_fence(self, fence_ms: int) -> bool:
-        """Whether the last contact with the controller is longer ago."""
+        """True if the last contact with the controller is longer ago."""
         return self.clock_ms() - self.contact_ms > fence_ms
 
     def clock_ms(self) -> int:
-        """What contact is measured by; it is never set."""
+        """Return the clock that measures contact (ms); it is never set back."""
         return int(self.context.world.now * 1000)
 
     def freeze(self, for_s: float) -> None:
@@ -319,7 +319,7 @@ class Host:
             self.node.freeze(self.context.world.now + for_s)
 
     def inventory(self) -> list[Observation]:
-        """What its worker knows of, if one runs."""
+        """Return the observations of its worker, if one runs."""
         return self.supervisor.inventory() if self.supervisor is not None and self.is_up else []
 
     def start(self) -> None:

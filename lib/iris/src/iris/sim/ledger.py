@@ -1,4 +1,4 @@
-"""What is committed, kept beside the real store: nothing may be said to anyone that is not in here."""
+"""Record of all commits beside the real store: every message may say only what is in it."""
 
 import sqlite3
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from iris.store.store import Store
 
 
 class CommitFault(StrEnum):
-    """What goes wrong with one commit."""
+    """A fault of one commit."""
 
     CRASH_BEFORE = "crash before the commit"
     CRASH_AFTER = "crash after the commit, before anybody hears of it"

@@ -26,7 +26,7 @@ _END: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """How the network behaves; probabilities are for each call or message.
+    """Behaviour of the network; probabilities are for each call or message.
 
     Args:
         delay_s: Usual one-way delay. slow: Probability of a message that takes up to `slow_s`.
@@ -79,7 +79,7 @@ class Network:
             self._heal(peer)
 
     def blocked_until(self, peer: str, up: bool) -> float:
-        """When the way of `peer` is open; a time in the past when it is."""
+        """Return when the way of `peer` opens; a time in the past when it is open."""
         return self._cut.get((peer, up), 0.0)
 
     def delay(self) -> float:
@@ -127,7 +127,17 @@ class Network:
     async def call(
         self, node: Node, peer: str, token: str, method: str, request: Any, timeout_s: float, attempt_id: str = ""
     ) -> Any:
-        """One unary call, e.g. `method` "JobService/SubmitJob". Raises MarinError: the server's own, or Unavailable."""
+        """One unary call, e.g. `method` "JobService/SubmitJob". Raises MarinError: the server's own, or Unavailable.
+
+        Args:
+            node: The caller.
+            peer: Its name; partitions go by it.
+            token: The caller's token.
+            method: E.g. "JobService/SubmitJob".
+            request: The message.
+            timeout_s: Seconds.
+            attempt_id: The attempt that calls; empty: none.
+        """
         call = _Call(self, node, peer, call_metadata(token, attempt_id), f"/iris.v1.{method}", request)
         try:
             async with asyncio.timeout(timeout_s):

@@ -1,4 +1,4 @@
-"""What really runs on the simulated hosts, and whether it may: the ground truth that the controller is judged by."""
+"""Processes on the simulated hosts, and whether they may run: the ground truth for judging the controller."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ class Physics:
     overlaps: int = 0
 
     def start(self, attempt_id: AttemptId, host: str, capacity: Resources, spec: JobSpec) -> Running:
-        """A process begins; whatever it must not meet is a violation."""
+        """Begin a process; another that it must not meet is a violation."""
         task_id, number = parse_attempt_id(attempt_id)
         job_id, _ = parse_task_id(task_id)
         process = Running(

@@ -1,4 +1,4 @@
-"""What the simulated commands do, and with it how their jobs must end."""
+"""Behaviour of the simulated commands, and with it the ends that their jobs must have."""
 
 import random
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Program:
     Args:
         seconds: How long a run usually takes. spread: By which share runs differ.
         long_s: One run in ten takes so long; 0: none.
-        exit_code: Of a run that nobody disturbs; 0: success. signal: It ends by that signal instead.
+        exit_code: Of an undisturbed run; 0: success. signal: It ends by that signal instead.
         fails_below: Attempts numbered below this end with code 1 whatever `exit_code` says.
         bad_tasks: Tasks with these indexes always end with code 1.
         ignores_term: It ends only by SIGKILL.

@@ -39,7 +39,7 @@ class SimulationFailed(MarinError, AssertionError):
 
 @dataclass
 class Report:
-    """What came of a seed; `violations` is empty when every promise held."""
+    """Result of a seed; `violations` is empty when every promise held."""
 
     seed: int
     violations: list[str] = field(default_factory=list)
@@ -70,6 +70,7 @@ def run_seed(seed: int, show: Callable[[str], None] | None = None) -> Report:
     """Run one seed.
 
     Args:
+        seed: Determines the scenario and all chance in it.
         show: Called with every line of what happens.
     """
     parent = str(_TMPFS) if _TMPFS.is_dir() else None

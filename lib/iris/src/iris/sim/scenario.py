@@ -37,7 +37,7 @@ class HostPlan:
 
 
 class FaultKind(StrEnum):
-    """What may strike at a moment."""
+    """Kinds of faults."""
 
     CONTROLLER_KILL = "controller killed"
     CONTROLLER_STOP = "controller stopped in order"
@@ -181,7 +181,7 @@ def _faults(source: random.Random, hosts: tuple[HostPlan, ...], calm_s: float) -
         ways = source.choice([(True, True), (True, True), (True, False), (False, True)])
         yield Fault(at_s, kind, target, for_s, *ways)
         if kind is FaultKind.PARTITION and source.random() < 0.4:
-            # Trouble comes together: the controller dies while somebody cannot be reached.
+            # Trouble comes together: the controller dies while a worker cannot be reached.
             yield Fault(at_s + source.uniform(0, for_s), FaultKind.CONTROLLER_KILL, target, source.uniform(0.1, 5))
 
 

@@ -23,7 +23,7 @@ class _Details:
 
 
 class _Aborted(Exception):
-    """What `context.abort` raises, as grpc's does."""
+    """Raised by `context.abort`, as grpc's does."""
 
     def __init__(self, error: MarinError) -> None:
         super().__init__(str(error))

@@ -1,4 +1,4 @@
-"""What happened in a simulation, line by line: for people, and as a digest that two equal runs share."""
+"""Trace of a simulation, line by line: for people, and as a digest that two equal runs share."""
 
 import hashlib
 from collections import deque

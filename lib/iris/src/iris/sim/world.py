@@ -59,7 +59,7 @@ class World:
 
     Attributes:
         now: Seconds since the simulation began. steps: Callbacks run so far.
-        problems: What went wrong where nobody listened, e.g. an exception in a callback.
+        problems: Errors that no caller caught, e.g. an exception in a callback.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -191,7 +191,7 @@ class Node(_Loop):  # type: ignore[misc]
             asyncio._set_running_loop(None)
 
     def kill(self, why: str) -> None:
-        """End the process at once. Its coroutines are unwound where nobody sees or hears them."""
+        """End the process at once. Its coroutines are unwound without effect on the world."""
         if self.is_dead or self.is_dying:
             return
         self.world.trace.note(self.world.now, self.name, f"dies: {why}")
@@ -212,7 +212,7 @@ class Node(_Loop):  # type: ignore[misc]
         self._tasks.clear()
 
     def complain(self, what: str) -> None:
-        """Something failed in this process and nobody caught it."""
+        """Record an error of this process that nothing caught."""
         if not self.is_dying:
             self.world.problems.append(f"{self.name}: {what}")
 

@@ -1,1 +1,1 @@
-"""What the controller must not lose, in one SQLite file; the only package that speaks SQL."""
+"""The controller's durable state in one SQLite file; the only package that speaks SQL."""

@@ -38,7 +38,7 @@ class DatabaseDamaged(Conflict):
 
 
 def is_corruption(error: sqlite3.Error) -> bool:
-    """Whether this error says that the file itself is damaged."""
+    """True if the error says that the file itself is damaged."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _CORRUPT
 
 
@@ -54,7 +54,7 @@ def database_damage(database: Path) -> str:
 
 
 def file_damage(database: Path) -> str:
-    """What is wrong with the files of a database that nobody has open; empty: nothing that their form tells."""
+    """Return the damage found in the form of a closed database's files; empty: none."""
     if not database.exists():
         return _lost(database)
     size = database.stat().st_size
@@ -72,7 +72,7 @@ def file_damage(database: Path) -> str:
 
 
 def content_damage(connection: sqlite3.Connection, database: Path) -> str:
-    """What SQLite's own check finds; empty: nothing. Large databases are not checked."""
+    """Return the damage found by SQLite's own check; empty: none. Large databases are not checked."""
     if database.stat().st_size > _MOST_CHECKED_BYTES:
         return ""
     try:

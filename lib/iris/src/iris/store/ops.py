@@ -1,4 +1,4 @@
-"""What a commit does to the tables, as data: carried out here, and carried out again from the journal elsewhere."""
+"""A commit's changes of the tables as data: carried out here, and again elsewhere from the journal."""
 
 import json
 import sqlite3

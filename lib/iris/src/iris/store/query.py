@@ -49,7 +49,10 @@ def run_query(
     """Answer one SELECT over the views. To be called in a thread of its own: it may take `time_limit_s` seconds.
 
     Args:
+        state_dir: The controller's directory.
+        sql: One SELECT.
         max_rows: Give at most so many rows; 0: DEFAULT_ROWS.
+        time_limit_s: Seconds after which the query is refused.
         reader: The user who asks, and sees of others' jobs only what `iris.store.views` leaves; None: an admin.
 
     Raises:

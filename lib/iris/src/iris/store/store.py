@@ -141,6 +141,7 @@ class Store:
         """Open or make the database in `state_dir` (0700, files 0600).
 
         Args:
+            state_dir: The controller's directory.
             generation: Under which commits are written to the journal, too; 0: they are not.
             clock_ms: Dates the journal.
 
@@ -186,7 +187,7 @@ class Store:
             raise Unavailable(f"the use of {len(accounts)} users could not be written: {error}") from error
 
     def load_usage(self) -> list[UserUse]:
-        """What users had had when it was saved last."""
+        """Return the users' accounts as last saved."""
         return [UserUse(*row) for row in self._connection.execute("SELECT user, use, at_ms FROM usage ORDER BY user")]
 
     def _run(self, ops: Sequence[Op]) -> None:

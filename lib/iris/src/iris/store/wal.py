@@ -1,4 +1,4 @@
-"""Whether a database's write-ahead log is whole: SQLite itself takes a damaged one for a shorter one, without a word.
+"""Check of a write-ahead log: SQLite silently takes a damaged one for a shorter one.
 
 The format is that of https://www.sqlite.org/walformat.html. A commit was acknowledged when its frames were synced, so
 a frame that cannot be read before such a commit is damage; behind the last commit it is only what a crash cut off. How
@@ -20,7 +20,7 @@ _MOST_BYTES: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class WalIndex:
-    """What the index says: how many frames were committed, how many of them are in the database, and their salt."""
+    """The index of a log: frames committed, frames that are in the database, and their salt."""
 
     committed: int
     copied: int
@@ -28,7 +28,7 @@ class WalIndex:
 
 
 def wal_damage(database: Path) -> str:
-    """What is wrong with the write-ahead log of a database that nobody has open; empty: nothing that can be told."""
+    """Return the damage of a closed database's write-ahead log; empty: none that can be told."""
     wal = database.with_name(database.name + "-wal")
     index = read_index(database.with_name(database.name + "-shm"))
     size = wal.stat().st_size if wal.exists() else 0
@@ -78,7 +78,7 @@ def _header_checksum(content: bytes) -> tuple[str, tuple[int, int]] | None:
 def _readable_frames(
     content: bytes, order: str, checksum: tuple[int, int], page_size: int, frames: int
 ) -> tuple[int, int]:
-    """How many frames are intact from the first on, and how many of them are committed."""
+    """Return the number of intact frames from the first on, and how many of them are committed."""
     salt = struct.unpack_from(">II", content, 16)
     committed = 0
     for number in range(frames):
@@ -96,6 +96,13 @@ def _readable_frames(
 
 
 def wal_checksum(order: str, data: bytes, start: tuple[int, int]) -> tuple[int, int]:
+    """Return SQLite's checksum of `data`, continued from `start`.
+
+    Args:
+        order: Byte order of the words, for `struct`.
+        data: Whole pairs of words.
+        start: The checksum so far.
+    """
     first, second = start
     for one, two in struct.iter_unpack(f"{order}II", data):
         first = (first + one + second) & 0xFFFFFFFF
@@ -104,6 +111,7 @@ def wal_checksum(order: str, data: bytes, start: tuple[int, int]) -> tuple[int, 
 
 
 def read_index(path: Path) -> WalIndex | None:
+    """Return the header of a log's index; None when there is none, or none that is consistent."""
     try:
         with path.open("rb") as file:
             content = file.read(100)

@@ -1,0 +1,1 @@
+"""The caller's end: clients, pools, and the calls of one process to one actor."""

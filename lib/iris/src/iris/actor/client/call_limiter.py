@@ -21,7 +21,7 @@ class CallLimiter:
         self._freed = threading.Condition(self._lock)
 
     def enter(self) -> None:
-        """Go inside; wait while it is full. Raises Conflict where nobody could leave meanwhile: in the actors' loop."""
+        """Enter; wait while it is full. Raises Conflict in the actors' loop, which would wait for itself."""
         with self._lock:
             while not self._room:
                 refuse_in_loop("this call waits until another one ends")

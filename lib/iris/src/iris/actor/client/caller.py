@@ -131,7 +131,7 @@ class Caller:
         call.settle(reply)
 
     def leaving(self) -> bool:
-        """For the link: it is given up; whether for good, with nothing left that anybody asks for."""
+        """For the link: it is given up; True if for good, with no call left."""
         if self._calls and not self._closed:
             return False
         self._link = None  # what is called from here on needs a new one
@@ -156,7 +156,7 @@ class Caller:
                 if now.error is not None:
                     self._refuse_all(now.error)
                 elif now.place is None:
-                    self._nobody_there(now.ended)
+                    self._not_there(now.ended)
                     unreachable_since = None
                 elif self._calls:
                     problem = await self._serve(now.place)
@@ -172,7 +172,7 @@ class Caller:
                     continue
                 if not await self._wait():
                     return
-        except Exception as error:  # a fault of ours: nobody must wait for ever because of it
+        except Exception as error:  # a fault of ours: no caller must wait for ever because of it
             self._break_down(error)
         finally:
             self._target.close()
@@ -184,7 +184,7 @@ class Caller:
         self._fail_all(lambda call: MarinError(f"{self._what(call)}: {why}"))
 
     async def _wait(self) -> bool:
-        """Wait for a call or a change; False when nobody wants anything for long."""
+        """Wait for a call or a change; False when there was no call for long."""
         while True:
             try:
                 async with asyncio.timeout(IDLE_S):
@@ -194,7 +194,7 @@ class Caller:
                 if not self._calls:
                     return False
 
-    def _nobody_there(self, ended: str) -> None:
+    def _not_there(self, ended: str) -> None:
         """The actor has no place: what may have begun is lost; the rest waits for its next life, if one may come."""
         if ended:
             self._fail_all(lambda call: ActorDied(f"{self._what(call)}: the actor has ended: {ended}"))
@@ -256,7 +256,7 @@ class Caller:
         return None
 
     async def _until_over(self, link: Link) -> None:
-        """Return when the actor lives elsewhere, or nobody wants anything of it for long."""
+        """Return when the actor lives elsewhere, or had no call for long."""
         while True:
             self._changed.clear()
             now = self._target.now

@@ -67,7 +67,7 @@ class ActorCall:
         return outcome.get().value()
 
     def done(self) -> bool:
-        """Whether `result` would return or raise at once."""
+        """True if `result` would return or raise at once."""
         return self._call.outcome.ended
 
     def cancel(self) -> bool:
@@ -142,7 +142,15 @@ class ActorClient:
     def at(
         cls, address: str, actor: str, *, key: bytes, timeout: float | None = None, max_retries: int = 0
     ) -> "ActorClient":
-        """A client of an actor at a known "host:port", whose server has `key`."""
+        """Return a client of an actor at a known "host:port".
+
+        Args:
+            address: "host:port".
+            actor: The actor's name on that server.
+            key: The key of the actor's server.
+            timeout: Seconds for each call; None: no limit.
+            max_retries: How often a call is made again after the actor died.
+        """
         if not isinstance(key, bytes):
             raise InvalidRequest(f"the key of actor {actor!r} at {address} must be bytes, not {type(key).__name__}")
         made = cls.__new__(cls)
@@ -154,7 +162,14 @@ class ActorClient:
     def to(
         cls, target: Target, key: Callable[[], bytes], *, timeout: float | None = None, max_retries: int = 0
     ) -> "ActorClient":
-        """A client of an actor whose place `target` says."""
+        """Return a client of an actor whose place `target` follows.
+
+        Args:
+            target: Follows the actor's place.
+            key: The key of the actor's server.
+            timeout: Seconds for each call; None: no limit.
+            max_retries: How often a call is made again after the actor died.
+        """
         made = cls.__new__(cls)
         made._setup(lambda: target, key, timeout, max_retries)
         return made
@@ -200,7 +215,11 @@ class ActorClient:
         """Make a call and return at once; with 10,000 calls that have no end yet, wait for one to end first.
 
         Args:
+            method: The method's name.
+            args: Positional arguments; pickled before this returns.
+            kwargs: Keyword arguments.
             timeout: Seconds until the call fails with DeadlineExceeded and, if it has not begun, is not run.
+            max_retries: How often the call is made again after the actor died; None: as the client was made with.
 
         Raises:
             InvalidRequest: The arguments cannot be pickled, or no method can have that name. Conflict: The client was
@@ -260,7 +279,7 @@ class ActorClient:
 
 
 _open_callers: weakref.WeakSet[Caller] = weakref.WeakSet()
-"""To be handed over when the process ends; those that nobody has any more stay while they have something to do."""
+"""Clients to flush when the process ends; unreferenced ones stay while they have calls to send."""
 
 
 async def _make_caller(target: Callable[[], Target], key: bytes) -> Caller:

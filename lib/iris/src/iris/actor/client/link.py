@@ -34,7 +34,7 @@ class Calls(Protocol):
     def settled(self, call: PendingCall, reply: Reply) -> None: ...
 
     def leaving(self) -> bool:
-        """The connection is given up: whether nobody will ask for results; if so, the link gets no more calls."""
+        """The connection is given up; True: results are not asked for, and the link gets no more calls."""
         ...
 
 
@@ -99,7 +99,7 @@ class Link:
         """Send what is here and no more, and wait until the server ends the connection: whether it has it all.
 
         Args:
-            forget: Nobody will ask for results.
+            forget: Results are not asked for.
         """
         if forget:
             self._frame_queue.put(_BYE)
@@ -205,7 +205,7 @@ class Link:
     def _add(self, number: int, piece: Buffer) -> None:
         call = self._calls.find(number)
         if call is None or call.assembly is None or call.end is None:
-            return  # nobody waits for it any more
+            return  # its caller has gone
         if call.assembly.add(piece):
             self._acknowledge(number)
             self._calls.settled(call, Reply(call.end, call.assembly.data))

@@ -28,7 +28,7 @@ class CallResult(Generic[Result]):
 
     @property
     def ended(self) -> bool:
-        """Whether it is there."""
+        """True once the result or the error is set."""
         return self._latch.is_open()
 
     def succeed(self, result: Result) -> bool:

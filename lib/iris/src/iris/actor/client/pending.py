@@ -22,7 +22,7 @@ _REFUSALS: Final[dict[int, type[MarinError]]] = {
 
 
 class Reply:
-    """How a call ended, still pickled; unpickled where it is asked for, once."""
+    """The result of a call, still pickled; it is unpickled once, by the thread that asks for it."""
 
     __slots__ = ("_data", "_end", "_value")
 
@@ -32,7 +32,7 @@ class Reply:
         self._value: object = self
 
     def value(self) -> object:
-        """What the method returned. Raises what it raised."""
+        """Return the method's result, or raise its exception."""
         end, data = self._end, self._data  # in this order with `_value`: another thread may be in here
         if end.refusal:
             raise _REFUSALS.get(end.refusal, InvalidRequest)(end.error)
@@ -52,7 +52,7 @@ class PendingCall:
         number: In its session. sent: Handed over whole, so the actor may have begun it.
         whole: Its arguments go along with it though they are large.
         retries_left: How often it may be made again after the actor died; negative: without limit.
-        deadline: By `time.monotonic`. outcome: Its end for whoever waits; comes earlier when the call is taken back.
+        deadline: By `time.monotonic`. outcome: Its end for those who wait; comes earlier when the call is taken back.
     """
 
     __slots__ = (

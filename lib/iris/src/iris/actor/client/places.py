@@ -1,4 +1,4 @@
-"""Where an actor is: at a fixed address, or wherever the cluster says."""
+"""The place of an actor: a fixed address, or found by the cluster's endpoints."""
 
 import asyncio
 from collections.abc import Callable
@@ -41,7 +41,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """What is known of an actor's place.
+    """An actor's place as far as it is known.
 
     Args:
         place: None: it has none now.
@@ -127,7 +127,7 @@ class NamedPlace:
 
 
 class GroupMember:
-    """One actor of a group; whoever watches the group says what becomes of it."""
+    """One actor of a group; the watcher of the group ends it."""
 
     def __init__(self, place: Place, label: str) -> None:
         self.label = label

@@ -50,7 +50,7 @@ class ActorPool:
 
     @property
     def size(self) -> int:
-        """How many answer now."""
+        """Number of actors that answer now."""
         with self._changed:
             return len(self._order)
 

@@ -1,0 +1,1 @@
+"""The actor's end: hosted objects, their queues of calls, and the sessions of their callers."""

@@ -83,7 +83,7 @@ class HostedActor:
             threading.Thread(target=target, args=(self._serve,), name=name, daemon=True).start()
 
     def has_method(self, name: str) -> bool:
-        """Whether `name` is a public method."""
+        """True if `name` is a public method."""
         try:
             return not name.startswith("_") and callable(getattr(type(self._instance), name, None))
         except BaseException:  # whatever a descriptor of the class does: the loop must not end by it
@@ -121,7 +121,7 @@ class HostedActor:
                 call.begun = True
                 self._running += 1
             try:
-                # `end` last: whoever sees it takes the data for complete.
+                # `end` last: a reader that sees it takes the data for complete.
                 end, call.end_data = self._run(call)
                 call.end = end
                 self._on_done(call)
@@ -132,7 +132,7 @@ class HostedActor:
     def _note_end(self) -> None:
         with self._lock:
             self._running -= 1
-            if self._stopped:  # before that nobody waits
+            if self._stopped:  # before that there is no waiting thread
                 self._idle.notify_all()
 
     def _run(self, call: HostedCall) -> tuple[pb.CallEnd, Pickle]:
@@ -171,14 +171,14 @@ def _failure(call: HostedCall, error: BaseException, what: str = "") -> tuple[pb
         return end, NOTHING
     try:
         return end, dump(error)
-    except BaseException:  # the text must do, whatever its class does
+    except BaseException:  # raised by the error's own class: the text must do
         return end, NOTHING
 
 
 def _formatted(error: BaseException, form: Callable[[BaseException], list[str]]) -> str:
     try:
         return "".join(form(error))
-    except BaseException as problem:  # whatever its class does when it is asked
+    except BaseException as problem:  # raised by the error's own class
         return f"{type(error).__name__} (it cannot be told as text: {type(problem).__name__})"
 
 

@@ -119,6 +119,7 @@ class ActorServer:
 
         Args:
             name: The actor's name here, and, inside a job, the name of its endpoint (see `EndpointRegistry.register`).
+            instance: Its public methods may be called.
             max_concurrency: Calls that run at once, in threads; 1: one after another, those of a caller in its order.
             metadata: Of the endpoint.
             publish: False: no endpoint; callers must be told the address.
@@ -169,7 +170,7 @@ class ActorServer:
         self._stopped = True
         for name in self._endpoints:
             assert self._context is not None
-            # They go with the attempt in any case: a controller that is away keeps nobody from leaving.
+            # They go with the attempt in any case: a controller that is away must not hold up the end.
             with contextlib.suppress(MarinError):
                 self._context.registry.unregister(name, retry=False)
         run(self._refuse_new())
@@ -185,7 +186,7 @@ class ActorServer:
 
     @property
     def load(self) -> ServerLoad:
-        """What it keeps for callers now; nothing before `start`."""
+        """Sessions and bytes kept for callers now; none before `start`."""
         return self._service.load if self._service is not None else ServerLoad(0, 0)
 
     def __enter__(self) -> "ActorServer":
@@ -228,5 +229,5 @@ async def _end(server: Any, service: ActorService) -> None:
         async with asyncio.timeout(_FAREWELL_S):
             await service.say_goodbye()
     except TimeoutError:
-        pass  # a client that does not read keeps nobody waiting
+        pass  # a client that does not read must not hold up the end
     await server.stop(0.2)

@@ -30,7 +30,7 @@ Context = Any  # grpc's own, which is untyped here
 
 @dataclass(frozen=True, slots=True)
 class ServerLoad:
-    """What a server keeps for its callers: sessions, and bytes of large arguments that wait for their turn."""
+    """The load of a server: sessions, and bytes of large arguments that wait for their turn."""
 
     sessions: int
     waiting_bytes: int
@@ -96,7 +96,7 @@ class ActorService:
         shown = dict(context.invocation_metadata() or ()).get(PASS_KEY, "")
         if isinstance(shown, str) and is_pass(shown, self._key):
             return contextlib.nullcontext()
-        # An older release, or anyone. Not even their connections are kept waiting: what they send fills buffers, too.
+        # Unverified callers. Their connections are not kept waiting either: what they send would fill buffers.
         if self._unknown.locked():
             await context.abort(grpc.StatusCode.UNAVAILABLE, "too many callers of whom nothing is known; try again")
         return self._unknown
@@ -179,7 +179,7 @@ class ActorService:
                 return  # another connection has come, which said anew what was not here; this came late
             session.take(envelope)
             if envelope.message.bye:
-                # What it sent is run; nobody will ask for the results.
+                # What it sent is run; the results are not asked for.
                 self._sessions.pop(session.session_id, None)
                 return
 
@@ -207,7 +207,7 @@ async def _receive(context: Context) -> Envelope[pb.ClientFrames] | None:
 
 
 async def _receive_unproved(context: Context) -> pb.ClientFrames | None:
-    """The next message of a caller that may be anyone; None: it has left. Costs little, whatever it holds."""
+    """Return the next message of an unverified caller; None: it has left. Costs little, however large it is."""
     data = await context.read()
     if not isinstance(data, bytes):
         return None

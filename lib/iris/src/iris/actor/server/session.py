@@ -25,7 +25,7 @@ class Admission:
     """Bounds the bytes of large arguments that are here and not yet in use; asks are granted in order.
 
     Args:
-        limit: Bytes. One call is let in whatever its size when there is nothing else.
+        limit: Bytes. A single call is let in, however large.
     """
 
     def __init__(self, limit: int) -> None:
@@ -156,7 +156,7 @@ class CallerSession:
             if call is None:
                 continue
             if call.end is not None:
-                self._acknowledge(number)  # nobody will ask for the rest of a large result
+                self._acknowledge(number)  # the rest of a large result is not asked for
             else:
                 self.refuse(call, pb.REFUSAL_CANCELLED)
 

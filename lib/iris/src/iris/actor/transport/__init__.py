@@ -1,0 +1,1 @@
+"""Shared by both ends of an actor's connections: messages, pickles, the handshake, the event loop."""

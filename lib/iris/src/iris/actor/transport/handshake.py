@@ -1,4 +1,4 @@
-"""How the two ends of a connection prove to each other that they belong to the same user.
+"""Proof between the two ends of a connection that they belong to the same user.
 
 Both hold the user's key, which the controller gives only to that user's jobs and to the user. Neither shows it: each
 answers the other's random number. Nothing by which a foreign server could call is ever sent to it.
@@ -19,6 +19,7 @@ PASS_KEY: Final = "iris-actor-pass"
 
 
 def new_nonce() -> bytes:
+    """Return a random number of the handshake, as bytes."""
     return secrets.token_bytes(NONCE_BYTES)
 
 
@@ -33,7 +34,7 @@ class Handshake:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether both sides gave random numbers of full length."""
+        """True if both sides gave random numbers of full length."""
         return len(self.client_nonce) == NONCE_BYTES and len(self.server_nonce) == NONCE_BYTES
 
     def server_proof(self, key: bytes) -> bytes:
@@ -55,7 +56,7 @@ def pass_of(key: bytes) -> str:
 
 
 def is_pass(text: str, key: bytes) -> bool:
-    """Whether a text was made by `pass_of` with this key."""
+    """True if a text was made by `pass_of` with this key."""
     nonce, _, proof = text.partition(":")
     return hmac.compare_digest(proof.encode(), _pass(key, nonce).encode())
 

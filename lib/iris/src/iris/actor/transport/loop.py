@@ -71,7 +71,7 @@ async def in_thread(work: Callable[[], Result]) -> Result:
     def run_it() -> None:
         try:
             result = work()
-        except BaseException as error:  # belongs to whoever awaits it
+        except BaseException as error:  # raised where it is awaited
             loop.call_soon_threadsafe(settle, None, error)
         else:
             loop.call_soon_threadsafe(settle, result, None)

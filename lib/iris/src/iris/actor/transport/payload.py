@@ -60,7 +60,7 @@ def dump(value: object) -> Pickle:
 
 
 def load(data: Buffer) -> Any:
-    """What was pickled. Only for bytes of the same user's processes: a pickle runs code."""
+    """Return the unpickled object. Only for bytes of the same user's processes: a pickle runs code."""
     if not data or data[0] != _BUNDLE:
         return pickle.loads(data)  # noqa: S301 - the connection has proved whose it is
     view = memoryview(data)
@@ -75,7 +75,7 @@ def load(data: Buffer) -> Any:
 
 
 def _is_small(value: object) -> bool:
-    """Whether it is plain, and nothing of it is to be kept apart from its pickle: most are, and are dumped sooner."""
+    """True if the value is plain and has no buffer to send beside its pickle; such a value is dumped faster."""
     kind = type(value)
     return kind in _PLAIN and (kind is not bytes or len(value) <= INLINE_BYTES)  # type: ignore[arg-type]
 
@@ -122,7 +122,13 @@ def _dump(value: object, plain: bool) -> Pickle:
 
 
 def load_error(data: Buffer, text: str, traceback: str) -> BaseException:
-    """The exception that a method raised, with the actor's traceback as its cause; RemoteError where it cannot be."""
+    """The exception that a method raised, with the actor's traceback as its cause; RemoteError where it cannot be.
+
+    Args:
+        data: The pickled exception; empty when it could not be pickled.
+        text: Type and text of the exception.
+        traceback: The formatted traceback of the actor's process.
+    """
     error: object = None
     why = ""
     if data:

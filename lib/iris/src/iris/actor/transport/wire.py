@@ -51,12 +51,12 @@ def pack(envelope: "Envelope[Message]") -> bytes:
 
 
 def unpack_client(data: bytes) -> "Envelope[pb.ClientFrames]":
-    """What a client packed. Raises DecodeError, IndexError or ValueError for anything else."""
+    """Return the envelope that a client packed. Raises DecodeError, IndexError or ValueError for anything else."""
     return _unpack(data, pb.ClientFrames.FromString)
 
 
 def unpack_server(data: bytes) -> "Envelope[pb.ServerFrames]":
-    """What a server packed. Raises DecodeError, IndexError or ValueError for anything else."""
+    """Return the envelope that a server packed. Raises DecodeError, IndexError or ValueError for anything else."""
     return _unpack(data, pb.ServerFrames.FromString)
 
 
@@ -77,7 +77,7 @@ def open_stream(channel: grpc.aio.Channel, key: bytes) -> Stream:
 
 
 def handler_of(connect: Callable[..., Any]) -> grpc.GenericRpcHandler:
-    """What serves connections by `connect`, which gets messages as bytes: it alone knows whom to trust how far."""
+    """Return a handler that serves connections by `connect`, which gets raw bytes and checks the caller first."""
     handler: Any = grpc.stream_stream_rpc_method_handler(connect, response_serializer=pack)
     return grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler})
 

@@ -1,4 +1,4 @@
-"""Who may do what: one rule for each RPC, and the one function that applies it.
+"""Permissions: one rule for each RPC, and the one function that applies it.
 
 The interceptor applies the rule of an RPC twice: by the kind of caller before the message is decoded, and to what the
 message is about (`Rule.about`) before the servicer sees it. A servicer adds nothing, save where a message is
@@ -19,7 +19,7 @@ ADMIN_WORDS: Final = "an admin (the owner of the controller's state directory)"
 
 
 class Scope(Enum):
-    """What of the things that an RPC is about one kind of caller may use it on; the value is for people."""
+    """The entities on which one kind of caller may use an RPC; the value is for people."""
 
     NOTHING = "-"
     ANY = "all"
@@ -35,12 +35,12 @@ About = Callable[[Principal, Request], Iterable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Who may call one RPC.
+    """The callers that one RPC allows.
 
     Args:
         action: For people, e.g. "stop jobs".
         about: The ids in a request that the scopes are about: "/user", "/user/job...", an attempt or a worker. None:
-            the RPC is about nothing of anybody's, or its messages come in a stream and the servicer asks `authorize`.
+            the RPC is about no user's entity, or its messages come in a stream and the servicer asks `authorize`.
     """
 
     action: str
@@ -75,7 +75,7 @@ def _listed(principal: Principal, request: Request) -> Iterable[str]:
 
 
 def _endpoints(principal: Principal, request: Request) -> Iterable[str]:
-    """Where the names lie; a leaf lies in the given job, or else in the caller's own (without one nothing is found)."""
+    """Namespaces of the names; a leaf lies in the given job, else in the caller's own (without one: none)."""
     if request.name.startswith("/"):
         return (request.name,)
     namespace = request.namespace or principal.job_id
@@ -100,7 +100,7 @@ RULES: Final[dict[str, Rule]] = {
     "JobService/SubmitJob": Rule("submit jobs", user=Scope.OWN_USER, job=Scope.BELOW, about=_submitted),
     "JobService/GetJob": Rule("read jobs", **_OWN, about=_field("job_id")),
     "JobService/WaitJobs": Rule("read jobs", **_OWN, about=_waited_for),
-    # What is unpickled there runs with the caller's rights: nobody gets that of another user.
+    # What is unpickled there runs with the caller's rights: no other user's key is given out.
     "JobService/GetException": Rule("read exceptions", admin=Scope.OWN_USER, **_OWN, about=_field("job_id")),
     "JobService/ListJobs": Rule("list jobs", user=Scope.ANY, job=Scope.OWN_USER, about=_listed),
     "JobService/ListTasks": Rule("read jobs", **_OWN, about=_field("job_id")),
@@ -160,8 +160,13 @@ def authorize_all(principal: Principal, rule: Rule, request: Request) -> None:
 def authorize(principal: Principal, rule: Rule, entity: str) -> None:
     """Raise Denied, saying who may, unless the caller may use an RPC on an entity ("/user", a job, an attempt, ...).
 
+    Args:
+        principal: The verified caller.
+        rule: The rule of the RPC.
+        entity: A user ("/user"), job, task, attempt or endpoint name.
+
     Raises:
-        Denied: It may not. InvalidRequest: The id names nobody, so nothing can be said about it.
+        Denied: It may not. InvalidRequest: The id names no user.
     """
     check_caller(principal, rule)
     scope = rule.scope(principal.kind)
@@ -184,7 +189,7 @@ def authorize(principal: Principal, rule: Rule, entity: str) -> None:
 
 
 def may_read(principal: Principal, entity: str) -> bool:
-    """Whether what a job runs, says and fails of may be shown, rather than only that it is there."""
+    """True if a job's command, output and errors may be shown, rather than only its existence."""
     return _within(principal, RULES["JobService/GetJob"].scope(principal.kind), entity)
 
 
@@ -236,7 +241,7 @@ def _within(principal: Principal, scope: Scope, entity: str) -> bool:
 
 
 def _speaks_for(principal: Principal, attempt_id: str) -> bool:
-    """Whether a job's own token, which names no attempt, is of the attempt's job."""
+    """True if a job's own token, which names no attempt, is of the attempt's job."""
     if principal.kind is not PrincipalKind.JOB or principal.attempt_id:
         return False
     return attempt_id.rpartition(":")[0].rpartition("/")[0] == principal.name

@@ -90,9 +90,15 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
     def admit_stream(
         self, method: str, metadata: Metadata, behaviour: Behaviour, parse: Decoder
     ) -> tuple[Decoder, Callable[..., Awaitable[None]]]:
-        """How a stream that did not come by gRPC is decoded and served, in the task that calls this.
+        """Return decoder and behaviour for a stream that did not come by gRPC; both are used in the calling task.
 
         Raises MarinError when its caller may not.
+
+        Args:
+            method: As gRPC names it ("/iris.v1.ClientService/Session").
+            metadata: The metadata of the call.
+            behaviour: The servicer's method.
+            parse: Makes a message of bytes.
         """
         principal = self._authenticate(metadata)
         rule = rule_of(method)

@@ -32,7 +32,13 @@ Admit = Callable[[Opening], tuple[Callable[[bytes], Any], Serve]]
 def admit_stream(
     interceptor: ServerInterceptor, methods: Mapping[str, tuple[Behaviour, Decoder]], opening: Opening
 ) -> tuple[Decoder, Serve]:
-    """As a gRPC call of that method would be judged. Raises MarinError when it is refused."""
+    """Return decoder and behaviour of a stream, judged as a gRPC call of that method. Raises MarinError when refused.
+
+    Args:
+        interceptor: Applies the rule of the method.
+        methods: Behaviour and decoder by method.
+        opening: The first frame of the stream.
+    """
     known = methods.get(opening.method)
     if known is None:
         raise InvalidRequest(f"{opening.method!r} is no stream of a socket; there are {', '.join(methods)}")
@@ -59,7 +65,7 @@ class StreamServer:
         return len(self._open)
 
     async def start(self) -> None:
-        """Listen. Where there can be no such socket, nobody is served and callers use gRPC."""
+        """Listen. Where there can be no such socket, this serves no one, and callers use gRPC."""
         if len(os.fsencode(self._path)) > MAX_SOCKET_PATH:
             return
         loop = asyncio.get_running_loop()
@@ -94,7 +100,7 @@ class _Aborted(Exception):
 
 
 class StreamContext:
-    """What servicers need of gRPC's context."""
+    """The part of gRPC's context that servicers use."""
 
     def __init__(self, stream: "_Stream") -> None:
         self._stream = stream
@@ -110,7 +116,7 @@ class StreamContext:
 
 
 def _is_own(connection: socket.socket) -> bool:
-    """Whether a process of this user, or root, is at the other end."""
+    """True if a process of this user, or root, is at the other end."""
     _, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return user in (os.getuid(), 0)
 

@@ -1,0 +1,1 @@
+"""Checks of a submitted job, before anything changes."""

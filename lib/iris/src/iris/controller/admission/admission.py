@@ -1,4 +1,4 @@
-"""What every submitted job must satisfy, looked at once for jobs that differ in their names only."""
+"""Checks of submitted jobs, made once for jobs that differ in their names only."""
 
 from collections.abc import Sequence
 from typing import Final

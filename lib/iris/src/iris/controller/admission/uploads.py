@@ -1,4 +1,4 @@
-"""What a job's bundle and callable must be like before the job is accepted: there, whole, and fit to be unpacked."""
+"""Checks of a job's bundle and callable before the job is accepted: present, complete and fit to be unpacked."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ class UploadChecks:
         self._complete: dict[str, int] = {}
 
     def is_known(self, spec: JobSpec) -> bool:
-        """Whether everything the job names was found right before, and nothing went away since."""
+        """True if everything that the job names has passed before and is still here."""
         payload = _payload(spec)
         return (not payload or self._blobs.is_verified(payload)) and (
             not spec.bundle_digest or self._is_complete(spec.bundle_digest)

@@ -88,6 +88,7 @@ def validate_fence(spec: JobSpec, least_ms: int) -> None:
     """Check that a fence leaves room for lost heartbeats. Raises InvalidRequest.
 
     Args:
+        spec: The job.
         least_ms: Shorter than this, a hiccup of the network would end attempts.
     """
     if spec.exclusive and spec.fence_after_ms < least_ms:
@@ -134,7 +135,13 @@ def _validate_environment(job: str, spec: JobSpec) -> None:
 
 
 def validate_place(spec: JobSpec, workers: Sequence[WorkerCapacity], scale_groups: tuple[ScaleGroup, ...] = ()) -> None:
-    """Check that some worker or scale group could ever run a job. Raises InvalidRequest."""
+    """Check that some worker or scale group could ever run a job. Raises InvalidRequest.
+
+    Args:
+        spec: The job.
+        workers: Id, capacity and attributes of every known worker.
+        scale_groups: Hosts that may be made besides.
+    """
     reason = impossible_reason(spec, workers, scale_groups)
     if reason is not None:
         raise InvalidRequest(f"job {spec.job_id} can never run: {reason}")

@@ -1,4 +1,4 @@
-"""Who watches which endpoints."""
+"""Watches of endpoints."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -13,7 +13,7 @@ from rigging.errors import InvalidRequest, Unavailable
 
 @dataclass(frozen=True, slots=True)
 class EndpointQuery:
-    """Which endpoints: those under a name as it is seen from a namespace, or those below a prefix."""
+    """Selects endpoints: those under a name as it is seen from a namespace, or those below a prefix."""
 
     names: tuple[str, ...] = ()
     prefix: str = ""
@@ -40,7 +40,7 @@ class EndpointQuery:
         return name in self.names or bool(self.prefix and name.startswith(self.prefix))
 
     def find(self, view: ClusterView) -> list[Endpoint]:
-        """What answers now; of several names the first under which anything does."""
+        """Return the endpoints that answer now, under the first of the names that has any."""
         if self.prefix:
             return view.endpoints.below(self.prefix)
         for name in self.names:
@@ -51,7 +51,7 @@ class EndpointQuery:
 
 @dataclass(frozen=True, slots=True)
 class EndpointsUpdate:
-    """What changed since the update before; the first one is the whole.
+    """Changes since the previous update; the first one holds everything.
 
     Args:
         ended: The job of the query's namespace has ended or never was; the reason says so for people.
@@ -74,9 +74,12 @@ class EndpointWatchers:
     async def watch(
         self, query: EndpointQuery, settled: Callable[[], Awaitable[None]]
     ) -> AsyncGenerator[EndpointsUpdate, None]:
-        """All that matches, then every change, merged while the reader is slow. Raises Unavailable at the end.
+        """Yield all endpoints that match, then every change, merged while the reader is slow.
+
+        Raises Unavailable at the end.
 
         Args:
+            query: Selects the endpoints.
             settled: Awaited before the view is read: see `Engine.settled`.
         """
         changed = asyncio.Event()

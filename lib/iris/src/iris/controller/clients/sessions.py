@@ -40,7 +40,7 @@ Answer = Submitted | Stopped | MarinError
 
 @dataclass(slots=True)
 class News:
-    """What is to be sent to one client, in this order.
+    """Messages for one client, in this order.
 
     Args:
         ended: Jobs that were watched and have settled.
@@ -57,7 +57,7 @@ class News:
 class ClientSession:
     """One open stream of one client. Its size is bounded by its calls under way and the jobs it watches.
 
-    Ends that nobody waits for go with the next answer, or after a moment: a message of their own would cost both sides
+    Ends without a wait go with the next answer, or after a moment: a message of their own would cost both sides
     more than all else about them.
     """
 
@@ -77,7 +77,7 @@ class ClientSession:
 
     @property
     def waiting(self) -> bool:
-        """Whether somebody there waits for an end now."""
+        """True if a wait for the end of a job is open."""
         return self._waiting
 
     @waiting.setter
@@ -88,7 +88,7 @@ class ClientSession:
 
     @property
     def is_idle(self) -> bool:
-        """Whether none of its calls is under way. That somebody waits for live jobs is known by these."""
+        """True if no call is under way. Waits are not counted: their jobs are live, which is known elsewhere."""
         return not self._calls
 
     async def has_room(self) -> None:
@@ -128,7 +128,7 @@ class ClientSession:
         self._wake.set()
 
     async def take(self) -> News | None:
-        """What there is to tell, as soon as there is something; None: the session is over."""
+        """Wait for news and return them; None: the session is over."""
         while True:
             await self._wake.wait()
             news = self._take()
@@ -154,7 +154,7 @@ class ClientSession:
 
 
 class ClientSessions:
-    """All sessions of clients. Each job's end goes to those who watch it, and to nobody else.
+    """All sessions of clients. Each job's end goes to the sessions that watch it.
 
     Args:
         on_use: Called when a client says anything.
@@ -172,7 +172,7 @@ class ClientSessions:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no call of a client is under way."""
+        """True if no call of a client is under way."""
         return all(session.is_idle for session in self._open)
 
     def open(self) -> ClientSession:
@@ -212,7 +212,7 @@ class ClientSessions:
         self._watchers.setdefault(job_id, {})[session] = None
 
     def is_watched(self, job_id: JobId) -> bool:
-        """Whether somebody waits now, and this job's end may be what for."""
+        """True if a client waits now and watches this job."""
         return any(session.waiting for session in self._watchers.get(job_id, ()))
 
     def on_effects(self, effects: Sequence[Effect]) -> None:

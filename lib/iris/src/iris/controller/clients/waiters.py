@@ -1,4 +1,4 @@
-"""Who waits for the end of which jobs."""
+"""Waits for the ends of jobs."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,6 +21,11 @@ class JobWaiters:
         """Return True once all (or any) of these jobs have settled, False after `timeout_s`.
 
         Raises NotFound for a job that does not exist, Unavailable when the controller shuts down.
+
+        Args:
+            job_ids: The jobs.
+            any_of_them: The first of them ends the wait, rather than the last.
+            timeout_s: Seconds.
         """
         for job_id in job_ids:
             self._view.job(job_id)
@@ -45,7 +50,7 @@ class JobWaiters:
         return True
 
     def completes(self, job_id: JobId) -> bool:
-        """Whether the end of this job is all that some wait still lacks."""
+        """True if some wait lacks only the end of this job."""
         return any(wait.lacks_only(job_id) for wait in self._waits.get(job_id, ()))
 
     def on_effects(self, effects: Sequence[Effect]) -> None:

@@ -37,7 +37,7 @@ _LEAST_LOG_LIMIT: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """What a controller takes from a cluster's config file; empty or 0: not said.
+    """The controller's part of a cluster's config file; empty or 0: not given.
 
     Args:
         path: Where it was read from; None: there is no file.
@@ -159,7 +159,7 @@ class _Section:
                 raise InvalidRequest(f"{self.where(str(key))} is unknown; {hint}")
 
     def where(self, key: str) -> str:
-        """Where the key stands, for messages."""
+        """Return the key's path, for messages."""
         return f"{self._path}: {self._name}{'.' if self._name else ''}{key}"
 
     def wrong(self, key: str, value: object, allowed: str) -> InvalidRequest:

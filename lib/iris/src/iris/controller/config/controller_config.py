@@ -1,4 +1,4 @@
-"""How a controller is told to run."""
+"""Settings of a controller."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -19,7 +19,7 @@ LATE_BEATS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a controller listens."""
+    """Host and port on which a controller listens."""
 
     host: str
     port: int
@@ -29,7 +29,7 @@ class Address:
 
 
 class Durability(StrEnum):
-    """Where an acknowledged submit is."""
+    """Where a submission has been written by the time it is acknowledged."""
 
     LOCAL = "local"  # on the disk of the controller
     REMOTE = "remote"  # also in the remote state directory
@@ -51,7 +51,7 @@ class ControllerConfig:
         history_max_age_s: Jobs that ended so long ago are forgotten, with their logs; so are workers not seen since.
         history_max_jobs: So many ended jobs of each user are kept, the latest; older ones are forgotten once they
             ended `history_min_age_s` ago.
-        blob_grace_s: A blob that no job names any more is removed when nobody asked for it for so long.
+        blob_grace_s: Seconds since its last use after which a blob that no job names is removed.
         remote_state_dir: Where the state is kept off the machine (docs/durability.md): any fsspec URL; empty: nowhere.
         durability: What an acknowledged submit has survived. pace: Of what is written to `remote_state_dir`.
         scale_groups: What the cluster may have, booted or not; what none of it, and no worker, could ever run is
@@ -95,7 +95,7 @@ class ControllerConfig:
 
     @property
     def contact_rules(self) -> ContactRules:
-        """What a worker's silence means."""
+        """Rules for workers that are not heard."""
         late_s = min(LATE_BEATS * self.heartbeat_interval_s, self.worker_timeout_s)
         return ContactRules(
             late_after_ms=round(late_s * 1000),

@@ -10,7 +10,7 @@ from rigging.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What was given besides the config file; None: nothing."""
+    """Options given besides the config file; None: not given."""
 
     state_dir: Path | None = None
     port: int | None = None

@@ -1,0 +1,1 @@
+"""The engine: events in, one transaction a batch, then effects."""

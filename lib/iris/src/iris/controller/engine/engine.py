@@ -3,12 +3,12 @@
 Everything that arrives while a batch is at work forms the next batch. A turn runs without interruption: it reduces
 every event, schedules, commits once, and only then answers and acts, so what was acknowledged is on disk.
 
-A batch that nobody waits for and that starts and stops nothing is kept open for a moment, so that its commit is shared
-with what comes next: the ends of many short tasks then cost no wait for the disk each. Nobody sees it before: who
+A batch without a waiting caller that starts and stops nothing is kept open for a moment, so that its commit is shared
+with what comes next: the ends of many short tasks then cost no wait for the disk each. It is not shown before: who
 reads the view calls `settled` first.
 
 When the disk refuses a commit, its batch is kept and tried again with growing pauses until it is written. Meanwhile
-what workers say waits, callers are refused with the reason, and whoever waits for that batch goes on waiting: nothing
+what workers say waits, callers are refused with the reason, and callers that wait for that batch go on waiting: nothing
 that was acknowledged is lost, nothing is acknowledged that is not written, and what runs goes on.
 
 A turn schedules unless very many jobs wait and the last round was only just: a round looks at each of them, so one for
@@ -59,7 +59,7 @@ _SHORTEST_TIMER_S: Final = 0.001
 
 
 class Committer(Protocol):
-    """What the engine needs of the store."""
+    """The part of the store that the engine uses."""
 
     def commit(self, changes: Changes) -> None: ...
 
@@ -146,16 +146,16 @@ class Engine:
         self._watchers: list[Callable[[JobId], bool]] = []
 
     def watch(self, is_watched: Callable[[JobId], bool]) -> None:
-        """Commit at once what happens to a job for which `is_watched` says that somebody waits for it."""
+        """Commit changes of a job at once when `is_watched` says that a client waits for it."""
         self._watchers.append(is_watched)
 
     @property
     def stalled(self) -> str:
-        """Why nothing can be committed at present; empty when it can."""
+        """Reason why nothing can be committed at present; empty when it can."""
         return "" if self._stall is None else self._stall.reason(self._clock_ms())
 
     async def settled(self) -> None:
-        """Return when all that the view shows is committed. To be awaited before the view is shown to anyone.
+        """Return when all that the view shows is committed. Await this before any answer from the view.
 
         Raises Unavailable while nothing can be committed.
         """
@@ -291,7 +291,7 @@ class Engine:
                 self._store.commit(batch.changes)
         except StorageUnavailable:
             raise
-        except Exception as error:  # whatever it was, memory is now ahead of the disk
+        except Exception as error:  # of any kind: memory is now ahead of the disk
             self._closed = True
             self._on_fatal(error)
             return False

@@ -1,4 +1,4 @@
-"""What is stored, as the view that the engine works on."""
+"""Loads the stored state as the view that the engine works on."""
 
 from typing import TypeVar
 
@@ -9,7 +9,7 @@ View = TypeVar("View", bound=ClusterView)
 
 
 def load_view(store: Store, kind: type[View]) -> View:
-    """Everything that the store has; tasks of ended jobs stay there until somebody asks for them."""
+    """Return a view of everything stored; tasks of ended jobs stay in the store until they are read."""
     stored = store.load(lean=True)
     return kind.load(
         stored.jobs,

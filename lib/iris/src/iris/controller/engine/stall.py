@@ -33,12 +33,12 @@ class Stall:
     _pause_s: float = _FIRST_RETRY_S
 
     def next_pause_s(self) -> float:
-        """How long to wait before the next try; longer each time."""
+        """Return the seconds to wait before the next try; more each time."""
         pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, _LONGEST_RETRY_S)
         return pause_s
 
     def reason(self, now_ms: int) -> str:
-        """What callers are told meanwhile."""
+        """Return the refusal that callers get meanwhile."""
         waited_s = max(now_ms - self.since_ms, 0) / 1000
         return (
             f"the controller cannot write its database since {waited_s:.0f} s ({self.error}); what runs goes on, and "

@@ -1,0 +1,1 @@
+"""Logs of tasks: stored in files with a limit, followed, and read."""

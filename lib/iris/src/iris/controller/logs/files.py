@@ -31,7 +31,13 @@ DROPPED: Final = "the log was longer than is kept, or the controller's disk was 
 
 
 def file_name(index: int, attempt: int, start: int) -> str:
-    """The file of an attempt's log that begins at an offset."""
+    """Return the name of an attempt's log file that begins at an offset.
+
+    Args:
+        index: The task's index in its job.
+        attempt: The attempt's number.
+        start: Offset of the file's first byte in the log.
+    """
     return f"{FILE_MARK}{index}.{attempt}.{start}{_SUFFIX}" if start else f"{FILE_MARK}{index}.{attempt}{_SUFFIX}"
 
 
@@ -52,7 +58,7 @@ def parse_file_name(name: str) -> tuple[int, int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """How much of one attempt's log is kept, and whether the disk has room for so many bytes more.
+    """Limits of one attempt's log: bytes that are kept, and a check for room on the disk.
 
     Args:
         spare: Makes room for a few bytes at any cost: for what is said of other bytes that are lost.
@@ -64,7 +70,7 @@ class LogLimits:
 
     @property
     def file_bytes(self) -> int:
-        """How long one file may become before the next is begun."""
+        """Bytes at which the next file is begun."""
         return min(max(self.limit_bytes // _FILES_PER_LOG, _SMALLEST_FILE), _LARGEST_FILE)
 
 
@@ -87,7 +93,7 @@ class LogFiles:
 
     @classmethod
     def found(cls, directory: Path, index: int, attempt: int, starts: Sequence[int]) -> "LogFiles":
-        """What is on the disk, in files that begin at these offsets."""
+        """Return the log that is on the disk in files that begin at these offsets."""
         files = []
         for start in sorted(starts):
             with contextlib.suppress(FileNotFoundError):
@@ -242,7 +248,7 @@ class LogFiles:
         self.files.append((self.size, 0))
 
     def _make_room(self, count: int, limits: LogLimits) -> bool:
-        """Whether `count` bytes may be written; on a full disk the newest output takes the place of older."""
+        """True if `count` bytes may be written; on a full disk older output is dropped for the newest."""
         return limits.has_room(count) or self._drop_middle() >= count
 
     def _drop_middle(self) -> int:
@@ -256,7 +262,7 @@ class LogFiles:
 
 
 def _is_note(data: memoryview) -> bool:
-    """Whether this is nothing but a note, which may be all that tells of much more."""
+    """True if the data is a single note; it may stand for much output that was dropped."""
     if len(data) > _LONGEST_NOTE:
         return False
     try:
@@ -285,7 +291,7 @@ class _Joined(io.RawIOBase):
         self._dropped: set[tuple[int, int]] = set()
 
     def was_dropped(self, begin: int, end: int) -> bool:
-        """Whether what was read there is, or touches, what was dropped after these files were listed."""
+        """True if the range overlaps files that were dropped after they were listed."""
         return any(first <= end and begin <= last for first, last in self._dropped)
 
     def seek(self, offset: int, whence: int = 0) -> int:

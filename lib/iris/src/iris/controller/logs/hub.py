@@ -53,7 +53,12 @@ class LogHub:
     def append(self, attempt: AttemptId, offset: int, data: bytes) -> int:
         """Store what is new; return the offset from where the worker should go on.
 
-        For an attempt that nobody knows (any more) the data is dropped, and counts as held.
+        For an unknown or forgotten attempt the data is dropped, and counts as held.
+
+        Args:
+            attempt: The attempt.
+            offset: Place of the first byte of `data` in the log.
+            data: Whole records.
         """
         key = self._key(attempt)
         if key is None:
@@ -71,7 +76,7 @@ class LogHub:
             self.store.keep_exception(key, data)
 
     def exception(self, task_id: TaskId) -> bytes:
-        """What the callable of a task's last attempt raised, as its process has pickled it; empty: nothing is known."""
+        """Return the exception of the task's last attempt as its process pickled it; empty: none is known."""
         task = self.view.task(task_id)
         return self.store.exception((task.job_id, task.index, task.attempt))
 
@@ -88,7 +93,7 @@ class LogHub:
         return [other for other in stored if other != job_id and other in self.view.jobs]
 
     def is_complete(self, job_id: JobId, include_children: bool) -> bool:
-        """Whether nothing can be added any more: the job (with those below it) has ended and left its workers."""
+        """True if the logs are final: the job (with those below it) has ended and left its workers."""
         job = self.view.jobs.get(job_id)
         if job is not None and not self.view.is_settled(job_id):
             return False
@@ -111,7 +116,7 @@ class LogHub:
                 del self._subscriptions[subscription.job_id]
 
     def is_followed(self, job_id: JobId) -> bool:
-        """Whether anybody reads on in the logs of this job or of one above it."""
+        """True if a reader follows the logs of this job or of one above it."""
         current: JobId | None = job_id if self._subscriptions else None
         while current is not None:
             if current in self._subscriptions:

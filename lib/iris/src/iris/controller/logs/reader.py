@@ -21,7 +21,7 @@ Line = tuple[LogKey, Record]
 
 @dataclass(frozen=True, slots=True)
 class LogQuery:
-    """What to read.
+    """A request to read logs.
 
     Args:
         index: One task of the job; None: all.

@@ -53,6 +53,11 @@ class LogStore:
 
         Bytes that are here already are skipped. After a gap nothing is added: the size returned says where to go on.
         What the limit or the disk has no room for counts as taken, and a note stands for it. Raises OSError.
+
+        Args:
+            key: Task and number of the attempt.
+            offset: Place of the first byte of `data` in the log.
+            data: Whole records.
         """
         log = self._log(key)
         skip = log.size - offset
@@ -85,7 +90,13 @@ class LogStore:
         return self._log(key).read(start, since_ms)
 
     def tail(self, key: LogKey, max_lines: int, since_ms: int = 0) -> list[Record]:
-        """The last `max_lines` records not older than `since_ms`, oldest first."""
+        """Return the last `max_lines` records not older than `since_ms`, oldest first.
+
+        Args:
+            key: Task and number of the attempt.
+            max_lines: Most records to return; 0: all.
+            since_ms: Unix ms.
+        """
         return self._log(key).tail(max_lines, since_ms)
 
     def keep_exception(self, key: LogKey, data: bytes) -> None:
@@ -103,7 +114,7 @@ class LogStore:
             logger.warning("the exception of %s/%d is not kept: %s", key[0], key[1], error)
 
     def exception(self, key: LogKey) -> bytes:
-        """What was kept of what the attempt's callable raised; empty when nothing was."""
+        """Return the stored exception of the attempt's callable; empty when there is none."""
         try:
             return (self._directory(key[0]) / exception_file_name(*key[1:])).read_bytes()
         except OSError:

@@ -1,0 +1,1 @@
+"""The gRPC services: wire in, a decision of the controller, wire out."""

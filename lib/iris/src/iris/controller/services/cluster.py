@@ -86,7 +86,7 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
         await self._controller.engine.settled()
         view = self._controller.view
         if request.user:
-            # Somebody without one has the default: everything.
+            # A user without a budget has the default: everything.
             found = [view.budgets.get(request.user) or UserBudget(validate_name(request.user))]
         else:
             principal = current_principal()

@@ -72,7 +72,7 @@ class EndpointService(endpoints_pb2_grpc.EndpointServiceServicer):
 
 
 def actor_key(secret: bytes, user: str) -> bytes:
-    """What all processes of one user may know, and nobody can make without the cluster's secret."""
+    """Return the key of one user's processes, which can be made only with the cluster's secret."""
     return hmac.digest(secret, f"actor-key:{user}".encode(), hashlib.sha256)
 
 

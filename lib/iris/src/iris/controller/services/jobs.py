@@ -151,7 +151,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         return found
 
     def _reason(self, task: Task, of_job: str) -> str:
-        """Why the task does not run; `of_job` is that of its job's first pending task."""
+        """Return why the task does not run; `of_job` is the reason of its job's first pending task."""
         if task.state is TaskState.PENDING:
             return of_job
         booking = self._view.bookings.get(task.attempt_id) if task.state is TaskState.ASSIGNED else None

@@ -27,7 +27,7 @@ async def begin_submission(controller: Controller, request: pb.SubmitJobRequest)
 
 
 def stop_response(controller: Controller, stopped: Stopped) -> pb.StopJobResponse:
-    """What a stop did, with what of it may live on out of reach. All that the view shows must be committed."""
+    """Return the response to a stop, with the attempts that may live on out of reach. The view must be committed."""
     if stopped.already is not None:
         return pb.StopJobResponse(already=job_state_to_wire(stopped.already))
     view, sessions = controller.view, controller.sessions

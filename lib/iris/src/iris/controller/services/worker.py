@@ -149,7 +149,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
         return outgoing_to_wire(outgoing, run, session.revision, grace_ms)
 
     def _launch(self, spec: JobSpec) -> pb.Launch:
-        """What an attempt of a job needs to start; made once for the attempts of a job that start in a row."""
+        """Return the launch of a job's attempts, made once for attempts that start in a row."""
         known = self._launches.get(spec.job_id)
         if known is not None and known[0] is spec:
             return known[1]

@@ -1,0 +1,1 @@
+"""Blobs, and the room on the disk that all files share."""

@@ -53,7 +53,7 @@ class BlobStore:
         return self._root / digest[:2] / check_digest(digest)
 
     def has(self, digest: str) -> bool:
-        """Whether the blob is here; if so it stays for `ControllerConfig.blob_grace_s`."""
+        """True if the blob is here; if so it stays for `ControllerConfig.blob_grace_s`."""
         now = time.time()
         if self._used_at.get(digest, 0) > now - _TOUCH_EVERY_S:
             return True
@@ -66,11 +66,11 @@ class BlobStore:
         return True
 
     def is_verified(self, digest: str) -> bool:
-        """Whether the blob is here and this process has seen that its bytes are right. Looks at no file's content."""
+        """True if the blob is here and this process has seen that its bytes are right. Looks at no file's content."""
         return digest in self._verified and self.has(digest)
 
     def verify(self, digest: str) -> bool:
-        """Whether the blob is here with the right bytes; a damaged one is removed. Reads it once a process."""
+        """True if the blob is here with the right bytes; a damaged one is removed. Reads it once a process."""
         if not self.has(digest):
             return False
         if digest not in self._verified:
@@ -90,14 +90,14 @@ class BlobStore:
         return [digest for digest in dict.fromkeys(digests) if not self.has(digest)]
 
     def unused_since(self, before: float) -> Iterator[str]:
-        """The digests of blobs that nobody asked for since `before` (Unix seconds). Reads the whole directory."""
+        """Return the digests of blobs not used since `before` (Unix seconds). Reads the whole directory."""
         for directory in os.scandir(self._root) if self._root.is_dir() else ():
             for entry in os.scandir(directory.path) if directory.is_dir() else ():
                 if entry.stat().st_mtime < before and _DIGEST.fullmatch(entry.name):
                     yield entry.name
 
     def remove_unused(self, digest: str, before: float) -> bool:
-        """Remove a blob unless somebody asked for it since `before`; returns whether it is gone."""
+        """Remove a blob unless it was used since `before`; returns whether it is gone."""
         try:
             if self.path(digest).stat().st_mtime >= before:
                 return False
@@ -164,11 +164,11 @@ class BlobStore:
         return descriptor, Path(name)
 
     def has_room(self, count: int) -> bool:
-        """Whether `count` bytes more may be stored now."""
+        """True if `count` bytes more may be stored now."""
         return self._has_room(count)
 
     def no_room(self) -> BudgetExceeded:
-        """The error of whoever sends what there is no room for."""
+        """Return the error for a sender of bytes for which there is no room."""
         return BudgetExceeded(
             f"there is no room for more files on the controller's disk ({self._root}); free some there"
         )
@@ -200,6 +200,12 @@ class Upload:
         """Take one chunk; chunks of a blob come in order.
 
         Raises InvalidRequest for a gap or a wrong digest, BudgetExceeded when the disk has no room.
+
+        Args:
+            digest: SHA-256 of the whole blob.
+            offset: Place of the chunk in the blob.
+            data: The chunk.
+            last: The blob ends with it: verify and store it.
         """
         if not self._store.has_room(len(data)):
             raise self._store.no_room()

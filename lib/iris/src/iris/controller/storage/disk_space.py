@@ -39,7 +39,7 @@ class Room:
 
 
 def room_of(path: Path) -> Room:
-    """What the file system of `path` has."""
+    """Return the room on the file system of `path`."""
     found = os.statvfs(path)
     return Room(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
@@ -50,7 +50,14 @@ def reserve_size(wanted: int, total: int) -> int:
 
 
 def is_low(free: int, margin: int, held: bool, was_low: bool) -> bool:
-    """Whether new jobs, logs and blobs have to wait; it takes a quarter more than the margin to end that."""
+    """True if new jobs, logs and blobs have to wait; that ends at a quarter more than the margin.
+
+    Args:
+        free: Free bytes.
+        margin: Bytes below which work has to wait.
+        held: Bytes of the reserve file that are held.
+        was_low: It was low at the last look.
+    """
     return not held or free < (margin + margin // 4 if was_low else margin)
 
 
@@ -142,7 +149,7 @@ class DiskSpace:
 
     @property
     def low(self) -> str:
-        """Why new jobs are refused at present; empty when they are not."""
+        """Return why new jobs are refused at present; empty when they are not."""
         if self._wanted:
             self.tend()
         return self._reason() if self._is_low else ""
@@ -153,7 +160,7 @@ class DiskSpace:
             raise BudgetExceeded(f"{what} cannot be taken now: {self._reason()}")
 
     def take(self, count: int) -> bool:
-        """Whether `count` more bytes may be written to a log or a blob; counts them as written."""
+        """True if `count` more bytes may be written to a log or a blob; counts them as written."""
         if not self._wanted:
             return True
         if self._clock() - self._looked_at >= _LOOK_EVERY_S or not self._has(count):

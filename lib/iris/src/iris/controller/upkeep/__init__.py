@@ -1,0 +1,1 @@
+"""Retention, users' accounts, and leaving when idle."""

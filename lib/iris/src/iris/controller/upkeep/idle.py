@@ -1,4 +1,4 @@
-"""Leaving by itself when nobody needs the cluster any more."""
+"""The controller's end when the cluster is idle."""
 
 import asyncio
 from collections.abc import Callable

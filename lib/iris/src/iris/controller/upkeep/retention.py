@@ -1,4 +1,4 @@
-"""What is forgotten, and when: ended jobs with their logs, workers that are gone, blobs that no job names.
+"""Retention of ended jobs with their logs, of workers that are gone, and of blobs that no job names.
 
 The policy is in ControllerConfig. The choice is pure; the rounds carry it out in small steps between other work.
 """
@@ -33,7 +33,13 @@ _STEP: Final = 200  # jobs, workers or blobs removed at a time
 
 
 def forgettable(jobs: Iterable[Job], config: ControllerConfig, now_ms: int) -> list[JobId]:
-    """The ended jobs that the policy no longer keeps, oldest end first; without looking at those below them."""
+    """Return the ended jobs that the policy no longer keeps, oldest end first; jobs below them are not looked at.
+
+    Args:
+        jobs: All jobs.
+        config: The policy.
+        now_ms: Unix ms.
+    """
     old = now_ms - round(config.history_max_age_s * 1000)
     young = now_ms - round(config.history_min_age_s * 1000)
     ended: dict[str, list[Job]] = {}
@@ -133,7 +139,7 @@ class Retention:
         return len(strays)
 
     async def remove_blobs(self) -> int:
-        """Remove blobs that no job names and nobody asked for of late; returns how many."""
+        """Remove blobs that no job names and that were not used lately; returns their number."""
         before = time.time() - self._config.blob_grace_s
         unused = await asyncio.to_thread(lambda: list(self._blobs.unused_since(before)))
         if not unused:

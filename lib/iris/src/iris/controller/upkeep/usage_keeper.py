@@ -17,7 +17,7 @@ _NEGLIGIBLE: Final = 1000.0
 
 
 class UsageStore(Protocol):
-    """Where the accounts are between two lives."""
+    """Stores the accounts while no controller runs."""
 
     def save_usage(self, accounts: list[UserUse]) -> None: ...
 
@@ -34,7 +34,7 @@ class UsageKeeper:
         self._saved: dict[str, float] = {}
 
     def restore(self) -> None:
-        """Give the ledger what was saved. Whoever holds something now has held it since."""
+        """Give the ledger the saved accounts. What a user holds now counts from the time of saving."""
         saved = {item.user: item for item in self._store.load_usage()}
         now_ms = self._clock_ms()
         for user in {*saved, *self._ledger.users()}:

@@ -1,0 +1,1 @@
+"""Sessions of workers, and the orders that wait for them."""

@@ -1,4 +1,4 @@
-"""What waits to be sent to one worker, merged: its size is bounded by the worker's attempts, however slow it reads."""
+"""Orders that wait to be sent to one worker, merged: the worker's attempts bound their size, however slow it reads."""
 
 import asyncio
 from dataclasses import dataclass, field

@@ -48,7 +48,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """Who a worker says it is, what it offers and what it has."""
+    """A worker's first message: its identity, its capacity and its inventory."""
 
     worker_id: WorkerId
     instance_id: str
@@ -68,7 +68,7 @@ class WorkerSession:
         self.superseded = False
         self.is_leaving = False
         self.revision = 0
-        # Ends of attempts whose log is not here completely yet: whoever sees the end can read all of the log.
+        # Ends of attempts whose log is not here completely yet: a client that sees the end can read all of the log.
         self.held: dict[AttemptId, tuple[Report, asyncio.TimerHandle]] = {}
 
 
@@ -112,7 +112,7 @@ class Sessions:
         self._look()
 
     def present(self, worker_id: WorkerId) -> bool:
-        """Whether a worker is connected, or may still come back before it is lost."""
+        """True if a worker is connected, or may still come back before it is lost."""
         return self._contacts.is_present(worker_id)
 
     def silent_ms(self, worker_id: WorkerId) -> int:
@@ -120,7 +120,7 @@ class Sessions:
         return self._contacts.silent_ms(worker_id, self._now_ms())
 
     def fenced_in_ms(self, worker_id: WorkerId, spec: JobSpec) -> int:
-        """When an exclusive attempt on a silent worker is known to have ended, from now."""
+        """Return the ms from now until an exclusive attempt on a silent worker is known to have ended."""
         return self._contacts.fenced_in_ms(worker_id, spec, self._now_ms())
 
     # ---- a session's life ----
@@ -189,7 +189,13 @@ class Sessions:
             self._engine.post(WorkerDisconnected(session.worker_id, session.instance_id))
 
     async def say_goodbye(self, reason: str, exit: bool, timeout_s: float) -> None:
-        """End all sessions; with `exit` the workers stop and exit. Returns when all are over, or after the timeout."""
+        """End all sessions; with `exit` the workers stop and exit. Returns when all are over, or after the timeout.
+
+        Args:
+            reason: Told to the workers.
+            exit: The workers stop their attempts and exit.
+            timeout_s: Seconds to wait for the ends of the sessions.
+        """
         self._leaving = reason
         for session in list(self._open.values()):
             session.orders.goodbye(reason, exit)
@@ -235,7 +241,14 @@ class Sessions:
             self._engine.post(report.event)
 
     def append_log(self, session: WorkerSession, attempt: AttemptId, offset: int, data: bytes) -> None:
-        """Store bytes of an attempt's log and acknowledge what is held then."""
+        """Store bytes of an attempt's log and acknowledge what is held then.
+
+        Args:
+            session: The worker's session.
+            attempt: The attempt.
+            offset: Place of the first byte of `data` in the log.
+            data: Whole records.
+        """
         size = self._hub.append(attempt, offset, data)
         session.orders.acknowledge_log(attempt, size)
         held = session.held.get(attempt)
@@ -324,7 +337,7 @@ class Sessions:
     def _look(self) -> None:
         self._look_timer = self._loop.call_later(self._look_every_s, self._look)
         if self._engine.stalled:
-            return  # nobody can be let in: time in which it is not looked counts as nobody's silence
+            return  # no worker can be accepted now, so this time counts as no worker's silence
         for event in self._contacts.look(self._engine.view, self._now_ms()):
             if isinstance(event, WorkerLost):
                 logger.warning("%s: it is lost", event.reason)

@@ -1,4 +1,4 @@
-"""Attempts that may live on workers which are out of reach: what nobody can be told of as stopped."""
+"""Attempts that may live on workers out of reach, so that they cannot be reported as stopped."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,13 @@ from iris.domain.states import TaskState
 
 
 def silent_attempts(view: ClusterView, sessions: Sessions, job_id: JobId) -> Iterator[SilentAttempt]:
-    """Those of one job, in the order of its tasks; of what was given up only what may live."""
+    """Return a job's silent attempts in the order of its tasks; of those given up, the ones that may live.
+
+    Args:
+        view: The cluster.
+        sessions: Says which workers are connected.
+        job_id: The job.
+    """
     job = view.jobs[job_id]
     ending = view.stopping_counts.get(job_id, 0)
     if ending or not job.state.is_terminal:

@@ -1,0 +1,1 @@
+"""The rules: `reduce` and what it consists of, reconciliation, contact, timeouts."""

@@ -1,4 +1,4 @@
-"""When each worker was heard last, and what follows from silence: late, lost, and fences that have ended attempts.
+"""Last contact with each worker, and the events of its silence: late, lost, and attempts ended by their fence.
 
 All times here are milliseconds of one clock that is never set, e.g. CLOCK_MONOTONIC, given as `now_ms`.
 """
@@ -18,7 +18,7 @@ _CLOCK_ERROR: Final = 1000
 
 
 class Silence(IntEnum):
-    """How long a worker was not heard, in steps."""
+    """Steps of a worker's silence."""
 
     NONE = 0
     LATE = 1
@@ -27,7 +27,7 @@ class Silence(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContactRules:
-    """What silence means.
+    """Times after which a silent worker is late or lost.
 
     Args:
         late_after_ms: Nothing new is assigned to a worker that was not heard for so long.
@@ -75,7 +75,7 @@ class Contacts:
         return True
 
     def is_present(self, worker_id: WorkerId) -> bool:
-        """Whether the worker is heard, or may still come back before it is lost."""
+        """True if the worker is heard, or may still come back before it is lost."""
         contact = self._known.get(worker_id)
         return contact is not None and contact.silence is not Silence.LOST
 
@@ -85,11 +85,17 @@ class Contacts:
         return now_ms - contact.heard_ms if contact is not None else 0
 
     def fenced_in_ms(self, worker_id: WorkerId, spec: JobSpec, now_ms: int) -> int:
-        """When an exclusive attempt on a silent worker is known to have ended, from now; at least 1."""
+        """Return the ms, at least 1, from now until an exclusive attempt on a silent worker is known to have ended.
+
+        Args:
+            worker_id: The silent worker.
+            spec: The exclusive job.
+            now_ms: As in `look`.
+        """
         return max(self._rules.fenced_after_ms(spec) - self.silent_ms(worker_id, now_ms), 1)
 
     def look(self, view: ClusterView, now_ms: int) -> list[Event]:
-        """What is due now; each step of a worker's silence once.
+        """Return the events that are due now; each step of a worker's silence once.
 
         When the controller itself was held up (stopped, suspended), what workers said meanwhile has not been read
         yet: everybody then counts as heard now.

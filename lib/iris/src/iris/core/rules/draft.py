@@ -11,7 +11,7 @@ from iris.domain.states import LIVE_TASK_STATES, TASK_TRANSITIONS, JobState, Tas
 
 
 class Draft:
-    """What follows from one event so far, on top of a view.
+    """Changes and effects of one event so far, on top of a view.
 
     Attributes:
         view: The truth before the event. now_ms: Unix ms of the event. effects: Actions so far, in order.
@@ -104,15 +104,21 @@ class Draft:
         return self.view.workers[worker_id] if worker is None else worker
 
     def give_up(self, name: AttemptId, lost: LostAttempt) -> None:
-        """Remember an attempt that may still run where nobody can be asked."""
+        """Remember an attempt that may still run on a worker out of reach."""
         self._changes.lost[name] = lost
 
     def forget_lost(self, worker_id: WorkerId) -> None:
-        """What was given up on that worker is gone."""
+        """Note that the lost attempts on that worker are gone."""
         self._changes.lost.update(dict.fromkeys(self.view.lost_on(worker_id)))
 
     def track_stray(self, name: AttemptId, job_id: JobId, worker_id: WorkerId) -> None:
-        """Account for an attempt that runs, or may run, although it was thought gone."""
+        """Hold the resources of an attempt that runs, or may run, although it was presumed lost.
+
+        Args:
+            name: The attempt.
+            job_id: Its job.
+            worker_id: The worker that reported it, or may run it.
+        """
         lost = self.view.lost.get(name)
         if lost is not None:
             self._changes.lost[name] = None
@@ -129,6 +135,7 @@ class Draft:
         """Nothing on that worker is waited for any more: release what was stopping there, also what this draft stops.
 
         Args:
+            worker_id: The worker.
             is_gone: Nothing runs there. Else it may: what waits for its host stays, the rest is given up.
         """
         ending = {

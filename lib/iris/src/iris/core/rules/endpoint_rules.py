@@ -1,4 +1,4 @@
-"""What follows from endpoints that come and go; that they go with their attempt is `Draft.put_task`'s work."""
+"""Rules for endpoints that come and go; `Draft.put_task` removes them with their attempt."""
 
 from iris.core.rules.draft import Draft
 from iris.domain.endpoints import namespace_of, validate_endpoint

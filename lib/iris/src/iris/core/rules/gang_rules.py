@@ -21,7 +21,7 @@ def restart_with(draft: Draft, member: Task) -> None:
 
 
 def _why(draft: Draft, member: Task) -> str:
-    """What happened to the member at fault, e.g. "task 0 lost worker w7: slice s2 preempted"."""
+    """Return the fault of a member, e.g. "task 0 lost worker w7: slice s2 preempted"."""
     before = draft.view.tasks[member.job_id][member.index]
     what = member.causes[-1].split(": ", 1)[-1] if member.causes else "unknown"
     if member.failures > before.failures:

@@ -19,6 +19,8 @@ def judge_host(draft: Draft, event: AttemptObserved, was_running: bool) -> None:
     Against it speak device errors, and starts that failed by the worker's own account.
 
     Args:
+        draft: Gets the worker's changed record.
+        event: The attempt's end.
         was_running: The attempt got as far as running: whatever ended it then, the host can start commands.
     """
     worker = draft.view.workers.get(event.worker_id)

@@ -1,4 +1,4 @@
-"""What follows for a job, and for the jobs below it, from a user's wish or from what its tasks do."""
+"""Rules for a job, and the jobs below it, when a user submits or stops it or its tasks change."""
 
 from dataclasses import replace
 
@@ -121,7 +121,13 @@ def time_out(draft: Draft, event: TimedOut) -> None:
 
 
 def follow_task(draft: Draft, task: Task, verdict: Verdict) -> None:
-    """Bring the job in line with what one of its tasks has just done."""
+    """Bring the job in line with what one of its tasks has just done.
+
+    Args:
+        draft: Gets the changes.
+        task: The task after its change.
+        verdict: The consequence of its attempt's end.
+    """
     if verdict is Verdict.NOTHING:
         return
     job = draft.job(task.job_id)
@@ -151,7 +157,7 @@ def _live_state(job: Job, counts: list[int]) -> JobState:
 
 
 def _is_tolerated(draft: Draft, job: Job, task: Task) -> bool:
-    """Whether the job goes on without a task that failed for good; a gang cannot."""
+    """True if the job goes on without a task that failed for good; a gang cannot."""
     spec = job.spec
     if task.state is not TaskState.FAILED or is_gang(spec):
         return False
@@ -184,6 +190,10 @@ def end_job(
     """Put a live job into a terminal state, end its other tasks, and kill the live jobs below it.
 
     Args:
+        draft: Gets the changes.
+        job: The live job.
+        state: The terminal state.
+        error: Shown to people.
         decider: The task whose end decided the job's, if one did.
         keep_children: The jobs below it go on.
     """
@@ -211,7 +221,7 @@ def end_job(
 
 
 def _times(draft: Draft, job: Job, state: JobState, decider: Task | None) -> tuple[int, int]:
-    """When a job that ends now has begun (0: never) and ended: as its tasks did, which may be told of it late.
+    """Return when a job that ends now began (0: never) and ended, by the times of its tasks.
 
     What decides from outside (a stop, a limit) decides now.
     """

@@ -10,12 +10,12 @@ from iris.domain.states import TaskState
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What to do after a worker's inventory was compared with the truth.
+    """Instructions that follow from the comparison of a worker's inventory with the view.
 
     Args:
         events: To be reduced and applied in this order, before anything is assigned.
         to_start: Attempts of the worker that it never got, or need not hold back any more. to_stop: Attempts to end.
-        to_forget: Ends nobody waits for.
+        to_forget: Ended attempts that the controller knows.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -30,6 +30,8 @@ def reconcile(
     """Compare a worker's inventory with what the view has on it. Reduce WorkerConnected first.
 
     Args:
+        view: Never modified.
+        worker_id: The worker.
         new_instance: The worker's process is another than the one that was last connected: what an attempt did before
             is unknown, so one that is missing is retried under a new number, even if its start was never confirmed.
         inventory: The last observation of every attempt that the worker knows.
@@ -58,7 +60,7 @@ def reconcile(
 
 
 def _need_not_wait(view: ClusterView, observation: AttemptObserved) -> bool:
-    """Whether an attempt waits there for its turn although that has come: the worker did not hear of it."""
+    """True if an attempt waits on the worker although its turn has come: the worker did not hear of it."""
     booking = view.bookings.get(observation.attempt_id)
     if observation.state is not TaskState.ASSIGNED or booking is None or booking.ahead or booking.stopping:
         return False

@@ -37,9 +37,14 @@ __all__ = ["Changes", "Reduction", "reduce"]
 
 
 def reduce(view: ClusterView, event: Event, now_ms: int) -> Reduction:
-    """Say what follows from `event` at `now_ms` (Unix ms); the view is read, never changed.
+    """Return the changes and effects of `event`; the view is read, never changed.
 
     Apply the outcome to the view before reducing the next event; carry out its effects after the commit.
+
+    Args:
+        view: The cluster before the event.
+        event: The event.
+        now_ms: Unix ms.
 
     Raises:
         MarinError: The event is refused and changes nothing: AlreadyExists, NotFound, Conflict or InvalidRequest.

@@ -1,4 +1,4 @@
-"""What follows from workers that are not heard: late, lost, or known to be gone."""
+"""Rules for workers that are not heard: late, lost, or known to be gone."""
 
 from dataclasses import replace
 

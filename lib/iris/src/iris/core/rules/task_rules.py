@@ -1,4 +1,4 @@
-"""What follows for one task from a report about, or the loss of, one of its attempts."""
+"""Rules for one task when an attempt of it is reported or lost."""
 
 from dataclasses import replace
 from enum import Enum
@@ -24,7 +24,7 @@ HOST_FAULTS = frozenset({FailureKind.WORKER, FailureKind.DEVICE, FailureKind.PRE
 
 
 class Verdict(Enum):
-    """What the end of an attempt means for the task's job."""
+    """The consequence of an attempt's end for the task's job."""
 
     NOTHING = "nothing"  # the report is stale or repeated
     MOVED = "moved"  # the task is in another live state, or succeeded
@@ -211,7 +211,13 @@ def _succeed(draft: Draft, task: Task, event: AttemptObserved) -> Task:
 
 
 def fail(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdict]:
-    """The attempt ended by the user's side: retry while `max_retries_failure` allows."""
+    """End an attempt that failed by the user's side: retry while `max_retries_failure` allows.
+
+    Args:
+        draft: Gets the changes.
+        task: The task with its live attempt.
+        event: The attempt's end.
+    """
     error = describe_end(event)
     failures = task.failures + 1
     causes = _with_cause(task, error)
@@ -234,9 +240,12 @@ def fail(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdic
 
 
 def lose(draft: Draft, task: Task, reason: str, is_charged: bool = True) -> tuple[Task, Verdict]:
-    """The attempt was lost with or by its worker: retry while `max_retries_preemption` allows.
+    """End an attempt that was lost with or by its worker: retry while `max_retries_preemption` allows.
 
     Args:
+        draft: Gets the changes.
+        task: The task with its live attempt.
+        reason: Added to the task's causes.
         is_charged: False: it is not known to have begun, so that the loss costs no retry.
     """
     preemptions = task.preemptions + is_charged
@@ -256,7 +265,14 @@ def lose(draft: Draft, task: Task, reason: str, is_charged: bool = True) -> tupl
 
 
 def evict(draft: Draft, task: Task, reason: str, is_charged: bool) -> tuple[Task, Verdict]:
-    """Take a live attempt's place: it is told to stop; the task is retried while `max_retries_preemption` allows."""
+    """Preempt a live attempt: it is told to stop; the task is retried while `max_retries_preemption` allows.
+
+    Args:
+        draft: Gets the changes.
+        task: The task with its live attempt.
+        reason: Added to the task's causes.
+        is_charged: The preemption costs a retry.
+    """
     preemptions = task.preemptions + is_charged
     causes = _with_cause(task, reason)
     draft.stop_attempt(task, reason)
@@ -271,7 +287,14 @@ def evict(draft: Draft, task: Task, reason: str, is_charged: bool) -> tuple[Task
 
 
 def kill(draft: Draft, task: Task, state: TaskState, reason: str) -> None:
-    """End a task that has not ended: at once in state; its attempt, if any, is told to stop."""
+    """End a task that has not ended: at once in state; its attempt, if any, is told to stop.
+
+    Args:
+        draft: Gets the changes.
+        task: A task that has not ended.
+        state: The terminal state.
+        reason: The task's error.
+    """
     causes = task.causes
     if task.state in LIVE_TASK_STATES:
         causes = _with_cause(task, f"stopped: {reason}")
@@ -282,7 +305,13 @@ def kill(draft: Draft, task: Task, state: TaskState, reason: str) -> None:
 
 
 def requeue(draft: Draft, task: Task, reason: str) -> None:
-    """Send a member of a gang back to the start without charging it; a live attempt is told to stop."""
+    """Send a member of a gang back to the start without charging it; a live attempt is told to stop.
+
+    Args:
+        draft: Gets the changes.
+        task: A member of a gang.
+        reason: Added to the task's causes.
+    """
     if task.state in LIVE_TASK_STATES:
         draft.stop_attempt(task, reason)
     _retry(draft, task, task.failures, task.preemptions, _with_cause(task, reason))
@@ -321,7 +350,7 @@ _WORDS = {
 
 
 def describe_end(event: AttemptObserved) -> str:
-    """Why an attempt ended, in the worker's words or from its exit code and signal."""
+    """Return why an attempt ended, in the worker's words or from its exit code and signal."""
     if event.error:
         return event.error
     if event.failure_kind in _WORDS:

@@ -1,11 +1,11 @@
-"""Which limits of jobs run out, and when to look again."""
+"""Timeouts of jobs: those that are due, and the next one."""
 
 from iris.core.state.view import ClusterView
 from iris.domain.events import TimedOut
 
 
 def next_deadline(view: ClusterView) -> int | None:
-    """When the next limit of a job runs out (Unix ms), or None when no job has one."""
+    """Return the next timeout of a job (Unix ms); None when no job has one."""
     return view.deadlines.next_at()
 
 

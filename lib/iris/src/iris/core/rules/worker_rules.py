@@ -1,4 +1,4 @@
-"""What follows from workers that come, go silent, and are lost."""
+"""Rules for workers that connect, offer less or more, leave, and are lost."""
 
 from dataclasses import replace
 
@@ -77,6 +77,11 @@ def lose_attempt(draft: Draft, name: AttemptId, reason: str) -> None:
     """Charge the loss of a live attempt to the worker; one that this very event has ended already is left alone.
 
     One that was assigned ahead and is not known to have begun is retried at no charge.
+
+    Args:
+        draft: Gets the changes.
+        name: The attempt.
+        reason: Added to the task's causes.
     """
     found, number = draft.view.find_attempt(name)
     booking = draft.view.bookings.get(name)

@@ -10,7 +10,7 @@ Key = TypeVar("Key")
 
 
 class BookingTable(dict[AttemptId, Booking]):
-    """What each live or stopping attempt holds, by attempt.
+    """Resources held by each live or stopping attempt.
 
     Attributes:
         loads: The same summed, by worker. ahead_on: Workers that have attempts assigned ahead that have not begun.

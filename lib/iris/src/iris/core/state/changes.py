@@ -1,4 +1,4 @@
-"""What a reducer answers: records to replace, and effects to carry out once those are committed."""
+"""Result of a reduction: records to replace, and effects to carry out once those are committed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class Changes:
         endpoints: To write (a record) or to remove (None).
         budgets: By user. at_ms: When it happened; use of the cluster is counted from it.
         forgotten_jobs, forgotten_workers: To be removed with all that is stored of them, before anything is written, as
-            a name may have been used again. No event has it so: whoever puts them here has told the view.
+            a name may have been used again. No event does so: the caller that puts them here has told the view.
     """
 
     jobs: dict[JobId, Job] = field(default_factory=dict)
@@ -51,7 +51,17 @@ class Changes:
         stopping: Iterable[tuple[AttemptId, Stopping]] = (),
         lost: Iterable[tuple[AttemptId, LostAttempt]] = (),
     ) -> Self:
-        """These records, each under its id."""
+        """Return changes of these records, each under its id.
+
+        Args:
+            jobs: New or changed jobs.
+            tasks: New or changed tasks.
+            workers: New or changed workers.
+            budgets: Of users.
+            endpoints: To write.
+            stopping: Attempts on their way out, by id.
+            lost: Attempts given up, by id.
+        """
         return cls(
             jobs={job.spec.job_id: job for job in jobs},
             tasks={task.task_id: task for task in tasks},
@@ -64,7 +74,7 @@ class Changes:
 
     @property
     def is_durable(self) -> bool:
-        """Whether there is anything to store."""
+        """True if there is anything to store."""
         return bool(
             self.jobs
             or self.tasks
@@ -83,7 +93,7 @@ class Changes:
 
 @dataclass(slots=True)
 class Reduction:
-    """What follows from one event. Effects are due only after the changes are applied and committed."""
+    """Changes and effects of one event. Effects are due only after the changes are applied and committed."""
 
     changes: Changes
     effects: tuple[Effect, ...] = ()

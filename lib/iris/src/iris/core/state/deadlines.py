@@ -1,4 +1,4 @@
-"""When the next limit of a job runs out; kept as jobs change, so that nobody scans them."""
+"""The next timeout of all jobs, kept as jobs change, so that they need no scan."""
 
 import heapq
 
@@ -22,6 +22,8 @@ class Deadlines:
         """Follow a job from `old` (None: not known before) to `new`.
 
         Args:
+            old: The job before; None: not known before.
+            new: The job now.
             was_assigned: With `old` None: some task of it has had an attempt, so scheduling is not waited for.
         """
         wanted = self._wanted(old, new, was_assigned)

@@ -1,4 +1,4 @@
-"""What one task asks of a worker."""
+"""One task's request to a worker."""
 
 from iris.domain.constraints import Constraint
 from iris.domain.resources import Resources, weight
@@ -7,7 +7,7 @@ PlacementKey = tuple[tuple[Constraint, ...], tuple[str, ...] | None]
 
 
 class Demand:
-    """What one task of a job asks of a worker. Equal requests share one object, so it compares by identity.
+    """Resources and constraints of one task. Equal requests share one object, so it compares by identity.
 
     Attributes:
         wish: Constraints, and kind and variants of the device: what decides which workers come into question at all.

@@ -29,7 +29,7 @@ class EndpointTable:
         return self._all.values()
 
     def of_attempt(self, attempt: AttemptId) -> tuple[EndpointId, ...]:
-        """What an attempt registered."""
+        """Return the endpoints that an attempt registered."""
         return tuple(self._of_attempt.get(attempt, ()))
 
     def named(self, name: str) -> list[Endpoint]:

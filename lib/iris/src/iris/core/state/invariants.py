@@ -1,4 +1,4 @@
-"""What must hold after every event, recomputed from the records alone. For tests and for the suspicious."""
+"""Invariants that hold after every event, recomputed from the records alone. For tests and simulations."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -109,7 +109,7 @@ def _family(view: ClusterView) -> Iterator[str]:
             continue
         children.setdefault(parent_id, set()).add(job_id)
         parent = view.jobs.get(parent_id)
-        # Whoever stops a job may let those below it go on.
+        # A stop may leave the jobs below a job alone.
         if parent_id not in live and (parent is None or parent.state is not JobState.KILLED):
             yield f"{job_id}: lives although its parent {parent_id} has ended"
     if children != {name: set(below) for name, below in view.children.items()}:

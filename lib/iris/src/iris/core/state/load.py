@@ -1,4 +1,4 @@
-"""What is taken of one worker, kept up to date with every booking."""
+"""Resources taken of one worker, kept up to date with every booking."""
 
 from iris.core.state.demand import Demand
 from iris.domain.ids import AttemptId, JobId, WorkerId, user_of
@@ -54,7 +54,7 @@ class Booking:
 
     @property
     def held(self) -> Resources:
-        """What comes free when the attempt ends."""
+        """Resources that come free when the attempt ends."""
         return NOTHING if self.ahead else self.resources
 
 
@@ -175,7 +175,7 @@ class WorkerLoad:
             self.device_count += sign * device.count
 
     def has_room(self, need: Resources, capacity: Resources) -> bool:
-        """Whether a request fits beside what is taken; `need.fits(free)` without building the amounts."""
+        """True if a request fits beside the bookings; `need.fits(free)` without building the amounts."""
         if need.cpu_millis and need.cpu_millis > capacity.cpu_millis - self.taken_cpu_millis:
             return False
         if need.memory_bytes and need.memory_bytes > capacity.memory_bytes - self.memory_bytes:

@@ -1,4 +1,4 @@
-"""How long attempts have run lately, by user and demand: what is known to be short may be assigned ahead."""
+"""Recent run times of attempts, by user and demand: short ones may be assigned ahead."""
 
 from typing import Final
 
@@ -43,7 +43,7 @@ class RunTimes:
         self._keep(kind, max(_SLOW_MS, self._expected.get(kind, 0.0)))
 
     def expected_ms(self, kind: Kind) -> float | None:
-        """How long an attempt of the kind will run, by what is known; None: none has ended lately."""
+        """Return the expected run time of an attempt of the kind; None: none has ended lately."""
         return self._expected.get(kind)
 
     def _keep(self, kind: Kind, expected_ms: float) -> None:

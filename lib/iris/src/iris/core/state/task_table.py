@@ -1,4 +1,4 @@
-"""Where the tasks of jobs are: in memory while a job lives, in the archive when it has ended and memory is short."""
+"""The tasks of jobs: in memory while a job lives, in the archive when it has ended and memory is short."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""How much of the cluster each user has had lately: held weight, summed over time, forgotten by halves."""
+"""Recent use of the cluster by each user: held weight, summed over time, with a half-life."""
 
 from math import log
 from typing import Final
@@ -20,7 +20,13 @@ class UsageLedger:
         self._accounts: dict[str, tuple[float, float, int]] = {}  # use, held weight, at_ms of both
 
     def shift(self, user: str, weight: float, at_ms: int) -> None:
-        """From `at_ms` on the user holds `weight` more (or less, below 0)."""
+        """From `at_ms` on the user holds `weight` more (or less, below 0).
+
+        Args:
+            user: The user.
+            weight: Change of the held weight; below 0: less is held.
+            at_ms: Unix ms of the change.
+        """
         _, held, before = self._accounts.get(user, (0.0, 0.0, at_ms))
         at_ms = max(at_ms, before)
         held_now = held + weight
@@ -42,7 +48,13 @@ class UsageLedger:
         return 0.0 if account is None else account[1]
 
     def restore(self, user: str, use: float, at_ms: int) -> None:
-        """Set what was known of the user's use at `at_ms`, e.g. before a restart; what is held stays."""
+        """Set what was known of the user's use at `at_ms`, e.g. before a restart; what is held stays.
+
+        Args:
+            user: The user.
+            use: The user's use at `at_ms`.
+            at_ms: Unix ms.
+        """
         self._accounts[user] = (use, self.held(user), at_ms)
 
     def users(self) -> list[str]:

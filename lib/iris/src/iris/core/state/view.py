@@ -120,11 +120,11 @@ class ClusterView:
         return (tasks[position] if position < len(tasks) else None), int(number)
 
     def committed(self, worker_id: WorkerId) -> Resources:
-        """What live and stopping attempts hold on a worker, without lent cpu."""
+        """Return the resources held by live and stopping attempts on a worker, without lent cpu."""
         return self.loads[worker_id].committed(self.workers[worker_id].capacity)
 
     def free(self, worker_id: WorkerId) -> Resources:
-        """What is left on a worker; its cpu may be negative while lent cpu is taken back."""
+        """Return the free resources of a worker; cpu may be negative while lent cpu is taken back."""
         return self.workers[worker_id].capacity.sub(self.committed(worker_id))
 
     def attempts_on(self, worker_id: WorkerId) -> Iterator[Booking]:
@@ -133,7 +133,7 @@ class ClusterView:
         return iter(()) if load is None else iter(load.bookings.values())
 
     def is_settled(self, job_id: JobId) -> bool:
-        """Whether the job has ended and no attempt of it is left on any worker."""
+        """True if the job has ended and no attempt of it is left on any worker."""
         return self.jobs[job_id].state.is_terminal and job_id not in self.stopping_counts
 
     # ---- changing ----
@@ -153,8 +153,14 @@ class ClusterView:
         """Build the view from stored records, in any order. What was lending is learnt from its tasks.
 
         Args:
+            jobs: All jobs.
             tasks: Of all jobs, or, with an archive, of those that have not ended.
+            workers: All workers.
             archive: Has the tasks of ended jobs.
+            budgets: Of users.
+            endpoints: Of live attempts.
+            stopping: Attempts on their way out, by id.
+            lost: Attempts given up that may still run, by id.
         """
         view = cls(archive)
         jobs = sorted(jobs, key=lambda job: job.sequence)
@@ -165,7 +171,7 @@ class ClusterView:
         changes.ahead = {task.attempt_id: True for task in assigned if may_be_ahead(changes.jobs[task.job_id].spec)}
         view.apply(changes)
         for booking in view.bookings.values():
-            view.loads[booking.worker_id].note_lent(booking)  # nobody knows any more: its cpu may be in other hands
+            view.loads[booking.worker_id].note_lent(booking)  # not stored: its cpu may be lent
         return view
 
     def apply(self, changes: Changes) -> None:
@@ -371,7 +377,7 @@ class ClusterView:
         if booking is None:
             job = self.jobs[stopping.job_id]
             booking = self._booking(name, job, stopping.worker_id, stopping.resources)
-            # Of an earlier job of the name nobody knows any more.
+            # Whether an earlier job of the name was a gang is not stored.
             booking.is_gang = booking.is_gang and parse_attempt_id(name)[1] >= job.first_attempt
             bookings.hold(booking, now_ms)
         elif booking.ahead and stopping.resources != NOTHING:

@@ -1,1 +1,1 @@
-"""What a fleet would do with a workload: the real scheduler on a fake clock, without faults."""
+"""A workload on a simulated fleet: the real scheduler on a fake clock, without faults."""

@@ -88,7 +88,7 @@ class Fields:
         return found
 
     def finish(self) -> None:
-        """Raise InvalidRequest for a name that nobody asked for: a typing error must not pass in silence."""
+        """Raise InvalidRequest for an unknown name: a typing error must not pass in silence."""
         for name in self._values:
             if name not in self._known:
                 raise InvalidRequest(f"{self.place}: {name!r} is unknown; known are {', '.join(self._known)}")

@@ -21,11 +21,11 @@ class WaitFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a run amounts to.
+    """Figures of a run.
 
     Args:
         cpu_utilisation, device_utilisation: Share of the fleet in use, averaged over time; None: there is none.
-        cpu_stranded, device_stranded: Share of the fleet that was free on hosts where somebody who waited may run.
+        cpu_stranded, device_stranded: Share of the fleet that was free on hosts where a waiting task may run.
         lost_core_hours: Work cut off by preemption, by weight (a core 1, an accelerator 32).
     """
 

@@ -28,7 +28,7 @@ _PROGRESS_EVERY_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """How long one task waited for its first start; `is_over` is False when it still did at the end."""
+    """The wait of one task for its first start; `is_over` is False when it still waited at the end."""
 
     user: str
     band: PriorityBand
@@ -90,6 +90,8 @@ def simulate(
     """Let the workload arrive and run to its end.
 
     Args:
+        arrivals: Jobs with their times.
+        machines: The fleet.
         stop_s: How long a preempted task takes to leave; it starts anew when it is placed again.
         until_s: End then, whatever still runs; None: when everything has ended.
         progress: Called every two seconds of real time with a line for people.
@@ -244,7 +246,7 @@ class _Simulation:
         view = self._view
         cores = devices = 0
         if view.queue:
-            hosts: dict[WorkerId, bool] = {}  # whether somebody who waits wants its accelerators
+            hosts: dict[WorkerId, bool] = {}  # whether a waiting task wants its accelerators
             for _, _, job_id in view.queue:
                 demand = view.demands[job_id]
                 wants = demand.resources.accelerator is not None

@@ -16,6 +16,8 @@ from rigging.errors import NotFound
 
 @dataclass(frozen=True, slots=True, order=True)
 class Generation:
+    """One controller's term: its commits come after number `base`."""
+
     number: int
     base: int
 
@@ -26,6 +28,8 @@ class Generation:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Snapshot:
+    """The database with all commits up to `sequence`, made at `at_ms` (Unix ms)."""
+
     generation: int
     sequence: int
     at_ms: int
@@ -37,6 +41,8 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
+    """The commits `first` to `last`, the last made at `at_ms` (Unix ms)."""
+
     generation: int
     first: int
     last: int
@@ -66,7 +72,7 @@ class Listing:
         return min(later) if later else None
 
     def counts(self, generation: int, sequence: int) -> bool:
-        """Whether a commit of that number belongs to the history."""
+        """True if a commit of that number belongs to the history."""
         end = self.end_of(generation)
         return end is None or sequence <= end
 

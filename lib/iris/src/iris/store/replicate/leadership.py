@@ -36,6 +36,11 @@ class Leadership:
 def acquire(url: str, state_dir: Path, lease_timeout_s: float = LEASE_TIMEOUT_S) -> Leadership:
     """Take the lease and make the local state the newest there is; blocks.
 
+    Args:
+        url: The remote state.
+        state_dir: The local state.
+        lease_timeout_s: Seconds after which a lease that is not renewed is free.
+
     Raises:
         DatabaseDamaged: The local database is, so it cannot be told which is the newer.
         Conflict: Another controller holds the lease, or the local database is no part of the remote history.
@@ -61,6 +66,11 @@ def acquire(url: str, state_dir: Path, lease_timeout_s: float = LEASE_TIMEOUT_S)
 
 def acquire_lease(lock: LeaseLock, url: str, timeout_s: float) -> None:
     """Take the lease of a remote state, waiting while a dead holder's runs out.
+
+    Args:
+        lock: The lease.
+        url: The remote state, for messages.
+        timeout_s: Seconds after which a lease that is not renewed is free.
 
     Raises:
         Conflict: It is renewed, so its holder lives.
@@ -100,6 +110,6 @@ def _reconcile(remote: RemoteState, listing: Listing, state_dir: Path) -> bool:
         logger.warning("the remote state is newer than the database, which was moved to %s", place)
         restore(remote, state_dir)
         return False
-    # What is between the two waits in the journal of the database, unless somebody removed remote objects.
+    # What is between the two waits in the journal of the database, unless remote objects were removed.
     waiting = first_waiting(database)
     return sequence > head and (waiting is None or waiting > head + 1)

@@ -27,7 +27,7 @@ class RemoteState:
         return f"{self.url}/lease.lock"
 
     def listing(self) -> Listing:
-        """What lies there now."""
+        """Return the names that are there now."""
         filesystem, root = url_to_fs(self.url)
         filesystem.invalidate_cache()
         names: list[str] = []
@@ -59,7 +59,14 @@ class RemoteState:
         return entries
 
     def put_snapshot(self, generation: int, database: Path, scratch: Path, at_ms: int) -> Snapshot:
-        """Copy the database as it is now, without stopping its writer, and write the copy there."""
+        """Copy the database as it is now, without stopping its writer, and write the copy there.
+
+        Args:
+            generation: Of the writer's leadership.
+            database: The live database.
+            scratch: Path of a temporary copy.
+            at_ms: Unix ms of the snapshot.
+        """
         scratch.unlink(missing_ok=True)
         try:
             with _reading(database) as connection:

@@ -1,7 +1,7 @@
 """Keeping the remote state up to date, in threads of its own: the controller never waits for it.
 
 Commits are gathered for a quarter of a second and written as one object, so at most about a second of them is missing
-after the loss of the disk. Whoever must know that a commit is off the machine waits with `wait`.
+after the loss of the disk. A caller that must know that a commit is off the machine waits with `wait`.
 
 Commits wait in the journal of the local database; the latest few MiB are in memory, too, so that they need not be read
 again. While the storage does not answer the journal grows on the disk, and the memory does not.
@@ -34,10 +34,10 @@ _RETRY_S: Final = (0.1, 5.0)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often what is done; seconds and bytes.
+    """Intervals (seconds) and sizes (bytes) of replication.
 
     Args:
-        gather_s: Commits of so long share an object, unless somebody waits.
+        gather_s: Seconds of commits that share an object, unless a caller waits.
         snapshot_s: A snapshot is made so long after the last, if anything changed, or after
             `snapshot_bytes` of journal.
         history_s: The state can be restored as it was at any moment of this time.
@@ -118,7 +118,7 @@ class Replicator:
 
     @property
     def last_snapshot_at_ms(self) -> int:
-        """When this process made its last snapshot, Unix ms; 0: it has made none."""
+        """Time of this process's last snapshot, Unix ms; 0: it has made none."""
         return self._last_snapshot_at_ms
 
     @property

@@ -22,6 +22,8 @@ def restore(remote: RemoteState, state_dir: Path, at_ms: int | None = None) -> i
     """Make the database and the secret in `state_dir` from what is remote; return the number of the last commit.
 
     Args:
+        remote: The remote state.
+        state_dir: Where the database is made.
         at_ms: Unix ms: the state at this time; None: the latest.
 
     Raises:

@@ -28,6 +28,12 @@ class Rewound:
 def rewind(url: str, state_dir: Path, at_ms: int | None, lease_timeout_s: float = LEASE_TIMEOUT_S) -> Rewound:
     """Restore `state_dir` as of `at_ms` (Unix ms; None: the latest), and let nothing later count any more.
 
+    Args:
+        url: The remote state.
+        state_dir: Where the database is made.
+        at_ms: Unix ms; None: the latest.
+        lease_timeout_s: Seconds after which a lease that is not renewed is free.
+
     Raises:
         Conflict: A controller uses the remote state or the directory. NotFound: There is no state (so old).
     """

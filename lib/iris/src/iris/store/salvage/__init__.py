@@ -1,0 +1,1 @@
+"""Making a database again from the readable part of a damaged one."""

@@ -1,4 +1,4 @@
-"""What the logs of a controller tell of jobs that its database has lost."""
+"""Jobs that a controller's logs show and its database has lost."""
 
 import os
 import re
@@ -16,7 +16,7 @@ class Leftovers:
 
     Args:
         attempts: The highest number that each task (job, index) was tried under, by the names of its logs.
-        unknown: Jobs with logs of which the database has nothing; filled in by whoever reads it.
+        unknown: Jobs with logs and without a record in the database; filled in by its reader.
     """
 
     attempts: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class Leftovers:
 
     @classmethod
     def found(cls, logs: Path) -> "Leftovers":
-        """What is below the directory of logs."""
+        """Return the jobs with logs below a directory."""
         result = cls()
         for directory, _, names in os.walk(logs):
             for name in names:
@@ -38,7 +38,13 @@ class Leftovers:
 
 
 def move_logs(logs: Path, job_ids: Iterable[str], target: Path) -> None:
-    """Move the logs of these jobs out of the way of later jobs of the same names; the rest stays. Raises OSError."""
+    """Move the logs of these jobs out of the way of later jobs of the same names; the rest stays. Raises OSError.
+
+    Args:
+        logs: The directory of logs.
+        job_ids: The jobs.
+        target: Where to move them.
+    """
     for job_id in job_ids:
         source = logs / job_id.lstrip("/")
         place = target / job_id.lstrip("/")

@@ -1,4 +1,4 @@
-"""What of a salvaged database may stay: whole records, whole jobs; live jobs that are not whole are ended."""
+"""Rules for a salvaged database: whole records and jobs stay; live jobs that are not whole are ended."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -55,8 +55,11 @@ def mend(
     """Remove records that are not whole, and end live jobs of which something is missing; returns what to tell.
 
     Args:
+        connection: The salvaged database.
         damaged: Tables of which more was there than could be read.
+        now_ms: Unix ms.
         older: Which commits are missing; empty: none is known to be. leftovers: What the logs tell.
+        leftovers: Jobs that the logs show.
     """
     notes = [f"more was in the table {name} than could be read" for name in sorted(damaged)]
     if older:

@@ -39,7 +39,7 @@ Row = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What was read of one table; `whole`: nothing said that there was more."""
+    """Rows that could be read of one table; `whole`: there is no sign of more."""
 
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
@@ -48,7 +48,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """What came of it.
+    """Result of a salvage.
 
     Args:
         damage: What was wrong. rows: How many rows of each table are in the new database.
@@ -78,7 +78,7 @@ class _Try:
 
 
 def damage_of(state_dir: Path) -> str:
-    """What is wrong with the database in `state_dir`, which nobody may have open; empty: nothing was found.
+    """Return the damage of the closed database in `state_dir`; empty: none was found.
 
     Raises Conflict when a controller uses it.
     """

@@ -20,7 +20,7 @@ _Sums = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class RecoveredPages:
-    """What the commits in a log come to.
+    """The pages that the commits in a log amount to.
 
     Args:
         pages: The newest image of each page that can be read. size: How many pages the database has; 0: no commit.
@@ -34,7 +34,7 @@ class RecoveredPages:
 
 
 def recover_pages(database: Path) -> RecoveredPages:
-    """Read the write-ahead log of a database that nobody has open, page by page."""
+    """Read the write-ahead log of a closed database, page by page."""
     wal = database.with_name(database.name + "-wal")
     index = read_index(database.with_name(database.name + "-shm"))
     content = wal.read_bytes() if wal.exists() else b""
@@ -125,14 +125,14 @@ def _frames(content: bytes, order: str, page_size: int, base: bytes) -> list[_Fr
 
 
 def _follows(content: bytes, begin: int, order: str, page_size: int, starts: list[_Sums]) -> bool:
-    """Whether the frame behind the one at `begin` goes on from one of these checksums."""
+    """True if the frame after the one at `begin` continues one of these checksums."""
     begin += FRAME_HEADER + page_size
     data = content[begin : begin + 8] + content[begin + FRAME_HEADER : begin + FRAME_HEADER + page_size]
     return any(wal_checksum(order, data, start) == _sums(content, begin + 16) for start in starts)
 
 
 def _was_so(repaired: bytes, damaged: bytes, former: dict[int, bytes], base: bytes, page_size: int) -> bool:
-    """Whether the word that a repair changes is then as the page's former image has it.
+    """True if the word that a repair changes becomes equal to that of the page's former image.
 
     What differs in a word's highest byte alone can be repaired at a few places with the same sums.
     """
@@ -148,9 +148,13 @@ def _sums(content: bytes, at: int) -> _Sums:
 
 
 def _repairs(order: str, data: bytes, computed: list[_Sums], stated: _Sums, is_last: bool) -> Iterator[bytes]:
-    """What `data` becomes with one word changed, so that its checksum is the one that is stated.
+    """Yield `data` with one word changed, so that its checksum is the stated one.
 
     Args:
+        order: Byte order of the checksums, for `struct`.
+        data: The damaged bytes.
+        computed: Checksums that `data` may have.
+        stated: The checksum that it should have.
         is_last: No frame behind it tells whether the checksum itself is damaged, which looks as the last word's damage.
     """
     weights = _weights(len(data) // 4)
